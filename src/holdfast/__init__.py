@@ -1,0 +1,256 @@
+"""holdfast: durable agent workflows. The public names, imported when they are first used, and nothing else."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.checkpoints.checkpoint import (
+        CheckpointID as CheckpointID,
+        WorkflowCheckpoint as WorkflowCheckpoint,
+    )
+    from holdfast.checkpoints.storage import (
+        CheckpointStorage as CheckpointStorage,
+    )
+    from holdfast.codecs.opaque import (
+        Opaque as Opaque,
+    )
+    from holdfast.codecs.pickle_codec import (
+        PickleSerializer as PickleSerializer,
+    )
+    from holdfast.codecs.types import (
+        register_type as register_type,
+    )
+    from holdfast.engine.builder import (
+        WorkflowBuilder as WorkflowBuilder,
+    )
+    from holdfast.engine.handle import (
+        RunHandle as RunHandle,
+    )
+    from holdfast.engine.result import (
+        WorkflowRunResult as WorkflowRunResult,
+    )
+    from holdfast.engine.run_arguments import (
+        Secret as Secret,
+    )
+    from holdfast.engine.stream import (
+        ResponseStream as ResponseStream,
+    )
+    from holdfast.engine.sync import (
+        run_sync as run_sync,
+    )
+    from holdfast.engine.workflow import (
+        Workflow as Workflow,
+    )
+    from holdfast.errors import (
+        AlreadyAnswered as AlreadyAnswered,
+        AnswerRejected as AnswerRejected,
+        CheckpointHookFailed as CheckpointHookFailed,
+        CheckpointNotFound as CheckpointNotFound,
+        CursorExpired as CursorExpired,
+        DamagedCheckpoint as DamagedCheckpoint,
+        DuplicateExecutorId as DuplicateExecutorId,
+        EdgeDuplicationError as EdgeDuplicationError,
+        GraphConnectivityError as GraphConnectivityError,
+        HoldfastError as HoldfastError,
+        IncompatibleWorkflow as IncompatibleWorkflow,
+        InvalidRun as InvalidRun,
+        InvalidSelection as InvalidSelection,
+        MissingSecret as MissingSecret,
+        NoPendingRequests as NoPendingRequests,
+        NoResponseHandler as NoResponseHandler,
+        NoStorage as NoStorage,
+        NotInAsyncCode as NotInAsyncCode,
+        RequestError as RequestError,
+        RequestExpired as RequestExpired,
+        StateConflict as StateConflict,
+        StorageFailed as StorageFailed,
+        ThreadBusy as ThreadBusy,
+        ThreadConflict as ThreadConflict,
+        ThreadNotFound as ThreadNotFound,
+        ThreadNotIdle as ThreadNotIdle,
+        TypeCompatibilityError as TypeCompatibilityError,
+        UnknownExecutor as UnknownExecutor,
+        UnknownRequest as UnknownRequest,
+        UnreadableValue as UnreadableValue,
+        UnsavableValue as UnsavableValue,
+        ValidationTypeEnum as ValidationTypeEnum,
+        WorkflowCheckpointException as WorkflowCheckpointException,
+        WorkflowConvergenceException as WorkflowConvergenceException,
+        WorkflowException as WorkflowException,
+        WorkflowRunnerException as WorkflowRunnerException,
+        WorkflowValidationError as WorkflowValidationError,
+        WrongInputType as WrongInputType,
+    )
+    from holdfast.events import (
+        RequestTerms as RequestTerms,
+        WorkflowErrorDetails as WorkflowErrorDetails,
+        WorkflowEvent as WorkflowEvent,
+        WorkflowEventSource as WorkflowEventSource,
+        WorkflowEventType as WorkflowEventType,
+        WorkflowRunState as WorkflowRunState,
+    )
+    from holdfast.graph.builder import (
+        DEFAULT_MAX_ITERATIONS as DEFAULT_MAX_ITERATIONS,
+    )
+    from holdfast.graph.context import (
+        WorkflowContext as WorkflowContext,
+    )
+    from holdfast.graph.edges import (
+        Case as Case,
+        Default as Default,
+        Edge as Edge,
+        EdgeCondition as EdgeCondition,
+        EdgeGroup as EdgeGroup,
+        FanInEdgeGroup as FanInEdgeGroup,
+        FanOutEdgeGroup as FanOutEdgeGroup,
+        SingleEdgeGroup as SingleEdgeGroup,
+        SwitchCaseEdgeGroup as SwitchCaseEdgeGroup,
+        SwitchCaseEdgeGroupCase as SwitchCaseEdgeGroupCase,
+        SwitchCaseEdgeGroupDefault as SwitchCaseEdgeGroupDefault,
+    )
+    from holdfast.graph.executor import (
+        Executor as Executor,
+    )
+    from holdfast.graph.function_executor import (
+        FunctionExecutor as FunctionExecutor,
+        executor as executor,
+    )
+    from holdfast.graph.handlers import (
+        handler as handler,
+        response_handler as response_handler,
+    )
+    from holdfast.graph.reducers import (
+        add as add,
+        append as append,
+        merge as merge,
+    )
+    from holdfast.graph.validation import (
+        validate_workflow_graph as validate_workflow_graph,
+    )
+    from holdfast.records import (
+        CheckpointInfo as CheckpointInfo,
+        MessageType as MessageType,
+        WorkflowMessage as WorkflowMessage,
+    )
+    from holdfast.storages import (
+        InMemoryCheckpointStorage as InMemoryCheckpointStorage,
+    )
+
+__version__ = "0.1.0"
+
+# Where each public name lives. The imports above show the same names to type checkers and editors;
+# tests/test_public_names.py keeps the two alike.
+_HOME = {
+    "AlreadyAnswered": "holdfast.errors",
+    "AnswerRejected": "holdfast.errors",
+    "Case": "holdfast.graph.edges",
+    "CheckpointHookFailed": "holdfast.errors",
+    "CheckpointID": "holdfast.checkpoints.checkpoint",
+    "CheckpointInfo": "holdfast.records",
+    "CheckpointNotFound": "holdfast.errors",
+    "CheckpointStorage": "holdfast.checkpoints.storage",
+    "CursorExpired": "holdfast.errors",
+    "DEFAULT_MAX_ITERATIONS": "holdfast.graph.builder",
+    "DamagedCheckpoint": "holdfast.errors",
+    "Default": "holdfast.graph.edges",
+    "DuplicateExecutorId": "holdfast.errors",
+    "Edge": "holdfast.graph.edges",
+    "EdgeCondition": "holdfast.graph.edges",
+    "EdgeDuplicationError": "holdfast.errors",
+    "EdgeGroup": "holdfast.graph.edges",
+    "Executor": "holdfast.graph.executor",
+    "FanInEdgeGroup": "holdfast.graph.edges",
+    "FanOutEdgeGroup": "holdfast.graph.edges",
+    "FunctionExecutor": "holdfast.graph.function_executor",
+    "GraphConnectivityError": "holdfast.errors",
+    "HoldfastError": "holdfast.errors",
+    "InMemoryCheckpointStorage": "holdfast.storages",
+    "IncompatibleWorkflow": "holdfast.errors",
+    "InvalidRun": "holdfast.errors",
+    "InvalidSelection": "holdfast.errors",
+    "MessageType": "holdfast.records",
+    "MissingSecret": "holdfast.errors",
+    "NoPendingRequests": "holdfast.errors",
+    "NoResponseHandler": "holdfast.errors",
+    "NoStorage": "holdfast.errors",
+    "NotInAsyncCode": "holdfast.errors",
+    "Opaque": "holdfast.codecs.opaque",
+    "PickleSerializer": "holdfast.codecs.pickle_codec",
+    "RequestError": "holdfast.errors",
+    "RequestExpired": "holdfast.errors",
+    "RequestTerms": "holdfast.events",
+    "ResponseStream": "holdfast.engine.stream",
+    "RunHandle": "holdfast.engine.handle",
+    "Secret": "holdfast.engine.run_arguments",
+    "SingleEdgeGroup": "holdfast.graph.edges",
+    "StateConflict": "holdfast.errors",
+    "StorageFailed": "holdfast.errors",
+    "SwitchCaseEdgeGroup": "holdfast.graph.edges",
+    "SwitchCaseEdgeGroupCase": "holdfast.graph.edges",
+    "SwitchCaseEdgeGroupDefault": "holdfast.graph.edges",
+    "ThreadBusy": "holdfast.errors",
+    "ThreadConflict": "holdfast.errors",
+    "ThreadNotFound": "holdfast.errors",
+    "ThreadNotIdle": "holdfast.errors",
+    "TypeCompatibilityError": "holdfast.errors",
+    "UnknownExecutor": "holdfast.errors",
+    "UnknownRequest": "holdfast.errors",
+    "UnreadableValue": "holdfast.errors",
+    "UnsavableValue": "holdfast.errors",
+    "ValidationTypeEnum": "holdfast.errors",
+    "Workflow": "holdfast.engine.workflow",
+    "WorkflowBuilder": "holdfast.engine.builder",
+    "WorkflowCheckpoint": "holdfast.checkpoints.checkpoint",
+    "WorkflowCheckpointException": "holdfast.errors",
+    "WorkflowContext": "holdfast.graph.context",
+    "WorkflowConvergenceException": "holdfast.errors",
+    "WorkflowErrorDetails": "holdfast.events",
+    "WorkflowEvent": "holdfast.events",
+    "WorkflowEventSource": "holdfast.events",
+    "WorkflowEventType": "holdfast.events",
+    "WorkflowException": "holdfast.errors",
+    "WorkflowMessage": "holdfast.records",
+    "WorkflowRunResult": "holdfast.engine.result",
+    "WorkflowRunState": "holdfast.events",
+    "WorkflowRunnerException": "holdfast.errors",
+    "WorkflowValidationError": "holdfast.errors",
+    "WrongInputType": "holdfast.errors",
+    "add": "holdfast.graph.reducers",
+    "append": "holdfast.graph.reducers",
+    "executor": "holdfast.graph.function_executor",
+    "handler": "holdfast.graph.handlers",
+    "merge": "holdfast.graph.reducers",
+    "register_type": "holdfast.codecs.types",
+    "response_handler": "holdfast.graph.handlers",
+    "run_sync": "holdfast.engine.sync",
+    "validate_workflow_graph": "holdfast.graph.validation",
+}
+
+__all__ = list(_HOME)
+
+
+if not TYPE_CHECKING:  # checkers take the imports above; with this in sight they would let every misspelt name pass
+
+    def __getattr__(name: str) -> object:
+        home = _HOME.get(name)
+        if home is None:
+            from holdfast.errors import did_you_mean
+
+            raise AttributeError(f"module 'holdfast' has no attribute {name!r}{did_you_mean(name, _HOME)}")
+        from importlib import import_module
+
+        value: object = getattr(import_module(home), name)
+        globals()[name] = value  # found directly from now on
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])
+
+
+if os.environ.get("HOLDFAST_LOG"):
+    from holdfast.log import configure_from_environment
+
+    configure_from_environment()

@@ -1,0 +1,106 @@
+"""WorkflowCheckpoint: the whole state of a thread at a superstep boundary, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from itertools import chain
+from os import urandom
+from typing import Any
+
+import msgspec
+
+from holdfast.events import WorkflowEvent
+from holdfast.records import Answer, CheckpointInfo, ExecutorMemory, WorkflowMessage
+
+CheckpointID = str
+
+FORMAT_VERSION = "1.0"
+
+
+def new_checkpoint_id() -> str:
+    return urandom(12).hex()
+
+
+def utc_now() -> str:
+    return datetime.now(UTC).isoformat()
+
+
+class Counters(msgspec.Struct, frozen=True):
+    """Numbers that a resumed run goes on counting from."""
+
+    since_input: int = 0
+    """Supersteps since the last outside input; `max_iterations` limits this."""
+    next_delivery_id: int = 1
+
+
+class WorkflowCheckpoint(msgspec.Struct, frozen=True):
+    """Enough to go on from here in another process, and readable without one.
+
+    The checkpoint itself is frozen, and one that was loaded shares nothing with the storage or with another load:
+    changing a value inside it changes nothing that is stored.
+    """
+
+    workflow_name: str
+    graph_signature_hash: str
+    checkpoint_id: str = msgspec.field(default_factory=new_checkpoint_id)
+    previous_checkpoint_id: str | None = None
+    """The checkpoint it continues from, also across runs and rewinds."""
+    timestamp: str = msgspec.field(default_factory=utc_now)
+    messages: dict[str, list[WorkflowMessage]] = msgspec.field(default_factory=dict)
+    """Deliveries that are due in the next superstep, by sender."""
+    state: dict[str, Any] = msgspec.field(default_factory=dict)
+    pending_request_info_events: dict[str, WorkflowEvent] = msgspec.field(default_factory=dict)
+    iteration_count: int = 0
+    """Supersteps since the last message; 0 for an entry checkpoint."""
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    version: str = FORMAT_VERSION
+    thread_id: str = ""
+    run_id: str | None = None
+    outputs: list[WorkflowEvent] = msgspec.field(default_factory=list)
+    """What was yielded since the last outside input."""
+    executors: dict[str, ExecutorMemory] = msgspec.field(default_factory=dict)
+    """What executors keep: hooks and `ctx.private`."""
+    buffers: dict[str, dict[str, list[Any]]] = msgspec.field(default_factory=dict)
+    """What fan-ins have received so far, by edge group and sender."""
+    answered: dict[str, Answer] = msgspec.field(default_factory=dict)
+    run_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Run arguments; secret ones are left out."""
+    counters: Counters = Counters()
+    graph_signature: dict[str, Any] = msgspec.field(default_factory=dict)
+    number: int = 0
+    """The commit that made it."""
+    status: str = ""
+
+    @property
+    def deliveries(self) -> list[WorkflowMessage]:
+        """All that is due, in the order of delivery."""
+        return sorted(chain.from_iterable(self.messages.values()), key=lambda message: message.delivery_id)
+
+    @property
+    def info(self) -> CheckpointInfo:
+        return CheckpointInfo(
+            checkpoint_id=self.checkpoint_id,
+            thread_id=self.thread_id,
+            workflow_name=self.workflow_name,
+            number=self.number,
+            iteration_count=self.iteration_count,
+            previous_checkpoint_id=self.previous_checkpoint_id,
+            timestamp=self.timestamp,
+            run_id=self.run_id,
+            status=self.status,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON: `from_dict(json.loads(json.dumps(checkpoint.to_dict())))` is the same checkpoint."""
+        from holdfast.checkpoints.format import encode_checkpoint, tool_codec
+
+        tree: dict[str, Any] = encode_checkpoint(self, tool_codec())
+        return tree
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> WorkflowCheckpoint:
+        """Raises WorkflowCheckpointException for anything that is not a checkpoint."""
+        from holdfast.checkpoints.format import decode_checkpoint, tool_codec
+
+        return decode_checkpoint(dict(data), tool_codec())

@@ -1,0 +1,18 @@
+"""Which types a workflow's checkpoints may hold: the built-in set, what its handlers name, and what it was told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.codec import DeclaredTypes
+from holdfast.codecs.reachable import declared_types
+from holdfast.codecs.types import remember
+
+
+def declared_for(
+    annotations: Iterable[object], executor_types: Iterable[type], allowed: Iterable[type | str]
+) -> DeclaredTypes:
+    """Also remembered for the whole process, so that a storage that is read without the workflow knows them."""
+    declared = declared_types(annotations, executor_types, allowed)
+    remember(declared)
+    return declared

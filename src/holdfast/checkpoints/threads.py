@@ -1,0 +1,159 @@
+"""Threads in a storage, as the engine sees them: opened, moved by commits, released.
+
+`StoredThread` is over a driver and has everything. `PlainThread` is over any class with the six methods of
+`CheckpointStorage`; such a storage knows no owners, no journal and no event log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.checkpoints.checkpoint import WorkflowCheckpoint, utc_now
+from holdfast.checkpoints.event_log import pack
+from holdfast.checkpoints.format import decode_checkpoint, encode_checkpoint
+from holdfast.codec import Codec, DeclaredTypes, Tree
+from holdfast.codecs.json_bytes import from_bytes, to_bytes
+from holdfast.codecs.json_codec import JsonCodec
+from holdfast.errors import DamagedCheckpoint, HoldfastError, StorageFailed, UnreadableValue
+from holdfast.events import WorkflowEvent
+from holdfast.records import CheckpointInfo, Commit, JournalEntry, OpenedThread
+from holdfast.store import Store
+
+if TYPE_CHECKING:
+    from holdfast.checkpoints.storage import CheckpointStorage
+
+
+class ThreadKeeper(Protocol):
+    """An opened thread: this run may move it until it is released."""
+
+    codec: Codec
+    number: int
+    """The last commit; the next one is this plus one."""
+    last_seq: int
+    journal: dict[int, Tree]
+    """Outcomes recorded since the head, by delivery id."""
+    has_journal: bool
+
+    async def load_head(self) -> WorkflowCheckpoint | None:
+        """The checkpoint it stands at; None for a new thread. Raises DamagedCheckpoint, never falls back."""
+
+    async def commit(
+        self, checkpoint: WorkflowCheckpoint | None, events: Sequence[WorkflowEvent], run_id: str, status: str
+    ) -> None:
+        """Append one commit; without a checkpoint it holds only events and a status."""
+
+    async def record(self, delivery_id: int, outcome: Tree) -> None:
+        """Put a delivery's outcome into the journal."""
+
+    async def release(self) -> None: ...
+
+
+def read_checkpoint(root: bytes, info: CheckpointInfo, codec: Codec) -> WorkflowCheckpoint:
+    try:
+        return decode_checkpoint(from_bytes(root, f"checkpoint {info.checkpoint_id!r}"), codec)
+    except UnreadableValue as error:
+        raise DamagedCheckpoint(info.checkpoint_id, str(error)) from error
+
+
+class StoredThread:
+    """A thread in one of holdfast's own stores."""
+
+    has_journal = True
+
+    def __init__(self, store: Store, opened: OpenedThread, codec: Codec) -> None:
+        self.codec = codec
+        self.number = opened.number
+        self.last_seq = opened.last_seq
+        self.journal: dict[int, Tree] = {
+            entry.delivery_id: from_bytes(entry.body, "journal") for entry in opened.journal
+        }
+        self._store = store
+        self._lease = opened.lease
+        self._opened = opened
+
+    async def load_head(self) -> WorkflowCheckpoint | None:
+        opened = self._opened
+        if opened.info is None or opened.root is None:
+            return None
+        return read_checkpoint(opened.root, opened.info, self.codec)
+
+    async def commit(
+        self, checkpoint: WorkflowCheckpoint | None, events: Sequence[WorkflowEvent], run_id: str, status: str
+    ) -> None:
+        timestamp = checkpoint.timestamp if checkpoint is not None else utc_now()
+        logged = pack(events, self.last_seq + 1, run_id, timestamp, self.codec)
+        number = self.number + 1
+        if checkpoint is None:
+            commit = Commit(self._lease, number, events=logged, status=status)
+        else:
+            root = to_bytes(encode_checkpoint(checkpoint, self.codec))
+            commit = Commit(self._lease, number, checkpoint.info, root, logged, status=status)
+            self.journal = {}
+        await self._store.commit(commit)
+        self.number = number
+        if logged is not None:
+            self.last_seq += logged.count
+
+    async def record(self, delivery_id: int, outcome: Tree) -> None:
+        await self._store.append_journal(self._lease, JournalEntry(self.number, delivery_id, to_bytes(outcome)))
+
+    async def release(self) -> None:
+        await self._store.release(self._lease)
+
+
+class PlainThread:
+    """A thread in somebody else's storage, of which only the six methods are known."""
+
+    has_journal = False
+
+    def __init__(self, storage: CheckpointStorage, thread_id: str, workflow_name: str, codec: Codec) -> None:
+        self.codec = codec
+        self.number = 0
+        self.last_seq = 0
+        self.journal: dict[int, Tree] = {}
+        self._storage = storage
+        self._thread_id = thread_id
+        self._workflow_name = workflow_name
+        self._head: WorkflowCheckpoint | None = None
+
+    async def find_head(self) -> None:
+        found = await self._call("list_checkpoints", workflow_name=self._workflow_name)
+        mine = [one for one in found if one.thread_id == self._thread_id]
+        self._head = max(mine, key=lambda one: one.number, default=None)
+        self.number = self._head.number if self._head is not None else 0
+
+    async def load_head(self) -> WorkflowCheckpoint | None:
+        return self._head and own_copy(self._head, self.codec)
+
+    async def commit(
+        self, checkpoint: WorkflowCheckpoint | None, events: Sequence[WorkflowEvent], run_id: str, status: str
+    ) -> None:
+        if checkpoint is None:
+            return
+        await self._call("save", own_copy(checkpoint, self.codec))
+        self.number = checkpoint.number
+
+    async def record(self, delivery_id: int, outcome: Tree) -> None:
+        """There is no journal to put it in."""
+
+    async def release(self) -> None:
+        """There is no owner to release."""
+
+    async def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await getattr(self._storage, method)(*args, **kwargs)
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise StorageFailed(type(self._storage).__name__, method, repr(error)) from error
+
+
+def own_copy(checkpoint: WorkflowCheckpoint, codec: Codec) -> WorkflowCheckpoint:
+    """One that shares nothing with the live thread: a storage that keeps the object itself must not see it change."""
+    return decode_checkpoint(encode_checkpoint(checkpoint, codec), codec)
+
+
+def codec_for(storage: Any, declared: DeclaredTypes) -> Codec:
+    codec: Codec = getattr(storage, "codec", None) or JsonCodec()
+    return codec.for_types(declared)

@@ -1,0 +1,1 @@
+"""The command `holdfast`: main, and one file a command."""

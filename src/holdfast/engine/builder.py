@@ -1,0 +1,67 @@
+"""WorkflowBuilder: the graph builder whose `build` makes a Workflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+from holdfast.clock import Clock
+from holdfast.engine.workflow import Workflow
+from holdfast.errors import InvalidRun
+from holdfast.graph.builder import DEFAULT_MAX_ITERATIONS, Designated, GraphBuilder, Participant
+from holdfast.graph.reducers import Reducer
+
+_METHODS = ("save", "load", "list_checkpoints", "delete", "get_latest", "list_checkpoint_ids")
+
+
+class WorkflowBuilder(GraphBuilder):
+    """`WorkflowBuilder(start_executor=a).add_edge(a, b).build()`.
+
+    Where executors are expected, agents and functions that make one are accepted too.
+    """
+
+    def __init__(
+        self,
+        max_iterations: int = DEFAULT_MAX_ITERATIONS,
+        name: str | None = None,
+        description: str | None = None,
+        *,
+        start_executor: Participant | None = None,
+        checkpoint_storage: Any = None,
+        output_from: Designated = None,
+        intermediate_output_from: Designated = None,
+        output_executors: Designated = None,
+        state: Mapping[str, Reducer] | None = None,
+        allowed_types: Iterable[type | str] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(
+            max_iterations,
+            name,
+            description,
+            start_executor=start_executor,
+            output_from=output_from,
+            intermediate_output_from=intermediate_output_from,
+            output_executors=output_executors,
+            state=state,
+        )
+        self._allowed_types = tuple(allowed_types)
+        self._clock = clock
+        self._storage: Any = None
+        if checkpoint_storage is not None:
+            self.with_checkpointing(checkpoint_storage)
+
+    def with_checkpointing(self, checkpoint_storage: Any) -> Self:
+        """Save a checkpoint after every superstep. Any class with the six methods of CheckpointStorage will do."""
+        missing = [method for method in _METHODS if not callable(getattr(checkpoint_storage, method, None))]
+        if missing:
+            raise InvalidRun(
+                f"{checkpoint_storage!r} is not a checkpoint storage: it has no {', '.join(missing)}. Use one of holdfast's, "
+                "such as InMemoryCheckpointStorage(), or a class with these methods."
+            )
+        self._storage = checkpoint_storage
+        return self
+
+    def build(self) -> Workflow:
+        """Check the graph and make the workflow. Raises WorkflowValidationError."""
+        return Workflow(self.graph(), self._storage, allowed_types=self._allowed_types, clock=self._clock)

@@ -1,0 +1,162 @@
+"""A lane: the deliveries of one executor in one superstep, run one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.context import DeliveryContext
+from holdfast.engine.effects import DELETED, Effects
+from holdfast.engine.state import LaneState
+from holdfast.errors import WorkflowRunnerException
+from holdfast.events import WorkflowErrorDetails, WorkflowEvent
+from holdfast.graph.handlers import Handler, Returns
+from holdfast.graph.isolation import isolated
+from holdfast.graph.reducers import Reducer
+from holdfast.records import WorkflowMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.engine.thread import Position, Thread
+    from holdfast.graph.graph import Graph
+
+
+class Lane:
+    """Sees the position that the superstep started from, plus its own writes; never another lane's."""
+
+    __slots__ = (
+        "_graph",
+        "_private",
+        "_state",
+        "emit",
+        "executor",
+        "executor_id",
+        "is_logged",
+        "is_streaming",
+        "messages",
+        "position",
+        "results",
+        "run_id",
+        "thread_id",
+    )
+
+    def __init__(
+        self,
+        graph: Graph,
+        thread: Thread,
+        executor_id: str,
+        emit: Callable[[WorkflowEvent], None],
+        run_id: str,
+        *,
+        is_streaming: bool,
+        is_logged: bool,
+    ) -> None:
+        self._graph = graph
+        self.executor_id = executor_id
+        self.executor = thread.executors[executor_id]
+        self.position: Position = thread.position
+        self.thread_id = thread.thread_id
+        self.run_id = run_id
+        self.emit = emit
+        self.is_streaming = is_streaming
+        self.is_logged = is_logged
+        """Whether events are kept for the thread's log, beside being told."""
+        self.messages: list[WorkflowMessage] = []
+        self.results: list[Effects] = []
+        self._state: LaneState | None = None
+        self._private: dict[str, Any] | None = None
+
+    @property
+    def state(self) -> LaneState:
+        if self._state is None:
+            self._state = LaneState(self.position.state, self._reducers)
+        return self._state
+
+    @property
+    def touched_state(self) -> LaneState | None:
+        return self._state
+
+    @property
+    def private(self) -> dict[str, Any]:
+        if self._private is None:
+            self._private = isolated(self.position.private.get(self.executor_id, {}))
+        return self._private
+
+    @property
+    def touched_private(self) -> dict[str, Any] | None:
+        return self._private
+
+    @property
+    def known_ids(self) -> Collection[str]:
+        return self._graph.nodes
+
+    @property
+    def output_event_type(self) -> str | None:
+        return self._graph.designation.event_type(self.executor_id)
+
+    @property
+    def _reducers(self) -> Mapping[str, Reducer]:
+        return self._graph.reducers
+
+    def tell(self, event: WorkflowEvent, effects: Effects) -> None:
+        self.emit(event)
+        if self.is_logged:
+            effects.events.append(event)
+
+    async def deliver(self, message: WorkflowMessage) -> Effects:
+        """Run the handler for one message. Its effects are added to `results`."""
+        effects = Effects()
+        request = message.original_request_info_event
+        table = self.executor.table
+        handler = table.find(message.data) if request is None else table.find_response(request.data, message.data)
+        if handler is None:
+            raise WorkflowRunnerException(
+                f"Executor {self.executor_id!r} has no handler for a {type(message.data).__qualname__} any more; one was "
+                "due when the checkpoint was made. Nothing was changed. Add the handler and resume."
+            )
+        executor_id = self.executor_id
+        self.tell(WorkflowEvent("executor_invoked", message.data, executor_id=executor_id), effects)
+        context = DeliveryContext(self, message, effects)
+        try:
+            # The mailbox keeps the message as it was sent: should this superstep fail, it is delivered again.
+            await self._call(handler, isolated(message.data), request, context)
+        except Exception as error:
+            details = WorkflowErrorDetails.from_exception(error, executor_id=executor_id)
+            self.emit(WorkflowEvent("executor_failed", executor_id=executor_id, details=details))
+            raise
+        self.tell(WorkflowEvent("executor_completed", _done(effects), executor_id=executor_id), effects)
+        effects.private = self._private
+        self.results.append(effects)
+        return effects
+
+    async def _call(self, handler: Handler, data: Any, request: WorkflowEvent | None, context: DeliveryContext) -> None:
+        arguments = (data,) if request is None else (isolated(request.data), data)
+        if handler.takes_context:
+            returned = await handler.function(self.executor, *arguments, context)
+        else:
+            returned = await handler.function(self.executor, *arguments)
+        if returned is None or handler.returns is Returns.NOTHING:
+            return
+        if handler.returns is Returns.SENT:
+            await context.send_message(returned)
+        else:
+            await context.yield_output(returned)
+
+    def replay(self, recorded: Effects) -> None:
+        """Take the outcome of a delivery that ended before an interruption, instead of running it again."""
+        told = WorkflowEvent("executor_bypassed", _done(recorded), executor_id=self.executor_id)
+        recorded.events = []
+        for event in (told, *recorded.outputs, *recorded.requests):
+            self.tell(event, recorded)
+        for key, value in recorded.writes:
+            self.state.write(key, value if value is DELETED else isolated(value))
+        if recorded.private is not None:
+            self._private = isolated(recorded.private)
+        self.results.append(recorded)
+
+
+def _done(effects: Effects) -> list[Any] | None:
+    data = [data for data, _ in effects.sends]
+    data += [event.data for event in effects.outputs]
+    return data or None

@@ -1,0 +1,50 @@
+"""WorkflowRunResult: what one run did, and what it gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from holdfast.events import WorkflowEvent, WorkflowRunState
+
+
+class WorkflowRunResult(list[WorkflowEvent]):
+    """The run's events in order; `status` events only if asked for. Outputs since the last outside input are all
+    here, those from before an interruption marked `replayed`."""
+
+    def __init__(
+        self,
+        events: Iterable[WorkflowEvent],
+        status_events: list[WorkflowEvent],
+        *,
+        thread_id: str,
+        run_id: str,
+        checkpoint_id: str | None,
+        usage: dict[str, int] | None = None,
+    ) -> None:
+        super().__init__(events)
+        self._status_events = status_events
+        self.thread_id = thread_id
+        self.run_id = run_id
+        self.checkpoint_id = checkpoint_id
+        """Where the thread stands now; None without a storage."""
+        self.usage: dict[str, int] = usage or {}
+
+    def get_outputs(self) -> list[Any]:
+        return [event.data for event in self if event.type == "output"]
+
+    def get_intermediate_outputs(self) -> list[Any]:
+        return [event.data for event in self if event.type == "intermediate"]
+
+    def get_request_info_events(self) -> list[WorkflowEvent]:
+        """Requests that are pending now, those asked earlier included."""
+        return [event for event in self if event.type == "request_info"]
+
+    def get_final_state(self) -> WorkflowRunState:
+        """How the run ended."""
+        if not self._status_events or self._status_events[-1].state is None:
+            raise RuntimeError("This result has no final state: the run did not end.")
+        return self._status_events[-1].state
+
+    def status_timeline(self) -> list[WorkflowEvent]:
+        return list(self._status_events)

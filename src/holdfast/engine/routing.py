@@ -1,0 +1,225 @@
+"""Where a message goes: edges followed, fan-ins filled, and a warning for what no edge takes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from holdfast.errors import InvalidSelection, type_name
+from holdfast.events import WorkflowEvent
+from holdfast.graph.edges import (
+    Edge,
+    EdgeGroup,
+    FanInEdgeGroup,
+    FanOutEdgeGroup,
+    SwitchCaseEdgeGroup,
+    SwitchCaseEdgeGroupDefault,
+)
+from holdfast.graph.executor import HandlerTable
+from holdfast.graph.graph import Graph
+from holdfast.records import MessageType, WorkflowMessage
+
+Buffers = dict[str, dict[str, list[Any]]]
+
+
+class Sorter:
+    """Sorts the messages of one superstep into the mailbox of the next, in the order they were sent."""
+
+    __slots__ = ("_buffers", "_owned", "mailbox", "next_delivery_id", "warnings")
+
+    def __init__(self, buffers: Buffers, next_delivery_id: int) -> None:
+        self._buffers = buffers
+        self._owned: Buffers = {}
+        """Copies of the buffers that this superstep fills: those of the position stay as they are."""
+        self.next_delivery_id = next_delivery_id
+        self.mailbox: list[WorkflowMessage] = []
+        self.warnings: list[WorkflowEvent] = []
+
+    def deliver(self, data: Any, source_id: str, target_id: str, source_ids: tuple[str, ...] | None = None) -> None:
+        self.mailbox.append(
+            WorkflowMessage(data, source_id, target_id, MessageType.STANDARD, None, source_ids, self.next_delivery_id)
+        )
+        self.next_delivery_id += 1
+
+    def held(self, group_id: str) -> dict[str, list[Any]]:
+        """What a fan-in has received so far, to be added to; emptied with `clear()` when it is joined."""
+        held = self._owned.get(group_id)
+        if held is None:
+            before = self._buffers.get(group_id, {})
+            held = self._owned[group_id] = {sender: list(sent) for sender, sent in before.items()}
+        return held
+
+    @property
+    def buffers(self) -> Buffers:
+        if not self._owned:
+            return self._buffers
+        return {key: held for key, held in {**self._buffers, **self._owned}.items() if held}
+
+
+Way = Callable[["Sorter", Any, "str | None"], "bool | Awaitable[bool]"]
+"""Tries to take a message along one edge group. True if the group was one for it (even if a condition kept it)."""
+
+
+class Routes:
+    """The edges of a graph, arranged by sender."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._direct: dict[str, tuple[str, HandlerTable]] = {}
+        """Senders with just one plain edge: the common case, taken without a call."""
+        self._ways: dict[str, list[Way]] = {executor_id: [] for executor_id in graph.nodes}
+        for group in graph.edge_groups:
+            for source_id in group.source_executor_ids:
+                self._ways[source_id].append(_way(graph, group, source_id))
+        for source_id in graph.nodes:
+            self._note_direct(source_id)
+
+    def _note_direct(self, source_id: str) -> None:
+        groups = [group for group in self._graph.edge_groups if source_id in group.source_executor_ids]
+        if len(groups) == 1 and groups[0].type == "SingleEdgeGroup" and not groups[0].edges[0].has_condition:
+            target_id = groups[0].edges[0].target_id
+            self._direct[source_id] = (target_id, self._graph.executors[target_id].table)
+
+    def send_direct(self, sorter: Sorter, source_id: str, data: Any, target_id: str | None) -> bool:
+        """Take the one plain edge of this sender; False if there is more to decide."""
+        direct = self._direct.get(source_id)
+        if direct is None or (target_id is not None and target_id != direct[0]) or direct[1].find(data) is None:
+            return False
+        sorter.deliver(data, source_id, direct[0])
+        return True
+
+    async def send(self, sorter: Sorter, source_id: str, data: Any, target_id: str | None) -> None:
+        taken = False
+        for way in self._ways[source_id]:
+            answer = way(sorter, data, target_id)
+            taken = (await answer if isinstance(answer, Awaitable) else answer) or taken
+        if not taken and not self._may_end_here(source_id):
+            sorter.warnings.append(self._nowhere(source_id, data, target_id))
+
+    def _may_end_here(self, source_id: str) -> bool:
+        return bool(getattr(self._graph.executors[source_id], "may_end_here", False))
+
+    def _nowhere(self, source_id: str, data: Any, target_id: str | None) -> WorkflowEvent:
+        what = f"The message of type {type_name(type(data))} that {source_id!r} sent"
+        if target_id is not None:
+            text = f"{what} to {target_id!r} was not delivered: no edge leads there, or it does not accept the type."
+            remedy = f"add_edge({source_id}, {target_id})"
+        elif not self._ways[source_id]:
+            text = f"{what} was not delivered: {source_id!r} has no outgoing edge."
+            remedy = f"add_edge({source_id}, {source_id}) to send it to itself, or add_edge({source_id}, ...)"
+        else:
+            text = f"{what} was not delivered: none of its targets accepts the type."
+            remedy = f"add a handler for it to a target, or add_edge({source_id}, {source_id})"
+        return WorkflowEvent("warning", f"{text} Remedy: {remedy}.", executor_id=source_id)
+
+
+def _way(graph: Graph, group: EdgeGroup, source_id: str) -> Way:
+    if isinstance(group, FanInEdgeGroup):
+        return _fan_in(graph, group, source_id)
+    if isinstance(group, SwitchCaseEdgeGroup):
+        return _switch(graph, group, source_id)
+    if isinstance(group, FanOutEdgeGroup):
+        return _fan_out(graph, group, source_id)
+    return _single(graph, group.edges[0])
+
+
+def _single(graph: Graph, edge: Edge) -> Way:
+    source_id, target = edge.source_id, edge.target_id
+    table = graph.executors[target].table
+
+    def plain(sorter: Sorter, data: Any, target_id: str | None) -> bool:
+        if (target_id is not None and target_id != target) or table.find(data) is None:
+            return False
+        sorter.deliver(data, source_id, target)
+        return True
+
+    async def conditional(sorter: Sorter, data: Any, target_id: str | None) -> bool:
+        if (target_id is not None and target_id != target) or table.find(data) is None:
+            return False
+        if await edge.should_route(data):
+            sorter.deliver(data, source_id, target)
+        return True
+
+    return conditional if edge.has_condition else plain
+
+
+def _fan_out(graph: Graph, group: FanOutEdgeGroup, source_id: str) -> Way:
+    targets = group.target_executor_ids
+    tables = {target: graph.executors[target].table for target in targets}
+
+    def take(sorter: Sorter, data: Any, target_id: str | None) -> bool:
+        chosen = _selected(group, data, targets)
+        if target_id is not None:
+            if target_id not in tables:
+                return False
+            chosen = [target_id] if target_id in chosen else []
+        accepted = [target for target in chosen if tables[target].find(data) is not None]
+        for target in accepted:
+            sorter.deliver(data, source_id, target)
+        return bool(accepted) or not chosen
+
+    return take
+
+
+def _selected(group: FanOutEdgeGroup, data: Any, targets: list[str]) -> list[str]:
+    chosen = list(dict.fromkeys(group.selection_func(data, list(targets)))) if group.selection_func else targets
+    unknown = [target for target in chosen if target not in targets]
+    if unknown:
+        raise InvalidSelection(
+            f"The selection function {group.selection_func_name!r} of {group.source_executor_ids[0]!r} chose "
+            f"{unknown[0]!r}, which is none of its targets: {', '.join(map(repr, targets))}. Nothing of the superstep was "
+            "kept."
+        )
+    return chosen
+
+
+def _switch(graph: Graph, group: SwitchCaseEdgeGroup, source_id: str) -> Way:
+    def take(sorter: Sorter, data: Any, target_id: str | None) -> bool:
+        chosen = _case(group, sorter, source_id, data)
+        if target_id is not None and target_id != chosen:
+            return False
+        if graph.executors[chosen].table.find(data) is None:
+            return False
+        sorter.deliver(data, source_id, chosen)
+        return True
+
+    return take
+
+
+def _case(group: SwitchCaseEdgeGroup, sorter: Sorter, source_id: str, data: Any) -> str:
+    for case in group.cases:
+        if isinstance(case, SwitchCaseEdgeGroupDefault):
+            return case.target_id
+        try:
+            if case.condition(data):
+                return case.target_id
+        except Exception as error:
+            text = f"The case {case.condition_name!r} of {source_id!r} raised {error!r} and counts as false."
+            sorter.warnings.append(WorkflowEvent("warning", text, executor_id=source_id))
+    return group.cases[-1].target_id
+
+
+def _fan_in(graph: Graph, group: FanInEdgeGroup, source_id: str) -> Way:
+    group_id, sources, target = group.id, tuple(group.source_executor_ids), group.target_executor_ids[0]
+    table = graph.executors[target].table
+
+    def take(sorter: Sorter, data: Any, target_id: str | None) -> bool:
+        if target_id is not None and target_id != target:
+            return False
+        held = sorter.held(group_id)
+        held.setdefault(source_id, []).append(data)
+        if len(held) < len(sources):
+            return True
+        joined = [one for source in sources for one in held[source]]
+        held.clear()
+        if table.find(joined) is None:
+            kinds = ", ".join(sorted({type_name(type(one)) for one in joined}))
+            text = f"The list of {kinds} joined for {target!r} was not delivered: it has no handler for such a list."
+            sorter.warnings.append(
+                WorkflowEvent("warning", f"{text} Remedy: a handler for list[...].", executor_id=target)
+            )
+            return True
+        sorter.deliver(joined, group_id, target, sources)
+        return True
+
+    return take

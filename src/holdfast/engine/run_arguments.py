@@ -1,0 +1,93 @@
+"""Arguments of a run for tools and clients: kept for resumes, secrets left out of checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from holdfast.errors import InvalidRun, MissingSecret
+
+T = TypeVar("T")
+
+GLOBAL = "__global__"
+"""Under this name stand arguments that were not given by executor."""
+
+
+class Secret(Generic[T]):
+    """Marks a run argument that must not be stored: `client_kwargs={"api_key": Secret(key)}`.
+
+    Handlers get the value itself. A run that is resumed from a checkpoint must be given it again.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return "Secret(...)"
+
+
+@dataclass(frozen=True)
+class WithheldSecret:
+    """Stands in a checkpoint where a secret argument was."""
+
+    name: str
+
+
+class RunArguments(Mapping[str, Any]):
+    """What a handler sees: secrets opened, and an error that helps for one that was not given again."""
+
+    __slots__ = ("_given",)
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = given
+
+    def __getitem__(self, key: str) -> Any:
+        value = self._given[key]
+        if isinstance(value, WithheldSecret):
+            raise MissingSecret(value.name)
+        return value.value if isinstance(value, Secret) else value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+    def __repr__(self) -> str:
+        return f"RunArguments({dict(self._given)!r})"
+
+
+def arranged(given: Mapping[str, Any], executor_ids: Mapping[str, Any], parameter: str) -> dict[str, Any]:
+    """By executor if any key is an executor's id, otherwise for all of them."""
+    if not isinstance(given, Mapping):
+        raise InvalidRun(f"{parameter} must be a mapping, got {type(given).__name__}.")
+    if not any(key in executor_ids for key in given):
+        return {GLOBAL: dict(given)}
+    for key, value in given.items():
+        if not isinstance(value, Mapping):
+            raise InvalidRun(
+                f"{parameter} is given by executor (it has an executor's id as a key), so {key!r} must hold a mapping, "
+                f"got {type(value).__name__}."
+            )
+    return {key: dict(value) for key, value in given.items()}
+
+
+def arguments_for(arranged_arguments: Mapping[str, Any] | None, executor_id: str) -> RunArguments:
+    if not arranged_arguments:
+        return RunArguments({})
+    shared = arranged_arguments.get(GLOBAL, {})
+    return RunArguments({**shared, **arranged_arguments.get(executor_id, {})})
+
+
+def without_secrets(value: Any, name: str = "") -> Any:
+    """What may be stored: secrets are replaced by a mark, wherever they stand."""
+    if isinstance(value, Secret):
+        return WithheldSecret(name)
+    if isinstance(value, Mapping):
+        return {key: without_secrets(one, str(key)) for key, one in value.items()}
+    if isinstance(value, (list, tuple)) and any(isinstance(one, Secret) for one in value):
+        return [without_secrets(one, name) for one in value]
+    return value

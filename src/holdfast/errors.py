@@ -1,0 +1,464 @@
+"""Every error holdfast raises. Messages say what happened, to what, what was written, and what to do.
+
+HoldfastError
+├── WorkflowException                          something about a workflow or one of its threads
+│   ├── WorkflowValidationError                the graph is not sound (raised by `build`)
+│   │   ├── EdgeDuplicationError
+│   │   ├── TypeCompatibilityError
+│   │   ├── GraphConnectivityError
+│   │   └── DuplicateExecutorId                (also ValueError)
+│   ├── InvalidRun                             `run` was called in a way that has no meaning (also ValueError)
+│   │   ├── NoStorage
+│   │   └── UnknownExecutor
+│   ├── RequestError                           about a question to a person
+│   │   ├── NoPendingRequests                  (also RuntimeError)
+│   │   ├── UnknownRequest                     (also ValueError)
+│   │   ├── AlreadyAnswered                    (also ValueError)
+│   │   ├── AnswerRejected                     (also ValueError)
+│   │   ├── NoResponseHandler                  (also ValueError)
+│   │   └── RequestExpired
+│   └── WorkflowRunnerException                a run could not start or go on
+│       ├── WrongInputType                     (also RuntimeError)
+│       ├── InvalidSelection                   (also RuntimeError)
+│       ├── WorkflowConvergenceException
+│       ├── StateConflict
+│       ├── MissingSecret
+│       ├── ThreadBusy                         (also RuntimeError)
+│       ├── ThreadNotIdle                      (also RuntimeError)
+│       ├── ThreadConflict
+│       ├── CursorExpired
+│       └── WorkflowCheckpointException        saving or loading
+│           ├── CheckpointNotFound
+│           ├── ThreadNotFound
+│           ├── IncompatibleWorkflow
+│           ├── DamagedCheckpoint
+│           ├── CheckpointHookFailed
+│           ├── StorageFailed
+│           ├── UnsavableValue                 (also TypeError)
+│           └── UnreadableValue
+└── NotInAsyncCode                             `run_sync` inside a running event loop (also RuntimeError)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from enum import Enum
+
+
+class HoldfastError(Exception):
+    """The root: `except HoldfastError` catches everything holdfast raises on purpose."""
+
+    code = "error"
+    """Stable name for machines; the sentence may change, this does not."""
+
+
+class NotInAsyncCode(HoldfastError, RuntimeError):
+    code = "not_in_async_code"
+
+
+class WorkflowException(HoldfastError):
+    code = "workflow"
+
+
+# ---------------------------------------------------------------- the graph
+
+
+class ValidationTypeEnum(Enum):
+    EDGE_DUPLICATION = "EDGE_DUPLICATION"
+    EXECUTOR_DUPLICATION = "EXECUTOR_DUPLICATION"
+    TYPE_COMPATIBILITY = "TYPE_COMPATIBILITY"
+    GRAPH_CONNECTIVITY = "GRAPH_CONNECTIVITY"
+    HANDLER_OUTPUT_ANNOTATION = "HANDLER_OUTPUT_ANNOTATION"
+    OUTPUT_VALIDATION = "OUTPUT_VALIDATION"
+
+
+class WorkflowValidationError(WorkflowException):
+    code = "validation"
+
+    def __init__(self, message: str, validation_type: ValidationTypeEnum) -> None:
+        self.message = message
+        self.validation_type = validation_type
+        super().__init__(f"[{validation_type.value}] {message}")
+
+
+class EdgeDuplicationError(WorkflowValidationError):
+    code = "edge_duplication"
+
+    def __init__(self, edge_id: str) -> None:
+        self.edge_id = edge_id
+        super().__init__(
+            f"The edge {edge_id!r} was added twice. Remove one of the calls; to send by "
+            "condition, give one switch-case group instead of several edges to one target.",
+            ValidationTypeEnum.EDGE_DUPLICATION,
+        )
+
+
+class TypeCompatibilityError(WorkflowValidationError):
+    code = "type_compatibility"
+
+    def __init__(
+        self,
+        source_executor_id: str,
+        target_executor_id: str,
+        source_types: Sequence[object],
+        target_types: Sequence[object],
+    ) -> None:
+        self.source_executor_id = source_executor_id
+        self.target_executor_id = target_executor_id
+        self.source_types = list(source_types)
+        self.target_types = list(target_types)
+        super().__init__(
+            f"{source_executor_id!r} sends {_names(source_types)}, but {target_executor_id!r} accepts only "
+            f"{_names(target_types)}. Add a handler for one of these types to {target_executor_id!r}, or "
+            f"correct the annotation of {source_executor_id!r}'s context.",
+            ValidationTypeEnum.TYPE_COMPATIBILITY,
+        )
+
+
+class GraphConnectivityError(WorkflowValidationError):
+    code = "graph_connectivity"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, ValidationTypeEnum.GRAPH_CONNECTIVITY)
+
+
+class DuplicateExecutorId(WorkflowValidationError, ValueError):
+    code = "duplicate_executor_id"
+
+    def __init__(self, executor_id: str) -> None:
+        self.executor_id = executor_id
+        super().__init__(
+            f"Two different executors have the id {executor_id!r}. Give one of them another `id=`; "
+            "checkpoints find an executor's state by it.",
+            ValidationTypeEnum.EXECUTOR_DUPLICATION,
+        )
+
+
+# ---------------------------------------------------------------- calling run
+
+
+class InvalidRun(WorkflowException, ValueError):
+    code = "invalid_run"
+
+
+class NoStorage(InvalidRun):
+    code = "no_storage"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} needs a checkpoint storage, and this workflow has none. Pass checkpoint_storage= to the "
+            "call, or build the workflow with WorkflowBuilder(checkpoint_storage=...)."
+        )
+
+
+class UnknownExecutor(InvalidRun):
+    code = "unknown_executor"
+
+    def __init__(self, executor_id: str, known: Iterable[str], what: str) -> None:
+        self.executor_id = executor_id
+        super().__init__(
+            f"{what} names the executor {executor_id!r}, which this workflow does not have"
+            f"{did_you_mean(executor_id, known)}. Nothing was sent."
+        )
+
+
+# ---------------------------------------------------------------- requests
+
+
+class RequestError(WorkflowException):
+    code = "request"
+
+
+class NoPendingRequests(RequestError, RuntimeError):
+    code = "no_pending_requests"
+
+    def __init__(self, thread_id: str) -> None:
+        self.thread_id = thread_id
+        super().__init__(
+            f"Thread {thread_id!r} has no pending requests, so there is nothing to answer. Nothing was "
+            "written. Run the workflow until it asks, or pass the thread_id or checkpoint_id that holds the question."
+        )
+
+
+class UnknownRequest(RequestError, ValueError):
+    code = "unknown_request"
+
+    def __init__(self, request_id: str, thread_id: str, pending: Iterable[str]) -> None:
+        self.request_id = request_id
+        self.thread_id = thread_id
+        known = sorted(pending)
+        super().__init__(
+            f"Thread {thread_id!r} has no request {request_id!r}{did_you_mean(request_id, known)}. Pending: "
+            f"{', '.join(map(repr, known)) or 'none'}. None of the given answers was accepted."
+        )
+
+
+class AlreadyAnswered(RequestError, ValueError):
+    code = "already_answered"
+
+    def __init__(self, request_id: str, thread_id: str) -> None:
+        self.request_id = request_id
+        self.thread_id = thread_id
+        super().__init__(
+            f"Request {request_id!r} of thread {thread_id!r} was answered before; the first answer stands. None "
+            "of the given answers was accepted. Leave it out, or rewind to a checkpoint before the answer."
+        )
+
+
+class AnswerRejected(RequestError, ValueError):
+    code = "answer_rejected"
+
+    def __init__(self, request_id: str, expected: object, answer: object, reason: str) -> None:
+        self.request_id = request_id
+        self.expected = expected
+        super().__init__(
+            f"The answer to request {request_id!r} was not accepted: expected {type_name(expected)}, got "
+            f"{type_name(type(answer))}{': ' + reason if reason else ''}. The request is still pending and none of "
+            "the given answers was accepted."
+        )
+
+
+class NoResponseHandler(RequestError, ValueError):
+    code = "no_response_handler"
+
+    def __init__(self, executor_id: str, request_type: object, response_type: object) -> None:
+        self.executor_id = executor_id
+        super().__init__(
+            f"Executor {executor_id!r} has no @response_handler for a request of {type_name(request_type)} answered "
+            f"with {type_name(response_type)}. Add one; the request is still pending and no answer was accepted."
+        )
+
+
+class RequestExpired(RequestError):
+    code = "request_expired"
+
+    def __init__(self, request_id: str, executor_id: str, deadline: object) -> None:
+        self.request_id = request_id
+        self.executor_id = executor_id
+        super().__init__(
+            f"Request {request_id!r} of executor {executor_id!r} was not answered by {deadline}, and it has no "
+            "default. It is no longer pending. Ask again, with a later deadline or a default."
+        )
+
+
+# ---------------------------------------------------------------- running
+
+
+class WorkflowRunnerException(WorkflowException):
+    code = "runner"
+
+
+class WrongInputType(WorkflowRunnerException, RuntimeError):
+    code = "wrong_input_type"
+
+    def __init__(self, executor_id: str, value: object, accepted: Sequence[object]) -> None:
+        self.executor_id = executor_id
+        super().__init__(
+            f"The start executor {executor_id!r} does not accept {type_name(type(value))}; it accepts "
+            f"{_names(accepted)}. Nothing was written. Send one of these types, or add a handler."
+        )
+
+
+class InvalidSelection(WorkflowRunnerException, RuntimeError):
+    code = "invalid_selection"
+
+
+class WorkflowConvergenceException(WorkflowRunnerException):
+    code = "no_convergence"
+
+    def __init__(self, thread_id: str, max_iterations: int) -> None:
+        self.thread_id = thread_id
+        self.max_iterations = max_iterations
+        super().__init__(
+            f"Thread {thread_id!r} ran {max_iterations} supersteps since its last input and still has messages to "
+            "deliver. What was committed is kept. If the loop is meant to be this long, build the workflow "
+            "with a higher max_iterations and resume the thread."
+        )
+
+
+class StateConflict(WorkflowRunnerException):
+    code = "state_conflict"
+
+    def __init__(self, key: str, first: str, second: str) -> None:
+        self.key = key
+        self.executors = (first, second)
+        super().__init__(
+            f"Executors {first!r} and {second!r} both wrote the state key {key!r} in one superstep, so neither "
+            f"value can be chosen. Nothing of the superstep was kept. Declare how to join them, "
+            f"WorkflowBuilder(state={{{key!r}: reducer}}), or let each write a key of its own."
+        )
+
+
+class MissingSecret(WorkflowRunnerException):
+    code = "missing_secret"
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(
+            f"The run argument {key!r} was marked secret, so it is in no checkpoint, and this run was resumed without "
+            "it. Pass it again: run(..., function_invocation_kwargs=... or client_kwargs=...)."
+        )
+
+
+class ThreadBusy(WorkflowRunnerException, RuntimeError):
+    code = "thread_busy"
+
+    def __init__(self, thread_id: str, run_id: str | None = None) -> None:
+        self.thread_id = thread_id
+        by = f" by run {run_id!r}" if run_id else ""
+        super().__init__(
+            f"Thread {thread_id!r} is being run{by}. Nothing was written. Wait for it, choose on_busy='enqueue' "
+            "or 'interrupt', or give this run a thread_id of its own: threads run side by side."
+        )
+
+
+class ThreadNotIdle(WorkflowRunnerException, RuntimeError):
+    code = "thread_not_idle"
+
+    def __init__(self, thread_id: str, due: int) -> None:
+        self.thread_id = thread_id
+        super().__init__(
+            f"Thread {thread_id!r} was interrupted and still has {due} message(s) to deliver, so a new message "
+            f"would overtake them. Nothing was written. Resume it first with run(thread_id={thread_id!r}), or pass "
+            "on_busy='enqueue' to let the message wait."
+        )
+
+
+class ThreadConflict(WorkflowRunnerException):
+    code = "thread_conflict"
+
+    def __init__(self, thread_id: str, tried: str, found: str) -> None:
+        self.thread_id = thread_id
+        super().__init__(
+            f"Thread {thread_id!r} was moved by somebody else: this run tried to write {tried}, the store has "
+            f"{found}. Nothing of it was stored. Open the thread again to go on from where it is now."
+        )
+
+
+class CursorExpired(WorkflowRunnerException):
+    code = "cursor_expired"
+
+    def __init__(self, thread_id: str, after: int, oldest: int) -> None:
+        self.thread_id = thread_id
+        self.oldest = oldest
+        super().__init__(
+            f"Events of thread {thread_id!r} after {after} are no longer kept; the oldest has seq {oldest}. "
+            f"Start from events(after={oldest - 1})."
+        )
+
+
+# ---------------------------------------------------------------- saving and loading
+
+
+class WorkflowCheckpointException(WorkflowRunnerException):
+    code = "checkpoint"
+
+
+class CheckpointNotFound(WorkflowCheckpointException):
+    code = "checkpoint_not_found"
+
+    def __init__(self, checkpoint_id: str) -> None:
+        self.checkpoint_id = checkpoint_id
+        super().__init__(
+            f"There is no checkpoint {checkpoint_id!r} in this storage. It may have been deleted or pruned, or be in "
+            "another storage; list_checkpoint_ids() shows what is here."
+        )
+
+
+class ThreadNotFound(WorkflowCheckpointException):
+    code = "thread_not_found"
+
+    def __init__(self, thread_id: str) -> None:
+        self.thread_id = thread_id
+        super().__init__(
+            f"There is no thread {thread_id!r} to resume. Start it with run(message, thread_id={thread_id!r}), or "
+            "check the id and the storage."
+        )
+
+
+class IncompatibleWorkflow(WorkflowCheckpointException):
+    code = "incompatible_workflow"
+
+    def __init__(self, checkpoint_id: str, workflow_name: str, differences: Sequence[str]) -> None:
+        self.checkpoint_id = checkpoint_id
+        self.differences = list(differences)
+        listed = "".join(f"\n  - {difference}" for difference in differences)
+        super().__init__(
+            f"Checkpoint {checkpoint_id!r} was made by a workflow that differs from {workflow_name!r}:{listed}\n"
+            "Nothing was changed. Rebuild the workflow as it was, migrate the checkpoint, or pass force=True to "
+            "go on with what still fits."
+        )
+
+
+class DamagedCheckpoint(WorkflowCheckpointException):
+    code = "damaged_checkpoint"
+
+    def __init__(self, checkpoint_id: str, reason: str) -> None:
+        self.checkpoint_id = checkpoint_id
+        super().__init__(
+            f"Checkpoint {checkpoint_id!r} cannot be read: {reason}. No older checkpoint was used in its place; "
+            "to go back, name one: run(checkpoint_id=...)."
+        )
+
+
+class CheckpointHookFailed(WorkflowCheckpointException):
+    code = "checkpoint_hook_failed"
+
+    def __init__(self, executor_id: str, hook: str, reason: str) -> None:
+        self.executor_id = executor_id
+        super().__init__(
+            f"{hook} of executor {executor_id!r} failed: {reason}. The superstep was not saved and the thread stands "
+            "at its last checkpoint. Mend the hook and resume."
+        )
+
+
+class StorageFailed(WorkflowCheckpointException):
+    code = "storage_failed"
+
+    def __init__(self, storage: str, action: str, reason: str) -> None:
+        super().__init__(
+            f"{storage} failed to {action}: {reason}. The superstep was not saved; the thread stands at its last "
+            "checkpoint and can be resumed once the storage works."
+        )
+
+
+class UnsavableValue(WorkflowCheckpointException, TypeError):
+    """A value that could not be read back was refused before anything was written."""
+
+    code = "unsavable_value"
+
+    def __init__(self, path: str, reason: str, remedy: str = "") -> None:
+        self.path = path
+        super().__init__(f"Cannot save {path}: {reason}. Nothing was written.{' ' + remedy if remedy else ''}")
+
+
+class UnreadableValue(WorkflowCheckpointException):
+    """Stored bytes are not a value that may be built here."""
+
+    code = "unreadable_value"
+
+    def __init__(self, path: str, reason: str, remedy: str = "") -> None:
+        self.path = path
+        super().__init__(f"Cannot read {path}: {reason}.{' ' + remedy if remedy else ''}")
+
+
+# ---------------------------------------------------------------- words
+
+
+def type_name(annotation: object) -> str:
+    """How a type is called in a message: `str`, `list[int]`, `Ticket`."""
+    if annotation is None or annotation is type(None):
+        return "None"
+    if isinstance(annotation, type) and not hasattr(annotation, "__args__"):
+        return annotation.__qualname__
+    return str(annotation).replace("typing.", "")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _names(types: Sequence[object]) -> str:
+    return ", ".join(map(type_name, types)) or "nothing"

@@ -1,0 +1,142 @@
+"""What happens in a run, as its consumer sees it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import Enum
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.records import CheckpointInfo
+
+
+class WorkflowRunState(str, Enum):
+    """IN_PROGRESS -> IDLE | IDLE_WITH_PENDING_REQUESTS | FAILED | CANCELLED; any of these -> IN_PROGRESS."""
+
+    STARTED = "STARTED"
+    IN_PROGRESS = "IN_PROGRESS"
+    IN_PROGRESS_PENDING_REQUESTS = "IN_PROGRESS_PENDING_REQUESTS"
+    IDLE = "IDLE"
+    IDLE_WITH_PENDING_REQUESTS = "IDLE_WITH_PENDING_REQUESTS"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+class WorkflowEventSource(str, Enum):
+    """Who made an event: the engine, or user code through `ctx.add_event`."""
+
+    FRAMEWORK = "FRAMEWORK"
+    EXECUTOR = "EXECUTOR"
+
+
+WorkflowEventType: TypeAlias = Literal[
+    "started",
+    "status",
+    "failed",
+    "output",
+    "intermediate",
+    "data",
+    "request_info",
+    "warning",
+    "error",
+    "superstep_started",
+    "superstep_completed",
+    "superstep_discarded",
+    "checkpoint_saved",
+    "executor_invoked",
+    "executor_completed",
+    "executor_failed",
+    "executor_bypassed",
+    "executor_retrying",
+    "executor_skipped",
+    "group_chat",
+    "handoff_sent",
+    "magentic_orchestrator",
+]
+
+RESERVED_FOR_ENGINE = frozenset({"started", "status", "failed", "output", "intermediate"})
+"""Types that tell the truth about a run, so user code may not make them with `ctx.add_event`."""
+
+
+class WorkflowErrorDetails(msgspec.Struct, frozen=True):
+    """An error as data: it can be stored and shown where the exception itself cannot go."""
+
+    error_type: str
+    message: str
+    traceback: str | None = None
+    executor_id: str | None = None
+    extra: dict[str, Any] | None = None
+
+    @classmethod
+    def from_exception(cls, error: BaseException, *, executor_id: str | None = None) -> WorkflowErrorDetails:
+        import traceback
+
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        return cls(type(error).__name__, str(error), text, executor_id)
+
+
+class RequestTerms(msgspec.Struct, frozen=True):
+    """What was agreed when a request was made, beside the question itself."""
+
+    deadline: datetime | None = None
+    default: Any = ...
+    """Delivered when the deadline passes; Ellipsis means none: the request then expires."""
+    assignee: str | None = None
+
+
+class WorkflowEvent(msgspec.Struct, frozen=True):
+    """One thing that happened. Which fields are set depends on `type`; unset ones are None.
+
+    Events of a live stream have no `seq`: they are provisional until their superstep is committed. Those read
+    from a thread's log (`events(after=...)`) have one, gap-free per thread.
+    """
+
+    type: str
+    data: Any = None
+    origin: WorkflowEventSource = WorkflowEventSource.FRAMEWORK
+    state: WorkflowRunState | None = None
+    """`status`: what the run is doing."""
+    details: WorkflowErrorDetails | None = None
+    """`failed`, `executor_failed`."""
+    executor_id: str | None = None
+    iteration: int | None = None
+    """`superstep_*`: number of the superstep since the last message."""
+    request_id: str | None = None
+    source_executor_id: str | None = None
+    """`request_info`: the executor that asks."""
+    request_type: Any = None
+    response_type: Any = None
+    """`request_info`: answers must be of this type."""
+    terms: RequestTerms | None = None
+    """`request_info`: deadline, default and assignee, where given."""
+    checkpoint: CheckpointInfo | None = None
+    """`superstep_completed`, `checkpoint_saved`: accepted wherever a checkpoint id is."""
+    last_seq: int | None = None
+    """`superstep_completed`: the cursor to go on from with `events(after=...)`."""
+    executors: tuple[str, ...] | None = None
+    """`superstep_completed`: the executors that ran, in the order of their deliveries."""
+    has_pending_messages: bool | None = None
+    has_pending_requests: bool | None = None
+    replayed: bool = False
+    """True for what happened before an interruption and is only told again."""
+    seq: int | None = None
+    timestamp: datetime | None = None
+    thread_id: str | None = None
+    run_id: str | None = None
+
+    @classmethod
+    def output(cls, executor_id: str, data: Any) -> WorkflowEvent:
+        return cls("output", data, executor_id=executor_id)
+
+    @classmethod
+    def warning(cls, message: str) -> WorkflowEvent:
+        return cls("warning", message)
+
+    @classmethod
+    def error(cls, error: BaseException) -> WorkflowEvent:
+        return cls("error", error)
+
+    @classmethod
+    def emit(cls, executor_id: str, data: Any) -> WorkflowEvent:
+        return cls("data", data, executor_id=executor_id, origin=WorkflowEventSource.EXECUTOR)

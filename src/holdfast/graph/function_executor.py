@@ -1,0 +1,99 @@
+"""Functions as executors: `@executor` and `FunctionExecutor`."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, overload
+
+from holdfast.graph.executor import Executor, HandlerTable
+from holdfast.graph.handlers import Declaration, Handler, read_handler
+from holdfast.graph.types import hints_of
+
+
+class FunctionExecutor(Executor):
+    """An executor made of one function: `func(message)` or `func(message, ctx)`. A sync function runs in a thread."""
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        id: str | None = None,
+        *,
+        input: Any = None,
+        output: Any = None,
+        workflow_output: Any = None,
+    ) -> None:
+        if not callable(func):
+            raise ValueError(f"FunctionExecutor needs a function, got {func!r}.")
+        if isinstance(func, (staticmethod, classmethod)):
+            raise ValueError("FunctionExecutor does not take static or class methods: pass the plain function.")
+        super().__init__(id or getattr(func, "__name__", "") or "function", defer_discovery=True)
+        self.func = func
+        self.table = HandlerTable(self.id, [_handler_of(func, input, output, workflow_output)])
+
+    async def __call__(self, *args: Any) -> Any:
+        """Call the function itself, as in a test."""
+        if inspect.iscoroutinefunction(self.func):
+            return await self.func(*args)
+        return await asyncio.to_thread(self.func, *args)
+
+
+@overload
+def executor(func: Callable[..., Any]) -> FunctionExecutor: ...
+@overload
+def executor(
+    func: None = None, *, id: str | None = None, input: Any = None, output: Any = None, workflow_output: Any = None
+) -> Callable[[Callable[..., Any]], FunctionExecutor]: ...
+def executor(
+    func: Callable[..., Any] | None = None,
+    *,
+    id: str | None = None,
+    input: Any = None,
+    output: Any = None,
+    workflow_output: Any = None,
+) -> Any:
+    """Make a function an executor: `@executor` or `@executor(id="upper")`."""
+
+    def make(function: Callable[..., Any]) -> FunctionExecutor:
+        return FunctionExecutor(function, id, input=input, output=output, workflow_output=workflow_output)
+
+    return make if func is None else make(func)
+
+
+def _handler_of(func: Callable[..., Any], input: Any, output: Any, workflow_output: Any) -> Handler:
+    if input is None and (output is not None or workflow_output is not None):
+        raise ValueError(
+            "@executor(output=..., workflow_output=...) also needs input=: explicit types replace annotations."
+        )
+    explicit = None if input is None else {"input": input, "output": output, "workflow_output": workflow_output}
+    hints = None if explicit is not None else hints_of(func)
+    handler = read_handler(func, Declaration(False, explicit, hints), bound=False)
+    return Handler(
+        handler.name,
+        _as_method(func),
+        handler.message_type,
+        None,
+        handler.output_types,
+        handler.workflow_output_types,
+        handler.takes_context,
+        handler.returns,
+    )
+
+
+def _as_method(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Handlers are called with their executor first; the function does not know of one."""
+    if inspect.iscoroutinefunction(func):
+
+        @functools.wraps(func)
+        async def in_loop(_: Executor, *args: Any) -> Any:
+            return await func(*args)
+
+        return in_loop
+
+    @functools.wraps(func)
+    async def in_thread(_: Executor, *args: Any) -> Any:
+        return await asyncio.to_thread(func, *args)
+
+    return in_thread

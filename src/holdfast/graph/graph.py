@@ -1,0 +1,64 @@
+"""A finished graph: what `build` found to be sound. Frozen; it runs nothing and remembers nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from holdfast.graph.edges import EdgeGroup
+from holdfast.graph.executor import Executor
+from holdfast.graph.reducers import Reducer
+
+
+@dataclass(frozen=True)
+class Node:
+    """An executor of the graph, and how to make another one for another thread."""
+
+    executor: Executor
+    make: Callable[[], Executor]
+
+
+@dataclass(frozen=True)
+class OutputDesignation:
+    """Which executors' outputs are results, which are intermediate. Both None: all of them are results."""
+
+    output: frozenset[str] | None = None
+    intermediate: frozenset[str] | None = None
+
+    def event_type(self, executor_id: str) -> str | None:
+        """`output`, `intermediate`, or None for an output that is hidden."""
+        if self.output is None and self.intermediate is None:
+            return "output"
+        if self.output is not None and executor_id in self.output:
+            return "output"
+        if self.intermediate is not None and executor_id in self.intermediate:
+            return "intermediate"
+        return None
+
+
+@dataclass(frozen=True)
+class Graph:
+    name: str
+    description: str | None
+    start_executor_id: str
+    nodes: Mapping[str, Node]
+    edge_groups: tuple[EdgeGroup, ...]
+    max_iterations: int
+    designation: OutputDesignation
+    reducers: Mapping[str, Reducer]
+
+    @cached_property
+    def executors(self) -> dict[str, Executor]:
+        return {executor_id: node.executor for executor_id, node in self.nodes.items()}
+
+    @cached_property
+    def annotations(self) -> tuple[Any, ...]:
+        """Every type that its handlers name: what a checkpoint of it may hold."""
+        found: dict[Any, None] = {}
+        for executor in self.executors.values():
+            for one in (*executor.table.handlers, *executor.table.responses):
+                types = (one.message_type, one.request_type, *one.output_types, *one.workflow_output_types)
+                found.update((annotation, None) for annotation in types if annotation is not None)
+        return tuple(found)

@@ -1,0 +1,249 @@
+"""Copies that share nothing that can change: what one handler sends, no other can alter.
+
+Neither function here ever raises: what cannot be copied (a lock, a client, a generator) is given as it is.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import decimal
+import enum
+import fractions
+import pathlib
+import re
+import types
+import uuid
+import zoneinfo
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+_Memo = dict[int, Any]
+"""Copy by id of the original. The same form as copy.deepcopy's, and shared with it, so that two references to one
+object stay two references to one copy, whoever made it."""
+
+
+class _Kind(NamedTuple):
+    """How values of one class are treated."""
+
+    copy: Callable[[Any, _Memo], Any]
+    parts: Callable[[Any], Iterable[Any]] | None
+    """All a value refers to, if the value itself cannot change; else None."""
+
+
+_ATOMIC: frozenset[type] = frozenset(
+    (type(None), bool, int, float, complex, str, bytes, range, type, type(...), type(NotImplemented))
+) | {
+    *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta, datetime.timezone, zoneinfo.ZoneInfo),
+    *(uuid.UUID, decimal.Decimal, fractions.Fraction, re.Pattern, property),
+    *(pathlib.PurePosixPath, pathlib.PosixPath, pathlib.PureWindowsPath, pathlib.WindowsPath),
+    *(types.FunctionType, types.BuiltinFunctionType, types.CodeType),
+}
+_MISSING: Any = object()
+
+
+_T = TypeVar("_T")
+
+
+def isolated(value: _T) -> _T:
+    """A copy that shares nothing changeable with the value; the value itself if nothing in it can change.
+
+    References to one object inside the value, cycles included, stay references to one object in the copy.
+    Never raises: what cannot be copied is shared.
+    """
+    if type(value) in _ATOMIC:
+        return value
+    try:
+        return cast(_T, _copied(value, {}))
+    except Exception:  # too deep for the stack, changed by a thread meanwhile, a __hash__ that fails, ...
+        return value
+
+
+def is_unchangeable(value: object) -> bool:
+    """True only if neither the value nor anything it refers to can change."""
+    if type(value) in _ATOMIC:
+        return True
+    try:
+        return _cannot_change(value)
+    except RecursionError:
+        return False
+
+
+def _cannot_change(value: object) -> bool:
+    parts = _kind_of(type(value)).parts
+    return parts is not None and all(type(part) in _ATOMIC or _cannot_change(part) for part in parts(value))
+
+
+def _copied(value: Any, memo: _Memo) -> Any:
+    if type(value) in _ATOMIC:
+        return value
+    known = memo.get(id(value), _MISSING)
+    return _kind_of(type(value)).copy(value, memo) if known is _MISSING else known
+
+
+# ---------------------------------------------------------------- how each class is copied
+
+
+def _itself(value: Any, memo: _Memo) -> Any:
+    return value
+
+
+def _no_parts(value: Any) -> Iterable[Any]:
+    return ()
+
+
+def _copy_list(value: list[Any], memo: _Memo) -> list[Any]:
+    made: list[Any] = []
+    memo[id(value)] = made
+    made.extend([each if type(each) in _ATOMIC else _copied(each, memo) for each in value])
+    return made
+
+
+def _copy_dict(value: dict[Any, Any], memo: _Memo) -> dict[Any, Any]:
+    made: dict[Any, Any] = {}
+    memo[id(value)] = made
+    for key, each in value.items():
+        made[_copied(key, memo)] = each if type(each) in _ATOMIC else _copied(each, memo)
+    return made
+
+
+def _copy_set(value: set[Any], memo: _Memo) -> set[Any]:
+    made: set[Any] = set()
+    memo[id(value)] = made
+    made.update([_copied(each, memo) for each in value])
+    return made
+
+
+def _copy_tuple(value: tuple[Any, ...], memo: _Memo) -> tuple[Any, ...]:
+    parts = [_copied(each, memo) for each in value]
+    if id(value) in memo:  # a cycle led back here, and made the copy on its way
+        return cast(tuple[Any, ...], memo[id(value)])
+    is_changed = any(new is not old for new, old in zip(parts, value, strict=True))
+    made = tuple.__new__(type(value), parts) if is_changed else value
+    memo[id(value)] = made
+    return made
+
+
+def _copy_frozenset(value: frozenset[Any], memo: _Memo) -> frozenset[Any]:
+    pairs = [(each, _copied(each, memo)) for each in value]
+    made = frozenset(new for _, new in pairs) if any(new is not old for old, new in pairs) else value
+    return cast(frozenset[Any], memo.setdefault(id(value), made))
+
+
+def _copy_deeply(value: Any, memo: _Memo) -> Any:
+    size = len(memo)
+    try:
+        return copy.deepcopy(value, memo)
+    except Exception:
+        # Forget the half-made copies: another reference to this value would be given one of them.
+        # test_a_second_reference_to_what_cannot_be_copied_is_the_value_too holds this.
+        while len(memo) > size:
+            memo.popitem()
+        memo[id(value)] = value
+        return value
+
+
+class _CopyFields:
+    """Copies field by field, past __init__ and frozen __setattr__. An object of which nothing changed is kept."""
+
+    def __init__(self, cls: type, is_frozen: bool) -> None:
+        self._is_frozen = is_frozen
+        self._slots = tuple(
+            name
+            for base in cls.__mro__
+            for name, member in vars(base).items()
+            if isinstance(member, types.MemberDescriptorType)
+        )
+
+    def __call__(self, value: Any, memo: _Memo) -> Any:
+        if self._is_frozen and all(type(part) in _ATOMIC for part in self.parts(value)):
+            return value
+        made = memo[id(value)] = object.__new__(type(value))
+        is_changed = not self._is_frozen
+        for name, old in self.items(value):
+            new = old if type(old) in _ATOMIC else _copied(old, memo)
+            is_changed = is_changed or new is not old
+            object.__setattr__(made, name, new)
+        if not is_changed:
+            made = memo[id(value)] = value
+        return made
+
+    def items(self, value: Any) -> Iterable[tuple[str, Any]]:
+        own = getattr(value, "__dict__", None)
+        if not self._slots:
+            return own.items() if own else ()
+        slots = [(name, getattr(value, name)) for name in self._slots if hasattr(value, name)]
+        return [*slots, *own.items()] if own else slots
+
+    def parts(self, value: Any) -> Iterable[Any]:
+        return [part for _, part in self.items(value)]
+
+
+def _copy_struct(value: Any, memo: _Memo) -> Any:
+    made = memo[id(value)] = copy.copy(value)
+    is_changed = not value.__struct_config__.frozen
+    for name in value.__struct_fields__:
+        old = getattr(value, name, _MISSING)
+        new = old if type(old) in _ATOMIC else _copied(old, memo)
+        if new is not old:
+            is_changed = True
+            msgspec.structs.force_setattr(made, name, new)
+    if not is_changed:
+        made = memo[id(value)] = value
+    return made
+
+
+def _struct_parts(value: Any) -> Iterable[Any]:
+    return [getattr(value, name, None) for name in value.__struct_fields__]
+
+
+# ---------------------------------------------------------------- which class is copied how
+
+_KNOWN: dict[type, _Kind] = {
+    list: _Kind(_copy_list, None),
+    dict: _Kind(_copy_dict, None),
+    set: _Kind(_copy_set, None),
+    tuple: _Kind(_copy_tuple, iter),
+    frozenset: _Kind(_copy_frozenset, iter),
+    **{cls: _Kind(_itself, _no_parts) for cls in _ATOMIC},
+}
+_LEARNED: WeakKeyDictionary[type, _Kind] = WeakKeyDictionary()
+
+
+def _kind_of(cls: type) -> _Kind:
+    kind = _KNOWN.get(cls) or _LEARNED.get(cls)
+    if kind is None:
+        kind = _LEARNED[cls] = _learn(cls)
+    return kind
+
+
+def _learn(cls: Any) -> _Kind:
+    if issubclass(cls, enum.Enum | type):
+        return _Kind(_itself, _no_parts)
+    if _has_own_way_of_copying(cls):
+        return _Kind(_copy_deeply, None)
+    if issubclass(cls, tuple) and cls.__dictoffset__ == 0:  # a NamedTuple
+        return _Kind(_copy_tuple, iter)
+    if issubclass(cls, msgspec.Struct) and cls.__dictoffset__ == 0:
+        return _Kind(_copy_struct, _struct_parts if cls.__struct_config__.frozen else None)
+    # In vars: a plain class derived from a frozen dataclass can be given new attributes.
+    if "__dataclass_params__" in vars(cls) and cls.__new__ is object.__new__:
+        is_frozen = cls.__dataclass_params__.frozen
+        fields = _CopyFields(cls, is_frozen)
+        return _Kind(fields, fields.parts if is_frozen else None)
+    return _Kind(_copy_deeply, None)
+
+
+def _has_own_way_of_copying(cls: Any) -> bool:
+    return hasattr(cls, "__deepcopy__") or any(
+        _is_overridden(cls, name) for name in ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")
+    )
+
+
+def _is_overridden(cls: Any, name: str) -> bool:
+    found = getattr(cls, name, None)
+    is_inherited = found is getattr(object, name, None) or found is getattr(msgspec.Struct, name, None)
+    return not is_inherited and getattr(found, "__module__", None) != "dataclasses"

@@ -1,0 +1,43 @@
+"""Names that stay the same from one process to the next: of types, of functions, of new threads.
+
+Stored data refers to code by these names, so a class of a script must be called the same whether the
+script was run (`python app.py`, module `__main__`) or imported (`import app`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+
+def stable_module(module: str) -> str:
+    """The module's importable name: that of `__main__` is the one it would have if it were imported."""
+    return main_module_name() or module if module == "__main__" else module
+
+
+def main_module_name() -> str | None:
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        name: str = spec.name
+        return name.removesuffix(".__main__")
+    file = getattr(main, "__file__", None)
+    return Path(file).stem if file else None
+
+
+def stable_name(thing: type | object) -> str:
+    """`package.module:Qualname` of a class or function."""
+    module = getattr(thing, "__module__", None) or "builtins"
+    qualname = getattr(thing, "__qualname__", None) or type(thing).__qualname__
+    return f"{stable_module(module)}:{qualname}"
+
+
+def new_thread_id() -> str:
+    """Time-ordered, so that threads list in the order they were made; random enough never to meet another."""
+    return f"{time.time_ns() // 1_000_000:012x}-{os.urandom(8).hex()}"
+
+
+def new_run_id() -> str:
+    return f"run-{os.urandom(8).hex()}"

@@ -1,0 +1,243 @@
+"""What differs between Linux, macOS and Windows, and nowhere else: syncing, locking, naming and ending processes.
+
+Linux is what the tests run on. The branches for macOS and Windows follow the systems' documentation.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Windows locks a range of bytes, and nobody else may read a locked one: take one far behind any content.
+_LOCK_OFFSET = 0x7FFF_FFFF_0000
+
+
+def fsync_file(fd: int) -> None:
+    """Return when the file's content would survive a power cut. Times and the like need not."""
+    if sys.platform == "darwin":
+        import fcntl
+
+        try:
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # plain fsync leaves the data in the drive's cache
+        except OSError:
+            os.fsync(fd)  # some file systems know no better
+    elif sys.platform == "win32":
+        os.fsync(fd)
+    else:
+        os.fdatasync(fd)
+
+
+def fsync_folder(path: str | os.PathLike[str]) -> None:
+    """Return when files made, renamed or removed in the folder would survive a power cut.
+
+    Windows cannot sync a folder; its file systems journal such changes themselves.
+    """
+    if sys.platform == "win32":
+        return
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def lock_file(fd: int) -> None:
+    """Take the file's lock, waiting as long as another holder has it. Blocks the thread.
+
+    The lock belongs to this opening of the file, and ends with `unlock_file`, when the file is closed, or when the
+    process dies in whatever way.
+    """
+    if sys.platform == "win32":
+        while not try_lock_file(fd):
+            _wait_a_moment()
+    else:
+        import fcntl
+
+        fcntl.flock(fd, fcntl.LOCK_EX)
+
+
+def try_lock_file(fd: int) -> bool:
+    """Take the file's lock if it is free; whether it was."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            with _at_the_lock_byte(fd):
+                msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):  # flock says the first, msvcrt the second
+        return False
+    return True
+
+
+def unlock_file(fd: int) -> None:
+    """Give the lock back. Changes nothing if it is not held."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        try:
+            with _at_the_lock_byte(fd):
+                msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
+        except PermissionError:
+            pass  # it was not locked
+    else:
+        import fcntl
+
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """One process, not to be mistaken for a later one that got the same number."""
+
+    boot_id: str
+    """Which start of which machine; empty where the system does not tell."""
+    pid_namespace: str
+    """Inside which container `pid` has its meaning; empty where there is no such thing."""
+    pid: int
+    started: str
+    """When it began, in the system's own notation; only ever compared for equality."""
+
+
+def process_identity(pid: int | None = None) -> ProcessIdentity:
+    """Who a process is: this one, or another that is running. Raises ProcessLookupError if there is none."""
+    pid = os.getpid() if pid is None else pid
+    started = _started(pid)
+    if started is None:
+        raise ProcessLookupError(f"There is no process {pid}.")
+    return ProcessIdentity(_boot_id(), _pid_namespace(), pid, started)
+
+
+def is_process_alive(identity: ProcessIdentity) -> bool | None:
+    """Whether that very process still runs; None if it cannot be seen from here.
+
+    Another machine's process, or another container's, looks like one of another boot: neither alive nor dead is
+    known, and whoever asks must wait for its lease to end. A process that was stopped (SIGSTOP) is alive; one that
+    has ended but was not yet waited for is not.
+    """
+    if (identity.boot_id, identity.pid_namespace) != (_boot_id(), _pid_namespace()):
+        return None
+    return _started(identity.pid) == identity.started
+
+
+def kill_hard(pid: int) -> None:
+    """End a process at once, giving it no chance to clean up. Nothing happens if it is gone already."""
+    try:
+        if sys.platform == "win32":
+            os.kill(pid, signal.SIGTERM)  # ends the process there, as any signal but the two console events does
+        else:
+            os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    except OSError as problem:
+        if getattr(problem, "winerror", None) != 87:  # ERROR_INVALID_PARAMETER: no such process
+            raise
+
+
+# ---------------------------------------------------------------- syncing and locking
+
+
+@contextmanager
+def _at_the_lock_byte(fd: int) -> Iterator[None]:
+    """msvcrt.locking works at the file's position: go there and come back."""
+    before = os.lseek(fd, 0, os.SEEK_CUR)
+    os.lseek(fd, _LOCK_OFFSET, os.SEEK_SET)
+    try:
+        yield
+    finally:
+        os.lseek(fd, before, os.SEEK_SET)
+
+
+def _wait_a_moment() -> None:
+    import time
+
+    time.sleep(0.01)
+
+
+# ---------------------------------------------------------------- processes
+
+
+@lru_cache(maxsize=1)
+def _boot_id() -> str:
+    if sys.platform == "linux":
+        return _read("/proc/sys/kernel/random/boot_id")
+    if sys.platform == "darwin":
+        return _ask("sysctl", "-n", "kern.bootsessionuuid")
+    return ""
+
+
+def _pid_namespace() -> str:
+    """Not remembered: a process can be moved, and reading a link costs microseconds."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str | None:
+    """When the process began; None if it is not running."""
+    if sys.platform == "linux":
+        return _started_linux(pid)
+    if sys.platform == "win32":
+        return _started_windows(pid)
+    return _ask("ps", "-o", "lstart=", "-p", str(pid)) or None
+
+
+def _started_linux(pid: int) -> str | None:
+    """Field 22 of /proc/<pid>/stat. The name before it may hold spaces and brackets, so count from its end."""
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    if not fields or fields[0] in "ZX":  # a zombie has ended
+        return None
+    return fields[19]
+
+
+def _started_windows(pid: int) -> str | None:
+    """The creation time by GetProcessTimes, without opening the process for more than that."""
+    import ctypes
+
+    if sys.platform != "win32":
+        return None
+    kernel32 = ctypes.windll.kernel32
+    kernel32.OpenProcess.restype = ctypes.c_void_p
+    query_limited_information, still_active = 0x1000, 259
+    opened = kernel32.OpenProcess(query_limited_information, False, pid)
+    if not opened:
+        return None
+    try:
+        process = ctypes.c_void_p(opened)
+        exit_code = ctypes.c_ulong()
+        times = [ctypes.c_ulonglong() for _ in range(4)]
+        if not kernel32.GetExitCodeProcess(process, ctypes.byref(exit_code)) or exit_code.value != still_active:
+            return None
+        if not kernel32.GetProcessTimes(process, *map(ctypes.byref, times)):
+            return None
+        return str(times[0].value)
+    finally:
+        kernel32.CloseHandle(ctypes.c_void_p(opened))
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _ask(*command: str) -> str:
+    """What a program of the system prints; nothing if it fails."""
+    import subprocess
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip()

@@ -1,0 +1,133 @@
+"""Frozen data that crosses rooms: what a thread's messages, checkpoints, commits and journal look like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+
+class MessageType(str, Enum):
+    STANDARD = "standard"
+    RESPONSE = "response"
+
+
+class WorkflowMessage(msgspec.Struct, frozen=True):
+    """One delivery that is due: which executor gets what, and from whom."""
+
+    data: Any
+    source_id: str
+    target_id: str | None = None
+    type: MessageType = MessageType.STANDARD
+    original_request_info_event: Any = None
+    """RESPONSE: the `request_info` event that `data` answers."""
+    source_ids: tuple[str, ...] | None = None
+    """All senders, where a fan-in joined several; otherwise None and `source_id` is the one."""
+    delivery_id: int = 0
+    """Unique in its thread and the same over every resume; the order of delivery."""
+
+
+class CheckpointInfo(msgspec.Struct, frozen=True):
+    """A checkpoint without its payload. Accepted wherever a checkpoint id is."""
+
+    checkpoint_id: str
+    thread_id: str
+    workflow_name: str
+    number: int
+    """The commit that made it; grows by one with every commit of the thread."""
+    iteration_count: int
+    previous_checkpoint_id: str | None
+    timestamp: str
+    """ISO 8601, UTC."""
+    run_id: str | None = None
+    status: str = ""
+    """The run's state when it was made."""
+
+    def __str__(self) -> str:
+        return self.checkpoint_id
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """The right to move a thread, proved with every write."""
+
+    thread_id: str
+    owner: str
+    """The run that holds it."""
+    fence: int
+    """Grows with every new owner; a commit with an old one is refused."""
+
+
+class LoggedEvents(msgspec.Struct, frozen=True):
+    """The durable events of one commit, packed: their seqs are first_seq, first_seq + 1, ..."""
+
+    first_seq: int
+    count: int
+    body: bytes
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """One numbered, atomic act of a thread's owner."""
+
+    lease: Lease
+    number: int
+    """One more than the number of the head it extends."""
+    info: CheckpointInfo | None = None
+    """None for a commit without a checkpoint: only events or a status."""
+    root: bytes | None = None
+    """The checkpoint's encoded body."""
+    events: LoggedEvents | None = None
+    consumed: Sequence[str] = ()
+    """Ids of the inbox items that this commit takes in."""
+    status: str = ""
+
+
+class JournalEntry(msgspec.Struct, frozen=True):
+    """The recorded outcome of one delivery whose superstep is not committed yet."""
+
+    number: int
+    """The head that it extends; of no use once the head is another."""
+    delivery_id: int
+    body: bytes
+
+
+class InboxItem(msgspec.Struct, frozen=True):
+    item_id: str
+    kind: str
+    body: bytes
+
+
+class OpenedThread(msgspec.Struct, frozen=True):
+    """What `open` finds, in one round trip."""
+
+    lease: Lease
+    number: int
+    """Number of the last commit; 0 where there is none."""
+    info: CheckpointInfo | None
+    root: bytes | None
+    last_seq: int
+    journal: Sequence[JournalEntry] = ()
+    inbox: Sequence[InboxItem] = ()
+    status: str = ""
+
+
+class StoredCheckpoint(msgspec.Struct, frozen=True):
+    info: CheckpointInfo
+    root: bytes
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """That a request was answered: a second answer is refused."""
+
+    answered_at: datetime
+    answered_by: str | None = None
+
+
+class ExecutorMemory(msgspec.Struct, frozen=True):
+    """What one executor keeps: its `on_checkpoint_save` dict and its `ctx.private`."""
+
+    saved: Any = None
+    """The dict; an `Encoded` one while it is on its way into a checkpoint."""
+    private: Mapping[str, Any] | None = None

@@ -1,0 +1,70 @@
+"""A clock that moves only when a test moves it."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from datetime import UTC, datetime, timedelta
+from itertools import count
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class FakeClock:
+    """Stands still until `advance`. One event loop at a time; not for use from several threads."""
+
+    def __init__(self, start: datetime = START) -> None:
+        if start.tzinfo is None:
+            raise ValueError(f"FakeClock needs a time with a zone, got {start!r}: try start.replace(tzinfo=UTC).")
+        self._start = start.astimezone(UTC)
+        self._elapsed = 0.0
+        self._order = count()
+        self._alarms: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._watchers: list[tuple[int, asyncio.Future[None]]] = []
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=self._elapsed)
+
+    def monotonic(self) -> float:
+        return self._elapsed
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        alarm: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._alarms, (self._elapsed + seconds, next(self._order), alarm))
+        self._tell_watchers()
+        await alarm
+
+    def advance(self, seconds: float) -> None:
+        """Move time on and wake every sleeper whose time has come, the earliest first.
+
+        They run when the test next awaits, and then see the new time; one that goes back to sleep counts from it.
+        """
+        if seconds < 0:
+            raise ValueError(f"Time does not go back: advance({seconds:g}).")
+        self._elapsed += seconds
+        while self._alarms and self._alarms[0][0] <= self._elapsed:
+            _, _, alarm = heapq.heappop(self._alarms)
+            if not alarm.done():
+                alarm.set_result(None)
+
+    @property
+    def sleepers(self) -> int:
+        """How many are asleep now."""
+        return sum(not alarm.done() for _, _, alarm in self._alarms)
+
+    async def wait_for_sleepers(self, number: int = 1) -> None:
+        """Return once at least `number` are asleep: the moment to `advance`, without guessing how long to wait."""
+        if self.sleepers < number:
+            watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._watchers.append((number, watcher))
+            await watcher
+
+    def _tell_watchers(self) -> None:
+        asleep = self.sleepers
+        for number, watcher in self._watchers:
+            if number <= asleep and not watcher.done():
+                watcher.set_result(None)
+        self._watchers = [(number, watcher) for number, watcher in self._watchers if not watcher.done()]

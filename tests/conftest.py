@@ -1,0 +1,61 @@
+"""What every test gets: explored examples that can be repeated, and a clean event loop when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import warnings
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Examples are random in every run, so that runs add up; a failure prints a blob, and `@reproduce_failure` repeats it.
+# No deadline: a busy machine is not a bug, and each test has its 20 seconds.
+settings.register_profile(
+    "default", max_examples=50, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "soak",
+    parent=settings.get_profile("default"),
+    max_examples=int(os.environ.get("HOLDFAST_SOAK_EXAMPLES", "5000")),
+)
+SOAK = bool(os.environ.get("HOLDFAST_SOAK"))
+settings.load_profile("soak" if SOAK else "default")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not SOAK:
+        for item in items:
+            if item.get_closest_marker("soak"):
+                item.add_marker(pytest.mark.skip(reason="long exploration: run `make soak`"))
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_the_callers_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOLDFAST_LOG", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _no_coroutine_is_left_unawaited() -> Iterator[None]:
+    """A forgotten `await` fails the test that forgot it, not whichever is running when memory is swept."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.filterwarnings("always", message=r"coroutine .* was never awaited", category=RuntimeWarning)
+        yield
+        gc.collect(0)  # coroutines die by reference count; this finds young cycles, in under a millisecond
+    forgotten = [str(warning.message) for warning in caught if "never awaited" in str(warning.message)]
+    assert not forgotten, f"never awaited: {forgotten}"
+
+
+@pytest.fixture(autouse=True)
+async def _no_task_is_left_running() -> AsyncIterator[None]:
+    """Whatever a test starts has ended, or was cancelled and awaited, when the test ends."""
+    before = asyncio.all_tasks()
+    yield
+    await asyncio.sleep(0)  # a task that was cancelled or has just returned needs one turn to end
+    left = asyncio.all_tasks() - before - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    assert not left, f"still running when the test ended: {left}"

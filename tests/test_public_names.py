@@ -1,0 +1,73 @@
+"""The public names: all of them resolve, are documented, and look the same to people and to type checkers."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import errors
+
+ROOT = Path(__file__).parents[1]
+NAMES = sorted(holdfast.__all__)
+
+
+def names_shown_to_type_checkers() -> dict[str, str]:
+    """What `holdfast/__init__.py` imports under TYPE_CHECKING: name and module."""
+    tree = ast.parse(Path(holdfast.__file__).read_text(encoding="utf-8"))
+    [block] = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    assert not block.orelse
+    shown: dict[str, str] = {}
+    for node in block.body:
+        assert isinstance(node, ast.ImportFrom)
+        assert node.module
+        for alias in node.names:
+            assert alias.name == alias.asname, f"write `{alias.name} as {alias.name}`: that makes it public"
+            shown[alias.name] = node.module
+    return shown
+
+
+def documentation() -> str:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return "\n".join(page.read_text(encoding="utf-8") for page in pages)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_public_name_resolves_and_has_a_docstring(name: str) -> None:
+    value = getattr(holdfast, name)
+    if isinstance(value, type) and issubclass(value, BaseException):
+        assert re.search(rf"\b{name}\b", errors.__doc__ or ""), f"draw {name} in the tree on top of errors.py"
+    elif inspect.isclass(value) or inspect.isroutine(value):
+        assert value.__doc__, f"{name} needs a docstring: what does it promise?"
+
+
+def test_people_and_type_checkers_see_the_same_names() -> None:
+    assert names_shown_to_type_checkers() == holdfast._HOME
+
+
+def test_the_names_are_in_order_so_that_each_is_easily_found() -> None:
+    assert list(holdfast._HOME) == sorted(holdfast._HOME)
+
+
+def test_every_public_name_is_in_the_documentation() -> None:
+    written = set(re.findall(r"\w+", documentation()))
+    missing = [name for name in NAMES if name not in written]
+    assert not missing, f"public, but in neither README.md nor docs/: {missing}"
+
+
+def test_dir_shows_every_public_name() -> None:
+    assert set(NAMES) <= set(dir(holdfast))
+
+
+def test_a_misspelt_name_is_an_error_that_helps() -> None:
+    with pytest.raises(AttributeError, match=r"no attribute 'HoldfastEror' \(did you mean 'HoldfastError'\?\)"):
+        holdfast.HoldfastEror  # type: ignore[attr-defined] # noqa: B018
+
+
+def test_every_error_is_public() -> None:
+    kinds = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
+    assert kinds <= set(NAMES)

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import typing
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NewType, TypedDict
+
+import msgspec
+import pydantic
+import pytest
+
+from holdfast.codec import DeclaredTypes
+from holdfast.codecs import declared_types, reachable_types
+from tests.unit.codecs.samples import Author, Box, Coin, Colour, Options, Page, Place, Plain, Point, Purse, Report
+
+
+@dataclass
+class Leaf:
+    a: int
+
+
+class Twig(msgspec.Struct):
+    leaf: Leaf
+
+
+class Branch(pydantic.BaseModel, arbitrary_types_allowed=True):
+    twigs: list[Twig]
+
+
+class Stem(NamedTuple):
+    branch: Branch
+
+
+class Tree(TypedDict):
+    stem: Stem | None
+    parent: Tree
+
+
+@dataclass
+class Half:
+    good: Leaf
+    bad: Missing  # type: ignore[name-defined]  # noqa: F821
+
+
+Id = NewType("Id", Leaf)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "found"),
+    [
+        (None, set()),
+        (int, set()),
+        (Any, set()),
+        (Plain, set()),
+        (dict[str, list[int]] | None, set()),
+        (Leaf, {Leaf}),
+        (list[Leaf] | None, {Leaf}),
+        (typing.Optional[typing.Dict[str, Leaf]], {Leaf}),
+        (Tree, {Tree, Stem, Branch, Twig, Leaf}),
+        (Half, {Half, Leaf}),
+        (typing.Annotated[Leaf, "x"], {Leaf}),
+        (typing.Literal[Colour.RED], {Colour}),
+        (Id, {Leaf}),
+        (Box[Leaf], {Box, Leaf}),
+        (typing.Callable[[Leaf], Coin], {Leaf, Coin}),
+        (Report, {Report, Author}),
+        (Purse, {Purse, Coin}),
+        (Page[Leaf], {Page, Page[Leaf], Leaf}),
+        (ValueError | Leaf, {Leaf}),
+        ("Leaf", set()),
+    ],
+    ids=str,
+)
+def test_every_data_type_an_annotation_is_made_of_is_reached(annotation: object, found: set[type]) -> None:
+    assert reachable_types(annotation) == found
+
+
+def test_a_workflow_declares_its_annotations_its_packages_and_what_is_added() -> None:
+    declared = declared_types([list[Twig], str], [Plain, Leaf], [Point, Report, "a.b:C"])
+    assert declared == DeclaredTypes(
+        types=frozenset({Twig, Leaf, Point, Report, Author}), names=frozenset({"a.b:C"}), packages=frozenset({"tests"})
+    )
+
+
+def test_packages_that_everybody_shares_are_not_declared_by_an_executor_in_them() -> None:
+    import threading
+
+    from holdfast.codecs import JsonCodec
+
+    assert declared_types([], [threading.Thread, object, JsonCodec], []).packages == frozenset()
+    assert declared_types([Options, Place], [], []).types == {Options, Place, Author}

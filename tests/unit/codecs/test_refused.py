@@ -1,0 +1,205 @@
+"""Promise 8 and 9: what could not be loaded again is refused when it is saved, and the error says where it is."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from typing import Any
+
+import pytest
+
+from holdfast.codec import DeclaredTypes
+from holdfast.codecs import JsonCodec, from_bytes, to_bytes
+from holdfast.codecs.walk import MAX_DEPTH
+from holdfast.errors import UnreadableValue, UnsavableValue
+from tests.unit.codecs.samples import Author, Box, Couple, Page, Plain, Point, Report, Sheet
+from tests.unit.codecs.values import STRICT, a_row, with_attributes
+
+NOWHERE = object()
+
+
+def path_of(value: object, root: str = "state") -> str:
+    with pytest.raises(UnsavableValue) as refused:
+        STRICT.encode(value, root)
+    assert str(refused.value).startswith(f"Cannot save {refused.value.path}: ")
+    return refused.value.path
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        (NOWHERE, "state"),
+        ([1, NOWHERE], "state[1]"),
+        ({"a": [0, {"b": NOWHERE}]}, "state['a'][1]['b']"),
+        ({"a": 1, 2: (3, NOWHERE)}, "state[2][1]"),
+        ({NOWHERE: 1}, f"state[{NOWHERE!r}]"),
+        (Report("x", author=Author("a", age=NOWHERE)), "state.author.age"),  # type: ignore[arg-type]
+        (Report("x", tags=["a", NOWHERE]), "state.tags[1]"),  # type: ignore[list-item]
+        (Couple((1, Point(NOWHERE))), "state[1].x"),
+        (Sheet({"k": NOWHERE}), "state['k']"),
+        (with_attributes(Report("x"), extra=NOWHERE), "state.extra"),
+        (with_attributes(a_row(), note=NOWHERE), "state.note"),
+        (ValueError("x", NOWHERE), "state.args[1]"),
+        (Page[Any].model_construct(items=[NOWHERE]), "state.items[0]"),
+        (defaultdict(lambda: 1), "state.default_factory"),
+        (list[Plain], "state[0]"),
+        ({"x" * 500: NOWHERE}, f"state['{'x' * 96}...]"),
+    ],
+)
+def test_the_error_names_the_path_of_the_part_that_cannot_be_saved(value: object, path: str) -> None:
+    assert path_of(value) == path
+
+
+def test_a_time_zone_of_an_unknown_class_is_named() -> None:
+    class Mars(tzinfo):
+        def utcoffset(self, moment: datetime | None) -> None:
+            return None
+
+    assert path_of([datetime(2024, 1, 1, tzinfo=Mars())]) == "state[0].tzinfo"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [object(), Plain(), threading.Lock(), print, lambda: 1, Plain, type("X", (), {}), slice(1), iter([])],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_no_data_is_refused_with_the_way_out(value: object) -> None:
+    with pytest.raises(UnsavableValue, match="register_type"):
+        STRICT.encode({"x": value}, "state")
+
+
+def test_a_data_type_that_was_not_declared_is_refused_with_the_way_out() -> None:
+    @dataclass
+    class Here:
+        a: int
+
+    with pytest.raises(UnsavableValue, match=r"Here was not declared.*Nothing was written.*allowed_types=\[.*Here\]"):
+        STRICT.encode(Here(1), "state")
+
+
+def test_another_class_of_a_declared_name_is_refused() -> None:
+    def make() -> type:
+        @dataclass
+        class Twin:
+            a: int
+
+        return Twin
+
+    one, other = make(), make()
+    codec = JsonCodec(DeclaredTypes(types=frozenset({one})))
+    assert codec.decode(codec.encode(one(1), "v"), "v") == one(1)
+    with pytest.raises(UnsavableValue, match="was not declared"):
+        codec.encode(other(1), "v")
+
+
+def test_an_error_of_the_value_itself_is_reported_as_unsavable() -> None:
+    class Odd(dict[Any, Any]):
+        @property
+        def __dict__(self) -> Any:
+            raise RuntimeError("not today")
+
+        @__dict__.setter
+        def __dict__(self, value: Any) -> None: ...
+
+    codec = JsonCodec(DeclaredTypes(types=frozenset({Odd})))
+    with pytest.raises(UnsavableValue, match="not today"):
+        codec.encode(Odd(), "state")
+
+
+# ---------------------------------------------------------------- cycles and depth
+
+
+def test_a_cycle_is_refused_with_the_path_where_it_closes() -> None:
+    ring: list[Any] = [1]
+    ring.append({"back": ring})
+    with pytest.raises(
+        UnsavableValue, match=r"Cannot save state\['r'\]\[1\]\['back'\]: it contains itself.*state\['r'\]\."
+    ):
+        STRICT.encode({"r": ring}, "state")
+
+
+def cycles() -> dict[str, Any]:
+    listed: list[Any] = []
+    listed.append(listed)
+    mapped: dict[Any, Any] = {}
+    mapped["a"] = mapped
+    keyed: dict[Any, Any] = {}
+    keyed[1] = keyed
+    report = Report("x")
+    report.author = report  # type: ignore[assignment]
+    row = a_row()
+    row.append((row,))
+    box = Box[Any](None)
+    box.item = {"b": [box]}
+    noted = with_attributes(a_row(), note=None)
+    noted.note = noted
+    model = Page[Any](items=[])
+    model.items.append(model)
+    error = ValueError()
+    error.args = (error,)
+    return locals()
+
+
+@pytest.mark.parametrize(("name", "value"), cycles().items(), ids=cycles().keys())
+def test_every_kind_of_cycle_is_found(name: str, value: object) -> None:
+    with pytest.raises(UnsavableValue, match="it contains itself"):
+        STRICT.encode(value, name)
+
+
+WRAPPERS: dict[str, Callable[[Any], Any]] = {
+    "list": lambda value: [value],
+    "tuple": lambda value: (value,),
+    "dict": lambda value: {"a": value},
+    "pairs": lambda value: {1: value},
+    "dataclass": Point,
+    "model": lambda value: Page[Any].model_construct(items=value),
+    "subclass": lambda value: Sheet({"a": value}),
+    "attribute": lambda value: with_attributes(a_row(), note=value),
+    "error": ValueError,
+}
+
+
+def nested(wrap: Callable[[Any], Any], levels: int, value: Any) -> Any:
+    for _ in range(levels):
+        value = wrap(value)
+    return value
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS.keys())
+def test_what_is_just_not_too_deep_to_save_can_be_loaded(wrap: Callable[[Any], Any]) -> None:
+    deepest = 0
+    for levels in range(MAX_DEPTH // 3, MAX_DEPTH + 3):
+        value = nested(wrap, levels, datetime.max.astimezone())
+        try:
+            tree = STRICT.encode(value, "v")
+        except UnsavableValue:
+            break
+        STRICT.decode(from_bytes(to_bytes(tree), "v"), "v")
+        deepest = levels
+    assert MAX_DEPTH // 3 < deepest <= MAX_DEPTH + 1
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS.keys())
+def test_ten_thousand_levels_are_refused_and_not_a_recursion_error(wrap: Callable[[Any], Any]) -> None:
+    value = nested(wrap, 10_000, 1)
+    with pytest.raises(UnsavableValue, match="nested more than"):
+        STRICT.encode(value, "state")
+
+
+def test_a_tree_that_is_too_deep_is_unreadable() -> None:
+    for wrap in (lambda tree: [tree], lambda tree: {"a": tree}, lambda tree: {"$type": "tuple", "items": [tree]}):
+        with pytest.raises(UnreadableValue, match="nested more than"):
+            STRICT.decode(nested(wrap, 10_000, 1), "state")
+
+
+def test_a_stack_that_is_nearly_full_makes_no_recursion_error() -> None:
+    def deeper(levels: int) -> Any:
+        return deeper(levels - 1) if levels else STRICT.encode(nested(WRAPPERS["list"], 90, 1), "state")
+
+    with pytest.raises((UnsavableValue, RecursionError)) as refused:
+        for levels in range(0, 1000, 20):
+            deeper(levels)
+    assert refused.type is UnsavableValue
