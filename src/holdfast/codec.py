@@ -58,6 +58,7 @@ def declare(*items: type | str | Iterable[type | str]) -> DeclaredTypes:
 
 @dataclass(frozen=True)
 class Encoded:
-    """A value that was encoded already: a checkpoint takes its tree as it is."""
+    """A value that was encoded already: a checkpoint takes its tree as it is, and its codec can read it."""
 
     tree: Tree
+    codec: Codec

@@ -26,7 +26,7 @@ class Store(Protocol):
     async def commit(self, commit: Commit) -> None:
         """Append the commit: checkpoint, head, events and consumed inbox items, all or nothing.
 
-        The journal entries of the head that it replaces go with it. Raises ThreadConflict if the fence is not the
+        Journal entries go with a checkpoint that does not keep them. Raises ThreadConflict if the fence is not the
         thread's newest or the number is not the next; then nothing of it is stored.
         """
 

@@ -23,21 +23,31 @@ NOT_LOGGED = frozenset({"data", "checkpoint_saved", "superstep_discarded"})
 _WITHOUT_DATA = frozenset({"executor_invoked", "executor_completed"})
 """Their data are messages and outputs, which the checkpoints hold already: no payload is stored twice."""
 
+_INFO_FIELDS = tuple(field for field in CheckpointInfo.__struct_fields__ if field != "thread_id")
+
 
 def pack(
-    events: Sequence[WorkflowEvent], first_seq: int, run_id: str, timestamp: str, codec: Codec
+    events: Sequence[WorkflowEvent],
+    first_seq: int,
+    run_id: str,
+    timestamp: str,
+    info: CheckpointInfo | None,
+    codec: Codec,
 ) -> LoggedEvents | None:
     trees = [tree for event in events if (tree := _encode(event, codec)) is not None]
     if not trees:
         return None
-    return LoggedEvents(first_seq, len(trees), to_bytes([run_id, timestamp, trees]))
+    # The checkpoint stands once in the record, not in each event that speaks of it.
+    made = None if info is None else [getattr(info, field) for field in _INFO_FIELDS]
+    return LoggedEvents(first_seq, len(trees), to_bytes([run_id, timestamp, made, trees]))
 
 
 def unpack(logged: LoggedEvents, thread_id: str, codec: Codec) -> Iterator[WorkflowEvent]:
-    run_id, timestamp, trees = from_bytes(logged.body, f"events of thread {thread_id!r}")
+    run_id, timestamp, made, trees = from_bytes(logged.body, f"events of thread {thread_id!r}")
+    info = None if made is None else CheckpointInfo(**dict(zip(_INFO_FIELDS, made, strict=True)), thread_id=thread_id)
     at = datetime.fromisoformat(timestamp)
     for seq, tree in enumerate(trees, logged.first_seq):
-        yield _decode(tree, codec, seq=seq, timestamp=at, thread_id=thread_id, run_id=run_id)
+        yield _decode(tree, codec, info, seq=seq, timestamp=at, thread_id=thread_id, run_id=run_id)
 
 
 def _encode(event: WorkflowEvent, codec: Codec) -> Tree | None:
@@ -76,20 +86,16 @@ def _encode_rest(event: WorkflowEvent, tree: dict[str, Tree]) -> None:
     if details is not None:
         tree["details"] = [details.error_type, details.message, details.traceback, details.executor_id]
     if event.type == "superstep_completed":
-        tree["last_seq"] = event.last_seq
-        tree["executors"] = list(event.executors or ())
+        tree["executors"] = event.executors
         tree["pending"] = [event.has_pending_messages, event.has_pending_requests]
-        info = event.checkpoint
-        if info is not None:
-            tree["checkpoint"] = [getattr(info, field) for field in CheckpointInfo.__struct_fields__]
 
 
-def _decode(tree: dict[str, Any], codec: Codec, **stamp: Any) -> WorkflowEvent:
+def _decode(tree: dict[str, Any], codec: Codec, info: CheckpointInfo | None, **stamp: Any) -> WorkflowEvent:
     if "request" in tree:
         request = decode_request(tree["request"], codec)
         fields = {name: getattr(request, name) for name in WorkflowEvent.__struct_fields__ if name not in stamp}
         return WorkflowEvent(**fields, **stamp)
-    fields = {name: tree[name] for name in ("executor_id", "iteration", "last_seq") if name in tree}
+    fields = {name: tree[name] for name in ("executor_id", "iteration") if name in tree}
     if "data" in tree:
         fields["data"] = codec.decode(tree["data"], f"{tree['type']} event")
     if "state" in tree:
@@ -101,6 +107,6 @@ def _decode(tree: dict[str, Any], codec: Codec, **stamp: Any) -> WorkflowEvent:
     if "executors" in tree:
         fields["executors"] = tuple(tree["executors"])
         fields["has_pending_messages"], fields["has_pending_requests"] = tree["pending"]
-    if "checkpoint" in tree:
-        fields["checkpoint"] = CheckpointInfo(*tree["checkpoint"])
+        fields["checkpoint"] = info
+        fields["last_seq"] = stamp["seq"]
     return WorkflowEvent(tree["type"], **fields, **stamp)

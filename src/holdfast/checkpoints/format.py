@@ -139,8 +139,8 @@ def decode_checkpoint(tree: Tree, codec: Codec) -> WorkflowCheckpoint:
     version = tree.get("version")
     if version != FORMAT_VERSION:
         raise WorkflowCheckpointException(
-            f"Checkpoint {tree.get('checkpoint_id')!r} has format version {version!r}; this holdfast reads {FORMAT_VERSION!r}. "
-            "It was written by a newer one: upgrade holdfast to read it."
+            f"Checkpoint {tree.get('checkpoint_id')!r} has format version {version!r}; this holdfast reads "
+            f"{FORMAT_VERSION!r}. It was written by a newer one: upgrade holdfast to read it."
         )
     try:
         return _decode(tree, codec)

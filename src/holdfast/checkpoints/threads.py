@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from holdfast.checkpoints.checkpoint import WorkflowCheckpoint, utc_now
 from holdfast.checkpoints.event_log import pack
 from holdfast.checkpoints.format import decode_checkpoint, encode_checkpoint
@@ -39,7 +41,13 @@ class ThreadKeeper(Protocol):
         """The checkpoint it stands at; None for a new thread. Raises DamagedCheckpoint, never falls back."""
 
     async def commit(
-        self, checkpoint: WorkflowCheckpoint | None, events: Sequence[WorkflowEvent], run_id: str, status: str
+        self,
+        checkpoint: WorkflowCheckpoint | None,
+        events: Sequence[WorkflowEvent],
+        run_id: str,
+        status: str,
+        *,
+        keeps_journal: bool = False,
     ) -> None:
         """Append one commit; without a checkpoint it holds only events and a status."""
 
@@ -71,6 +79,8 @@ class StoredThread:
         self._store = store
         self._lease = opened.lease
         self._opened = opened
+        self._signature: dict[str, Any] | None = None
+        self._signature_bytes = msgspec.Raw(b"{}")
 
     async def load_head(self) -> WorkflowCheckpoint | None:
         opened = self._opened
@@ -79,21 +89,31 @@ class StoredThread:
         return read_checkpoint(opened.root, opened.info, self.codec)
 
     async def commit(
-        self, checkpoint: WorkflowCheckpoint | None, events: Sequence[WorkflowEvent], run_id: str, status: str
+        self,
+        checkpoint: WorkflowCheckpoint | None,
+        events: Sequence[WorkflowEvent],
+        run_id: str,
+        status: str,
+        *,
+        keeps_journal: bool = False,
     ) -> None:
         timestamp = checkpoint.timestamp if checkpoint is not None else utc_now()
-        logged = pack(events, self.last_seq + 1, run_id, timestamp, self.codec)
+        info = None if checkpoint is None else checkpoint.info
+        root = None if checkpoint is None else to_bytes(self._tree_of(checkpoint))
+        logged = pack(events, self.last_seq + 1, run_id, timestamp, info, self.codec)
         number = self.number + 1
-        if checkpoint is None:
-            commit = Commit(self._lease, number, events=logged, status=status)
-        else:
-            root = to_bytes(encode_checkpoint(checkpoint, self.codec))
-            commit = Commit(self._lease, number, checkpoint.info, root, logged, status=status)
-            self.journal = {}
-        await self._store.commit(commit)
+        await self._store.commit(Commit(self._lease, number, info, root, logged, keeps_journal, status=status))
         self.number = number
         if logged is not None:
             self.last_seq += logged.count
+
+    def _tree_of(self, checkpoint: WorkflowCheckpoint) -> Tree:
+        tree = encode_checkpoint(checkpoint, self.codec)
+        signature = checkpoint.graph_signature
+        if signature is not self._signature:  # the same in every commit of a run: encoded once
+            self._signature, self._signature_bytes = signature, msgspec.Raw(to_bytes(signature))
+        tree["graph_signature"] = self._signature_bytes
+        return tree
 
     async def record(self, delivery_id: int, outcome: Tree) -> None:
         await self._store.append_journal(self._lease, JournalEntry(self.number, delivery_id, to_bytes(outcome)))
@@ -127,7 +147,13 @@ class PlainThread:
         return self._head and own_copy(self._head, self.codec)
 
     async def commit(
-        self, checkpoint: WorkflowCheckpoint | None, events: Sequence[WorkflowEvent], run_id: str, status: str
+        self,
+        checkpoint: WorkflowCheckpoint | None,
+        events: Sequence[WorkflowEvent],
+        run_id: str,
+        status: str,
+        *,
+        keeps_journal: bool = False,
     ) -> None:
         if checkpoint is None:
             return

@@ -13,18 +13,9 @@ from typing import Any
 from holdfast.codec import Tree
 from holdfast.codecs.kinds import generic_origin
 from holdfast.codecs.opaque import Opaque
+from holdfast.codecs.refusal import NotDeclared, Refusal
 from holdfast.codecs.types import OTHER_TAGS, TypeRegistry
-from holdfast.codecs.walk import (
-    DecodeFn,
-    Decoders,
-    EncodeFn,
-    Encoders,
-    NotDeclared,
-    Refusal,
-    decode_any,
-    encode_sequence,
-    expect,
-)
+from holdfast.codecs.walk import DecodeFn, Decoders, EncodeFn, Encoders, decode_any, encode_sequence, expect
 from holdfast.names import stable_name
 
 _ABSTRACT = ("Sequence", "MutableSequence", "Mapping", "MutableMapping", "Set", "MutableSet", "Iterable", "Collection")
@@ -34,6 +25,8 @@ TYPING = frozenset(
     {"Union", "List", "Dict", "Set", "FrozenSet", "Tuple", "Deque", "DefaultDict", "OrderedDict", "Counter"}
     | {"Type", "Sequence", "MutableSequence", "Mapping", "MutableMapping", "AbstractSet", "Iterable", "Collection"}
 )
+# Joining n types to a union takes time in n cubed, so a few thousand would be a bomb.
+MAX_ARGS = 100
 LITERALS = (str, int, bytes, Enum, type(None))
 
 
@@ -64,6 +57,8 @@ def annotation_encoder(registry: TypeRegistry) -> EncodeFn:
         origin = typing.get_origin(value)
         if origin is typing.Literal:
             return {"$type": "literal", "values": encode_sequence(args, value, walk, depth)}
+        if len(args) > MAX_ARGS:
+            raise Refusal(f"an annotation has {len(args)} arguments, more than {MAX_ARGS}")
         if isinstance(value, types.UnionType):
             return {"$type": "union", "args": encode_sequence(args, value, walk, depth)}
         name = "Union" if origin is typing.Union else getattr(value, "_name", None)
@@ -116,7 +111,10 @@ def _decode_literal(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
 
 
 def _arguments(tree: dict[str, Tree], walk: Decoders, depth: int) -> tuple[Any, ...]:
-    return tuple(decode_annotation(arg, walk, depth + 1) for arg in expect(tree["args"], list))
+    args = expect(tree["args"], list)
+    if len(args) > MAX_ARGS:
+        raise Refusal(f"an annotation has {len(args)} arguments, more than {MAX_ARGS}")
+    return tuple(decode_annotation(arg, walk, depth + 1) for arg in args)
 
 
 def decode_annotation(tree: Tree, walk: Decoders, depth: int) -> Any:

@@ -13,7 +13,8 @@ from types import MemberDescriptorType
 from typing import Any
 
 from holdfast.codec import Tree
-from holdfast.codecs.walk import Decoders, Encoders, Refusal, decode_any, encode_fields, expect
+from holdfast.codecs.refusal import Refusal
+from holdfast.codecs.walk import Decoders, Encoders, decode_any, encode_fields, expect
 
 
 class StoredFieldIgnored(UserWarning):

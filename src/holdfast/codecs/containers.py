@@ -10,12 +10,11 @@ import msgspec
 
 from holdfast.codec import Tree
 from holdfast.codecs.opaque import Opaque
+from holdfast.codecs.refusal import NotDeclared, Refusal
 from holdfast.codecs.scalars import Coder
 from holdfast.codecs.walk import (
     Decoders,
     Encoders,
-    NotDeclared,
-    Refusal,
     decode_any,
     decode_list,
     decode_pairs,

@@ -6,8 +6,9 @@ from enum import Enum, Flag
 from typing import Any
 
 from holdfast.codec import Tree
+from holdfast.codecs.refusal import Refusal
 from holdfast.codecs.scalars import Coder
-from holdfast.codecs.walk import Decoders, Encoders, Refusal, decode_any, expect
+from holdfast.codecs.walk import Decoders, Encoders, decode_any, expect
 from holdfast.errors import did_you_mean
 from holdfast.names import stable_name
 

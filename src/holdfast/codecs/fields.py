@@ -16,8 +16,9 @@ from msgspec.structs import force_setattr
 
 from holdfast.codec import Tree
 from holdfast.codecs.attributes import Attributes, ignore_field
+from holdfast.codecs.refusal import Refusal
 from holdfast.codecs.scalars import Coder
-from holdfast.codecs.walk import ATOMS, Decoders, Encoders, Refusal, decode_any, encode_fields, expect
+from holdfast.codecs.walk import ATOMS, Decoders, Encoders, decode_any, encode_fields, expect
 from holdfast.names import stable_name
 
 
@@ -117,13 +118,21 @@ def dataclass_coder(cls: type) -> Coder:
 # ---------------------------------------------------------------- Structs
 
 
+class _Probe(msgspec.Struct):
+    items: list[int] = msgspec.field(default_factory=list)
+
+
+# The class of default factories has no public name.
+FACTORY = type(_Probe.__struct_defaults__[0])
+
+
 def struct_coder(cls: type[msgspec.Struct]) -> Coder:
     names = cls.__struct_fields__
     defaults: dict[str, Callable[[], Any]] = {}
     stored_defaults = cls.__struct_defaults__
     for name, default in zip(names[len(names) - len(stored_defaults) :], stored_defaults, strict=True):
         if default is not msgspec.NODEFAULT:
-            defaults[name] = getattr(default, "factory", None) or constant(default)
+            defaults[name] = default.factory if isinstance(default, FACTORY) else constant(default)
     return field_coder(Shape(cls, names, defaults), _struct_maker(cls), force_setattr)
 
 

@@ -13,20 +13,11 @@ from holdfast.codecs.fields import dataclass_coder, namedtuple_coder, struct_cod
 from holdfast.codecs.kinds import COLLECTIONS, generic_origin, kind_of
 from holdfast.codecs.opaque import Opaque, opaque, opaque_tree
 from holdfast.codecs.pydantic_models import pydantic_coder
+from holdfast.codecs.refusal import MAX_DEPTH, NotDeclared, Refusal, TooDeep
 from holdfast.codecs.scalars import SCALARS, Coder, same
 from holdfast.codecs.subclasses import subclass_coder
 from holdfast.codecs.types import BUILTIN_NAMES, Registered, TypeRegistry, no_data_type, registered, registered_name
-from holdfast.codecs.walk import (
-    MAX_DEPTH,
-    DecodeFn,
-    Decoders,
-    EncodeFn,
-    Encoders,
-    NotDeclared,
-    Refusal,
-    TooDeep,
-    decode_any,
-)
+from holdfast.codecs.walk import DecodeFn, Decoders, EncodeFn, Encoders, decode_any
 from holdfast.errors import UnreadableValue, UnsavableValue
 from holdfast.names import stable_name
 

@@ -31,7 +31,7 @@ def kind_of(cls: type) -> Kind | None:
     if issubclass(cls, Enum):
         return "enum"
     if issubclass(cls, BaseException):
-        return "exception"
+        return "exception" if layout_base(cls) in MAKERS else None
     if is_typeddict(cls):
         return "typeddict"
     if issubclass(cls, msgspec.Struct):

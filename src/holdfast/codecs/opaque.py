@@ -8,7 +8,8 @@ from math import isfinite
 import msgspec
 
 from holdfast.codec import Tree
-from holdfast.codecs.walk import INT_MAX, INT_MIN, MAX_DEPTH, Refusal, TooDeep, is_utf8, shown
+from holdfast.codecs.refusal import MAX_DEPTH, Refusal, TooDeep, shown
+from holdfast.codecs.walk import INT_MAX, INT_MIN, is_utf8
 
 # Trees hold up to three levels for each level of a value.
 TREE_DEPTH = 3 * MAX_DEPTH + 3

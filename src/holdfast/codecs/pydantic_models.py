@@ -11,17 +11,9 @@ from holdfast.codec import Tree
 from holdfast.codecs.annotations import decode_annotation
 from holdfast.codecs.fields import Shape, decode_fields
 from holdfast.codecs.kinds import generic_origin
+from holdfast.codecs.refusal import Refusal
 from holdfast.codecs.scalars import Coder
-from holdfast.codecs.walk import (
-    Decoders,
-    Encoders,
-    Refusal,
-    decode_any,
-    decode_dict,
-    encode_dict,
-    encode_fields,
-    expect,
-)
+from holdfast.codecs.walk import Decoders, Encoders, decode_any, decode_dict, encode_dict, encode_fields, expect
 from holdfast.names import stable_name
 
 

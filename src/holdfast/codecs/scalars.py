@@ -15,9 +15,12 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from holdfast.codec import Tree
-from holdfast.codecs.walk import INT_MAX, INT_MIN, DecodeFn, Decoders, EncodeFn, Encoders, Refusal, decode_any, is_utf8
+from holdfast.codecs.refusal import Refusal
+from holdfast.codecs.walk import INT_MAX, INT_MIN, DecodeFn, Decoders, EncodeFn, Encoders, decode_any, is_utf8
 
 ZONE_KEY = re.compile(r"[A-Za-z0-9_+\-]+(/[A-Za-z0-9_+\-]+)*")
+
+MAX_FRACTION_BITS = 2**18
 
 
 class Coder(NamedTuple):
@@ -65,6 +68,7 @@ def decode_complex(tree: dict[str, Tree], walk: Decoders, depth: int) -> complex
 
 
 def encode_fraction(value: Fraction, walk: Encoders, depth: int) -> Tree:
+    _check_size(value.numerator, value.denominator)
     return {
         "$type": "fraction",
         "numerator": encode_int(value.numerator, walk, depth),
@@ -74,7 +78,15 @@ def encode_fraction(value: Fraction, walk: Encoders, depth: int) -> Tree:
 
 def decode_fraction(tree: dict[str, Tree], walk: Decoders, depth: int) -> Fraction:
     # From two ints: a text such as "1e999999999" would be a small bomb.
-    return Fraction(_part(tree, "numerator", int, walk, depth), _part(tree, "denominator", int, walk, depth))
+    numerator, denominator = (_part(tree, name, int, walk, depth) for name in ("numerator", "denominator"))
+    _check_size(numerator, denominator)
+    return Fraction(numerator, denominator)
+
+
+def _check_size(numerator: int, denominator: int) -> None:
+    # Reducing a fraction takes time in the square of its length: 20 seconds for two megabytes.
+    if max(numerator.bit_length(), denominator.bit_length()) > MAX_FRACTION_BITS:
+        raise Refusal(f"a fraction of more than {MAX_FRACTION_BITS} bits would take too long to read")
 
 
 def encode_range(value: range, walk: Encoders, depth: int) -> Tree:

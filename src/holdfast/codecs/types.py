@@ -12,8 +12,8 @@ from weakref import WeakValueDictionary
 from holdfast.codec import DeclaredTypes
 from holdfast.codecs.containers import CONTAINERS
 from holdfast.codecs.kinds import COLLECTIONS, EXCEPTIONS, generic_origin, kind_of
+from holdfast.codecs.refusal import Refusal
 from holdfast.codecs.scalars import SCALARS
-from holdfast.codecs.walk import Refusal
 from holdfast.names import main_module_name, stable_name
 
 BUILTINS: dict[str, type] = {
@@ -161,7 +161,7 @@ class TypeRegistry:
 
 def no_data_type(cls: type) -> Refusal:
     return Refusal(
-        f"{stable_name(cls)} is not a data type (dataclass, msgspec Struct, pydantic model, NamedTuple, Enum, exception)",
+        f"{stable_name(cls)} is not a data type: dataclass, msgspec Struct, pydantic model, NamedTuple, Enum or error",
         f"Make it one, or teach holdfast to store it with register_type({cls.__qualname__}, encode, decode).",
     )
 

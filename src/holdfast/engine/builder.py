@@ -56,8 +56,8 @@ class WorkflowBuilder(GraphBuilder):
         missing = [method for method in _METHODS if not callable(getattr(checkpoint_storage, method, None))]
         if missing:
             raise InvalidRun(
-                f"{checkpoint_storage!r} is not a checkpoint storage: it has no {', '.join(missing)}. Use one of holdfast's, "
-                "such as InMemoryCheckpointStorage(), or a class with these methods."
+                f"{checkpoint_storage!r} is not a checkpoint storage: it has no {', '.join(missing)}. Use one of "
+                "holdfast's, such as InMemoryCheckpointStorage(), or a class with these methods."
             )
         self._storage = checkpoint_storage
         return self

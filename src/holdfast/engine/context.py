@@ -90,8 +90,8 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         if self._lane.executor.is_request_supported(type(request_data), response_type):
             return
         text = (
-            f"Executor {self.executor_id!r} asks with {type_name(type(request_data))} for {type_name(response_type)}, but has "
-            "no @response_handler for these types, so no answer can be accepted. Add one."
+            f"Executor {self.executor_id!r} asks with {type_name(type(request_data))} for {type_name(response_type)}, "
+            "but has no @response_handler for these types, so no answer can be accepted. Add one."
         )
         self._lane.tell(WorkflowEvent("warning", text, executor_id=self.executor_id), self._effects)
 

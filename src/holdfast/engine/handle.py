@@ -11,10 +11,11 @@ from typing import Any
 from holdfast.checkpoints.storage import read_events
 from holdfast.clock import Clock
 from holdfast.engine.compiled import Compiled
+from holdfast.engine.entry import RunRequest
 from holdfast.engine.live import LiveThreads
 from holdfast.engine.requests import next_deadline
 from holdfast.engine.result import WorkflowRunResult
-from holdfast.engine.run import Run, RunRequest
+from holdfast.engine.run import Run
 from holdfast.errors import NoStorage
 from holdfast.events import WorkflowEvent
 from holdfast.records import CheckpointInfo

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.context import DeliveryContext
-from holdfast.engine.effects import DELETED, Effects
+from holdfast.engine.effects import DELETED, Effects, Replaced
 from holdfast.engine.state import LaneState
 from holdfast.errors import WorkflowRunnerException
 from holdfast.events import WorkflowErrorDetails, WorkflowEvent
@@ -18,6 +18,7 @@ from holdfast.records import WorkflowMessage
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from holdfast.codec import Codec
     from holdfast.engine.thread import Position, Thread
     from holdfast.graph.graph import Graph
 
@@ -32,6 +33,7 @@ class Lane:
         "emit",
         "executor",
         "executor_id",
+        "failure",
         "is_logged",
         "is_streaming",
         "messages",
@@ -64,6 +66,7 @@ class Lane:
         """Whether events are kept for the thread's log, beside being told."""
         self.messages: list[WorkflowMessage] = []
         self.results: list[Effects] = []
+        self.failure: Exception | None = None
         self._state: LaneState | None = None
         self._private: dict[str, Any] | None = None
 
@@ -112,8 +115,8 @@ class Lane:
         handler = table.find(message.data) if request is None else table.find_response(request.data, message.data)
         if handler is None:
             raise WorkflowRunnerException(
-                f"Executor {self.executor_id!r} has no handler for a {type(message.data).__qualname__} any more; one was "
-                "due when the checkpoint was made. Nothing was changed. Add the handler and resume."
+                f"Executor {self.executor_id!r} has no handler for a {type(message.data).__qualname__} any more; one "
+                "was due when the checkpoint was made. Nothing was changed. Add the handler and resume."
             )
         executor_id = self.executor_id
         self.tell(WorkflowEvent("executor_invoked", message.data, executor_id=executor_id), effects)
@@ -122,13 +125,21 @@ class Lane:
             # The mailbox keeps the message as it was sent: should this superstep fail, it is delivered again.
             await self._call(handler, isolated(message.data), request, context)
         except Exception as error:
+            self.failure = error
             details = WorkflowErrorDetails.from_exception(error, executor_id=executor_id)
             self.emit(WorkflowEvent("executor_failed", executor_id=executor_id, details=details))
             raise
         self.tell(WorkflowEvent("executor_completed", _done(effects), executor_id=executor_id), effects)
-        effects.private = self._private
         self.results.append(effects)
         return effects
+
+    def settle(self, effects: Effects, codec: Codec | None) -> None:
+        """Complete the effects of a delivery that is to be recorded by itself, with what it changed in place."""
+        if self._state is not None:
+            changed = self._state.changed_in_place(codec)
+            effects.writes += [(key, Replaced(isolated(value))) for key, value in changed]
+        if self._private is not None:
+            effects.private = isolated(self._private)
 
     async def _call(self, handler: Handler, data: Any, request: WorkflowEvent | None, context: DeliveryContext) -> None:
         arguments = (data,) if request is None else (isolated(request.data), data)
@@ -150,10 +161,17 @@ class Lane:
         for event in (told, *recorded.outputs, *recorded.requests):
             self.tell(event, recorded)
         for key, value in recorded.writes:
-            self.state.write(key, value if value is DELETED else isolated(value))
+            self.state.write(key, _own(value))
         if recorded.private is not None:
             self._private = isolated(recorded.private)
         self.results.append(recorded)
+
+
+def _own(written: Any) -> Any:
+    """The journal keeps what it has: should this superstep fail too, it is replayed once more."""
+    if written is DELETED:
+        return written
+    return Replaced(isolated(written.value)) if isinstance(written, Replaced) else isolated(written)
 
 
 def _done(effects: Effects) -> list[Any] | None:

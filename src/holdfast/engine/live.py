@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-
 from holdfast.engine.thread import Instances, Thread
 from holdfast.errors import ThreadBusy
 from holdfast.graph.graph import Graph
@@ -29,6 +28,14 @@ class Ownership:
         if not self.is_ending and self.task is not None:
             self.is_interrupted = True
             self.task.cancel()
+
+    def take_interruption(self) -> bool:
+        """Whether it was ended through `interrupt`; its task then goes on as if it had not been cancelled."""
+        if self.is_interrupted and self.task is not None:
+            self.task.uncancel()
+            self.is_interrupted = False
+            return True
+        return False
 
     def ended(self) -> None:
         if self._ended is not None and not self._ended.done():
@@ -95,8 +102,8 @@ class LiveThreads:
 
     def drop_new(self, thread: Thread) -> None:
         """Forget a thread that was claimed but never got anything, so that a refused run leaves no trace."""
-        if thread.number == 0 and not thread.position.mailbox and thread.position.next_delivery_id == 1:
-            if not thread.waiting and thread.thread_id != self.own_id:
-                self._threads.pop(thread.thread_id, None)
-                if self._served_by_given == thread.thread_id:
-                    self._served_by_given = None
+        is_new = thread.number == 0 and thread.position.next_delivery_id == 1
+        if is_new and not thread.waiting and thread.run is None and thread.thread_id != self.own_id:
+            self._threads.pop(thread.thread_id, None)
+            if self._served_by_given == thread.thread_id:
+                self._served_by_given = None

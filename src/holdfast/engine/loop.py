@@ -8,10 +8,11 @@ from typing import Any
 
 from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
 from holdfast.checkpoints.threads import ThreadKeeper
-from holdfast.engine import hooks
 from holdfast.engine.compiled import Compiled
-from holdfast.engine.effects import Effects, Frost, encode_effects
+from holdfast.engine.concurrency import run_side_by_side
+from holdfast.engine.effects import Effects, encode_effects
 from holdfast.engine.lane import Lane
+from holdfast.engine.memory import ExecutorMemories
 from holdfast.engine.run_arguments import without_secrets
 from holdfast.engine.superstep import apply, plan
 from holdfast.engine.thread import Position, Thread, counters_of, executor_memories, messages_by_source
@@ -21,6 +22,9 @@ from holdfast.log import get_logger
 from holdfast.records import CheckpointInfo, WorkflowMessage
 
 logger = get_logger("engine")
+
+SUPERSTEPS_PER_TURN = 16
+"""How many supersteps may follow each other before other tasks get a turn, when nobody watches."""
 
 
 class Loop:
@@ -41,7 +45,7 @@ class Loop:
         self._thread = thread
         self._keeper = keeper
         self._codec = keeper.codec if keeper is not None else None
-        self._frost = Frost(self._codec)
+        self._memory = ExecutorMemories(thread, compiled.hooked, self._codec)
         self._run_id = run_id
         self._emit = emit
         self._is_streaming = is_streaming
@@ -49,12 +53,15 @@ class Loop:
         self._journals = keeper is not None and keeper.has_journal and not self._only_at_exit
         self._backlog: list[WorkflowEvent] = []
         """Events that wait for the next commit to join the thread's log."""
+        self._final_is_logged = False
         self._is_unsaved = False
         """Whether the position is ahead of the head, as between the commits of durability="exit"."""
         self._unfinished = 0
         self.inbox: list[Callable[[Position], Position]] = []
         """Inputs that arrived while a superstep runs."""
         self.takes_input = False
+        self._turns = 0
+        self.failed_executor_id: str | None = None
 
     # ------------------------------------------------------------ events
 
@@ -81,8 +88,16 @@ class Loop:
                 if thread.position.since_input >= limit:
                     raise WorkflowConvergenceException(thread.thread_id, limit)
                 await self._superstep()
+                await self._give_way()
         finally:
             self.takes_input = False
+
+    async def _give_way(self) -> None:
+        """Let others run: a consumer sees each superstep before the next one starts, and quick handlers that never
+        wait do not keep the event loop to themselves."""
+        self._turns += 1
+        if self._is_streaming or self._turns % SUPERSTEPS_PER_TURN == 0:
+            await asyncio.sleep(0)
 
     async def _take_in(self) -> None:
         """What was sent while a superstep ran is committed before the next one starts."""
@@ -98,17 +113,22 @@ class Loop:
         started = WorkflowEvent("superstep_started", iteration=iteration)
         self._emit(started)
         lanes = plan(position, self._open_lane)
+        logged_before = len(self._backlog)
         try:
-            await self._run(lanes, len(position.mailbox))
+            self._unfinished = len(position.mailbox)
+            await run_side_by_side(lanes, self._run_lane)
             graph = self._compiled.graph
             after, warnings = await apply(position, lanes, self._compiled.routes, graph.reducers, self._codec)
             for warning in warnings:
                 self._emit(warning)
-                logger.warning("thread %s: %s", thread.thread_id, warning.data)
+                logger.debug("thread %s: %s", thread.thread_id, warning.data)
             if self._compiled.hooked:
-                await self._remember_executors(after)
+                await self._memory.remember(after)
             info, last_seq = await self._commit_superstep(after, started, lanes, warnings)
-        except BaseException:
+        except BaseException as error:
+            failed = (lane.executor_id for lane in lanes if lane.failure is error)
+            self.failed_executor_id = next(failed, None)
+            del self._backlog[logged_before:]
             await self._discard(lanes, iteration)
             raise
         thread.journal = {}
@@ -135,24 +155,6 @@ class Loop:
             is_logged=self._keeper is not None,
         )
 
-    async def _run(self, lanes: list[Lane], deliveries: int) -> None:
-        self._unfinished = deliveries
-        if len(lanes) == 1:
-            await self._run_lane(lanes[0])
-            return
-        loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(self._run_lane(lane), name=lane.executor_id) for lane in lanes]
-        try:
-            await asyncio.sleep(0)  # lanes that never wait are done after this: no need to watch them
-            while not any(_failed(task) for task in tasks):
-                pending = [task for task in tasks if not task.done()]
-                if not pending:
-                    break
-                await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
-        finally:
-            await _cancel_and_wait(tasks)
-        _raise_first(tasks)
-
     async def _run_lane(self, lane: Lane) -> None:
         for message in lane.messages:
             recorded = self._thread.journal.get(message.delivery_id)
@@ -166,10 +168,12 @@ class Loop:
                 await self._record(lane, message, effects)
 
     async def _replay(self, lane: Lane, recorded: Effects) -> None:
-        if recorded.saved is not None:
-            state = self._frost.thaw(recorded.saved, f"journal of {lane.executor_id!r}")
-            await hooks.restore(lane.executor, state, self._thread.position, self._thread.thread_id)
         lane.replay(recorded)
+        if recorded.saved is not None:
+            seen = self._thread.position.successor()
+            if recorded.private is not None:
+                seen.private = {**seen.private, lane.executor_id: recorded.private}
+            await self._memory.put_back(lane.executor, recorded.saved, seen)
 
     async def _record(self, lane: Lane, message: WorkflowMessage, effects: Effects) -> None:
         """Siblings are still at work: should one of them fail or the process die, this delivery is not run again.
@@ -178,9 +182,9 @@ class Loop:
         """
         if self._only_at_exit and self._keeper is not None:
             return
+        lane.settle(effects, self._codec)
         if lane.executor.saves_state:
-            saved = await hooks.save(lane.executor, self._thread.position.successor(), self._thread.thread_id)
-            effects.saved = self._frost.freeze(saved, f"executors[{lane.executor_id!r}].saved")
+            await self._memory.take_into(effects, lane.executor)
         if self._journals and self._keeper is not None:
             outcome = encode_effects(effects, lane.executor_id, self._keeper.codec)
             await self._keeper.record(message.delivery_id, outcome)
@@ -190,51 +194,19 @@ class Loop:
         """Leave no trace of a superstep that failed: executors go back to what the head says."""
         for lane in lanes:
             if lane.executor.saves_state:
-                await self.restore_executor(lane.executor_id)
+                await self._memory.restore(lane.executor_id)
         self._emit(WorkflowEvent("superstep_discarded", iteration=iteration))
-
-    # ------------------------------------------------------------ executors
-
-    async def _remember_executors(self, after: Position) -> None:
-        """Ask every executor with hooks what it keeps, whether it ran or not: they may share objects."""
-        executors = self._thread.executors
-        saved = dict(after.saved)
-        for executor_id in self._compiled.hooked:
-            if executor_id in executors:
-                kept = await hooks.save(executors[executor_id], after, self._thread.thread_id)
-                saved[executor_id] = self._frost.freeze(kept, f"executors[{executor_id!r}].saved")
-        after.saved = saved
-
-    async def restore_executor(self, executor_id: str) -> None:
-        """Put an executor where the position says; one that the position does not know is made anew."""
-        thread = self._thread
-        frozen = thread.position.saved.get(executor_id)
-        if frozen is None:
-            thread.executors.pop(executor_id, None)
-            return
-        state = self._frost.thaw(frozen, f"executors[{executor_id!r}].saved")
-        await hooks.restore(thread.executors[executor_id], state, thread.position, thread.thread_id)
 
     async def restore(self, position: Position, saved: dict[str, Any]) -> None:
         """Stand at another position, executors included. `saved` holds their dicts as values."""
-        thread = self._thread
-        position.saved = {key: self._frost.freeze(value, f"executors[{key!r}].saved") for key, value in saved.items()}
-        before, thread.position = thread.position, position
-        try:
-            for executor_id in self._compiled.hooked:
-                if executor_id in thread.executors or executor_id in saved:
-                    await self.restore_executor(executor_id)
-        except BaseException:
-            thread.position = before
-            raise
-        thread.journal = {}
+        await self._memory.restore_all(position, saved)
 
     # ------------------------------------------------------------ commits
 
     async def enter(self, after: Position) -> None:
         """Commit a position that came from outside: an input, answers, a rewind. Always saved at once."""
         if self._compiled.hooked:
-            await self._remember_executors(after)
+            await self._memory.remember(after)
         await self.commit(after)
 
     async def _commit_superstep(
@@ -242,6 +214,7 @@ class Loop:
     ) -> tuple[CheckpointInfo | None, int | None]:
         if self._keeper is None:
             self._thread.position = after
+            self._thread.is_ahead = True
             return None, None
         self._backlog.append(started)
         for lane in lanes:
@@ -262,6 +235,7 @@ class Loop:
         keeper, thread = self._keeper, self._thread
         if keeper is None:
             thread.position = after
+            thread.is_ahead = True
             return None, None
         checkpoint = self._checkpoint_of(after, keeper.number + 1)
         info = checkpoint.info
@@ -271,31 +245,34 @@ class Loop:
         is_final = completed is not None and not after.mailbox
         if is_final:
             events.append(WorkflowEvent("status", state=resting_state(after)))
-        await keeper.commit(checkpoint, events, self._run_id, checkpoint.status)
+        # Deliveries recorded in the journal are still due after an entry; a superstep settles all of them.
+        keeps_journal = completed is None and bool(thread.journal)
+        await keeper.commit(checkpoint, events, self._run_id, checkpoint.status, keeps_journal=keeps_journal)
         self._backlog.clear()
         self._final_is_logged = is_final
         self._is_unsaved = False
         thread.position = after
         thread.number = keeper.number
         thread.head_id = checkpoint.checkpoint_id
+        thread.is_ahead = False
         self._emit(WorkflowEvent("checkpoint_saved", checkpoint=info))
         return info, keeper.last_seq - 1 if is_final else keeper.last_seq
 
-    _final_is_logged = False
-
     async def finish(self, state: WorkflowRunState, events: Iterable[WorkflowEvent] = ()) -> None:
         """The last commit of a run: what is still unsaved, and how it ended."""
-        keeper = self._keeper
+        keeper, thread = self._keeper, self._thread
         if keeper is None:
             return
         if self._is_unsaved:
-            await self.commit(self._thread.position, completed=[])
-        if self._final_is_logged and state is resting_state(self._thread.position):
+            await self.commit(thread.position, completed=[])
+        if self._final_is_logged and state is resting_state(thread.position):
             return
         logged = [*self._backlog, *events, WorkflowEvent("status", state=state)]
+        was_in_step = thread.number == keeper.number
         await keeper.commit(None, logged, self._run_id, state.value)
         self._backlog.clear()
-        self._thread.number = keeper.number
+        if was_in_step:
+            thread.number = keeper.number
 
     def _checkpoint_of(self, after: Position, number: int) -> WorkflowCheckpoint:
         compiled, thread = self._compiled, self._thread
@@ -338,31 +315,3 @@ def _completed(after: Position, info: CheckpointInfo, executor_ids: list[str]) -
         has_pending_messages=bool(after.mailbox),
         has_pending_requests=bool(after.requests),
     )
-
-
-# ---------------------------------------------------------------- tasks
-
-
-def _failed(task: asyncio.Task[None]) -> bool:
-    return task.done() and (task.cancelled() or task.exception() is not None)
-
-
-async def _cancel_and_wait(tasks: list[asyncio.Task[None]]) -> None:
-    """No lane outlives its superstep: a side effect after the run has ended would belong to nobody."""
-    pending = [task for task in tasks if not task.done()]
-    if pending:
-        for task in pending:
-            task.cancel()
-        await asyncio.wait(pending)
-
-
-def _raise_first(tasks: list[asyncio.Task[None]]) -> None:
-    """The first real failure in lane order; a cancelled sibling is only its consequence."""
-    cancelled = False
-    for task in tasks:
-        if task.cancelled():
-            cancelled = True
-        elif (error := task.exception()) is not None:
-            raise error
-    if cancelled:
-        raise asyncio.CancelledError

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from holdfast.engine.thread import Position, Thread
+from holdfast.engine.thread import Position
 from holdfast.errors import (
     AlreadyAnswered,
     AnswerRejected,
@@ -22,18 +22,17 @@ from holdfast.graph.isolation import isolated
 from holdfast.records import Answer, MessageType, WorkflowMessage
 
 
-def check_answers(graph: Graph, thread: Thread, answers: Mapping[str, Any]) -> dict[str, Any]:
+def check_answers(graph: Graph, thread_id: str, position: Position, answers: Mapping[str, Any]) -> dict[str, Any]:
     """The answers, coerced to what was asked for. All of them are sound, or an error is raised and none counts."""
-    position = thread.position
     if not position.requests and not any(request_id in position.answered for request_id in answers):
-        raise NoPendingRequests(thread.thread_id)
+        raise NoPendingRequests(thread_id)
     checked = {}
     for request_id, answer in answers.items():
         request = position.requests.get(request_id)
         if request is None:
             if request_id in position.answered:
-                raise AlreadyAnswered(request_id, thread.thread_id)
-            raise UnknownRequest(request_id, thread.thread_id, position.requests)
+                raise AlreadyAnswered(request_id, thread_id)
+            raise UnknownRequest(request_id, thread_id, position.requests)
         checked[request_id] = isolated(_checked(graph, request, answer))
     return checked
 

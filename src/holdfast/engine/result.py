@@ -16,6 +16,7 @@ class WorkflowRunResult(list[WorkflowEvent]):
         self,
         events: Iterable[WorkflowEvent],
         status_events: list[WorkflowEvent],
+        outputs: list[WorkflowEvent],
         *,
         thread_id: str,
         run_id: str,
@@ -24,6 +25,9 @@ class WorkflowRunResult(list[WorkflowEvent]):
     ) -> None:
         super().__init__(events)
         self._status_events = status_events
+        # As committed: in the order of the deliveries, whichever sibling was quicker, so that a resumed run gives
+        # the same.
+        self._outputs = outputs
         self.thread_id = thread_id
         self.run_id = run_id
         self.checkpoint_id = checkpoint_id
@@ -31,10 +35,10 @@ class WorkflowRunResult(list[WorkflowEvent]):
         self.usage: dict[str, int] = usage or {}
 
     def get_outputs(self) -> list[Any]:
-        return [event.data for event in self if event.type == "output"]
+        return [event.data for event in self._outputs if event.type == "output"]
 
     def get_intermediate_outputs(self) -> list[Any]:
-        return [event.data for event in self if event.type == "intermediate"]
+        return [event.data for event in self._outputs if event.type == "intermediate"]
 
     def get_request_info_events(self) -> list[WorkflowEvent]:
         """Requests that are pending now, those asked earlier included."""

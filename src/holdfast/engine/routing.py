@@ -167,8 +167,8 @@ def _selected(group: FanOutEdgeGroup, data: Any, targets: list[str]) -> list[str
     if unknown:
         raise InvalidSelection(
             f"The selection function {group.selection_func_name!r} of {group.source_executor_ids[0]!r} chose "
-            f"{unknown[0]!r}, which is none of its targets: {', '.join(map(repr, targets))}. Nothing of the superstep was "
-            "kept."
+            f"{unknown[0]!r}, which is none of its targets: {', '.join(map(repr, targets))}. Nothing of the superstep "
+            "was kept."
         )
     return chosen
 
@@ -193,7 +193,7 @@ def _case(group: SwitchCaseEdgeGroup, sorter: Sorter, source_id: str, data: Any)
         try:
             if case.condition(data):
                 return case.target_id
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # a user's predicate may raise anything; it is told, not lost
             text = f"The case {case.condition_name!r} of {source_id!r} raised {error!r} and counts as false."
             sorter.warnings.append(WorkflowEvent("warning", text, executor_id=source_id))
     return group.cases[-1].target_id

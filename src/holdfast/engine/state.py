@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 from holdfast.codec import Codec
-from holdfast.engine.effects import DELETED
+from holdfast.engine.effects import DELETED, Replaced
 from holdfast.errors import HoldfastError, StateConflict
 from holdfast.graph.isolation import is_unchangeable, isolated
 from holdfast.graph.reducers import Reducer, reduce_into
@@ -52,6 +52,10 @@ class LaneState:
         return isolated(view.get(key, _MISSING))
 
     def write(self, key: str, value: Any) -> None:
+        if isinstance(value, Replaced):
+            self.own.pop(key, None)
+            self._read[key] = value.value
+            return
         self._read.pop(key, None)
         if key in self._reducers:
             self.own.setdefault(key, []).append(value)
@@ -65,10 +69,16 @@ class LaneState:
     def changes(self, codec: Codec | None) -> dict[str, list[Any] | None]:
         """Keys that this executor wrote. None marks a value changed in place: it replaces what was there."""
         found: dict[str, list[Any] | None] = dict(self.own)
-        for key, copy in self._read.items():
-            if not _same(copy, self._committed[key], codec):
-                found[key] = None
+        found.update((key, None) for key, _ in self.changed_in_place(codec))
         return found
+
+    def changed_in_place(self, codec: Codec | None) -> list[tuple[str, Any]]:
+        """Values that were read and then changed, rather than written."""
+        return [
+            (key, copy)
+            for key, copy in self._read.items()
+            if not _same(copy, self._committed.get(key, _MISSING), codec)
+        ]
 
     def read_copy(self, key: str) -> Any:
         return self._read[key]
@@ -84,7 +94,7 @@ def _same(copy: Any, committed: Any, codec: Codec | None) -> bool:
             return False
     try:
         return type(copy) is type(committed) and bool(copy == committed)
-    except Exception:
+    except Exception:  # noqa: BLE001  # a user's __eq__ may raise anything: call it written
         return False
 
 

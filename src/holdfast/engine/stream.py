@@ -17,7 +17,8 @@ Start = Callable[[Callable[[Any], None]], Coroutine[Any, Any, ResultT]]
 class _Flow(Generic[ItemT, ResultT]):
     """The running work and the events that nobody has taken yet."""
 
-    def __init__(self, start: Start[ResultT]) -> None:
+    def __init__(self, start: Start[ResultT], interrupt: Callable[[], None]) -> None:
+        self._interrupt = interrupt
         self.waiting: deque[ItemT] = deque()
         self._taker: asyncio.Future[None] | None = None
         self.task: asyncio.Task[ResultT] = asyncio.get_running_loop().create_task(start(self.put))
@@ -50,7 +51,9 @@ class _Flow(Generic[ItemT, ResultT]):
 
     def cancel(self) -> None:
         if not self.task.done() and not self.task.get_loop().is_closed():
-            self.task.cancel()
+            self._interrupt()
+            if not self.task.cancelling():  # it has not begun to run, so there was nothing to interrupt
+                self.task.cancel()
 
     async def close(self) -> None:
         """Cancel the work and wait until it has cleaned up."""
@@ -85,13 +88,14 @@ class ResponseStream(Generic[ItemT, ResultT]):
     Leaving the iteration early cancels the work; `aclose()`, or `async with`, also waits until it has ended.
     """
 
-    def __init__(self, start: Start[ResultT]) -> None:
+    def __init__(self, start: Start[ResultT], interrupt: Callable[[], None]) -> None:
         self._start = start
+        self._interrupt = interrupt
         self._flow: _Flow[ItemT, ResultT] | None = None
 
     def _begun(self) -> _Flow[ItemT, ResultT]:
         if self._flow is None:
-            self._flow = _Flow(self._start)
+            self._flow = _Flow(self._start, self._interrupt)
         return self._flow
 
     def __aiter__(self) -> AsyncIterator[ItemT]:

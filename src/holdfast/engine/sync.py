@@ -24,8 +24,8 @@ def run_sync(work: Awaitable[T]) -> T:
     if close is not None:
         close()  # a coroutine that is never awaited would warn as well
     raise NotInAsyncCode(
-        "run_sync() was called where an event loop is running, as in a notebook or an async function. Nothing was run. Use "
-        "`await` instead: result = await workflow.run(...)."
+        "run_sync() was called where an event loop is running, as in a notebook or an async function. Nothing was run. "
+        "Use `await` instead: result = await workflow.run(...)."
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoints.checkpoint import Counters, WorkflowCheckpoint
-from holdfast.events import WorkflowEvent
+from holdfast.events import WorkflowEvent, WorkflowRunState
 from holdfast.graph.executor import Executor
 from holdfast.graph.graph import Node
 from holdfast.records import Answer, ExecutorMemory, WorkflowMessage
@@ -123,7 +123,18 @@ class Instances(dict[str, Executor]):
 class Thread:
     """One durable line of execution, as this process holds it."""
 
-    __slots__ = ("executors", "head_id", "journal", "number", "position", "run", "thread_id", "waiting")
+    __slots__ = (
+        "executors",
+        "head_id",
+        "is_ahead",
+        "journal",
+        "number",
+        "position",
+        "run",
+        "status",
+        "thread_id",
+        "waiting",
+    )
 
     def __init__(self, thread_id: str, executors: Instances) -> None:
         self.thread_id = thread_id
@@ -133,9 +144,13 @@ class Thread:
         """The commit it stands at; a store that says otherwise was moved by somebody else."""
         self.head_id: str | None = None
         """The checkpoint it stands at: the next one's parent."""
+        self.is_ahead = False
+        """Whether it was moved without a storage since its head was saved."""
         self.journal: dict[int, Effects] = {}
         """Outcomes of deliveries that ended in a superstep that did not; not run again."""
         self.run: Any = None
         """The run that owns it now."""
+        self.status = WorkflowRunState.IDLE
+        """How its last run ended, or what the present one is doing."""
         self.waiting = 0
         """Runs that wait for their turn: the thread must not be forgotten under them."""

@@ -10,11 +10,11 @@ import msgspec
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.clock import Clock, SystemClock
 from holdfast.engine.compiled import Compiled
+from holdfast.engine.entry import RunRequest
 from holdfast.engine.handle import RunHandle
 from holdfast.engine.live import LiveThreads
-from holdfast.engine.loop import resting_state, running_state
 from holdfast.engine.result import WorkflowRunResult
-from holdfast.engine.run import Run, RunRequest
+from holdfast.engine.run import Run
 from holdfast.engine.stream import ResponseStream
 from holdfast.errors import InvalidRun, NoStorage, ThreadNotFound, did_you_mean
 from holdfast.events import WorkflowEvent, WorkflowRunState
@@ -112,7 +112,7 @@ class Workflow:
         if not stream:
             return run.execute(include_status_events=include_status_events)
         return ResponseStream[WorkflowEvent, WorkflowRunResult](
-            lambda put: run.execute(put, include_status_events=include_status_events)
+            lambda put: run.execute(put, include_status_events=include_status_events), run.interrupt
         )
 
     def run_streaming(self, message: Any = None, **options: Any) -> ResponseStream[WorkflowEvent, WorkflowRunResult]:
@@ -198,9 +198,7 @@ class Workflow:
     def status(self) -> WorkflowRunState:
         """What the object's own thread is doing."""
         thread = self._live.find(self._live.own_id) if self._live.own_id else None
-        if thread is None:
-            return WorkflowRunState.IDLE
-        return running_state(thread.position) if thread.run is not None else resting_state(thread.position)
+        return WorkflowRunState.IDLE if thread is None else thread.status
 
     async def messages(self, thread_id: str | None = None, *, checkpoint_storage: Any = None) -> list[WorkflowMessage]:
         """Every message that was exchanged in a thread, in the order of delivery, as far as its history is kept."""
@@ -287,7 +285,8 @@ def _refuse_meaningless(message: Any, responses: Any, checkpoint_id: Any, fork: 
 def _one_of(parameter: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise InvalidRun(
-            f"{parameter} must be one of {', '.join(map(repr, allowed))}, got {value!r}{did_you_mean(str(value), allowed)}."
+            f"{parameter} must be one of {', '.join(map(repr, allowed))}, got {value!r}"
+            f"{did_you_mean(str(value), allowed)}."
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal, Self, TypeAlias
 
 from holdfast.errors import DuplicateExecutorId, GraphConnectivityError, InvalidRun, did_you_mean
@@ -21,7 +22,6 @@ from holdfast.graph.edges import (
     SwitchCaseEdgeGroup,
     SwitchCaseEdgeGroupCase,
     SwitchCaseEdgeGroupDefault,
-    chain_pairs,
 )
 from holdfast.graph.graph import Graph, Node
 from holdfast.graph.participants import node_of
@@ -163,7 +163,7 @@ class GraphBuilder:
     def add_chain(self, executors: Sequence[Participant]) -> Self:
         """One edge from each executor to the next."""
         _at_least_two(executors, "add_chain", "executors")
-        for source, target in chain_pairs(executors):
+        for source, target in pairwise(executors):
             self.add_edge(source, target)
         return self
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast, get_args, get_origin
 
 import msgspec
 
-from holdfast.graph.types import flatten_union, is_instance_of
+from holdfast.graph.types import flatten_union, is_instance_of, required_keys
 
 
 def coerce(value: object, annotation: object) -> object:
@@ -106,8 +106,16 @@ def _converted_by_hand(value: object, annotation: object) -> object:
 
 
 _SEQUENCES: dict[object, Callable[[Iterable[object]], object]] = {
-    **{list: list, abc.Sequence: list, abc.MutableSequence: list, abc.Collection: list, abc.Iterable: list},
-    **{tuple: tuple, set: set, abc.Set: set, abc.MutableSet: set, frozenset: frozenset},
+    list: list,
+    abc.Sequence: list,
+    abc.MutableSequence: list,
+    abc.Collection: list,
+    abc.Iterable: list,
+    tuple: tuple,
+    set: set,
+    abc.Set: set,
+    abc.MutableSet: set,
+    frozenset: frozenset,
 }
 _MAPPINGS: tuple[object, ...] = (dict, abc.Mapping, abc.MutableMapping)
 
@@ -172,7 +180,7 @@ def _fields_of(cls: Any) -> list[_Field]:
             return [_dataclass_field(field, hints) for field in dataclasses.fields(cls) if field.init]
         if hasattr(cls, "__required_keys__"):
             hints = typing.get_type_hints(cls)
-            return [_Field(name, name, hints[name], name in cls.__required_keys__) for name in hints]
+            return [_Field(name, name, hints[name], name in required_keys(cls)) for name in hints]
     except NameError as error:
         raise _Misfit(f"A field type of `{_name(cls)}` cannot be resolved: {error}") from error
     return []

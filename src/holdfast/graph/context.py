@@ -11,7 +11,9 @@ from holdfast.events import WorkflowEvent
 if TYPE_CHECKING:
     # Only checkers need the defaults; at run time `__class_getitem__` pads instead, so that the
     # package does without typing_extensions.
-    from typing_extensions import Never, TypeVar
+    from typing import Never
+
+    from typing_extensions import TypeVar
 
     OutT = TypeVar("OutT", contravariant=True, default=Never)
     WOutT = TypeVar("WOutT", contravariant=True, default=Never)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
-
-from holdfast.names import stable_name
 
 EdgeCondition: TypeAlias = Callable[[Any], bool | Awaitable[bool]]
 SelectionFunction: TypeAlias = Callable[[Any, list[str]], list[str]]
@@ -133,11 +131,3 @@ class SwitchCaseEdgeGroup(EdgeGroup):
     """Cases tried in order, the first true one wins, otherwise the default."""
 
     cases: tuple[SwitchCaseEdgeGroupCase | SwitchCaseEdgeGroupDefault, ...] = field(default=())
-
-
-def reducer_name(reducer: Callable[..., Any]) -> str:
-    return stable_name(reducer)
-
-
-def chain_pairs(executors: Sequence[Any]) -> list[tuple[Any, Any]]:
-    return list(zip(executors, executors[1:], strict=False))

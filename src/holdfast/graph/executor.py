@@ -188,8 +188,8 @@ def _refuse_sync(handlers: list[Handler]) -> None:
     for handler in handlers:
         if not inspect.iscoroutinefunction(handler.function):
             raise ValueError(
-                f"Handler {handler.function.__qualname__!r} must be an `async def`. For a plain function use @executor: "
-                "it runs in a thread."
+                f"Handler {handler.function.__qualname__!r} must be an `async def`. For a plain function use "
+                "@executor: it runs in a thread."
             )
 
 

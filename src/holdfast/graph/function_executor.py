@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable
@@ -94,6 +95,19 @@ def _as_method(func: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(func)
     async def in_thread(_: Executor, *args: Any) -> Any:
-        return await asyncio.to_thread(func, *args)
+        return await _to_its_end(asyncio.ensure_future(asyncio.to_thread(func, *args)))
 
     return in_thread
+
+
+async def _to_its_end(work: asyncio.Future[Any]) -> Any:
+    """A thread cannot be cancelled, so a cancelled lane waits for it: its side effects must not outlive the run."""
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()
+        raise

@@ -173,8 +173,8 @@ def _context_types(function: Callable[..., Any], annotation: Any) -> tuple[tuple
         return (), ()
     if get_origin(annotation) is not WorkflowContext:
         raise ValueError(
-            f"Handler {function.__qualname__!r}: the context parameter is annotated with {type_name(annotation)}, expected "
-            "WorkflowContext, WorkflowContext[Sent] or WorkflowContext[Sent, Yielded]."
+            f"Handler {function.__qualname__!r}: the context parameter is annotated with {type_name(annotation)}, "
+            "expected WorkflowContext, WorkflowContext[Sent] or WorkflowContext[Sent, Yielded]."
         )
     sent, yielded = get_args(annotation)
     return _spread(sent), _spread(yielded)

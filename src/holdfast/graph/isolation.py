@@ -58,7 +58,7 @@ def isolated(value: _T) -> _T:
         return value
     try:
         return cast(_T, _copied(value, {}))
-    except Exception:  # too deep for the stack, changed by a thread meanwhile, a __hash__ that fails, ...
+    except Exception:  # noqa: BLE001  too deep, changed by a thread meanwhile, a __hash__ that fails, ...
         return value
 
 
@@ -137,7 +137,7 @@ def _copy_deeply(value: Any, memo: _Memo) -> Any:
     size = len(memo)
     try:
         return copy.deepcopy(value, memo)
-    except Exception:
+    except Exception:  # noqa: BLE001  a user's __deepcopy__ may raise anything
         # Forget the half-made copies: another reference to this value would be given one of them.
         # test_a_second_reference_to_what_cannot_be_copied_is_the_value_too holds this.
         while len(memo) > size:

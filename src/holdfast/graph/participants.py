@@ -53,7 +53,8 @@ def node_of(thing: Any) -> Node:
     if _is_factory(thing):
         return Node(_made_by(thing), lambda: _made_by(thing))
     raise TypeError(
-        f"Expected an Executor, an agent (something with run() and a name), or a function that makes one, got {thing!r}."
+        f"Expected an Executor, an agent (something with run() and a name), or a function that makes one, got "
+        f"{thing!r}."
     )
 
 

@@ -71,8 +71,8 @@ def _all_reachable(edge_groups: Sequence[EdgeGroup], executors: Mapping[str, Exe
     unreachable = [executor_id for executor_id in executors if executor_id not in reached]
     if unreachable:
         raise GraphConnectivityError(
-            f"No path leads from the start executor {start_id!r} to {', '.join(map(repr, unreachable))}. Add an edge to "
-            "it, or leave it out."
+            f"No path leads from the start executor {start_id!r} to {', '.join(map(repr, unreachable))}. Add an edge "
+            "to it, or leave it out."
         )
 
 

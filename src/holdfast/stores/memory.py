@@ -77,9 +77,10 @@ class MemoryStore:
         if commit.info is not None and commit.root is not None:
             thread.head = StoredCheckpoint(commit.info, commit.root)
             self._keep(thread.head)
+        if commit.info is not None and not commit.keeps_journal:
             thread.journal.clear()
         else:
-            # The head is still the one they extend, only the number moved on.
+            # What they record is still due; only the number moved on.
             thread.journal = [JournalEntry(commit.number, one.delivery_id, one.body) for one in thread.journal]
         if commit.events is not None:
             thread.events.append(commit.events)

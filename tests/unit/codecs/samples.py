@@ -241,7 +241,7 @@ def same_content(left: Any, right: Any) -> bool:
     if isinstance(left, enum.Enum):
         return left is right
     if isinstance(left, Decimal):
-        return left.as_tuple() == right.as_tuple()
+        return bool(left.as_tuple() == right.as_tuple())
     holds_only_attributes = is_dataclass(left) or isinstance(left, (msgspec.Struct, pydantic.BaseModel))
     return holds_only_attributes or bool(left == right)
 

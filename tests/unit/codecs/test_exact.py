@@ -9,9 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from holdfast.codec import DeclaredTypes
-from holdfast.codecs import JsonCodec
 from tests.unit.codecs.samples import Author, Box, Broken, LongReport, Page, Report, Right, User, made, same
 from tests.unit.codecs.values import (
     CLASSES,
@@ -24,6 +21,9 @@ from tests.unit.codecs.values import (
     TYPES_AS_VALUES,
     again,
 )
+
+from holdfast.codec import DeclaredTypes
+from holdfast.codecs import JsonCodec
 
 
 @pytest.mark.parametrize("value", [*PLAIN, *TIMES, *CONTAINERS, *CLASSES], ids=lambda value: type(value).__name__)
@@ -108,12 +108,13 @@ def test_a_type_hint_that_cannot_be_stored_does_not_stop_the_object_that_carries
     class Undeclared:
         pass
 
-    box: Box[Any] = Box[Undeclared](1)
+    box: Box[Any] = Box[Undeclared](1)  # type: ignore[arg-type]
     assert vars(again(box)) == {"item": 1}
 
 
 def test_equal_sets_have_equal_trees_whatever_their_order() -> None:
-    one, other = {"a", "b", 1, (2,)}, {(2,), 1, "b", "a"}
+    one, other = {0, 8}, set((8, 0))  # noqa: C405 - they collide, so the first comes first
+    assert list(one) != list(other)
     assert STRICT.encode(one, "s") == STRICT.encode(other, "s")
 
 

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-from holdfast.codecs import JsonCodec, StoredError, encodable_exception
 from tests.unit.codecs.samples import Broken
 from tests.unit.codecs.values import STRICT, again
+
+from holdfast.codecs import JsonCodec, StoredError, encodable_exception
 
 
 def test_an_exception_that_can_be_stored_stays_as_it_is() -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.unit.codecs.samples import Author, Colour, Page, Point, Right
+from tests.unit.codecs.values import EVERYTHING, STRICT, TYPES_AS_VALUES, a_defaultdict
 
 from holdfast.codec import DeclaredTypes
 from holdfast.codecs import JsonCodec, Opaque, remember, remembered, to_bytes
 from holdfast.errors import UnreadableValue, UnsavableValue
-from tests.unit.codecs.samples import Author, Colour, Page, Point, Right
-from tests.unit.codecs.values import EVERYTHING, STRICT, TYPES_AS_VALUES
 
 LENIENT = JsonCodec(lenient=True)
 
@@ -31,7 +30,7 @@ def test_an_undeclared_type_comes_back_opaque_and_readable() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [{Colour.RED}, {Right.READ: 1}, frozenset({Point(1)}), defaultdict(Author), Page[Author](items=[]), list[Author]],
+    [{Colour.RED}, {Right.READ: 1}, frozenset({Point(1)}), a_defaultdict(Author), Page[Author](items=[]), list[Author]],
     ids=lambda value: type(value).__name__,
 )
 def test_undeclared_types_inside_of_others_can_be_loaded(value: object) -> None:

@@ -3,11 +3,11 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.unit.codecs.samples import Plain
 
 from holdfast.codec import DeclaredTypes
 from holdfast.codecs import PickleSerializer, from_bytes, to_bytes
 from holdfast.errors import UnreadableValue, UnsavableValue
-from tests.unit.codecs.samples import Plain
 
 
 @pytest.fixture

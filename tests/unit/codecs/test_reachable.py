@@ -7,10 +7,10 @@ from typing import Any, NamedTuple, NewType, TypedDict
 import msgspec
 import pydantic
 import pytest
+from tests.unit.codecs.samples import Author, Box, Coin, Colour, Options, Page, Place, Plain, Point, Purse, Report
 
 from holdfast.codec import DeclaredTypes
 from holdfast.codecs import declared_types, reachable_types
-from tests.unit.codecs.samples import Author, Box, Coin, Colour, Options, Page, Place, Plain, Point, Purse, Report
 
 
 @dataclass

@@ -10,13 +10,13 @@ from datetime import datetime, tzinfo
 from typing import Any
 
 import pytest
+from tests.unit.codecs.samples import Author, Box, Couple, Page, Plain, Point, Report, Sheet
+from tests.unit.codecs.values import LAST, STRICT, SUMMER, a_row, with_attributes
 
 from holdfast.codec import DeclaredTypes
 from holdfast.codecs import JsonCodec, from_bytes, to_bytes
-from holdfast.codecs.walk import MAX_DEPTH
+from holdfast.codecs.refusal import MAX_DEPTH
 from holdfast.errors import UnreadableValue, UnsavableValue
-from tests.unit.codecs.samples import Author, Box, Couple, Page, Plain, Point, Report, Sheet
-from tests.unit.codecs.values import STRICT, a_row, with_attributes
 
 NOWHERE = object()
 
@@ -55,8 +55,9 @@ def test_the_error_names_the_path_of_the_part_that_cannot_be_saved(value: object
 
 def test_a_time_zone_of_an_unknown_class_is_named() -> None:
     class Mars(tzinfo):
-        def utcoffset(self, moment: datetime | None) -> None:
-            return None
+        def utcoffset(self, moment: datetime | None) -> None: ...
+        def tzname(self, moment: datetime | None) -> None: ...
+        def dst(self, moment: datetime | None) -> None: ...
 
     assert path_of([datetime(2024, 1, 1, tzinfo=Mars())]) == "state[0].tzinfo"
 
@@ -168,11 +169,12 @@ def nested(wrap: Callable[[Any], Any], levels: int, value: Any) -> Any:
     return value
 
 
+@pytest.mark.parametrize("inmost", [LAST.replace(tzinfo=SUMMER), ["x"] * 100, [["x"] * 100], {1: b""}], ids=repr)
 @pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS.keys())
-def test_what_is_just_not_too_deep_to_save_can_be_loaded(wrap: Callable[[Any], Any]) -> None:
+def test_what_is_just_not_too_deep_to_save_can_be_loaded(wrap: Callable[[Any], Any], inmost: object) -> None:
     deepest = 0
-    for levels in range(MAX_DEPTH // 3, MAX_DEPTH + 3):
-        value = nested(wrap, levels, datetime.max.astimezone())
+    for levels in range(MAX_DEPTH // 3, MAX_DEPTH + 8):
+        value = nested(wrap, levels, inmost)
         try:
             tree = STRICT.encode(value, "v")
         except UnsavableValue:
@@ -199,7 +201,10 @@ def test_a_stack_that_is_nearly_full_makes_no_recursion_error() -> None:
     def deeper(levels: int) -> Any:
         return deeper(levels - 1) if levels else STRICT.encode(nested(WRAPPERS["list"], 90, 1), "state")
 
-    with pytest.raises((UnsavableValue, RecursionError)) as refused:
+    def until_it_is_full() -> None:
         for levels in range(0, 1000, 20):
             deeper(levels)
+
+    with pytest.raises((UnsavableValue, RecursionError)) as refused:
+        until_it_is_full()
     assert refused.type is UnsavableValue

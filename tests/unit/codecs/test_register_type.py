@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from holdfast.codecs import JsonCodec, register_type
-from holdfast.codecs import types as registry
-from holdfast.errors import UnreadableValue, UnsavableValue
 from tests.unit.codecs.samples import Author
 from tests.unit.codecs.values import STRICT
+
+from holdfast.codecs import JsonCodec, register_type, types as registry
+from holdfast.errors import UnreadableValue, UnsavableValue
 
 
 class Money:
@@ -23,7 +22,7 @@ class Money:
 
 
 class Other:
-    pass
+    def __init__(self, data: Any) -> None: ...
 
 
 @pytest.fixture(autouse=True)

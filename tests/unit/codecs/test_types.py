@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.unit.codecs.samples import Author, Plain, Right
 
 from holdfast.codec import DeclaredTypes, declare
 from holdfast.codecs import JsonCodec, TypeRegistry
-from holdfast.codecs.walk import Refusal
+from holdfast.codecs.refusal import Refusal
 from holdfast.errors import UnreadableValue
-from tests.unit.codecs.samples import Author, Plain, Right
 
 MODELS = """
 import os, subprocess, enum, dataclasses, collections, typing
@@ -73,7 +73,7 @@ def test_data_types_of_a_declared_package_are_imported_and_built(package: Path) 
 def test_a_type_declared_by_name_is_imported_and_built(package: Path) -> None:
     codec = JsonCodec(declare("codec_pkg.models:Order"))
     assert codec.decode(ORDER, "state").item == "tea"
-    with pytest.raises(UnreadableValue, match="'codec_pkg.models:Kind' was not declared"):
+    with pytest.raises(UnreadableValue, match=r"'codec_pkg\.models:Kind' was not declared"):
         codec.decode({"$type": "codec_pkg.models:Kind", "name": "A"}, "state")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 from collections import Counter, OrderedDict, defaultdict, deque
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -12,8 +12,6 @@ from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from holdfast.codec import DeclaredTypes
-from holdfast.codecs import JsonCodec, from_bytes, to_bytes
 from tests.unit.codecs.samples import (
     TYPES,
     Author,
@@ -52,6 +50,9 @@ from tests.unit.codecs.samples import (
     Weight,
 )
 
+from holdfast.codec import DeclaredTypes
+from holdfast.codecs import JsonCodec, from_bytes, to_bytes
+
 DECLARED = DeclaredTypes(types=frozenset(TYPES))
 STRICT = JsonCodec(DECLARED)
 
@@ -70,6 +71,10 @@ def with_attributes(value: Any, **attributes: object) -> Any:
     return value
 
 
+def a_defaultdict(factory: Any) -> defaultdict[Any, Any]:
+    return defaultdict(factory)
+
+
 def a_row(*items: object) -> Row:
     row = Row()
     row.extend(items)
@@ -77,6 +82,7 @@ def a_row(*items: object) -> Row:
 
 
 WHEN = datetime(2024, 10, 27, 2, 30, 0, 123456)  # noqa: DTZ001 - without a zone on purpose
+FIRST, LAST = datetime.min, datetime.max
 BERLIN = ZoneInfo("Europe/Berlin")
 SUMMER = timezone(timedelta(hours=2), "summer")
 
@@ -90,20 +96,21 @@ PLAIN: list[Any] = [
     *(UUID(int=7), PurePosixPath("a/../b"), PurePosixPath("//net/x"), PureWindowsPath("c:/x y"), Path("/tmp/\udcff")),
 ]
 TIMES: list[Any] = [
-    *(WHEN, WHEN.replace(fold=1), WHEN.replace(tzinfo=timezone.utc), WHEN.replace(tzinfo=SUMMER)),
-    *(WHEN.replace(tzinfo=BERLIN), WHEN.replace(tzinfo=BERLIN, fold=1), datetime.min, datetime.max),
+    *(WHEN, WHEN.replace(fold=1), WHEN.replace(tzinfo=UTC), WHEN.replace(tzinfo=SUMMER)),
+    *(WHEN.replace(tzinfo=BERLIN), WHEN.replace(tzinfo=BERLIN, fold=1), FIRST, LAST),
     WHEN.replace(tzinfo=timezone(timedelta(hours=-5, minutes=-30, seconds=-1, microseconds=-1))),
     WHEN.replace(tzinfo=timezone(timedelta(0), "UTC")),
-    *(time(1, 2, 3, 4), time(1, tzinfo=timezone.utc, fold=1), time(2, tzinfo=BERLIN), date.min, date(2024, 2, 29)),
-    *(timedelta.min, timedelta.max, timedelta(microseconds=-1), timezone.utc, SUMMER, BERLIN, ZoneInfo("UTC")),
+    *(time(1, 2, 3, 4), time(1, tzinfo=UTC, fold=1), time(2, tzinfo=BERLIN), date.min, date(2024, 2, 29)),
+    *(timedelta.min, timedelta.max, timedelta(microseconds=-1), UTC, SUMMER, BERLIN, ZoneInfo("UTC")),
 ]
 CONTAINERS: list[Any] = [
-    *([], [1, "a", None], [["x"]], ["text"] * 100, list(range(100)), [1.5] * 100, ["é"] * 100, [2**70] * 100),
+    *([], [1, "a", None], [["x"]], ["text"] * 100, list(range(100)), [1.5] * 100, ["é"] * 100, ["\ud800"] * 100),
+    *([2**70] * 100, [-(2**70)] * 100),
     *([float("nan")] * 100, [1, True] * 50, (), (1,), (1, (2, [3])), set(), {1, "a", (2, 3)}, frozenset({frozenset()})),
     *({}, {"a": 1, "b": {"c": []}}, {1: 2}, {"$a": 1}, {"$type": "int", "hex": "1"}, {"\ud800": 1}, {"é": 1}),
     *({(1, 2): {3: 4}}, {None: 0, True: 1, 2.5: 2, b"x": 3, "s": 4}, {"z": 1, "a": 2}, {Mood.GOOD: 1}, {Level.LOW: 1}),
-    *(OrderedDict([("z", 1), ("a", 2)]), Counter("abca"), deque([1, 2], 5), deque([1]), deque([], 0)),
-    *(defaultdict(list, {1: [2]}), defaultdict(None, {1: 2}), defaultdict(Author), with_attributes(Counter(), x=1)),
+    *(OrderedDict([("z", 1), ("a", 2)]), Counter("abca"), deque([1, 2], 5), deque([1]), deque(maxlen=0)),
+    *(defaultdict(list, {1: [2]}), defaultdict(None, {1: 2}), a_defaultdict(Author), with_attributes(Counter(), x=1)),
 ]
 CLASSES: list[Any] = [
     *(

@@ -1,0 +1,60 @@
+"""Running lanes side by side: none of them outlives the superstep, and the first failure ends them all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from holdfast.engine.lane import Lane
+
+
+async def run_side_by_side(lanes: list[Lane], run_lane: Callable[[Lane], Awaitable[None]]) -> None:
+    """Run all lanes to their end. When one fails the others are cancelled and awaited, then its error is raised."""
+    if len(lanes) == 1:
+        await run_lane(lanes[0])  # in place: a task would cost more than the rest of the superstep
+        return
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(_as_coroutine(run_lane, lane), name=lane.executor_id) for lane in lanes]
+    try:
+        await asyncio.sleep(0)  # lanes that never wait are done after this: no need to watch them
+        while not any(map(_failed, tasks)):
+            pending = [task for task in tasks if not task.done()]
+            if not pending:
+                return
+            await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        await _cancel_and_wait(tasks)
+    _raise_first(tasks)
+
+
+async def _as_coroutine(run_lane: Callable[[Lane], Awaitable[None]], lane: Lane) -> None:
+    await run_lane(lane)
+
+
+def _failed(task: asyncio.Task[None]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
+
+
+async def _cancel_and_wait(tasks: list[asyncio.Task[None]]) -> None:
+    """A side effect after the run has ended would belong to nobody: wait even for a lane that resists."""
+    pending = [task for task in tasks if not task.done()]
+    for task in pending:
+        task.cancel()
+    while pending:
+        try:
+            await asyncio.wait(pending)
+        except asyncio.CancelledError:  # cancelled once more while waiting: the lanes still come first
+            for task in pending:
+                task.cancel()
+        pending = [task for task in pending if not task.done()]
+
+
+def _raise_first(tasks: list[asyncio.Task[None]]) -> None:
+    """The first real failure in lane order, with a note of the others; a cancelled sibling is only a consequence."""
+    failures = [(task, error) for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
+    if not failures:
+        raise asyncio.CancelledError
+    first = failures[0][1]
+    for task, error in failures[1:]:
+        first.add_note(f"Executor {task.get_name()!r} failed in the same superstep: {error!r}")
+    raise first

@@ -1,0 +1,161 @@
+"""What comes in with a run: checked first, then made due. Nothing is written here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
+from holdfast.engine.compiled import Compiled
+from holdfast.engine.requests import check_answers, deliver_answers, pass_deadlines
+from holdfast.engine.run_arguments import arranged
+from holdfast.engine.thread import Position, Thread
+from holdfast.errors import IncompatibleWorkflow, InvalidRun, ThreadNotFound, ThreadNotIdle, WrongInputType
+from holdfast.events import WorkflowEvent
+from holdfast.graph.graph import Graph
+from holdfast.graph.isolation import isolated
+from holdfast.graph.signature import differences
+from holdfast.records import WorkflowMessage
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What the caller of `run` asked for; the combinations are checked already."""
+
+    message: Any = None
+    responses: Mapping[str, Any] | None = None
+    checkpoint_id: str | None = None
+    storage: Any = None
+    thread_id: str | None = None
+    run_id: str | None = None
+    durability: str = "sync"
+    on_busy: str = "reject"
+    takeover: bool = False
+    fork: bool = False
+    force: bool = False
+    function_invocation_kwargs: Mapping[str, Any] | None = None
+    client_kwargs: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How a run begins."""
+
+    position: Position | None
+    """To be committed first; None to go on from where the thread stands."""
+    told_again: tuple[WorkflowEvent, ...] = ()
+    """Outputs and pending requests from before this run, for its consumer."""
+    warnings: tuple[WorkflowEvent, ...] = ()
+
+
+def enter(graph: Graph, thread: Thread, request: RunRequest, now: datetime, *, is_restored: bool) -> Entry:
+    """Make what the caller sent due. Raises, with the thread as it was, if it cannot be accepted."""
+    position, expired = pass_deadlines(thread.position, now)
+    entry = _accepted(graph, thread.thread_id, position, request, now, is_restored=is_restored)
+    after = entry.position
+    if after is None and position is not thread.position:
+        after = position
+    return Entry(after, entry.told_again, (*expired, *entry.warnings))
+
+
+def _accepted(
+    graph: Graph, thread_id: str, position: Position, request: RunRequest, now: datetime, *, is_restored: bool
+) -> Entry:
+    if request.responses is not None:
+        after = deliver_answers(position, check_answers(graph, thread_id, position, request.responses), now)
+        after.outputs = []
+        after.since_input = 0
+        return Entry(_with_arguments(graph, after, request), _replayed(after.requests.values()))
+    if request.message is not None:
+        return _message(graph, thread_id, position, request)
+    has_run = request.thread_id is not None and position.next_delivery_id > 1
+    if is_restored or position.mailbox or position.requests or has_run:
+        told_again = _replayed((*position.outputs, *position.requests.values()))
+        given = request.function_invocation_kwargs is not None or request.client_kwargs is not None
+        return Entry(_with_arguments(graph, position.successor(), request) if given else None, told_again)
+    if accepts(graph, None):
+        return _message(graph, thread_id, position, request)
+    if request.thread_id is not None:
+        raise ThreadNotFound(request.thread_id)
+    raise InvalidRun(
+        "run() needs a message, responses or a checkpoint_id: there is nothing to resume, and the start executor "
+        f"{graph.start_executor_id!r} does not accept None."
+    )
+
+
+def _message(graph: Graph, thread_id: str, position: Position, request: RunRequest) -> Entry:
+    check_message(graph, request.message)
+    if position.mailbox and request.on_busy == "reject":
+        raise ThreadNotIdle(thread_id, len(position.mailbox))
+    warnings: tuple[WorkflowEvent, ...] = ()
+    if position.requests:
+        waiting = ", ".join(map(repr, position.requests))
+        text = f"A new message was sent while requests are pending ({waiting}); they stay pending."
+        warnings = (WorkflowEvent("warning", text),)
+    after = with_message(graph, position, request.message)
+    after.run_kwargs = {}
+    return Entry(_with_arguments(graph, after, request), (), warnings)
+
+
+def accepts(graph: Graph, message: Any) -> bool:
+    return graph.executors[graph.start_executor_id].table.find(message) is not None
+
+
+def check_message(graph: Graph, message: Any) -> None:
+    """Raises WrongInputType if the start executor has no handler for it."""
+    if not accepts(graph, message):
+        start = graph.executors[graph.start_executor_id]
+        raise WrongInputType(start.id, message, start.input_types)
+
+
+def with_message(graph: Graph, position: Position, message: Any) -> Position:
+    """The position in which the message is due to the start executor. The position given is left as it is."""
+    start_id = graph.start_executor_id
+    after = position.successor()
+    due = WorkflowMessage(isolated(message), f"internal:{start_id}", start_id, delivery_id=position.next_delivery_id)
+    after.mailbox = [*position.mailbox, due]
+    after.next_delivery_id += 1
+    after.outputs = []
+    after.iteration = 0
+    after.since_input = 0
+    return after
+
+
+def _with_arguments(graph: Graph, after: Position, request: RunRequest) -> Position:
+    """A continuation keeps the run arguments there are, unless it brings some."""
+    kept = dict(after.run_kwargs)
+    for parameter in ("function_invocation_kwargs", "client_kwargs"):
+        given = getattr(request, parameter)
+        if given is not None:
+            kept[parameter] = arranged(given, graph.nodes, parameter)
+    after.run_kwargs = kept
+    return after
+
+
+def _replayed(events: Iterable[WorkflowEvent]) -> tuple[WorkflowEvent, ...]:
+    return tuple(msgspec.structs.replace(event, replayed=True) for event in events)
+
+
+def check_fits(checkpoint: WorkflowCheckpoint, compiled: Compiled, *, force: bool) -> list[WorkflowEvent]:
+    """A warning for each harmless change since the checkpoint was made. Raises IncompatibleWorkflow for others."""
+    name = compiled.graph.name
+    breaking: list[str] = []
+    added: list[str] = []
+    if checkpoint.workflow_name != name:
+        breaking.append(f"the workflow was called {checkpoint.workflow_name!r} and is called {name!r}")
+    if checkpoint.graph_signature_hash != compiled.signature_hash:
+        if checkpoint.graph_signature:
+            broken, added = differences(checkpoint.graph_signature, compiled.signature)
+            breaking += broken
+        else:
+            breaking.append("its graph signature is another one")
+    if breaking and not force:
+        raise IncompatibleWorkflow(checkpoint.checkpoint_id, name, breaking)
+    if not breaking and not added:
+        return []
+    text = "The workflow changed since the checkpoint was made: " + "; ".join((*breaking, *added)) + "."
+    return [WorkflowEvent("warning", text)]

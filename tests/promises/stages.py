@@ -1,0 +1,250 @@
+"""What the tests of promises are made of: executors that report to a stage, and the graphs they stand in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from holdfast import (
+    Executor,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowCheckpoint,
+    WorkflowContext,
+    WorkflowEvent,
+    handler,
+    response_handler,
+)
+from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.errors import CheckpointNotFound
+from holdfast.records import JournalEntry, Lease, StoredCheckpoint
+
+Build: TypeAlias = Callable[[], Workflow]
+Again: TypeAlias = Callable[[Workflow, Build], Workflow]
+
+
+def with_the_same_object(interrupted: Workflow, build: Build) -> Workflow:
+    return interrupted
+
+
+def with_a_new_object(interrupted: Workflow, build: Build) -> Workflow:
+    return build()
+
+
+class Boom(Exception):
+    """What a failing executor raises."""
+
+
+class Stage:
+    """What a test's executors share outside of anything holdfast keeps: like the world, it is never put back."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.failing: set[str] = set()
+        self.gates: dict[str, asyncio.Event] = {}
+        """An executor named here waits for its gate before it goes on."""
+        self.entered: dict[str, asyncio.Event] = {}
+        self.cancelled: list[str] = []
+        self.recorded = 0
+        self.fails_after = 0
+        """A failing executor waits until so many outcomes are in the journal."""
+        self._changed = asyncio.Condition()
+
+    def close(self, *executor_ids: str) -> None:
+        for executor_id in executor_ids:
+            self.gates[executor_id] = asyncio.Event()
+            self.entered[executor_id] = asyncio.Event()
+
+    async def play(self, executor_id: str, message: Any) -> None:
+        """A handler's part: be seen, wait at the gate, fail if told to."""
+        self.calls.append(f"{executor_id}({message})")
+        try:
+            if executor_id in self.gates:
+                self.entered[executor_id].set()
+                await self.gates[executor_id].wait()
+            if executor_id in self.failing:
+                async with self._changed:
+                    await self._changed.wait_for(lambda: self.recorded >= self.fails_after)
+                raise Boom(executor_id)
+        except asyncio.CancelledError:
+            self.cancelled.append(executor_id)
+            raise
+
+    def called(self, executor_id: str) -> int:
+        return sum(call.startswith(f"{executor_id}(") for call in self.calls)
+
+    def watch_journal(self, storage: StoreCheckpointStorage) -> None:
+        """Count what reaches the journal, so that a failure can be timed after it."""
+        append = storage.store.append_journal
+
+        async def counted(lease: Lease, entry: JournalEntry) -> None:
+            await append(lease, entry)
+            self.recorded += 1
+            async with self._changed:
+                self._changed.notify_all()
+
+        storage.store.append_journal = counted  # type: ignore[method-assign]  # a tap on the real method
+
+
+# ---------------------------------------------------------------- executors
+
+
+class Relay(Executor):
+    """Sends on what it gets, with its own id added."""
+
+    def __init__(self, id: str, stage: Stage) -> None:
+        super().__init__(id)
+        self.stage = stage
+
+    @handler
+    async def relay(self, message: str, ctx: WorkflowContext[str]) -> None:
+        await self.stage.play(self.id, message)
+        await ctx.send_message(f"{message}-{self.id}")
+
+
+class Join(Executor):
+    """Yields what a fan-in brings, as one text."""
+
+    def __init__(self, id: str, stage: Stage) -> None:
+        super().__init__(id)
+        self.stage = stage
+
+    @handler
+    async def join(self, messages: list[str], ctx: WorkflowContext[None, str]) -> None:
+        await self.stage.play(self.id, "+".join(messages))
+        await ctx.yield_output("+".join(messages))
+
+
+class Sink(Executor):
+    """Yields each message."""
+
+    @handler
+    async def take(self, message: Any, ctx: WorkflowContext[None, Any]) -> None:
+        await ctx.yield_output(message)
+
+
+class Tally(Executor):
+    """Keeps a total in `self`, saved by hooks, and sends it on after each message."""
+
+    def __init__(self, id: str, stage: Stage) -> None:
+        super().__init__(id)
+        self.stage = stage
+        self.total = 0
+
+    @handler
+    async def count(self, message: str, ctx: WorkflowContext[str]) -> None:
+        self.total += 1
+        await self.stage.play(self.id, message)
+        await ctx.send_message(f"{self.id}={self.total}")
+
+    async def on_checkpoint_save(self) -> dict[str, Any]:
+        return {"total": self.total}
+
+    async def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
+        self.total = state["total"]
+
+
+class Asker(Executor):
+    """Asks one question for each word it gets, and yields question and answer."""
+
+    @handler
+    async def ask(self, message: str, ctx: WorkflowContext[None, str]) -> None:
+        for word in message.split():
+            await ctx.request_info(word, str, request_id=word)
+
+    @response_handler
+    async def answered(self, question: str, answer: str, ctx: WorkflowContext[None, str]) -> None:
+        await ctx.yield_output(f"{question}={answer}")
+
+
+class Does(Executor):
+    """Runs an async function of (message, ctx) given by the test."""
+
+    def __init__(self, id: str, act: Callable[[Any, WorkflowContext[Any, Any]], Any]) -> None:
+        super().__init__(id)
+        self.act = act
+
+    @handler
+    async def handle(self, message: Any, ctx: WorkflowContext[Any, Any]) -> None:
+        await self.act(message, ctx)
+
+
+# ---------------------------------------------------------------- graphs
+
+
+def fan(stage: Stage, storage: Any = None, *, kind: type[Relay | Tally] = Relay, names: str = "abc") -> Workflow:
+    """source -> each of the named siblings -> join."""
+    source = Relay("source", stage)
+    siblings = [kind(name, stage) for name in names]
+    return (
+        WorkflowBuilder(name="fan", start_executor=source, checkpoint_storage=storage)
+        .add_fan_out_edges(source, siblings)
+        .add_fan_in_edges(siblings, Join("join", stage))
+        .build()
+    )
+
+
+def alone(executor: Executor, storage: Any = None, **options: Any) -> Workflow:
+    return WorkflowBuilder(name="alone", start_executor=executor, checkpoint_storage=storage, **options).build()
+
+
+def chain(*executors: Executor, storage: Any = None, **options: Any) -> Workflow:
+    builder = WorkflowBuilder(name="chain", start_executor=executors[0], checkpoint_storage=storage, **options)
+    return builder.add_chain(executors).build()
+
+
+def kinds(events: list[WorkflowEvent]) -> list[str]:
+    return [event.type for event in events]
+
+
+# ---------------------------------------------------------------- storages
+
+
+class SixMethods:
+    """A storage as a third party would write it in ten minutes: it keeps the very objects that it is handed."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, WorkflowCheckpoint] = {}
+
+    async def save(self, checkpoint: WorkflowCheckpoint) -> str:
+        self.kept[checkpoint.checkpoint_id] = checkpoint
+        return checkpoint.checkpoint_id
+
+    async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
+        if checkpoint_id not in self.kept:
+            raise CheckpointNotFound(checkpoint_id)
+        return self.kept[checkpoint_id]
+
+    async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
+        return [one for one in self.kept.values() if one.workflow_name == workflow_name]
+
+    async def delete(self, checkpoint_id: str) -> bool:
+        return self.kept.pop(checkpoint_id, None) is not None
+
+    async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
+        return next(reversed(await self.list_checkpoints(workflow_name=workflow_name)), None)
+
+    async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
+        return [one.checkpoint_id for one in await self.list_checkpoints(workflow_name=workflow_name)]
+
+
+async def rewrite_head(storage: StoreCheckpointStorage, thread_id: str, change: Callable[[bytes], bytes]) -> str:
+    """Change the stored bytes of a thread's head behind everybody's back. Gives the head's id."""
+    head = await storage.store.head(thread_id)
+    assert head is not None
+    await storage.store.put_checkpoint(StoredCheckpoint(head.info, change(head.root)))
+    return head.info.checkpoint_id
+
+
+def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], bytes]:
+    """The same for its tree: `change` alters it in place."""
+
+    def rewrite(root: bytes) -> bytes:
+        tree = msgspec.json.decode(root)
+        change(tree)
+        return msgspec.json.encode(tree)
+
+    return rewrite

@@ -1,0 +1,277 @@
+"""Promise 7: siblings are cancelled and awaited, writes dropped, executors restored, and the thread can go on at once."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import threading
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from holdfast import (
+    FunctionExecutor,
+    StateConflict,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowContext,
+    WorkflowEvent,
+    WorkflowRunState,
+)
+from tests.promises.stages import Boom, Does, Relay, SixMethods, Sink, Stage, Tally, alone, chain, fan, kinds
+
+
+@pytest.fixture(params=["no storage", "memory", "six methods"])
+def maybe_storage(request: pytest.FixtureRequest, storage: Any) -> Any:
+    """The promise needs no storage: without one the thread stands where its last superstep left it."""
+    return {"no storage": None, "memory": storage, "six methods": SixMethods()}[request.param]
+
+
+def pair(first: Does | Relay | Tally, second: Does | Relay | Tally, storage: Any = None, **options: Any) -> Workflow:
+    """source -> two siblings -> sink."""
+
+    async def begin(message: Any, ctx: WorkflowContext[Any, Any]) -> None:
+        ctx.set_state("list", ["start"])
+        await ctx.send_message(message)
+
+    source, sink = Does("source", begin), Sink("sink")
+    builder = WorkflowBuilder(name="pair", start_executor=source, checkpoint_storage=storage, **options)
+    return builder.add_fan_out_edges(source, [first, second]).add_edge(first, sink).add_edge(second, sink).build()
+
+
+async def events_until_failure(workflow: Workflow, message: str = "x", **options: Any) -> list[WorkflowEvent]:
+    events: list[WorkflowEvent] = []
+    with pytest.raises(Boom):
+        async for event in workflow.run(message, stream=True, thread_id="t", **options):
+            events.append(event)
+    return events
+
+
+async def test_w11_siblings_are_cancelled_and_awaited(maybe_storage: Any) -> None:
+    """Their clean-up is over when the run ends."""
+    stage, cleaned = Stage(), list[str]()
+    stage.failing = {"fails"}
+
+    async def slow(message: str, ctx: WorkflowContext[Any, Any]) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append(message)
+
+    with pytest.raises(Boom):
+        await pair(Does("slow", slow), Relay("fails", stage), maybe_storage).run("x")
+    assert cleaned == ["x"]
+
+
+async def test_siblings_are_awaited_even_if_the_run_is_cancelled_meanwhile() -> None:
+    stage, cleaning, may_end, ended = Stage(), asyncio.Event(), asyncio.Event(), list[str]()
+    stage.failing = {"fails"}
+
+    async def slow(message: str, ctx: WorkflowContext[Any, Any]) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaning.set()
+            while not may_end.is_set():
+                try:
+                    await may_end.wait()
+                except asyncio.CancelledError:
+                    pass  # its clean-up cannot be hurried
+            ended.append(message)
+
+    running = asyncio.create_task(pair(Does("slow", slow), Relay("fails", stage)).run("x"))
+    await cleaning.wait()
+    running.cancel()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    was_over_too_soon = running.done()
+    may_end.set()
+    await asyncio.wait([running])
+    assert not was_over_too_soon
+    assert ended == ["x"]
+
+
+async def test_a_sibling_in_a_thread_has_ended_when_the_run_ends() -> None:
+    """A thread cannot be cancelled, so it is awaited: its side effects belong to a run."""
+    stage, entered, may_end, ended = Stage(), asyncio.Event(), threading.Event(), list[str]()
+    stage.failing = {"fails"}
+    stage.close("fails")
+    loop = asyncio.get_running_loop()
+
+    def blocking(message: str) -> None:
+        loop.call_soon_threadsafe(entered.set)
+        may_end.wait(10)
+        ended.append(message)
+
+    source = Relay("source", Stage())
+    builder = WorkflowBuilder(start_executor=source)
+    flow = builder.add_fan_out_edges(source, [FunctionExecutor(blocking), Relay("fails", stage)]).build()
+    running = asyncio.create_task(flow.run("x"))
+    await entered.wait()
+    stage.gates["fails"].set()
+    loop.call_later(0.05, may_end.set)
+    await asyncio.wait([running])
+    assert isinstance(running.exception(), Boom)
+    assert ended == ["x-source"]
+
+
+async def test_a_second_failing_sibling_is_not_left_to_the_event_loop(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage()
+    stage.failing = {"a", "b", "c"}
+    with caplog.at_level(logging.ERROR), pytest.raises(Boom, match="a"):
+        await fan(stage).run("x")
+    gc.collect()
+    assert [record.message for record in caplog.records] == []
+
+
+async def test_a_live_consumer_is_told_with_superstep_discarded(maybe_storage: Any) -> None:
+    stage = Stage()
+    stage.failing = {"c"}
+    events = await events_until_failure(fan(stage, maybe_storage))
+    last = [event for event in events if event.type.startswith("superstep_")]
+    assert [(event.type, event.iteration) for event in last[-2:]] == [
+        ("superstep_started", 2),
+        ("superstep_discarded", 2),
+    ]
+    assert kinds(events)[-3:] == ["superstep_discarded", "failed", "status"]
+    assert events[-1].state is WorkflowRunState.FAILED
+
+
+async def test_w11_no_event_of_it_shows_up_later(maybe_storage: Any) -> None:
+    """What a sibling says while it is cancelled, and what a task that it left behind says, reaches no later run."""
+    stage, over, left = Stage(), asyncio.Event(), list[asyncio.Task[None]]()
+    stage.failing = {"fails"}
+
+    async def talks(message: str, ctx: WorkflowContext[Any, Any]) -> None:
+        async def later() -> None:
+            await over.wait()
+            await ctx.yield_output("from a task")
+            await ctx.send_message("from a task")
+
+        left.append(asyncio.create_task(later()))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await ctx.yield_output("while cancelled")
+
+    async def calm(message: str, ctx: WorkflowContext[Any, Any]) -> None:
+        over.set()
+        await asyncio.gather(*left)
+        await ctx.yield_output("calm")
+
+    workflow = pair(sibling := Does("sibling", talks), Relay("fails", stage), maybe_storage)
+    assert kinds(await events_until_failure(workflow))[-3:] == ["superstep_discarded", "failed", "status"]
+    stage.failing, sibling.act = set(), calm
+    result = await workflow.run(thread_id="t")
+    assert sorted(result.get_outputs()) == ["calm", "x-fails"]
+
+
+async def test_w12_its_writes_are_dropped(maybe_storage: Any) -> None:
+    """Set, changed in place, deleted, private: whatever it did, and in messages it was sent too."""
+    stage, seen = Stage(), list[Any]()
+    stage.failing = {"fails"}
+
+    async def writes(message: list[str], ctx: WorkflowContext[Any, Any]) -> None:
+        seen.append(deepcopy((dict(ctx.state), dict(ctx.private), message)))
+        ctx.get_state("list").append("dirty")
+        ctx.set_state("other", "dirty")
+        ctx.private["p"] = "dirty"
+        message.append("dirty")
+        await stage.play("fails", "")
+
+    async def begin(message: list[str], ctx: WorkflowContext[Any, Any]) -> None:
+        ctx.set_state("list", ["clean"])
+        await ctx.send_message(message)
+
+    workflow = chain(Does("begin", begin), Does("writes", writes), storage=maybe_storage)
+    with pytest.raises(Boom):
+        await workflow.run(["clean"], thread_id="t")
+    stage.failing = set()
+    await workflow.run(thread_id="t")
+    assert seen[1] == seen[0] == ({"list": ["clean"]}, {}, ["clean"])
+
+
+async def test_w12_a_new_message_after_a_failure_does_not_commit_its_writes(maybe_storage: Any) -> None:
+    stage, seen = Stage(), list[Any]()
+    stage.failing = {"writes"}
+
+    async def writes(message: str, ctx: WorkflowContext[Any, Any]) -> None:
+        seen.append((message, ctx.get_state("written")))
+        ctx.set_state("written", message)
+        await stage.play("writes", message)
+
+    workflow = alone(Does("writes", writes), maybe_storage)
+    with pytest.raises(Boom):
+        await workflow.run("one", thread_id="t")
+    stage.failing = set()
+    await workflow.run("two", thread_id="t", on_busy="enqueue")
+    assert seen == [("one", None), ("one", None), ("two", "one")]
+
+
+async def test_executors_are_restored_from_the_head(maybe_storage: Any) -> None:
+    """Those that failed, those that were cancelled, and those that had finished."""
+    stage = Stage()
+    workflow = fan(stage, maybe_storage, kind=Tally)
+    await workflow.run("first", thread_id="t")
+    stage.failing = {"b"}
+    stage.close("c")
+    await events_until_failure(workflow)
+    totals = [getattr(workflow.executors[name], "total", None) for name in "abc"]
+    assert totals == [1, 1, 1]
+    stage.failing, stage.gates = set(), {}
+    assert (await workflow.run(thread_id="t")).get_outputs() == ["a=2+b=2+c=2"]
+
+
+async def test_executors_of_a_first_superstep_are_as_they_were_made(maybe_storage: Any) -> None:
+    stage = Stage()
+    stage.failing = {"tally"}
+    workflow = alone(Tally("tally", stage), maybe_storage)
+    for _ in range(3):
+        with pytest.raises(Boom):
+            await workflow.run("x" if not stage.calls else None, thread_id="t")
+    stage.failing = set()
+    result = await workflow.run(thread_id="t")
+    completed = [event.data for event in result if event.type == "executor_completed"]
+    assert completed == [["tally=1"]]
+
+
+async def test_messages_are_not_lost_and_the_thread_can_be_resumed_at_once(maybe_storage: Any) -> None:
+    stage = Stage()
+    stage.failing = {"b"}
+    workflow = fan(stage, maybe_storage)
+    async for event in (stream := workflow.run("x", stream=True)):
+        if event.type == "superstep_discarded":
+            stage.failing = set()
+        if event.state is WorkflowRunState.FAILED:
+            result = await workflow.run()
+            assert result.get_outputs() == ["x-source-a+x-source-b+x-source-c"]
+            break
+    with pytest.raises(Boom):
+        await stream
+
+
+async def test_a_conflict_at_the_end_of_a_superstep_discards_it_too(maybe_storage: Any) -> None:
+    async def write(message: Any, ctx: WorkflowContext[Any, Any]) -> None:
+        ctx.set_state("one", message)
+
+    workflow = pair(Does("first", write), Does("second", write), maybe_storage)
+    with pytest.raises(StateConflict, match="'first' and 'second' both wrote the state key 'one'"):
+        await workflow.run("x", thread_id="t")
+    workflow.executors["second"].act = Sink("s").take  # type: ignore[attr-defined]  # a Does: the mended code
+    result = await workflow.run(thread_id="t")
+    assert result.get_final_state() is WorkflowRunState.IDLE
+
+
+async def test_the_log_keeps_nothing_of_it(storage: Any) -> None:
+    stage = Stage()
+    stage.failing = {"c"}
+    workflow = fan(stage, storage)
+    await events_until_failure(workflow)
+    async with workflow.open(thread_id="t") as handle:
+        logged = [event async for event in handle.events(after=0)]
+    assert {event.executor_id for event in logged} == {None, "source"}
+    assert kinds(logged)[-2:] == ["failed", "status"]
+    assert [event.seq for event in logged] == list(range(1, len(logged) + 1))

@@ -1,0 +1,259 @@
+"""What a consumer is told, in which order, with which fields."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.unit.engine.flows import (
+    Gate,
+    Weather,
+    alone,
+    asking,
+    countdown,
+    crossing,
+    function,
+    gated,
+    kinds,
+    relay,
+    shouting,
+    sink,
+    warnings_of,
+)
+
+from holdfast import (
+    CheckpointInfo,
+    InMemoryCheckpointStorage,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowContext,
+    WorkflowErrorDetails,
+    WorkflowEvent,
+    WorkflowEventSource,
+    WorkflowRunState,
+)
+
+
+async def streamed(workflow: Workflow, message: Any) -> list[WorkflowEvent]:
+    return [event async for event in workflow.run(message, stream=True)]
+
+
+async def streamed_until_failure(workflow: Workflow, message: Any, error: type[Exception]) -> list[WorkflowEvent]:
+    seen = []
+    with pytest.raises(error):
+        async for event in workflow.run(message, stream=True):
+            seen.append(event)
+    return seen
+
+
+async def test_a_run_is_told_from_start_to_final_status() -> None:
+    superstep = ["superstep_started", "executor_invoked", "executor_completed", "superstep_completed"]
+    with_output = [*superstep[:2], "output", *superstep[2:]]
+    events = await streamed(shouting(), "hi")
+    assert kinds(events) == ["started", "status", *superstep, *with_output, "status"]
+    assert [event.iteration for event in events if event.iteration] == [1, 1, 2, 2]
+    assert [event.executor_id for event in events if event.executor_id] == ["shout", "shout"] + ["deliver"] * 3
+
+
+async def test_with_a_storage_each_checkpoint_is_told_before_its_superstep_ends() -> None:
+    events = await streamed(shouting(checkpoint_storage=InMemoryCheckpointStorage()), "hi")
+    told = [kind for kind in kinds(events) if kind in ("checkpoint_saved", "superstep_started", "superstep_completed")]
+    one = ["superstep_started", "checkpoint_saved", "superstep_completed"]
+    assert told == ["checkpoint_saved", *one, *one]
+
+
+async def test_invoked_and_completed_carry_what_went_in_and_what_came_out() -> None:
+    events = await streamed(shouting(), "hi")
+    data = [event.data for event in events if event.type in ("executor_invoked", "executor_completed")]
+    assert data == ["hi", ["HI"], "HI", ["<HI>"]]
+
+
+async def test_an_executor_that_gave_nothing_completes_with_none() -> None:
+    events = await streamed(alone(lambda message, ctx: None), "x")
+    assert [event.data for event in events if event.type == "executor_completed"] == [None]
+
+
+async def test_superstep_completed_says_who_ran_and_what_is_still_due() -> None:
+    storage = InMemoryCheckpointStorage()
+    start, left, right = relay("start"), sink("left"), sink("right")
+    builder = WorkflowBuilder(name="fan", start_executor=start, checkpoint_storage=storage)
+    events = await streamed(builder.add_fan_out_edges(start, [left, right]).build(), 1)
+    first, second = [event for event in events if event.type == "superstep_completed"]
+    assert first.executors == ("start",) and second.executors == ("left", "right")
+    assert (first.has_pending_messages, second.has_pending_messages) == (True, False)
+    assert (first.has_pending_requests, second.has_pending_requests) == (False, False)
+    ids = await storage.list_checkpoint_ids(workflow_name="fan")
+    assert isinstance(first.checkpoint, CheckpointInfo) and first.checkpoint.checkpoint_id == ids[1]
+    assert second.checkpoint is not None and str(second.checkpoint) == ids[2]
+    assert first.last_seq is not None and second.last_seq is not None and first.last_seq < second.last_seq
+
+
+async def test_without_a_storage_superstep_completed_has_no_checkpoint() -> None:
+    events = await streamed(shouting(), "hi")
+    assert {event.checkpoint for event in events if event.type == "superstep_completed"} == {None}
+
+
+async def test_a_superstep_that_asked_says_that_a_request_is_pending() -> None:
+    (completed,) = [event for event in await streamed(asking(), "why") if event.type == "superstep_completed"]
+    assert completed.has_pending_requests is True
+
+
+async def test_a_request_is_told_with_everything_an_answerer_needs() -> None:
+    (request,) = [event for event in await streamed(asking(str), "why") if event.type == "request_info"]
+    assert request.request_id == "why" and request.source_executor_id == "asker"
+    assert request.data.text == "why" and request.request_type is type(request.data) and request.response_type is str
+
+
+async def test_live_events_have_no_seq() -> None:
+    events = await streamed(shouting(checkpoint_storage=InMemoryCheckpointStorage()), "hi")
+    assert {event.seq for event in events} == {None}
+
+
+async def test_a_failure_is_told_with_executor_error_and_traceback() -> None:
+    events = await streamed_until_failure(crossing(Weather()), "cart", ConnectionError)
+    assert kinds(events)[-4:] == ["executor_failed", "superstep_discarded", "failed", "status"]
+    one, other = (event.details for event in events if event.type in ("executor_failed", "failed"))
+    for details in (one, other):
+        assert isinstance(details, WorkflowErrorDetails)
+        assert (details.error_type, details.message) == ("ConnectionError", "the bridge is closed")
+        assert details.traceback is not None and "pass_through" in details.traceback
+    assert one is not None and one.executor_id == "bridge"
+    assert events[-1].state is WorkflowRunState.FAILED
+
+
+async def test_superstep_discarded_names_the_superstep_that_failed() -> None:
+    events = await streamed_until_failure(crossing(Weather()), "cart", ConnectionError)
+    assert [event.iteration for event in events if event.type == "superstep_discarded"] == [2]
+
+
+async def test_the_failed_event_names_the_executor_that_failed() -> None:
+    events = await streamed_until_failure(crossing(Weather()), "cart", ConnectionError)
+    (failed,) = [event for event in events if event.type == "failed"]
+    assert failed.details is not None and failed.details.executor_id == "bridge"
+
+
+# ---------------------------------------------------------------- states
+
+
+def states(events: list[WorkflowEvent]) -> list[str]:
+    return [event.state.value for event in events if event.type == "status" and event.state]
+
+
+async def test_a_plain_run_goes_from_in_progress_to_idle() -> None:
+    assert states(await streamed(shouting(), "hi")) == ["IN_PROGRESS", "IDLE"]
+
+
+async def test_a_run_that_asks_says_so_at_the_first_request_and_at_the_end() -> None:
+    expected = ["IN_PROGRESS", "IN_PROGRESS_PENDING_REQUESTS", "IDLE_WITH_PENDING_REQUESTS"]
+    assert states(await streamed(asking(), "two questions")) == expected
+
+
+async def test_the_result_holds_statuses_only_if_asked_and_the_timeline_always() -> None:
+    workflow = shouting()
+    without, with_them = await workflow.run("a"), await workflow.run("b", include_status_events=True)
+    assert states(without) == [] and states(with_them) == ["IN_PROGRESS", "IDLE"]
+    assert states(without.status_timeline()) == states(with_them.status_timeline()) == ["IN_PROGRESS", "IDLE"]
+    assert "started" not in kinds(without) + kinds(with_them)
+
+
+async def test_the_status_of_the_workflow_follows_its_own_thread() -> None:
+    gate = Gate()
+    workflow = gated(gate)
+    assert workflow.status is WorkflowRunState.IDLE
+    running = asyncio.ensure_future(workflow.run("x"))
+    await gate.arrived.wait()
+    assert workflow.status is WorkflowRunState.IN_PROGRESS
+    gate.opened.set()
+    await running
+    assert workflow.status is WorkflowRunState.IDLE
+
+
+async def test_the_status_of_a_workflow_that_asked_says_so() -> None:
+    workflow = asking()
+    await workflow.run("why")
+    assert workflow.status is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
+
+
+async def test_the_status_of_a_workflow_whose_run_failed_is_failed_until_it_is_resumed() -> None:
+    weather = Weather()
+    workflow = crossing(weather)
+    await streamed_until_failure(workflow, "cart", ConnectionError)
+    assert workflow.status is WorkflowRunState.FAILED
+    weather.is_bad = False
+    await workflow.run()
+    assert workflow.status is WorkflowRunState.IDLE
+
+
+async def test_the_status_of_a_workflow_whose_run_was_cancelled_is_cancelled() -> None:
+    gate = Gate()
+    workflow = gated(gate)
+    async with workflow.run("x", stream=True) as stream:
+        async for _ in stream:
+            await gate.arrived.wait()
+            break
+    assert workflow.status is WorkflowRunState.CANCELLED
+
+
+# ---------------------------------------------------------------- the result
+
+
+async def test_the_result_knows_its_thread_run_and_checkpoint() -> None:
+    storage = InMemoryCheckpointStorage()
+    result = await shouting(checkpoint_storage=storage).run("hi", thread_id="t", run_id="r")
+    latest = await storage.get_latest(workflow_name="shouting")
+    assert latest is not None
+    assert (result.thread_id, result.run_id, result.checkpoint_id) == ("t", "r", latest.checkpoint_id)
+    assert result.usage == {} and result.get_final_state() is WorkflowRunState.IDLE
+
+
+async def test_without_a_storage_the_result_has_no_checkpoint() -> None:
+    assert (await shouting().run("hi")).checkpoint_id is None
+
+
+async def test_intermediate_outputs_stand_apart_and_hidden_ones_are_not_told() -> None:
+    steps = [relay_and_yield(name) for name in ("hidden", "draft", "final")]
+    builder = WorkflowBuilder(start_executor=steps[0], output_from=[steps[2]], intermediate_output_from=[steps[1]])
+    result = await builder.add_chain(steps).build().run("x")
+    assert (result.get_outputs(), result.get_intermediate_outputs()) == (["final"], ["draft"])
+    completed = [event.data for event in result if event.type == "executor_completed"]
+    assert completed[0] == ["x"]
+
+
+def relay_and_yield(name: str) -> Any:
+    async def work(message: str, ctx: WorkflowContext[str, str]) -> None:
+        await ctx.yield_output(name)
+        if name != "final":
+            await ctx.send_message(message)
+
+    return function(name, work)
+
+
+# ---------------------------------------------------------------- events of executors
+
+
+async def test_an_executors_own_event_is_marked_as_such() -> None:
+    result = await alone(lambda message, ctx: ctx.add_event(WorkflowEvent("progress", {"done": 1}))).run("x")
+    (event,) = [event for event in result if event.type == "progress"]
+    assert (event.origin, event.executor_id, event.data) == (WorkflowEventSource.EXECUTOR, "only", {"done": 1})
+
+
+@pytest.mark.parametrize("kind", ["started", "status", "failed", "output", "intermediate"])
+async def test_an_executor_cannot_forge_what_only_the_engine_may_say(kind: str) -> None:
+    result = await alone(lambda message, ctx: ctx.add_event(WorkflowEvent(kind, "forged"))).run("x")
+    assert not [event for event in result if event.data == "forged"]
+    assert warnings_of(result) == [f"Executor 'only' tried to add a {kind!r} event; only the engine makes those."]
+
+
+async def test_a_handler_knows_whether_somebody_watches() -> None:
+    workflow = alone(lambda message, ctx: ctx.yield_output(ctx.is_streaming()))
+    assert (await workflow.run("x")).get_outputs() == [False]
+    assert (await workflow.run("x", stream=True)).get_outputs() == [True]
+
+
+async def test_iterations_are_counted_anew_for_each_message() -> None:
+    workflow = countdown()
+    for message in (2, 1):
+        result = await workflow.run(message)
+        counted = [event.iteration for event in result if event.type == "superstep_completed"]
+        assert counted == list(range(1, message + 2))

@@ -1,0 +1,98 @@
+"""Arguments of a run: for all executors or one, kept for its resumes, secrets kept out of checkpoints."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.unit.engine.flows import alone, function
+
+from holdfast import InMemoryCheckpointStorage, InvalidRun, MissingSecret, Secret, Workflow, WorkflowBuilder
+
+
+def telling(**options: Any) -> Workflow:
+    """`one` and then `two` yield their id and both kinds of arguments."""
+
+    async def tell(message: str, ctx: Any) -> None:
+        await ctx.yield_output((ctx.executor_id, dict(ctx.function_invocation_kwargs), dict(ctx.client_kwargs)))
+        if ctx.executor_id == "one":
+            await ctx.send_message(message)
+
+    one, two = function("one", tell), function("two", tell)
+
+    return WorkflowBuilder(name="telling", start_executor=one, **options).add_edge(one, two).build()
+
+
+async def test_arguments_without_an_executors_id_reach_all_executors() -> None:
+    result = await telling().run("x", function_invocation_kwargs={"user": "ann"}, client_kwargs={"model": "m"})
+    assert result.get_outputs() == [("one", {"user": "ann"}, {"model": "m"}), ("two", {"user": "ann"}, {"model": "m"})]
+
+
+async def test_arguments_by_executor_reach_only_that_one() -> None:
+    result = await telling().run("x", function_invocation_kwargs={"two": {"user": "ann"}})
+    assert result.get_outputs() == [("one", {}, {}), ("two", {"user": "ann"}, {})]
+
+
+async def test_arguments_by_executor_must_hold_mappings() -> None:
+    workflow = telling()
+    with pytest.raises(InvalidRun, match="client_kwargs is given by executor .* so 'other' must hold a mapping, got int"):
+        await workflow.run("x", client_kwargs={"one": {"a": 1}, "other": 5})
+    assert len((await workflow.run("x")).get_outputs()) == 2
+
+
+async def test_arguments_must_be_a_mapping() -> None:
+    wrong: Any = [("user", "ann")]
+    with pytest.raises(InvalidRun, match="client_kwargs must be a mapping, got list"):
+        await telling().run("x", client_kwargs=wrong)
+
+
+async def test_a_new_message_starts_without_the_arguments_of_the_last() -> None:
+    workflow = telling()
+    await workflow.run("x", client_kwargs={"model": "m"})
+    assert (await workflow.run("x")).get_outputs() == [("one", {}, {}), ("two", {}, {})]
+
+
+async def test_a_resume_keeps_the_arguments_in_a_new_object_and_new_ones_replace_them() -> None:
+    storage = InMemoryCheckpointStorage()
+    await telling(checkpoint_storage=storage).run("x", client_kwargs={"model": "m"})
+    entry, *_ = await storage.list_checkpoint_ids()
+    kept = await telling(checkpoint_storage=storage).run(checkpoint_id=entry)
+    assert kept.get_outputs() == [("one", {}, {"model": "m"}), ("two", {}, {"model": "m"})]
+    given = await telling(checkpoint_storage=storage).run(checkpoint_id=entry, client_kwargs={"model": "n"})
+    assert given.get_outputs() == [("one", {}, {"model": "n"}), ("two", {}, {"model": "n"})]
+
+
+async def test_a_secret_reaches_the_handler_and_no_checkpoint() -> None:
+    storage = InMemoryCheckpointStorage()
+    result = await telling(checkpoint_storage=storage).run("x", client_kwargs={"key": Secret("hunter2"), "model": "m"})
+    assert result.get_outputs()[0] == ("one", {}, {"key": "hunter2", "model": "m"})
+
+
+async def test_no_checkpoint_and_no_event_holds_a_secret() -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow = alone(lambda message, ctx: ctx.yield_output(len(ctx.client_kwargs["key"])), checkpoint_storage=storage)
+    await workflow.run("x", thread_id="t", client_kwargs={"only": {"key": Secret("hunter2")}})
+    checkpoints = await storage.list_checkpoints()
+    assert "hunter2" not in json.dumps([one.to_dict() for one in checkpoints])
+    assert b"hunter2" not in b"".join(logged.body for logged in await storage.store.events_after("t", 0))
+
+
+async def test_a_run_resumed_without_its_secret_says_which_one_to_pass_again() -> None:
+    storage = InMemoryCheckpointStorage()
+    await telling(checkpoint_storage=storage).run("x", client_kwargs={"key": Secret("hunter2")})
+    entry, *_ = await storage.list_checkpoint_ids()
+    with pytest.raises(MissingSecret, match="'key' was marked secret, so it is in no checkpoint.*Pass it again"):
+        await telling(checkpoint_storage=storage).run(checkpoint_id=entry)
+    again = await telling(checkpoint_storage=storage).run(checkpoint_id=entry, client_kwargs={"key": Secret("other")})
+    assert again.get_outputs()[0] == ("one", {}, {"key": "other"})
+
+
+def test_a_secret_does_not_show_itself() -> None:
+    assert repr({"key": Secret("hunter2")}) == "{'key': Secret(...)}"
+
+
+async def test_arguments_show_no_secret_when_they_are_printed() -> None:
+    workflow = alone(lambda message, ctx: ctx.yield_output(repr(ctx.client_kwargs)))
+    (shown,) = (await workflow.run("x", client_kwargs={"key": Secret("hunter2")})).get_outputs()
+    assert "hunter2" not in shown

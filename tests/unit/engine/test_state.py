@@ -1,0 +1,253 @@
+"""Shared and private state: what a handler reads, what it leaves behind, how several writes are joined."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.engine.flows import alone, function, relay
+
+from holdfast import Executor, InMemoryCheckpointStorage, InvalidRun, StateConflict, Workflow, WorkflowBuilder
+from holdfast import add, append, merge
+
+
+def concat(current: str, written: str) -> str:
+    return f"{current}+{written}"
+
+
+def siblings(*works: Any, **options: Any) -> Workflow:
+    """`start`, then all works side by side as `s0`, `s1`, ..., then `end`, which yields the whole state."""
+    start = relay("start")
+    workers: list[Executor] = [function(f"s{index}", work, accepts=object) for index, work in enumerate(works)]
+    end = function("end", lambda message, ctx: ctx.yield_output(dict(ctx.state)), accepts=list)
+    builder = WorkflowBuilder(name="siblings", start_executor=start, **options)
+    return builder.add_fan_out_edges(start, workers).add_fan_in_edges(workers, end).build()
+
+
+def writes(key: str, value: Any) -> Any:
+    async def work(message: Any, ctx: Any) -> None:
+        ctx.set_state(key, value)
+        await ctx.send_message(message)
+
+    return work
+
+
+async def state_after(workflow: Workflow) -> Any:
+    return (await workflow.run("x")).get_outputs()[-1]
+
+
+async def test_a_handler_reads_its_own_writes_at_once() -> None:
+    def work(message: str, ctx: Any) -> Any:
+        ctx.set_state("key", 1)
+        return ctx.yield_output((ctx.get_state("key"), ctx.get_state("other"), ctx.get_state("other", "default")))
+
+    assert await state_after(alone(work)) == (1, None, "default")
+
+
+async def test_a_siblings_write_is_seen_from_the_next_superstep_on() -> None:
+    seen: list[Any] = []
+
+    async def reads(message: Any, ctx: Any) -> None:
+        seen.append(ctx.get_state("key"))
+        await ctx.send_message(message)
+
+    assert await state_after(siblings(writes("key", "new"), reads)) == {"key": "new"}
+    assert seen == [None]
+
+
+@pytest.mark.parametrize("storage", [None, InMemoryCheckpointStorage()], ids=["no storage", "memory"])
+async def test_two_siblings_that_write_one_key_conflict_and_neither_wins(storage: Any) -> None:
+    workflow = siblings(writes("key", 1), writes("key", 2), checkpoint_storage=storage)
+    with pytest.raises(StateConflict, match="'s0' and 's1' both wrote the state key 'key'.*Declare how to join") as raised:
+        await workflow.run("x")
+    assert (raised.value.key, raised.value.executors) == ("key", ("s0", "s1"))
+
+
+async def test_siblings_that_write_different_keys_do_not_conflict() -> None:
+    assert await state_after(siblings(writes("a", 1), writes("b", 2))) == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("reducer", "one", "two", "joined"),
+    [
+        (add, 2, 3, 5),
+        (add, [1], [2], [1, 2]),
+        (append, "x", "y", ["x", "y"]),
+        (append, ["x"], "y", [["x"], "y"]),
+        (merge, {"a": 1, "b": 1}, {"b": 2}, {"a": 1, "b": 2}),
+        (concat, "one", "two", "one+two"),
+    ],
+)
+async def test_a_reducer_joins_the_writes_of_siblings_in_their_order(
+    reducer: Any, one: Any, two: Any, joined: Any
+) -> None:
+    workflow = siblings(writes("key", one), writes("key", two), state={"key": reducer})
+    assert await state_after(workflow) == {"key": joined}
+
+
+async def test_a_reducer_joins_what_is_written_to_what_was_there() -> None:
+    workflow = siblings(writes("total", 1), writes("total", 10), state={"total": add})
+    assert [await state_after(workflow) for _ in range(2)] == [{"total": 11}, {"total": 22}]
+
+
+async def test_a_handler_sees_its_own_contributions_joined() -> None:
+    def work(message: str, ctx: Any) -> Any:
+        for note in ("a", "b"):
+            ctx.set_state("notes", note)
+        return ctx.yield_output(ctx.get_state("notes"))
+
+    assert await state_after(alone(work, state={"notes": append})) == ["a", "b"]
+
+
+async def test_a_value_changed_in_place_counts_as_written() -> None:
+    async def change(message: str, ctx: Any) -> None:
+        known = ctx.get_state("list")
+        if known is None:
+            ctx.set_state("list", [])
+        else:
+            known.append(message)
+        await ctx.yield_output(ctx.get_state("list"))
+
+    workflow = alone(change)
+    outputs = [(await workflow.run(word)).get_outputs() for word in ("first", "a", "b")]
+    assert outputs == [[[]], [["a"]], [["a", "b"]]]
+
+
+async def test_a_value_changed_after_it_was_written_is_stored_as_it_was() -> None:
+    async def change(message: str, ctx: Any) -> None:
+        mine = ["written"]
+        ctx.set_state("list", mine)
+        mine.append("later")
+        await ctx.yield_output(ctx.get_state("list"))
+
+    assert await state_after(alone(change)) == ["written"]
+
+
+async def test_a_handler_that_keeps_what_it_read_cannot_change_the_state_later() -> None:
+    kept: list[Any] = []
+
+    async def keep(message: str, ctx: Any) -> None:
+        kept.append(ctx.get_state("list"))
+        if message == "begin":
+            ctx.set_state("list", [1])
+        elif kept[-2]:
+            kept[-2].append("smuggled")
+        await ctx.yield_output(ctx.get_state("list"))
+
+    workflow = alone(keep)
+    for word in ("begin", "read", "read"):
+        result = await workflow.run(word)
+    assert result.get_outputs() == [[1]]
+
+
+async def test_two_siblings_that_change_one_value_in_place_conflict() -> None:
+    async def change(message: Any, ctx: Any) -> None:
+        ctx.get_state("list", []).append(message)
+        await ctx.send_message(message)
+
+    async def begin(message: Any, ctx: Any) -> None:
+        ctx.set_state("list", [])
+        await ctx.send_message(message)
+
+    start, one, two = function("start", begin, accepts=object), function("one", change), function("two", change)
+    workflow = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, [one, two]).build()
+    with pytest.raises(StateConflict, match="'one' and 'two' both wrote the state key 'list'"):
+        await workflow.run("x")
+
+
+async def test_deleting_takes_a_key_away_for_everybody() -> None:
+    async def work(message: str, ctx: Any) -> None:
+        if message == "delete":
+            ctx.delete_state("key")
+        elif message == "write":
+            ctx.set_state("key", None)
+        await ctx.yield_output("key" in ctx.state)
+
+    workflow = alone(work)
+    words = ("read", "write", "read", "delete", "read")
+    assert [(await workflow.run(word)).get_outputs()[0] for word in words] == [False, True, True, False, False]
+
+
+async def test_deleting_a_key_that_is_not_there_does_nothing() -> None:
+    assert (await alone(lambda message, ctx: ctx.delete_state("nothing")).run("x")).get_final_state().value == "IDLE"
+
+
+async def test_the_state_is_a_mapping() -> None:
+    async def work(message: str, ctx: Any) -> None:
+        ctx.state["a"] = 1
+        ctx.state.update(b=2, c=3)
+        del ctx.state["b"]
+        assert ctx.state.setdefault("d", 4) == 4 and ctx.state.pop("c") == 3
+        with pytest.raises(KeyError):
+            ctx.state["b"]
+        with pytest.raises(KeyError):
+            del ctx.state["b"]
+        await ctx.yield_output((dict(ctx.state), len(ctx.state), list(ctx.state), "a" in ctx.state, repr(ctx.state)))
+
+    expected = ({"a": 1, "d": 4}, 2, ["a", "d"], True, "{'a': 1, 'd': 4}")
+    assert await state_after(alone(work)) == expected
+
+
+async def test_a_key_that_is_no_string_is_refused() -> None:
+    with pytest.raises(InvalidRun, match="State keys are strings, got 5 from executor 'only'"):
+        await alone(lambda message, ctx: ctx.set_state(5, "x")).run("x")
+
+
+async def test_private_state_is_an_executors_own_and_lives_on() -> None:
+    async def count(message: Any, ctx: Any) -> None:
+        ctx.private["count"] = ctx.private.get("count", 0) + 1
+        await ctx.yield_output((ctx.executor_id, ctx.private["count"]))
+        await ctx.send_message(message)
+
+    one, two = function("one", count), function("two", count)
+    storage = InMemoryCheckpointStorage()
+
+    def built() -> Workflow:
+        builder = WorkflowBuilder(name="private", start_executor=one, checkpoint_storage=storage)
+        return builder.add_edge(one, two).build()
+
+    await built().run("x", thread_id="t")
+    assert (await built().run("x", thread_id="t")).get_outputs() == [("one", 2), ("two", 2)]
+    latest = await storage.get_latest(thread_id="t")
+    assert latest is not None and latest.state == {}
+
+
+async def test_private_state_of_a_failed_superstep_is_forgotten() -> None:
+    async def count(message: str, ctx: Any) -> None:
+        ctx.private.setdefault("seen", []).append(message)
+        if message == "fail":
+            raise ValueError("as asked")
+        await ctx.yield_output(list(ctx.private["seen"]))
+
+    workflow = alone(count, checkpoint_storage=InMemoryCheckpointStorage())
+    first = await workflow.run("good")
+    with pytest.raises(ValueError, match="as asked"):
+        await workflow.run("fail")
+    await workflow.run(checkpoint_id=first.checkpoint_id)
+    assert (await workflow.run("better")).get_outputs() == [["good", "better"]]
+
+
+async def test_writes_of_a_failed_superstep_are_forgotten() -> None:
+    async def fails(message: Any, ctx: Any) -> None:
+        raise ValueError("as asked")
+
+    storage = InMemoryCheckpointStorage()
+    with pytest.raises(ValueError, match="as asked"):
+        await siblings(writes("key", "dirty"), fails, checkpoint_storage=storage).run("x")
+    latest = await storage.get_latest(workflow_name="siblings")
+    assert latest is not None and latest.state == {}
+
+
+async def test_deliveries_to_one_executor_see_each_others_writes() -> None:
+    async def send_three(message: str, ctx: Any) -> None:
+        for letter in "abc":
+            await ctx.send_message(letter)
+
+    async def gather(letter: str, ctx: Any) -> None:
+        ctx.set_state("word", ctx.get_state("word", "") + letter)
+
+    start, end = function("start", send_three), function("end", gather)
+    storage = InMemoryCheckpointStorage()
+    await WorkflowBuilder(name="w", start_executor=start, checkpoint_storage=storage).add_edge(start, end).build().run("x")
+    latest = await storage.get_latest(workflow_name="w")
+    assert latest is not None and latest.state == {"word": "abc"}
