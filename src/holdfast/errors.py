@@ -65,6 +65,8 @@ class WorkflowException(HoldfastError):
 
 
 class ValidationTypeEnum(Enum):
+    """What kind of unsoundness `build` found."""
+
     EDGE_DUPLICATION = "EDGE_DUPLICATION"
     EXECUTOR_DUPLICATION = "EXECUTOR_DUPLICATION"
     TYPE_COMPATIBILITY = "TYPE_COMPATIBILITY"

@@ -11,6 +11,8 @@ import msgspec
 
 
 class MessageType(str, Enum):
+    """Whether a message was sent by an executor or answers a request."""
+
     STANDARD = "standard"
     RESPONSE = "response"
 
@@ -121,10 +123,12 @@ class StoredCheckpoint(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """That a request was answered: a second answer is refused."""
+    """That a request is settled, answered or expired: another answer is refused."""
 
     answered_at: datetime
     answered_by: str | None = None
+    expired_for: str | None = None
+    """The executor that waited in vain: nobody answered by the deadline, and there was no default."""
 
 
 class ExecutorMemory(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from tests.compat.programs import (
     BARLEY,
     DEPTHS,
     SOUNDINGS,
+    Clearance,
     ObjectShelf,
     Survey,
     TextShelf,
@@ -173,7 +174,8 @@ async def test_a_backend_that_keeps_objects_is_never_handed_a_live_one() -> None
     async for event in workflow.run(Survey(list(DEPTHS)), stream=True):
         if event.type == "superstep_completed":
             before |= {key: json.dumps(one.to_dict()) for key, one in shelf.kept.items() if key not in before}
-    await workflow.run(checkpoint_id=next(iter(before)))
+    for checkpoint_id in before:
+        await survey_workflow(shelf).run(checkpoint_id=checkpoint_id)
 
     assert len(before) == len(DEPTHS) + 1
     assert {key: json.dumps(shelf.kept[key].to_dict()) for key in before} == before
@@ -191,6 +193,54 @@ async def test_what_a_storage_hands_out_is_the_readers_own() -> None:
     again = await storage.load(entry.checkpoint_id)
     assert again.deliveries[0].data.remaining == DEPTHS
     assert "scribble" not in again.state
+
+
+async def test_what_was_saved_is_no_longer_the_savers() -> None:
+    storage = InMemoryCheckpointStorage()
+    made = WorkflowCheckpoint(workflow_name="ferry", graph_signature_hash="none", state={"cars": [1, 2]})
+    await storage.save(made)
+
+    made.state["cars"].append(3)
+
+    assert (await storage.load(made.checkpoint_id)).state == {"cars": [1, 2]}
+
+
+async def test_the_storage_of_the_call_takes_the_place_of_the_builders() -> None:
+    built_with, called_with = InMemoryCheckpointStorage(), InMemoryCheckpointStorage()
+    workflow = tide_workflow(built_with)
+
+    await workflow.run(checkpoint_storage=called_with, stream=True)
+
+    assert await built_with.list_checkpoint_ids(workflow_name=workflow.name) == []
+    assert len(await called_with.list_checkpoint_ids(workflow_name=workflow.name)) == 6
+
+
+@pytest.mark.parametrize("make_storage", [TextShelf, ObjectShelf])
+async def test_a_live_workflow_goes_on_in_another_storage(make_storage: MakeStorage) -> None:
+    first, second = InMemoryCheckpointStorage(), make_storage()
+    workflow = berth_workflow()
+    await workflow.run("Ariel", checkpoint_storage=first)
+
+    answered = await workflow.run(responses={"berth-Ariel": Clearance(granted=True)}, checkpoint_storage=second)
+    assert answered.get_outputs() == ["moored Ariel after ['Ariel']"]
+
+    latest = await second.get_latest(workflow_name=workflow.name)
+    again = await berth_workflow().run(checkpoint_id=latest.checkpoint_id, checkpoint_storage=second)
+    assert again.get_outputs() == ["moored Ariel after ['Ariel']"]
+
+
+@every_storage
+async def test_checkpoints_carried_to_another_storage_resume_there(make_storage: MakeStorage) -> None:
+    origin, target = InMemoryCheckpointStorage(), make_storage()
+    workflow = still_workflow(origin)
+    await workflow.run("barley")
+    for checkpoint in await origin.list_checkpoints(workflow_name=workflow.name):
+        await target.save(checkpoint)
+
+    for checkpoint_id in await target.list_checkpoint_ids(workflow_name=workflow.name):
+        for resumed in (still_workflow(), workflow):
+            result = await resumed.run(checkpoint_id=checkpoint_id, checkpoint_storage=target)
+            assert result.get_outputs() == [BARLEY]
 
 
 async def test_every_checkpoint_survives_json_text_and_still_resumes() -> None:

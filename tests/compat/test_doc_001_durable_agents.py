@@ -186,6 +186,32 @@ async def test_a_run_left_at_its_question_resumes_at_once_with_the_answer(fresh:
     assert resumed.status == WorkflowRunState.IDLE
 
 
+async def test_a_run_left_at_the_question_itself_can_be_resumed_and_answered() -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow = berth_workflow(storage)
+    async for ev in workflow.run("Ariel", stream=True):
+        if ev.type == "request_info":
+            break
+
+    asked = await workflow.run()
+    assert [event.request_id for event in asked.get_request_info_events()] == ["berth-Ariel"]
+    answered = await workflow.run(responses={"berth-Ariel": Clearance(granted=True)})
+    assert answered.get_outputs() == ["moored Ariel after ['Ariel']"]
+
+
+async def test_the_older_call_takes_answers_too() -> None:
+    storage = InMemoryCheckpointStorage()
+    request = await run_until_asked(berth_workflow(storage), "Ariel")
+    latest = await storage.get_latest()
+    assert latest
+
+    stream = berth_workflow().run_stream_from_checkpoint(
+        latest.checkpoint_id, storage, responses={request.request_id: request.grant()}
+    )
+
+    assert outputs(await collect(stream)) == ["moored Ariel after ['Ariel']"]
+
+
 async def test_leaving_at_the_last_status_cancels_nothing() -> None:
     storage = InMemoryCheckpointStorage()
     workflow = berth_workflow(storage)

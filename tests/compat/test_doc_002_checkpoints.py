@@ -20,10 +20,12 @@ from tests.compat.programs import (
     outputs,
     still_builder,
     still_workflow,
+    tide_workflow,
 )
 
 from holdfast import (
     CheckpointInfo,
+    CheckpointNotFound,
     Executor,
     InMemoryCheckpointStorage,
     NoStorage,
@@ -88,6 +90,17 @@ async def test_without_a_storage_supersteps_name_no_checkpoint() -> None:
     assert [event.checkpoint for event in completed] == [None] * SUPERSTEPS_OF_BARLEY
 
 
+async def test_a_listing_without_arguments_shows_all_workflows_and_one_with_a_name_only_its_own() -> None:
+    storage = InMemoryCheckpointStorage()
+    tides, still = tide_workflow(storage), still_workflow(storage)
+    await tides.run()
+    await still.run("barley")
+
+    every = [one.workflow_name for one in await storage.list_checkpoints()]
+    assert every == [tides.name] * 6 + [still.name] * (SUPERSTEPS_OF_BARLEY + 1)
+    assert {one.workflow_name for one in await storage.list_checkpoints(workflow_name=still.name)} == {still.name}
+
+
 # ---------------------------------------------------------------- resuming on the same object, on the same run
 
 
@@ -149,6 +162,20 @@ async def test_a_live_run_is_restored_while_it_is_still_running() -> None:
     assert [event.iteration for event in events if event.type == "superstep_completed"] == [3, 4, 5, 6, 7, 8, 9]
 
 
+async def test_restoring_an_unknown_checkpoint_is_told_to_whoever_watches() -> None:
+    storage = InMemoryCheckpointStorage()
+    async with still_workflow(storage).open() as run:
+        await run.send("barley")
+        await collect(run.events())
+        for _ in range(3):
+            await run.restore("nowhere")
+            with pytest.raises(CheckpointNotFound, match="'nowhere'"):
+                await collect(run.events())
+
+        await run.restore((await storage.list_checkpoint_ids())[5])
+        assert outputs(await collect(run.events())) == [BARLEY]
+
+
 async def test_a_live_run_without_a_storage_has_nothing_to_restore() -> None:
     async with still_workflow().open() as run:
         with pytest.raises(NoStorage, match="Restoring a checkpoint"):
@@ -186,6 +213,29 @@ async def test_a_new_workflow_goes_on_from_what_an_event_named() -> None:
         stream = still_workflow().run_stream_from_checkpoint(saved, storage)
         assert outputs(await collect(stream)) == [BARLEY]
         assert (await still_workflow().run_from_checkpoint(saved, storage)).get_outputs() == [BARLEY]
+
+
+async def test_a_new_live_run_takes_over_the_thread_of_the_checkpoint_it_restores() -> None:
+    _, storage, checkpoints = await distilled()
+    rebuilt = still_workflow()
+
+    async with rebuilt.open(checkpoint_storage=storage) as run:
+        await run.restore(checkpoints[5])
+        assert outputs(await collect(run.events())) == [BARLEY]
+        assert run.thread_id == checkpoints[5].thread_id
+        await run.restore(checkpoints[1])
+        assert outputs(await collect(run.events())) == [BARLEY]
+
+
+async def test_a_new_live_run_of_a_named_thread_restores_any_of_its_checkpoints() -> None:
+    _, storage, checkpoints = await distilled()
+    thread_id = checkpoints[5].thread_id
+
+    async with still_workflow().open(thread_id=thread_id, checkpoint_storage=storage) as run:
+        for saved in (checkpoints[5], checkpoints[5].checkpoint_id, checkpoints[0]):
+            await run.restore(saved)
+            assert outputs(await collect(run.events())) == [BARLEY]
+        assert {one.thread_id for one in run.checkpoints} == {thread_id}
 
 
 async def test_a_workflow_without_any_storage_says_what_is_missing() -> None:

@@ -163,6 +163,11 @@ def test_run_shows_every_parameter_of_the_reference_to_editors_and_type_checkers
     assert [name for one in shown for name in expected.split() if name not in one] == []
 
 
+async def test_a_misspelt_option_of_run_is_an_error_of_run() -> None:
+    with pytest.raises(TypeError, match=r"run\(\) got an unexpected keyword argument 'checkpointid'"):
+        await tide_workflow().run(checkpointid="any")  # type: ignore[call-overload]  # misspelt: what is being shown
+
+
 def test_a_builder_gives_itself_back_so_that_calls_can_be_chained() -> None:
     builder = WorkflowBuilder(10, "ferry", "across and back")
     first, second, third = (type(tide_workflow().get_start_executor())(name) for name in ("a", "b", "c"))

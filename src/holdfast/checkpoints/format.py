@@ -72,7 +72,8 @@ def encode_checkpoint(checkpoint: WorkflowCheckpoint, codec: Codec) -> Tree:
         tree["executors"] = {key: _encode_memory(key, one, codec) for key, one in checkpoint.executors.items()}
     if checkpoint.answered:
         tree["answered"] = {
-            key: [answer.answered_at.isoformat(), answer.answered_by] for key, answer in checkpoint.answered.items()
+            key: [answer.answered_at.isoformat(), answer.answered_by, answer.expired_for]
+            for key, answer in checkpoint.answered.items()
         }
     return tree
 
@@ -158,7 +159,10 @@ def _decode(tree: dict[str, Tree], codec: Codec) -> WorkflowCheckpoint:
         WorkflowEvent(kind, codec.decode(data, f"outputs[{index}]"), executor_id=executor_id, replayed=True)
         for index, (kind, executor_id, data) in enumerate(tree.get("outputs", ()))
     ]
-    answered = {key: Answer(datetime.fromisoformat(at), by) for key, (at, by) in tree.get("answered", {}).items()}
+    answered = {
+        key: Answer(datetime.fromisoformat(at), by, expired_for)
+        for key, (at, by, expired_for) in tree.get("answered", {}).items()
+    }
     since_input, next_delivery_id = tree["counters"]
     return WorkflowCheckpoint(
         **{field: tree[field] for field in _PLAIN},

@@ -6,6 +6,7 @@ import collections.abc
 import operator
 import types
 import typing
+from collections.abc import Sequence
 from enum import Enum
 from functools import reduce
 from typing import Any
@@ -50,25 +51,32 @@ def annotation_encoder(registry: TypeRegistry) -> EncodeFn:
         return encode_parts(value, typing.get_args(value), walk, depth)
 
     def alias(origin: Any, args: tuple[Any, ...], walk: Encoders, depth: int) -> Tree:
-        items = encode_sequence(args, origin, walk, depth)
+        items = encode_arguments(args, origin, walk, depth)
         return {"$type": "alias", "origin": encode_annotation(origin, walk, depth + 1), "args": items}
 
     def encode_parts(value: Any, args: tuple[Any, ...], walk: Encoders, depth: int) -> Tree:
         origin = typing.get_origin(value)
         if origin is typing.Literal:
+            _check_literals(args)
             return {"$type": "literal", "values": encode_sequence(args, value, walk, depth)}
-        if len(args) > MAX_ARGS:
-            raise Refusal(f"an annotation has {len(args)} arguments, more than {MAX_ARGS}")
         if isinstance(value, types.UnionType):
-            return {"$type": "union", "args": encode_sequence(args, value, walk, depth)}
+            return {"$type": "union", "args": encode_arguments(args, value, walk, depth)}
         name = "Union" if origin is typing.Union else getattr(value, "_name", None)
         if name in TYPING and args:
-            return {"$type": "alias", "typing": name, "args": encode_sequence(args, value, walk, depth)}
+            return {"$type": "alias", "typing": name, "args": encode_arguments(args, value, walk, depth)}
         if not isinstance(origin, type) or not args or hasattr(value, "__metadata__"):
             raise Refusal(f"the annotation {value!r} cannot be stored", "Use a class, list[...], a union or Literal.")
         return alias(origin, args, walk, depth)
 
     return encode_annotation
+
+
+def encode_arguments(args: tuple[Any, ...], owner: object, walk: Encoders, depth: int) -> list[Tree]:
+    _check_count(args)
+    for arg in args:
+        if arg is not None and not is_annotation_type(type(arg)):
+            raise Refusal(f"the annotation {owner!r} has the argument {arg!r}, which is not a type")
+    return encode_sequence(args, owner, walk, depth)
 
 
 def annotation_decoders(registry: TypeRegistry) -> dict[str, DecodeFn]:
@@ -105,20 +113,30 @@ def _decode_literal(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
     for value in values:
         if isinstance(value, Opaque):
             raise NotDeclared(value.type)
+    _check_literals(values)
+    return typing.Literal[values]
+
+
+def _check_literals(values: tuple[Any, ...]) -> None:
     if not values or not all(isinstance(value, LITERALS) for value in values):
         raise Refusal("a Literal holds only str, int, bytes, bool, None and enum members")
-    return typing.Literal[values]
+
+
+def _check_count(args: Sequence[object]) -> None:
+    if len(args) > MAX_ARGS:
+        raise Refusal(f"an annotation has {len(args)} arguments, more than {MAX_ARGS}")
 
 
 def _arguments(tree: dict[str, Tree], walk: Decoders, depth: int) -> tuple[Any, ...]:
     args = expect(tree["args"], list)
-    if len(args) > MAX_ARGS:
-        raise Refusal(f"an annotation has {len(args)} arguments, more than {MAX_ARGS}")
+    _check_count(args)
     return tuple(decode_annotation(arg, walk, depth + 1) for arg in args)
 
 
 def decode_annotation(tree: Tree, walk: Decoders, depth: int) -> Any:
     """Only types: `union` would otherwise compute with numbers and sets that somebody stored."""
+    if tree is None:
+        return None
     if type(tree) is not dict or tree.get("$type") not in OTHER_TAGS:
         raise Refusal("expected a type")
     found = decode_any(tree, walk, depth)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from holdfast.codec import Tree
-from holdfast.codecs.annotations import decode_annotation
+from holdfast.codecs.annotations import decode_annotation, encode_arguments
 from holdfast.codecs.fields import Shape, decode_fields
 from holdfast.codecs.kinds import generic_origin
 from holdfast.codecs.refusal import Refusal
@@ -28,7 +28,7 @@ def pydantic_coder(cls: Any) -> Coder:
     def encode(value: Any, walk: Encoders, depth: int) -> Tree:
         out: dict[str, Tree] = {"$type": tag}
         if args:
-            out["$args"] = [walk[type(arg)](arg, walk, depth + 1) for arg in args]
+            out["$args"] = encode_arguments(args, cls, walk, depth)
         fields = value.__dict__
         encode_fields([(name, fields[name]) for name in names if name in fields], out, value, walk, depth)
         if unset := [name for name in names if name not in fields]:

@@ -8,11 +8,15 @@ from collections.abc import Awaitable, Callable
 from holdfast.engine.lane import Lane
 
 
-async def run_side_by_side(lanes: list[Lane], run_lane: Callable[[Lane], Awaitable[None]]) -> None:
-    """Run all lanes to their end. When one fails the others are cancelled and awaited, then its error is raised."""
+async def run_side_by_side(lanes: list[Lane], run_lane: Callable[[Lane], Awaitable[None]]) -> bool:
+    """Run all lanes to their end. When one fails the others are cancelled and awaited, then its error is raised.
+
+    True if the run was cancelled when every lane had ended well already: their work is done and worth a commit, so
+    the caller raises CancelledError after it.
+    """
     if len(lanes) == 1:
         await run_lane(lanes[0])  # in place: a task would cost more than the rest of the superstep
-        return
+        return False
     loop = asyncio.get_running_loop()
     tasks = [loop.create_task(_as_coroutine(run_lane, lane), name=lane.executor_id) for lane in lanes]
     try:
@@ -20,11 +24,16 @@ async def run_side_by_side(lanes: list[Lane], run_lane: Callable[[Lane], Awaitab
         while not any(map(_failed, tasks)):
             pending = [task for task in tasks if not task.done()]
             if not pending:
-                return
+                return False
             await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
+    except asyncio.CancelledError:
+        if not any(map(_failed, tasks)) and all(task.done() for task in tasks):
+            return True
+        raise
     finally:
         await _cancel_and_wait(tasks)
     _raise_first(tasks)
+    return False
 
 
 async def _as_coroutine(run_lane: Callable[[Lane], Awaitable[None]], lane: Lane) -> None:

@@ -55,15 +55,14 @@ class Entry:
 def enter(graph: Graph, thread: Thread, request: RunRequest, now: datetime, *, is_restored: bool) -> Entry:
     """Make what the caller sent due. Raises, with the thread as it was, if it cannot be accepted."""
     position, expired = pass_deadlines(thread.position, now)
-    entry = _accepted(graph, thread.thread_id, position, request, now, is_restored=is_restored)
-    after = entry.position
-    if after is None and position is not thread.position:
-        after = position
+    has_passed = position is not thread.position
+    entry = _accepted(graph, thread.thread_id, position, request, now, is_resume=is_restored or has_passed)
+    after = position if entry.position is None and has_passed else entry.position
     return Entry(after, entry.told_again, (*expired, *entry.warnings))
 
 
 def _accepted(
-    graph: Graph, thread_id: str, position: Position, request: RunRequest, now: datetime, *, is_restored: bool
+    graph: Graph, thread_id: str, position: Position, request: RunRequest, now: datetime, *, is_resume: bool
 ) -> Entry:
     if request.responses is not None:
         after = deliver_answers(position, check_answers(graph, thread_id, position, request.responses), now)
@@ -73,7 +72,7 @@ def _accepted(
     if request.message is not None:
         return _message(graph, thread_id, position, request)
     has_run = request.thread_id is not None and position.next_delivery_id > 1
-    if is_restored or position.mailbox or position.requests or has_run:
+    if is_resume or position.mailbox or position.requests or has_run:
         told_again = _replayed((*position.outputs, *position.requests.values()))
         given = request.function_invocation_kwargs is not None or request.client_kwargs is not None
         return Entry(_with_arguments(graph, position.successor(), request) if given else None, told_again)

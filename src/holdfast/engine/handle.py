@@ -87,10 +87,9 @@ class RunHandle:
 
     async def cancel(self) -> None:
         """End what runs now. The thread can be resumed."""
-        if self._run is not None and self._task is not None and not self._task.done():
+        if self._run is not None and self._task is not None:
             self._run.interrupt()
-            if not self._task.done():
-                await asyncio.wait([self._task])
+            await self._settled()
 
     async def wait(self) -> WorkflowRunResult | None:
         """Until nothing runs; the last result. Raises what the run raised."""
@@ -110,6 +109,7 @@ class RunHandle:
         self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[WorkflowRunResult]) -> None:
+        self._task = None
         if not task.cancelled():
             self._error = task.exception()
             if self._error is None:
@@ -130,8 +130,8 @@ class RunHandle:
         self._start()
 
     async def _settled(self) -> None:
-        if self._task is not None and not self._task.done():
-            await asyncio.wait([self._task])
+        if self._task is not None:
+            await asyncio.wait([self._task])  # `_ended` was told of it first
 
     # ------------------------------------------------------------ watching
 
@@ -148,7 +148,7 @@ class RunHandle:
 
     @property
     def _is_at_rest(self) -> bool:
-        return self._alarm is None and (self._task is None or self._task.done())
+        return self._alarm is None and self._task is None
 
     async def events(self, after: int | None = None) -> AsyncIterator[WorkflowEvent]:
         """Events until the thread comes to rest and no deadline is awaited; call it again after the next input.

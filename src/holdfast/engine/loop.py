@@ -116,12 +116,12 @@ class Loop:
         logged_before = len(self._backlog)
         try:
             self._unfinished = len(position.mailbox)
-            await run_side_by_side(lanes, self._run_lane)
+            was_cancelled = await run_side_by_side(lanes, self._run_lane)
             graph = self._compiled.graph
             after, warnings = await apply(position, lanes, self._compiled.routes, graph.reducers, self._codec)
             for warning in warnings:
                 self._emit(warning)
-                logger.debug("thread %s: %s", thread.thread_id, warning.data)
+                logger.warning("thread %s: %s", thread.thread_id, warning.data)
             if self._compiled.hooked:
                 await self._memory.remember(after)
             info, last_seq = await self._commit_superstep(after, started, lanes, warnings)
@@ -143,6 +143,8 @@ class Loop:
                 has_pending_requests=bool(after.requests),
             )
         )
+        if was_cancelled:
+            raise asyncio.CancelledError
 
     def _open_lane(self, executor_id: str) -> Lane:
         return Lane(

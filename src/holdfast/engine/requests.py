@@ -30,7 +30,10 @@ def check_answers(graph: Graph, thread_id: str, position: Position, answers: Map
     for request_id, answer in answers.items():
         request = position.requests.get(request_id)
         if request is None:
-            if request_id in position.answered:
+            settled = position.answered.get(request_id)
+            if settled is not None and settled.expired_for is not None:
+                raise RequestExpired(request_id, settled.expired_for, settled.answered_at)
+            if settled is not None:
                 raise AlreadyAnswered(request_id, thread_id)
             raise UnknownRequest(request_id, thread_id, position.requests)
         checked[request_id] = isolated(_checked(graph, request, answer))
@@ -79,8 +82,9 @@ def pass_deadlines(position: Position, now: datetime) -> tuple[Position, list[Wo
         request_id = str(request.request_id)
         if request_id in after.requests and request.terms:
             del after.requests[request_id]
-            after.answered[request_id] = Answer(now)
-            error = RequestExpired(request_id, str(request.source_executor_id), request.terms.deadline)
+            asker, deadline = str(request.source_executor_id), request.terms.deadline
+            after.answered[request_id] = Answer(deadline or now, expired_for=asker)
+            error = RequestExpired(request_id, asker, deadline)
             expired.append(WorkflowEvent("error", error, executor_id=request.source_executor_id))
     return after, expired
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast.errors import InvalidSelection, type_name
-from holdfast.events import WorkflowEvent
+from holdfast.events import WorkflowErrorDetails, WorkflowEvent
 from holdfast.graph.edges import (
     Edge,
     EdgeGroup,
@@ -194,8 +194,11 @@ def _case(group: SwitchCaseEdgeGroup, sorter: Sorter, source_id: str, data: Any)
             if case.condition(data):
                 return case.target_id
         except Exception as error:  # noqa: BLE001  # a user's predicate may raise anything; it is told, not lost
-            text = f"The case {case.condition_name!r} of {source_id!r} raised {error!r} and counts as false."
-            sorter.warnings.append(WorkflowEvent("warning", text, executor_id=source_id))
+            text = (
+                f"The case {case.condition_name!r} of {source_id!r} raised {type(error).__name__} and counts as false."
+            )
+            details = WorkflowErrorDetails.from_exception(error, executor_id=source_id)
+            sorter.warnings.append(WorkflowEvent("warning", text, executor_id=source_id, details=details))
     return group.cases[-1].target_id
 
 

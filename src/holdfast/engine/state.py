@@ -18,90 +18,86 @@ class LaneState:
     """The shared state as one executor sees it in one superstep: what was committed, and its own writes.
 
     Reading a value that can change gives a copy, so that nothing done to it reaches the committed state, a sibling,
-    or a stored checkpoint. If it was changed in place, that counts as written.
+    a stored checkpoint, or the record of an earlier delivery. If it was changed in place, that counts as written.
     """
 
-    __slots__ = ("_committed", "_read", "_reducers", "own")
+    __slots__ = ("_committed", "_own", "_read", "_reducers")
 
     def __init__(self, committed: Mapping[str, Any], reducers: Mapping[str, Reducer]) -> None:
         self._committed = committed
         self._reducers = reducers
+        self._own: dict[str, list[Any]] = {}
+        """Writes by key, in order: values, DELETED, Replaced. Without a reducer only the last one is kept."""
         self._read: dict[str, Any] = {}
-        """Copies handed out, by key: in-place changes are found in them at the end."""
-        self.own: dict[str, list[Any]] = {}
-        """Writes by key: [value or DELETED], or all contributions for a key with a reducer."""
+        """Copies handed out since the last write, by key: in-place changes are found in them at the end."""
 
     def get(self, key: str) -> Any:
-        if key in self.own:
-            return self._own_value(key)
         if key in self._read:
             return self._read[key]
-        value = self._committed.get(key, _MISSING)
+        value = self._base(key)
         if value is _MISSING or is_unchangeable(value):
             return value
         copy = self._read[key] = isolated(value)
         return copy
 
-    def _own_value(self, key: str) -> Any:
-        written = self.own[key]
-        reducer = self._reducers.get(key)
-        if reducer is None:
-            return _MISSING if written[-1] is DELETED else written[-1]
+    def _base(self, key: str) -> Any:
+        """The value without what was changed in place since it was read."""
+        if key not in self._own:
+            return self._committed.get(key, _MISSING)
         view = {key: self._committed[key]} if key in self._committed else {}
-        _fold(view, key, written, reducer)
-        return isolated(view.get(key, _MISSING))
+        fold(view, key, self._own[key], self._reducers.get(key))
+        return view.get(key, _MISSING)
 
     def write(self, key: str, value: Any) -> None:
-        if isinstance(value, Replaced):
-            self.own.pop(key, None)
-            self._read[key] = value.value
-            return
-        self._read.pop(key, None)
-        if key in self._reducers:
-            self.own.setdefault(key, []).append(value)
-        else:
-            self.own[key] = [value]
+        """A value, DELETED, or Replaced; for a key with a reducer a value is a contribution."""
+        reduces = key in self._reducers
+        written = self._own.get(key, []) if reduces else []
+        if key in self._read:
+            copy = self._read.pop(key)
+            if reduces and not _same(copy, self._base(key), None):
+                written = [*written, Replaced(copy)]
+        self._own[key] = [*written, value]
 
     def keys(self) -> list[str]:
-        every = dict.fromkeys((*self._committed, *self.own))
-        return [key for key in every if self.get(key) is not _MISSING]
+        every = dict.fromkeys((*self._committed, *self._own))
+        return [key for key in every if self._base(key) is not _MISSING]
 
-    def changes(self, codec: Codec | None) -> dict[str, list[Any] | None]:
-        """Keys that this executor wrote. None marks a value changed in place: it replaces what was there."""
-        found: dict[str, list[Any] | None] = dict(self.own)
-        found.update((key, None) for key, _ in self.changed_in_place(codec))
+    def changes(self, codec: Codec | None) -> dict[str, list[Any]]:
+        """All that this executor wrote, by key: what is to be folded into the state."""
+        found = dict(self._own)
+        for key, copy in self.changed_in_place(codec):
+            found[key] = [*found.get(key, ()), Replaced(copy)]
         return found
 
     def changed_in_place(self, codec: Codec | None) -> list[tuple[str, Any]]:
         """Values that were read and then changed, rather than written."""
-        return [
-            (key, copy)
-            for key, copy in self._read.items()
-            if not _same(copy, self._committed.get(key, _MISSING), codec)
-        ]
-
-    def read_copy(self, key: str) -> Any:
-        return self._read[key]
+        return [(key, copy) for key, copy in self._read.items() if not _same(copy, self._base(key), codec)]
 
 
-def _same(copy: Any, committed: Any, codec: Codec | None) -> bool:
-    if copy is committed:
+def _same(copy: Any, base: Any, codec: Codec | None) -> bool:
+    if copy is base:
         return True
     if codec is not None:
         try:
-            return bool(codec.encode(copy, "") == codec.encode(committed, ""))
+            return bool(codec.encode(copy, "") == codec.encode(base, ""))
         except HoldfastError:  # cannot be compared: call it written; the commit says why it cannot be saved
             return False
     try:
-        return type(copy) is type(committed) and bool(copy == committed)
+        return type(copy) is type(base) and bool(copy == base)
     except Exception:  # noqa: BLE001  # a user's __eq__ may raise anything: call it written
         return False
 
 
-def _fold(state: dict[str, Any], key: str, contributions: list[Any], reducer: Reducer) -> None:
-    for value in contributions:
+def fold(state: dict[str, Any], key: str, written: list[Any], reducer: Reducer | None) -> None:
+    """Apply one executor's writes of one key, in order, in place."""
+    for value in written:
         if value is DELETED:
             state.pop(key, None)
+        elif isinstance(value, Replaced):
+            # A handler may still hold this very object; the state must not change with it later.
+            state[key] = isolated(value.value)
+        elif reducer is None:
+            state[key] = value
         else:
             reduce_into(state, key, value, reducer)
 
@@ -112,32 +108,22 @@ def merge_state(
     """The state after the superstep. The one before is left as it is.
 
     Lanes are folded in the order of their deliveries, so the outcome does not depend on which ended first. Raises
-    StateConflict if two executors wrote one key that has no reducer.
+    StateConflict if two executors wrote one key that has no reducer, or one of them replaced what a reducer joins.
     """
     merged: dict[str, Any] | None = None
     writers: dict[str, tuple[str, bool]] = {}
     for executor_id, lane in lanes:
         for key, written in lane.changes(codec).items():
-            merged = dict(state) if merged is None else merged
             reducer = reducers.get(key)
-            joins = reducer is not None and written is not None
+            joins = reducer is not None and not any(
+                value is DELETED or isinstance(value, Replaced) for value in written
+            )
             if key in writers and not (joins and writers[key][1]):
                 raise StateConflict(key, writers[key][0], executor_id)
             writers[key] = (executor_id, joins)
-            _write(merged, key, lane.read_copy(key) if written is None else written, written is None, reducer)
+            merged = dict(state) if merged is None else merged
+            fold(merged, key, written, reducer)
     return state if merged is None else merged
-
-
-def _write(state: dict[str, Any], key: str, value: Any, replaces: bool, reducer: Reducer | None) -> None:
-    if replaces:
-        # The handler may still hold this very object; the state must not change with it later.
-        state[key] = isolated(value)
-    elif reducer is not None:
-        _fold(state, key, value, reducer)
-    elif value[-1] is DELETED:
-        state.pop(key, None)
-    else:
-        state[key] = value[-1]
 
 
 class StateMapping(MutableMapping[str, Any]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import typing
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -70,6 +71,24 @@ def test_a_time_zone_of_an_unknown_class_is_named() -> None:
 def test_what_is_no_data_is_refused_with_the_way_out(value: object) -> None:
     with pytest.raises(UnsavableValue, match="register_type"):
         STRICT.encode({"x": value}, "state")
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        typing.Literal[1.5],
+        list["Author"],
+        typing.Callable[[int], str],
+        typing.Annotated[int, "x"],
+        typing.TypeVar("T"),
+        list[Plain],
+        tuple[tuple(list[typing.Literal[number]] for number in range(200))],  # type: ignore[misc, valid-type]
+    ],
+    ids=str,
+)
+def test_an_annotation_that_could_not_be_built_again_is_refused(annotation: object) -> None:
+    with pytest.raises(UnsavableValue):
+        STRICT.encode(annotation, "response_type")
 
 
 def test_a_data_type_that_was_not_declared_is_refused_with_the_way_out() -> None:

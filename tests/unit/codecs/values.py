@@ -130,7 +130,7 @@ CLASSES: list[Any] = [
         Page[Author](items=[Author("x")]),
         Page(items=["a"]),
     ),
-    *(User.model_construct(born=3), Page[Page[int]](items=[Page[int](items=[])])),
+    *(User.model_construct(born=3), Page[Page[int]](items=[Page[int](items=[])]), Page[None](items=[None])),
     *(Colour.RED, Colour.BLUE, Level.HIGH, Mood.GOOD, Right.READ, Right.READ | Right.RUN, Right(0)),
     *(
         with_attributes(Name("é"), note=[1]),
@@ -169,7 +169,7 @@ TYPES_AS_VALUES: list[Any] = [
     *(list[int], dict[str, list[Author]], tuple[int, ...], str | None, Author | None | int, Box[int], Page[int]),
     *(typing.Literal["a", 1, None], typing.Literal[Colour.RED], typing.Optional[int], typing.Union[int, str]),
     *(typing.List[Author], typing.Dict[str, Any], typing.Sequence[int], type[Author], list[typing.Literal["x"] | None]),
-    *(Page[Author] | None, Pair[int]),
+    *(Page[Author] | None, Pair[int], list[None], Page[None], typing.Tuple[int, ...]),
 ]
 ERRORS: list[BaseException] = [
     *(ValueError("x", 1), KeyError("k"), Exception(), StopIteration(3), KeyboardInterrupt(), OSError(2, "no", "file")),

@@ -1,0 +1,438 @@
+"""How an executor's handlers are found, and which one gets a message."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any, Generic, Never, TypeVar
+
+import pytest
+from tests.unit.graph.real_annotations import Later, Real
+
+from holdfast import (
+    Executor,
+    FunctionExecutor,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowContext,
+    WorkflowMessage,
+    executor,
+    handler,
+    response_handler,
+)
+
+T = TypeVar("T")
+
+
+@dataclass
+class Animal:
+    name: str = "rex"
+
+
+@dataclass
+class Dog(Animal): ...
+
+
+@dataclass
+class Puppy(Dog): ...
+
+
+async def outputs(start: Executor, message: Any) -> list[Any]:
+    return (await WorkflowBuilder(start_executor=start).build().run(message)).get_outputs()
+
+
+# ---------------------------------------------------------------- found
+
+
+class Textual(Executor):
+    """Of a module with `from __future__ import annotations`: every annotation is text."""
+
+    @handler
+    async def words(self, message: str, ctx: WorkflowContext[int, str]) -> None: ...
+
+    @handler
+    async def quoted(self, message: Afterwards, ctx: WorkflowContext[Afterwards]) -> None: ...
+
+    @response_handler
+    async def answer(self, original_request: str, response: bool, ctx: WorkflowContext[Never, str]) -> None: ...
+
+
+class Afterwards:
+    """Defined after the class that names it."""
+
+
+@pytest.mark.parametrize(("kind", "later"), [(Textual, Afterwards), (Real, Later)], ids=["text", "types"])
+def test_types_are_inferred_from_annotations(kind: type[Executor], later: type) -> None:
+    made = kind("x")
+    assert made.input_types == [str, later]
+    assert made.output_types == [int, later] and made.workflow_output_types == [str]
+    assert made.is_request_response_capable and made.is_request_supported(str, bool)
+    assert not made.is_request_supported(int, bool) and not made.is_request_supported(str, str)
+
+
+def test_classes_of_an_enclosing_function_are_found_in_textual_annotations() -> None:
+    class Note:
+        pass
+
+    class Local(Executor):
+        @handler
+        async def take(self, message: Note, ctx: WorkflowContext[Note]) -> None: ...
+
+        @response_handler
+        async def hear(self, request: Note, answer: Note, ctx: WorkflowContext[Never, Note]) -> None: ...
+
+    made = Local("x")
+    assert made.input_types == made.output_types == made.workflow_output_types == [Note]
+    assert made.is_request_supported(Note, Note)
+
+
+def test_explicit_types_replace_annotations() -> None:
+    class Explicit(Executor):
+        @handler(input=str | int, output=bytes, workflow_output=float | bool)
+        async def take(self, message: Any, ctx: Any) -> None: ...
+
+        @response_handler(request="Animal", response="Dog", output=int)
+        async def hear(self, request: Any, answer: Any, ctx: Any) -> None: ...
+
+    made = Explicit("x")
+    assert made.input_types == [str, int]
+    assert made.output_types == [bytes, int] and made.workflow_output_types == [float, bool]
+    assert made.is_request_supported(Animal, Dog)
+
+
+def test_explicit_types_may_be_text() -> None:
+    class Explicit(Executor):
+        @handler(input="Animal | None", output="list[Animal]")
+        async def take(self, message: Any, ctx: Any) -> None: ...
+
+    assert Explicit("x").input_types == [Animal, type(None)] and Explicit("x").output_types == [list[Animal]]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "sent", "yielded"),
+    [
+        (WorkflowContext, [], []),
+        (WorkflowContext[str], [str], []),
+        (WorkflowContext[str, int], [str], [int]),
+        (WorkflowContext[Never, int], [], [int]),
+        (WorkflowContext[str | bytes, int | float], [str, bytes], [int, float]),
+        (WorkflowContext[Any, Any], [Any], [Any]),
+    ],
+)
+def test_the_context_says_what_is_sent_and_what_is_yielded(annotation: Any, sent: Any, yielded: Any) -> None:
+    async def work(message: str, ctx: Any) -> None: ...
+
+    work.__annotations__["ctx"] = annotation
+    made = FunctionExecutor(work)
+    assert (made.output_types, made.workflow_output_types) == (sent, yielded)
+
+
+class Base(Executor):
+    @handler
+    async def take(self, message: str, ctx: WorkflowContext[Never, str]) -> None:
+        await ctx.yield_output(f"base {message}")
+
+    @handler
+    async def count(self, message: int, ctx: WorkflowContext[Never, str]) -> None:
+        await ctx.yield_output(f"base {message}")
+
+
+class Overriding(Base):
+    @handler
+    async def take(self, message: str, ctx: WorkflowContext[Never, str]) -> None:
+        await ctx.yield_output(f"derived {message}")
+
+
+class Widening(Base):
+    @handler
+    async def take(self, message: bytes, ctx: WorkflowContext[Never, str]) -> None:  # type: ignore[override]  # the point
+        await ctx.yield_output("bytes")
+
+
+class Unmarked(Base):
+    async def take(self, message: str, ctx: WorkflowContext[Never, str]) -> None: ...
+
+
+async def test_handlers_are_inherited_and_an_overriding_one_takes_their_place() -> None:
+    assert await outputs(Overriding("x"), "m") == ["derived m"]
+    assert await outputs(Overriding("x"), 1) == ["base 1"]
+    assert await outputs(Base("x"), "m") == ["base m"]
+
+
+def test_an_override_with_another_type_replaces_the_inherited_one() -> None:
+    assert Widening("x").input_types == [bytes, int]
+
+
+def test_an_override_without_the_mark_is_no_handler() -> None:
+    assert Unmarked("x").input_types == [int]
+
+
+# ---------------------------------------------------------------- refused
+
+
+def test_an_executor_without_handlers_is_refused() -> None:
+    class Empty(Executor):
+        pass
+
+    with pytest.raises(ValueError, match="Executor .*Empty has no handlers. Mark a method with @handler"):
+        Empty("x")
+
+
+@pytest.mark.parametrize("wrong", ["", None, 5])
+def test_an_id_that_is_no_text_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="An executor needs a non-empty id"):
+        Base(wrong)
+
+
+def test_two_handlers_for_one_type_are_refused() -> None:
+    class Twice(Executor):
+        @handler
+        async def one(self, message: str, ctx: WorkflowContext) -> None: ...
+
+        @handler
+        async def two(self, message: str, ctx: WorkflowContext) -> None: ...
+
+    with pytest.raises(ValueError, match="Twice has two handlers for str: 'one' and 'two'. Keep one"):
+        Twice("x")
+
+
+def test_a_handler_must_be_async() -> None:
+    class Plain(Executor):
+        @handler
+        def take(self, message: str, ctx: WorkflowContext) -> None: ...
+
+    with pytest.raises(ValueError, match=r"take' must be an `async def`. For a plain function use @executor"):
+        Plain("x")
+
+
+def test_a_handler_needs_an_annotation_on_its_message() -> None:
+    class Bare(Executor):
+        @handler
+        async def take(self, message, ctx: WorkflowContext) -> None: ...  # type: ignore[no-untyped-def]  # the point
+
+    with pytest.raises(ValueError, match="needs a type annotation on 'message'.*or give explicit types"):
+        Bare("x")
+
+
+def test_a_type_variable_matches_no_message_and_is_refused() -> None:
+    class Anything(Executor, Generic[T]):
+        @handler
+        async def take(self, message: T, ctx: WorkflowContext) -> None: ...
+
+    with pytest.raises(ValueError, match="a type variable, which no message can be matched with. Use a concrete type"):
+        Anything("x")
+
+
+def test_a_handler_takes_a_message_and_a_context_and_nothing_else() -> None:
+    class Many(Executor):
+        @handler
+        async def take(self, message: str, ctx: WorkflowContext, more: int) -> None: ...
+
+    with pytest.raises(ValueError, match=r"must take a message and, optionally, a context; it takes \(message, ctx, more\)"):
+        Many("x")
+
+
+def test_a_context_of_another_type_is_refused() -> None:
+    class Odd(Executor):
+        @handler
+        async def take(self, message: str, ctx: dict[str, str]) -> None: ...
+
+    with pytest.raises(ValueError, match=r"the context parameter is annotated with dict\[str, str\], expected WorkflowContext"):
+        Odd("x")
+
+
+@pytest.mark.parametrize("types", [{"output": int}, {"workflow_output": int}])
+def test_explicit_types_are_all_or_nothing(types: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="also needs input="):
+        handler(**types)
+    with pytest.raises(ValueError, match="also needs input="):
+        executor(**types)(plain)
+    with pytest.raises(ValueError, match="also needs request= and response="):
+        response_handler(**types)
+
+
+@pytest.mark.parametrize("types", [{"request": int}, {"response": int}])
+def test_a_response_handler_is_given_both_types_or_none(types: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="needs both request= and response=, or neither"):
+        response_handler(**types)
+
+
+def test_an_annotation_that_cannot_be_resolved_is_an_error_that_names_it() -> None:
+    class Lost(Executor):
+        @handler
+        async def take(self, message: Nowhere, ctx: WorkflowContext) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    with pytest.raises(ValueError, match="Nowhere"):
+        Lost("x")
+
+
+# ---------------------------------------------------------------- chosen
+
+
+class Zoo(Executor):
+    """The names of the methods are in the wrong order on purpose: alphabetical choice would be wrong."""
+
+    @handler
+    async def a_anything(self, message: object, ctx: WorkflowContext[Never, str]) -> None:
+        await ctx.yield_output("object")
+
+    @handler
+    async def b_animal(self, message: Animal, ctx: WorkflowContext[Never, str]) -> None:
+        await ctx.yield_output("Animal")
+
+    @handler
+    async def c_dog(self, message: Dog, ctx: WorkflowContext[Never, str]) -> None:
+        await ctx.yield_output("Dog")
+
+    @handler
+    async def d_numbers(self, message: list[int], ctx: WorkflowContext[Never, str]) -> None:
+        await ctx.yield_output("list[int]")
+
+    @handler
+    async def e_lists(self, message: list[Any], ctx: WorkflowContext[Never, str]) -> None:
+        await ctx.yield_output("list")
+
+    @handler
+    async def f_int(self, message: int, ctx: WorkflowContext[Never, str]) -> None:
+        await ctx.yield_output("int")
+
+    @handler
+    async def g_bool(self, message: bool, ctx: WorkflowContext[Never, str]) -> None:
+        await ctx.yield_output("bool")
+
+
+@pytest.mark.parametrize(
+    ("message", "taken"),
+    [
+        (Animal(), "Animal"),
+        (Dog(), "Dog"),
+        (Puppy(), "Dog"),
+        (5, "int"),
+        (True, "bool"),
+        ([1, 2], "list[int]"),
+        (["a"], "list"),
+        ("text", "object"),
+    ],
+)
+async def test_the_most_specific_handler_takes_the_message(message: Any, taken: str) -> None:
+    assert await outputs(Zoo("zoo"), message) == [taken]
+
+
+async def test_what_was_chosen_for_one_list_does_not_decide_for_the_next() -> None:
+    zoo = WorkflowBuilder(start_executor=Zoo("zoo")).build()
+    taken = [(await zoo.run(message)).get_outputs()[0] for message in ([1], ["a"], [1], [])]
+    assert taken[:3] == ["list[int]", "list", "list[int]"]
+
+
+def test_an_executor_says_what_it_can_handle() -> None:
+    made = Base("x")
+    assert made.can_handle(WorkflowMessage("m", "src")) and not made.can_handle(WorkflowMessage(1.5, "src"))
+
+
+# ---------------------------------------------------------------- returned
+
+
+async def chained(first: Executor) -> list[Any]:
+    @executor(id="last")
+    async def last(message: Any, ctx: WorkflowContext[Never, str]) -> None:
+        await ctx.yield_output(f"sent {message}")
+
+    workflow: Workflow = WorkflowBuilder(start_executor=first).add_edge(first, last).build()
+    return (await workflow.run("m")).get_outputs()
+
+
+async def test_what_a_handler_returns_is_sent_on_if_its_annotation_says_so() -> None:
+    @executor(id="first")
+    async def first(message: str) -> int:
+        return len(message)
+
+    assert first.output_types == [int] and await chained(first) == ["sent 1"]
+
+
+async def test_what_a_handler_returns_is_yielded_where_only_outputs_are_declared() -> None:
+    @executor(id="first")
+    async def first(message: str, ctx: WorkflowContext[Never, str]) -> str:
+        return f"yielded {message}"
+
+    assert first.workflow_output_types == [str]
+    assert await outputs(first, "m") == ["yielded m"]
+
+
+async def test_what_a_handler_returns_is_sent_where_both_are_declared() -> None:
+    @executor(id="first")
+    async def first(message: str, ctx: WorkflowContext[str, int]) -> str:
+        await ctx.yield_output(1)
+        return message
+
+    assert await chained(first) == [1, "sent m"]
+
+
+async def test_none_is_not_sent_even_if_it_may_be_returned() -> None:
+    @executor(id="first")
+    async def first(message: str) -> str | None:
+        return None
+
+    assert await chained(first) == []
+
+
+async def test_without_an_annotation_what_is_returned_is_dropped() -> None:
+    @executor(id="first")
+    async def first(message: str, ctx: WorkflowContext):  # type: ignore[no-untyped-def]  # the point
+        return message
+
+    assert await chained(first) == []
+
+
+async def test_a_method_may_return_what_it_sends_too() -> None:
+    class Returning(Executor):
+        @handler
+        async def take(self, message: str) -> str:
+            return message * 2
+
+    assert await chained(Returning("first")) == ["sent mm"]
+
+
+# ---------------------------------------------------------------- functions
+
+
+def plain(message: str) -> str:
+    return f"{message} {threading.current_thread() is threading.main_thread()}"
+
+
+async def test_a_sync_function_runs_in_a_thread_of_its_own() -> None:
+    made = FunctionExecutor(plain)
+    assert made.id == "plain" and made.input_types == [str] and made.output_types == [str]
+    assert await chained(made) == ["sent m False"]
+
+
+async def test_an_async_function_runs_in_the_loop() -> None:
+    @executor
+    async def in_loop(message: str) -> str:
+        return plain(message)
+
+    assert in_loop.id == "in_loop" and await chained(in_loop) == ["sent m True"]
+
+
+async def test_an_executor_made_of_a_function_can_be_called_as_the_function() -> None:
+    assert await FunctionExecutor(plain)("m") == "m False"
+    assert await executor(plain)("m") == "m False"
+
+
+async def test_a_sync_function_that_raises_fails_the_run() -> None:
+    @executor
+    def fails(message: str) -> str:
+        raise LookupError(message)
+
+    with pytest.raises(LookupError, match="m"):
+        await outputs(fails, "m")
+
+
+@pytest.mark.parametrize("wrong", [5, staticmethod(plain), classmethod(plain)])
+def test_what_is_no_plain_function_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="FunctionExecutor (needs a function|does not take static or class methods)"):
+        FunctionExecutor(wrong)
+
+
+def test_a_function_without_an_annotation_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs a type annotation on 'message'"):
+        FunctionExecutor(lambda message: message)
