@@ -181,6 +181,49 @@ async def test_a_backend_that_keeps_objects_is_never_handed_a_live_one() -> None
     assert {key: json.dumps(shelf.kept[key].to_dict()) for key in before} == before
 
 
+class Scribbler(ObjectShelf):
+    """Spoils each checkpoint that it has been handed, and keeps it unspoilt as text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    async def save(self, checkpoint: WorkflowCheckpoint) -> str:
+        self.texts.append(json.dumps(checkpoint.to_dict()))
+        self.spoil(checkpoint)
+        return await super().save(checkpoint)
+
+    def spoil(self, checkpoint: WorkflowCheckpoint) -> None:
+        checkpoint.state.clear()
+        checkpoint.messages.clear()
+        checkpoint.executors.clear()
+
+
+async def test_what_a_backend_does_to_its_checkpoints_does_not_reach_the_run() -> None:
+    scribbler = Scribbler()
+    result = await still_workflow(scribbler).run("barley")
+    assert result.get_outputs() == [BARLEY]
+
+    shelf = ObjectShelf()
+    sixth = WorkflowCheckpoint.from_dict(json.loads(scribbler.texts[5]))
+    await shelf.save(sixth)
+    events = []
+    async for event in still_workflow(shelf).run(checkpoint_id=sixth.checkpoint_id, stream=True):
+        events.append(event)
+        if event.type == "superstep_completed" and event.iteration == 6:
+            scribbler.spoil(shelf.kept[sixth.checkpoint_id])
+    assert outputs(events) == [BARLEY]
+
+
+async def test_a_backend_is_handed_checkpoints_that_can_be_read() -> None:
+    shelf = ObjectShelf()
+    await survey_workflow(shelf).run(Survey(list(DEPTHS)))
+
+    *_, last = shelf.kept.values()
+    assert last.executors["surveyor"].saved == {"soundings": SOUNDINGS}
+    assert [event.data for event in last.outputs] == [SOUNDINGS]
+
+
 async def test_what_a_storage_hands_out_is_the_readers_own() -> None:
     storage = InMemoryCheckpointStorage()
     workflow = survey_workflow(storage)

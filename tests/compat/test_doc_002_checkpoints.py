@@ -160,6 +160,21 @@ async def test_a_live_run_is_restored_while_it_is_still_running() -> None:
 
     assert outputs(events) == [BARLEY]
     assert [event.iteration for event in events if event.type == "superstep_completed"] == [3, 4, 5, 6, 7, 8, 9]
+    assert WorkflowRunState.CANCELLED not in [event.state for event in events]
+
+
+async def test_after_a_restore_only_what_follows_it_is_told() -> None:
+    storage = InMemoryCheckpointStorage()
+    async with still_workflow(storage).open() as run:
+        await run.send("barley")
+        await run.wait()  # nobody has watched
+        assert [info.iteration_count for info in run.checkpoints] == list(range(SUPERSTEPS_OF_BARLEY + 1))
+
+        await run.restore(run.checkpoints[5])
+        events = await collect(run.events())
+
+    assert outputs(events) == [BARLEY]
+    assert [event.iteration for event in events if event.type == "superstep_started"] == [6, 7, 8, 9]
 
 
 async def test_restoring_an_unknown_checkpoint_is_told_to_whoever_watches() -> None:

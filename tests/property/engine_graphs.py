@@ -268,7 +268,7 @@ class Plan:
 
     @property
     def first_message(self) -> Token:
-        return Token("", self.hops, 12, 7)
+        return Token("", self.hops, 18, 7)
 
     def build(self, ledger: Ledger, storage: Any = None) -> Workflow:
         workers = [self._worker(place, ledger) for place in range(len(self.habits))]
@@ -323,10 +323,8 @@ SPREADING = ("fan_out", "selection", "switch")
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> Plan:
-    """Every executor is reached from the first; then come joins, and loops that the hops of a token bound."""
-    habits = draw(st.lists(HABITS, min_size=3, max_size=8))
-    habits[0] = replace(habits[0], sends=max(habits[0].sends, 1))
+def wirings(draw: st.DrawFn, size: int) -> tuple[Wire, ...]:
+    """Every executor is reached from the first; then come joins, and edges that may lead back."""
     wires: list[Wire] = []
     taken: set[tuple[int, int]] = set()
 
@@ -337,19 +335,31 @@ def plans(draw: st.DrawFn) -> Plan:
             wires.append(Wire(kind, sources, targets, draw(st.integers(2, 4))))
 
     reached = 1
-    while reached < len(habits):
+    while reached < size:
         source = draw(st.integers(max(0, reached - 3), reached - 1))
-        width = min(draw(st.integers(1, 3)), len(habits) - reached)
+        width = min(draw(st.integers(1, 3)), size - reached)
         kind = draw(st.sampled_from(SPREADING)) if width > 1 else draw(st.sampled_from(("edge", "edge", "conditional")))
-        wire(kind, (source,), tuple(range(reached, reached + width)))
+        targets = tuple(range(reached, reached + width))
+        wire(kind, (source,), targets)
         reached += width
-    places = st.integers(0, len(habits) - 1)
+        if kind == "fan_out" and reached < size and draw(st.booleans()):
+            wire("fan_in", targets, (reached,))
+            reached += 1
+    places = st.integers(0, size - 1)
     for _ in range(draw(st.integers(0, 2))):
         sources = draw(st.lists(places, min_size=2, max_size=3, unique=True))
         wire("fan_in", tuple(sources), (draw(places),))
     for _ in range(draw(st.integers(0, 2))):
         wire(draw(st.sampled_from(("edge", "conditional"))), (draw(places),), (draw(places),))
-    return Plan(tuple(habits), tuple(wires), draw(st.integers(2, 6)), draw(st.booleans()))
+    return tuple(wires)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """Loops end because the hops of a token do."""
+    habits = draw(st.lists(HABITS, min_size=3, max_size=8))
+    habits[0] = replace(habits[0], sends=max(habits[0].sends, 1))
+    return Plan(tuple(habits), draw(wirings(len(habits))), draw(st.integers(3, 7)), draw(st.booleans()))
 
 
 # ---------------------------------------------------------------- a storage of somebody else's
@@ -402,11 +412,15 @@ async def undisturbed(workflow: Workflow, options: dict[str, Any]) -> WorkflowRu
     return await workflow.run(**options)
 
 
-async def failing(workflow: Workflow, options: dict[str, Any]) -> WorkflowRunResult | None:
+async def unless_it_fails(running: Awaitable[WorkflowRunResult]) -> WorkflowRunResult | None:
     try:
-        return await workflow.run(**options)
+        return await running
     except Boom:
         return None
+
+
+async def failing(workflow: Workflow, options: dict[str, Any]) -> WorkflowRunResult | None:
+    return await unless_it_fails(workflow.run(**options))
 
 
 def left_after(counts: list[int]) -> Attempt:
@@ -417,11 +431,14 @@ def left_after(counts: list[int]) -> Attempt:
         count = next(left, None)
         stream = workflow.run(stream=True, **options)
         if count is None:
-            return await stream.get_final_response()
-        async for _ in stream:
-            if count == 0:
-                break
-            count -= 1
+            return await unless_it_fails(stream.get_final_response())
+        try:
+            async for _ in stream:
+                if count == 0:
+                    break
+                count -= 1
+        except Boom:
+            pass
         await stream.aclose()
         return None
 
@@ -435,13 +452,13 @@ def cancelled_after(turns: list[int]) -> Attempt:
     async def attempt(workflow: Workflow, options: dict[str, Any]) -> WorkflowRunResult | None:
         count = next(left, None)
         if count is None:
-            return await workflow.run(**options)
+            return await unless_it_fails(workflow.run(**options))
         task = asyncio.ensure_future(workflow.run(**options))
         for _ in range(count):
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task])
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, Boom):
             raise error
         return None
 
@@ -487,4 +504,6 @@ async def final(storage: Any, thread: str = THREAD) -> dict[str, Any]:
     """Where the thread stands, in the exact form in which it is stored."""
     head = max(await history(storage, thread), key=lambda one: one.number)
     tree = head.to_dict()
-    return {part: tree.get(part) for part in COMPARED} | {"answered": sorted(head.answered)}
+    # One that never ran has nothing to remember, whether it was asked to or was not even made yet.
+    kept = {key: one for key, one in tree.get("executors", {}).items() if one != {"saved": {"seen": []}}}
+    return {part: tree.get(part) for part in COMPARED} | {"answered": sorted(head.answered), "executors": kept}

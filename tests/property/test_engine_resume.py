@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from tests.property.engine_graphs import (
     THREAD,
     Attempt,
@@ -23,9 +25,10 @@ from tests.property.engine_graphs import (
     plans,
 )
 
-from holdfast import InMemoryCheckpointStorage, WorkflowCheckpoint
+from holdfast import InMemoryCheckpointStorage, Workflow, WorkflowCheckpoint, WorkflowRunResult
 
 POINTS = st.lists(st.integers(0, 30), min_size=1, max_size=4)
+STORAGES = st.sampled_from((InMemoryCheckpointStorage, SixMethods))
 
 
 async def calm(plan: Plan, storage: Any = None) -> tuple[list[Rest], list[str]]:
@@ -52,17 +55,21 @@ async def test_an_undisturbed_run_executes_each_delivery_once_and_ends_idle(plan
     assert repeated(calls) == []
 
 
-@given(plans())
-async def test_a_fork_of_any_checkpoint_ends_as_the_original_and_executes_only_what_was_left(plan: Plan) -> None:
-    storage = InMemoryCheckpointStorage()
-    rests, calls = await calm(plan, storage)
+@given(plans(), STORAGES, st.booleans())
+async def test_a_fork_of_any_checkpoint_ends_as_the_original_and_executes_only_what_was_left(
+    plan: Plan, make_storage: Callable[[], Any], anew: bool
+) -> None:
+    storage, ledger = make_storage(), Ledger()
+    workflow = plan.build(ledger, storage)
+    rests, calls = await drive(plan, lambda: workflow), list(ledger.finished)
     end, past = await final(storage), await history(storage)
     run_ids = list(dict.fromkeys(one.run_id for one in past))
     done = 0
     for place, checkpoint in enumerate(past):
-        ledger, thread = Ledger(), f"fork-{place}"
+        ledger.finished.clear()
+        thread = f"fork-{place}"
         begin = {"checkpoint_id": checkpoint.checkpoint_id, "fork": True, "thread_id": thread}
-        resumed = await drive(plan, lambda ledger=ledger: plan.build(ledger, storage), thread=thread, **begin)
+        resumed = await drive(plan, lambda: plan.build(ledger, storage) if anew else workflow, thread=thread, **begin)
         assert resumed == rests_from(checkpoint, rests, run_ids)
         assert await final(storage, thread) == end
         assert sorted(ledger.finished) == sorted(calls[done:])
@@ -82,8 +89,8 @@ async def test_a_rewind_of_the_same_object_to_any_checkpoint_ends_as_the_first_t
         assert await final(storage) == end
 
 
-async def disturbed(plan: Plan, attempt: Attempt, storage: Any, *, anew: bool, fails: bool = False) -> None:
-    """Compare a disturbed run with a calm one. `anew`: each attempt has a workflow object of its own."""
+async def disturbed(plan: Plan, attempt: Attempt, storage: Any, *, anew: bool, fails: bool) -> Ledger:
+    """A disturbed run ends as a calm one. `anew`: each attempt has a workflow object of its own."""
     calm_storage = InMemoryCheckpointStorage()
     rests, calls = await calm(plan, calm_storage)
     ledger = Ledger(may_fail=fails)
@@ -91,31 +98,25 @@ async def disturbed(plan: Plan, attempt: Attempt, storage: Any, *, anew: bool, f
     again = await drive(plan, lambda: plan.build(ledger, storage) if anew else same, attempt)
     assert again == rests
     assert await final(storage) == await final(calm_storage)
-    if isinstance(storage, SixMethods):
-        assert set(ledger.finished) == set(calls)  # it has no journal: a superstep is repeated whole
-    else:
+    if isinstance(storage, InMemoryCheckpointStorage):
         assert sorted(ledger.finished) == sorted(calls)
+    else:
+        assert set(ledger.finished) == set(calls)  # without a journal a superstep is repeated whole
+    return ledger
 
 
-@given(plans(), POINTS)
-async def test_a_stream_left_at_any_event_is_resumed_to_the_same_end_by_a_new_object(
-    plan: Plan, counts: list[int]
+@given(plans(), POINTS, st.booleans(), st.booleans())
+async def test_a_stream_left_at_any_event_is_resumed_to_the_same_end(
+    plan: Plan, counts: list[int], anew: bool, fails: bool
 ) -> None:
-    await disturbed(plan, left_after(counts), InMemoryCheckpointStorage(), anew=True)
+    await disturbed(plan, left_after(counts), InMemoryCheckpointStorage(), anew=anew, fails=fails)
 
 
-@given(plans(), POINTS)
-async def test_a_task_cancelled_at_any_await_is_resumed_to_the_same_end_by_a_new_object(
-    plan: Plan, turns: list[int]
+@given(plans(), POINTS, st.booleans(), st.booleans())
+async def test_a_task_cancelled_at_any_await_is_resumed_to_the_same_end(
+    plan: Plan, turns: list[int], anew: bool, fails: bool
 ) -> None:
-    await disturbed(plan, cancelled_after(turns), InMemoryCheckpointStorage(), anew=True)
-
-
-@given(plans(), POINTS)
-async def test_a_task_cancelled_at_any_await_is_resumed_to_the_same_end_by_the_same_object(
-    plan: Plan, turns: list[int]
-) -> None:
-    await disturbed(plan, cancelled_after(turns), InMemoryCheckpointStorage(), anew=False)
+    await disturbed(plan, cancelled_after(turns), InMemoryCheckpointStorage(), anew=anew, fails=fails)
 
 
 @given(plans(), st.booleans())
@@ -125,16 +126,40 @@ async def test_failures_resumed_until_done_lead_to_the_same_end_and_no_finished_
     await disturbed(plan, failing, InMemoryCheckpointStorage(), anew=anew, fails=True)
 
 
-@given(plans(), st.booleans())
-async def test_a_storage_with_six_methods_leads_to_the_same_end_after_failures(plan: Plan, anew: bool) -> None:
-    await disturbed(plan, failing, SixMethods(), anew=anew, fails=True)
-
-
-@given(plans(), POINTS)
-async def test_a_storage_with_six_methods_leads_to_the_same_end_after_cancellation(
-    plan: Plan, turns: list[int]
+@given(plans(), POINTS, st.booleans(), st.booleans())
+async def test_a_storage_with_six_methods_is_resumed_to_the_same_end(
+    plan: Plan, turns: list[int], anew: bool, fails: bool
 ) -> None:
-    await disturbed(plan, cancelled_after(turns), SixMethods(), anew=True)
+    await disturbed(plan, cancelled_after(turns), SixMethods(), anew=anew, fails=fails)
+
+
+@given(plans(), st.sampled_from(("async", "exit")), POINTS)
+async def test_every_durability_leads_to_the_same_end_after_failures_and_cancellation(
+    plan: Plan, durability: str, turns: list[int]
+) -> None:
+    rests, calls = await calm(plan)
+    storage, ledger, attempt = InMemoryCheckpointStorage(), Ledger(may_fail=True), cancelled_after(turns)
+
+    async def run(workflow: Workflow, options: dict[str, Any]) -> WorkflowRunResult | None:
+        return await attempt(workflow, {**options, "durability": durability})
+
+    assert await drive(plan, lambda: plan.build(ledger, storage), run) == rests
+    assert set(ledger.finished) == set(calls)
+
+
+@given(plans(), STORAGES, st.booleans())
+async def test_threads_that_run_at_the_same_time_on_one_object_end_as_each_would_alone(
+    plan: Plan, make_storage: Callable[[], Any], fails: bool
+) -> None:
+    calm_storage = InMemoryCheckpointStorage()
+    rests, calls = await calm(plan, calm_storage)
+    storage, ledgers = make_storage(), [Ledger(), Ledger(may_fail=fails)]
+    workflow = plan.build(ledgers[fails], storage)
+    driven = [drive(plan, lambda: workflow, failing, thread) for thread in ("one", "two", "three")]
+    assert await asyncio.gather(*driven) == [rests] * 3
+    for thread in ("one", "two", "three"):
+        assert await final(storage, thread) == await final(calm_storage)
+    assert set(ledgers[fails].finished) == set(calls)
 
 
 @given(plans(), st.booleans())

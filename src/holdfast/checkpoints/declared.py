@@ -10,9 +10,9 @@ from holdfast.codecs.types import remember
 
 
 def declared_for(
-    annotations: Iterable[object], executor_types: Iterable[type], allowed: Iterable[type | str]
+    annotations: Iterable[object], executor_code: Iterable[type], allowed: Iterable[type | str]
 ) -> DeclaredTypes:
     """Also remembered for the whole process, so that a storage that is read without the workflow knows them."""
-    declared = declared_types(annotations, executor_types, allowed)
+    declared = declared_types(annotations, executor_code, allowed)
     remember(declared)
     return declared

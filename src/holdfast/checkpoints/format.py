@@ -8,6 +8,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from holdfast.checkpoints.checkpoint import FORMAT_VERSION, Counters, WorkflowCheckpoint
 from holdfast.codec import Codec, Encoded, Tree
 from holdfast.codecs.json_codec import JsonCodec
@@ -28,6 +30,9 @@ _PLAIN = (
     "status",
 )
 """Fields that JSON holds as they are."""
+
+_VALUE_PARTS = ("state", "metadata", "run_kwargs", "buffers")
+"""Dicts of users' values."""
 
 
 def tool_codec() -> Codec:
@@ -54,7 +59,7 @@ def encode_checkpoint(checkpoint: WorkflowCheckpoint, codec: Codec) -> Tree:
     }
     if checkpoint.messages:
         _encode_messages(checkpoint.messages, tree, codec)
-    for part in ("state", "metadata", "run_kwargs", "buffers"):
+    for part in _VALUE_PARTS:
         value = getattr(checkpoint, part)
         if value:
             tree[part] = codec.encode(value, part)
@@ -153,49 +158,69 @@ def decode_checkpoint(tree: Tree, codec: Codec) -> WorkflowCheckpoint:
         ) from error
 
 
+class _StoredForm(msgspec.Struct):
+    """The shape of a stored checkpoint: checked before any of its values is built."""
+
+    workflow_name: str
+    graph_signature_hash: str
+    checkpoint_id: str
+    previous_checkpoint_id: str | None
+    timestamp: str
+    iteration_count: int
+    thread_id: str
+    run_id: str | None
+    number: int
+    status: str
+    counters: tuple[int, int]
+    payloads: list[Any] = []
+    messages: dict[str, list[list[Any]]] = {}
+    requests: list[dict[str, Any]] = []
+    outputs: list[tuple[str, str | None, Any]] = []
+    executors: dict[str, dict[str, Any]] = {}
+    answered: dict[str, tuple[datetime, str | None, str | None]] = {}
+    graph_signature: dict[str, Any] = {}
+
+
 def _decode(tree: dict[str, Tree], codec: Codec) -> WorkflowCheckpoint:
-    requests = [decode_request(one, codec) for one in tree.get("requests", ())]
+    stored = msgspec.convert(tree, _StoredForm)
+    requests = [decode_request(one, codec) for one in stored.requests]
     outputs = [
         WorkflowEvent(kind, codec.decode(data, f"outputs[{index}]"), executor_id=executor_id, replayed=True)
-        for index, (kind, executor_id, data) in enumerate(tree.get("outputs", ()))
+        for index, (kind, executor_id, data) in enumerate(stored.outputs)
     ]
-    answered = {
-        key: Answer(datetime.fromisoformat(at), by, expired_for)
-        for key, (at, by, expired_for) in tree.get("answered", {}).items()
-    }
-    since_input, next_delivery_id = tree["counters"]
+    parts: dict[str, Any] = {part: _decode_dict(tree[part], part, codec) for part in _VALUE_PARTS if part in tree}
+    msgspec.convert(parts.get("buffers", {}), dict[str, dict[str, list[Any]]])
     return WorkflowCheckpoint(
-        **{field: tree[field] for field in _PLAIN},
-        messages=_decode_messages(tree, codec),
+        **{field: getattr(stored, field) for field in _PLAIN},
+        messages=_decode_messages(stored, codec),
         pending_request_info_events={str(event.request_id): event for event in requests},
         outputs=outputs,
-        executors={key: _decode_memory(key, one, codec) for key, one in tree.get("executors", {}).items()},
-        answered=answered,
-        counters=Counters(since_input, next_delivery_id),
-        graph_signature=tree.get("graph_signature", {}),
-        **{
-            part: codec.decode(tree[part], part)
-            for part in ("state", "metadata", "run_kwargs", "buffers")
-            if part in tree
-        },
+        executors={key: _decode_memory(key, one, codec) for key, one in stored.executors.items()},
+        answered={key: Answer(*settled) for key, settled in stored.answered.items()},
+        counters=Counters(*stored.counters),
+        graph_signature=stored.graph_signature,
+        **parts,
     )
 
 
-def _decode_messages(tree: dict[str, Tree], codec: Codec) -> dict[str, list[WorkflowMessage]]:
-    payloads = tree.get("payloads", [])
+def _decode_dict(tree: Tree, path: str, codec: Codec) -> dict[str, Any]:
+    value = codec.decode(tree, path)
+    if not isinstance(value, dict):
+        raise UnreadableValue(path, f"expected a dict, got {type(value).__name__}")
+    return value
 
+
+def _decode_messages(stored: _StoredForm, codec: Codec) -> dict[str, list[WorkflowMessage]]:
     def decode(source_id: str, delivery_id: int, target_id: str, place: int, *rest: Any) -> WorkflowMessage:
         # Each delivery gets a value of its own: one that changes it must not change its sibling's.
-        data = codec.decode(payloads[place], f"messages[{source_id!r}].data")
+        data = codec.decode(stored.payloads[place], f"messages[{source_id!r}].data")
         sources = tuple(rest[0]) if rest and rest[0] is not None else None
         if len(rest) < 2:
             return WorkflowMessage(data, source_id, target_id, source_ids=sources, delivery_id=delivery_id)
         request = decode_request(rest[1], codec)
         return WorkflowMessage(data, source_id, target_id, MessageType.RESPONSE, request, None, delivery_id)
 
-    return {
-        source_id: [decode(source_id, *one) for one in sent] for source_id, sent in tree.get("messages", {}).items()
-    }
+    return {source_id: [decode(source_id, *one) for one in sent] for source_id, sent in stored.messages.items()}
 
 
 def decode_request(tree: dict[str, Tree], codec: Codec) -> WorkflowEvent:
@@ -220,6 +245,6 @@ def decode_request(tree: dict[str, Tree], codec: Codec) -> WorkflowEvent:
 
 def _decode_memory(executor_id: str, tree: dict[str, Tree], codec: Codec) -> ExecutorMemory:
     path = f"executors[{executor_id!r}]"
-    saved = codec.decode(tree["saved"], f"{path}.saved") if "saved" in tree else None
-    private = codec.decode(tree["private"], f"{path}.private") if "private" in tree else None
+    saved = _decode_dict(tree["saved"], f"{path}.saved", codec) if "saved" in tree else None
+    private = _decode_dict(tree["private"], f"{path}.private", codec) if "private" in tree else None
     return ExecutorMemory(saved, private)

@@ -33,9 +33,12 @@ class ThreadKeeper(Protocol):
     number: int
     """The last commit; the next one is this plus one."""
     last_seq: int
-    journal: dict[int, Tree]
-    """Outcomes recorded since the head, by delivery id."""
+    head_id: str | None
+    """The checkpoint it stands at, known without reading it."""
     has_journal: bool
+
+    def load_journal(self) -> dict[int, Tree]:
+        """Outcomes recorded since the head, by delivery id. Raises DamagedCheckpoint."""
 
     async def load_head(self) -> WorkflowCheckpoint | None:
         """The checkpoint it stands at; None for a new thread. Raises DamagedCheckpoint, never falls back."""
@@ -59,9 +62,13 @@ class ThreadKeeper(Protocol):
 
 def read_checkpoint(root: bytes, info: CheckpointInfo, codec: Codec) -> WorkflowCheckpoint:
     try:
-        return decode_checkpoint(from_bytes(root, f"checkpoint {info.checkpoint_id!r}"), codec)
+        checkpoint = decode_checkpoint(from_bytes(root, f"checkpoint {info.checkpoint_id!r}"), codec)
     except UnreadableValue as error:
         raise DamagedCheckpoint(info.checkpoint_id, str(error)) from error
+    if (checkpoint.checkpoint_id, checkpoint.thread_id) != (info.checkpoint_id, info.thread_id):
+        reason = f"its body is that of checkpoint {checkpoint.checkpoint_id!r} of thread {checkpoint.thread_id!r}"
+        raise DamagedCheckpoint(info.checkpoint_id, reason)
+    return checkpoint
 
 
 class StoredThread:
@@ -73,14 +80,18 @@ class StoredThread:
         self.codec = codec
         self.number = opened.number
         self.last_seq = opened.last_seq
-        self.journal: dict[int, Tree] = {
-            entry.delivery_id: from_bytes(entry.body, "journal") for entry in opened.journal
-        }
+        self.head_id = None if opened.info is None else opened.info.checkpoint_id
         self._store = store
         self._lease = opened.lease
         self._opened = opened
         self._signature: dict[str, Any] | None = None
         self._signature_bytes = msgspec.Raw(b"{}")
+
+    def load_journal(self) -> dict[int, Tree]:
+        try:
+            return {entry.delivery_id: from_bytes(entry.body, "its journal") for entry in self._opened.journal}
+        except UnreadableValue as error:
+            raise DamagedCheckpoint(str(self.head_id), str(error)) from error
 
     async def load_head(self) -> WorkflowCheckpoint | None:
         opened = self._opened
@@ -131,7 +142,7 @@ class PlainThread:
         self.codec = codec
         self.number = 0
         self.last_seq = 0
-        self.journal: dict[int, Tree] = {}
+        self.head_id: str | None = None
         self._storage = storage
         self._thread_id = thread_id
         self._workflow_name = workflow_name
@@ -141,7 +152,11 @@ class PlainThread:
         found = await self._call("list_checkpoints", workflow_name=self._workflow_name)
         mine = [one for one in found if one.thread_id == self._thread_id]
         self._head = max(mine, key=lambda one: one.number, default=None)
-        self.number = self._head.number if self._head is not None else 0
+        if self._head is not None:
+            self.number, self.head_id = self._head.number, self._head.checkpoint_id
+
+    def load_journal(self) -> dict[int, Tree]:
+        return {}
 
     async def load_head(self) -> WorkflowCheckpoint | None:
         return self._head and own_copy(self._head, self.codec)

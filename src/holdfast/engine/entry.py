@@ -14,7 +14,14 @@ from holdfast.engine.compiled import Compiled
 from holdfast.engine.requests import check_answers, deliver_answers, pass_deadlines
 from holdfast.engine.run_arguments import arranged
 from holdfast.engine.thread import Position, Thread
-from holdfast.errors import IncompatibleWorkflow, InvalidRun, ThreadNotFound, ThreadNotIdle, WrongInputType
+from holdfast.errors import (
+    DamagedCheckpoint,
+    IncompatibleWorkflow,
+    InvalidRun,
+    ThreadNotFound,
+    ThreadNotIdle,
+    WrongInputType,
+)
 from holdfast.events import WorkflowEvent
 from holdfast.graph.graph import Graph
 from holdfast.graph.isolation import isolated
@@ -152,6 +159,13 @@ def check_fits(checkpoint: WorkflowCheckpoint, compiled: Compiled, *, force: boo
             breaking += broken
         else:
             breaking.append("its graph signature is another one")
+    due = {*(str(one.target_id) for one in checkpoint.deliveries)}
+    due |= {str(one.source_executor_id) for one in checkpoint.pending_request_info_events.values()}
+    gone = sorted(due - compiled.graph.nodes.keys())
+    if gone and checkpoint.graph_signature_hash == compiled.signature_hash:
+        reason = f"something is due to executor {gone[0]!r}, which its graph does not have"
+        raise DamagedCheckpoint(checkpoint.checkpoint_id, reason)
+    breaking += [f"something is due to executor {executor_id!r}, which is gone" for executor_id in gone]
     if breaking and not force:
         raise IncompatibleWorkflow(checkpoint.checkpoint_id, name, breaking)
     if not breaking and not added:

@@ -31,8 +31,9 @@ class RunHandle:
         self._compiled = compiled
         self._live = live
         self._clock = clock
-        self.thread_id = request.thread_id or live.own_or_new_id()
-        self._request = replace(request, thread_id=self.thread_id)
+        self._given_id = request.thread_id
+        self._thread_id = request.thread_id or live.own_or_new_id()
+        self._request = request
         self._run: Run | None = None
         self._task: asyncio.Task[WorkflowRunResult] | None = None
         self._alarm: asyncio.Task[None] | None = None
@@ -44,6 +45,10 @@ class RunHandle:
         """Of the last run that ended well."""
         self.checkpoints: list[CheckpointInfo] = []
         """Those made through this handle, oldest first."""
+
+    @property
+    def thread_id(self) -> str:
+        return self._thread_id
 
     @property
     def last_checkpoint(self) -> CheckpointInfo | None:
@@ -78,12 +83,15 @@ class RunHandle:
         self._start()
 
     async def restore(self, checkpoint_id: str | CheckpointInfo) -> None:
-        """Go back to a checkpoint of this thread and on from there; what runs is cancelled."""
+        """Go back to a checkpoint and on from there; what runs is cancelled.
+
+        A handle that was opened without a thread_id takes over the checkpoint's thread.
+        """
         if self._request.storage is None:
             raise NoStorage("Restoring a checkpoint")
         await self.cancel()
         self._events.clear()
-        self._start(checkpoint_id=str(checkpoint_id))
+        self._start(checkpoint_id=str(checkpoint_id), thread_id=self._given_id)
 
     async def cancel(self) -> None:
         """End what runs now. The thread can be resumed."""
@@ -101,6 +109,7 @@ class RunHandle:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
+        what.setdefault("thread_id", self._thread_id)
         run = Run(self._compiled, self._live, self._clock, replace(self._request, **what))
         if "message" in what:
             run.check_message(what["message"])
@@ -138,6 +147,8 @@ class RunHandle:
     def _put(self, event: WorkflowEvent) -> None:
         if event.type == "checkpoint_saved" and event.checkpoint is not None:
             self.checkpoints.append(event.checkpoint)
+        if self._run is not None and self._run.thread_id is not None:
+            self._thread_id = self._run.thread_id
         self._events.append(event)
         self._wake()
 

@@ -129,6 +129,8 @@ class Loop:
             failed = (lane.executor_id for lane in lanes if lane.failure is error)
             self.failed_executor_id = next(failed, None)
             del self._backlog[logged_before:]
+            if isinstance(error, asyncio.CancelledError):
+                await self._record_finished(lanes)
             await self._discard(lanes, iteration)
             raise
         thread.journal = {}
@@ -191,6 +193,13 @@ class Loop:
             outcome = encode_effects(effects, lane.executor_id, self._keeper.codec)
             await self._keeper.record(message.delivery_id, outcome)
         self._thread.journal[message.delivery_id] = effects
+
+    async def _record_finished(self, lanes: Iterable[Lane]) -> None:
+        """A cancel between the end of the last delivery and the commit must not make it run twice."""
+        for lane in lanes:
+            for message, effects in zip(lane.messages, lane.results, strict=False):
+                if message.delivery_id not in self._thread.journal:
+                    await self._record(lane, message, effects)
 
     async def _discard(self, lanes: Iterable[Lane], iteration: int) -> None:
         """Leave no trace of a superstep that failed: executors go back to what the head says."""

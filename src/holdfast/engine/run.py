@@ -18,7 +18,7 @@ from holdfast.engine.live import LiveThreads, Ownership
 from holdfast.engine.loop import Loop, resting_state, running_state
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.thread import Thread, position_of
-from holdfast.errors import InvalidRun, ThreadBusy
+from holdfast.errors import DamagedCheckpoint, InvalidRun, ThreadBusy, UnreadableValue
 from holdfast.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
 from holdfast.log import get_logger
 from holdfast.names import new_run_id, new_thread_id
@@ -46,6 +46,8 @@ class Run:
         self._ownership: Ownership | None = None
         self._loop: Loop | None = None
         self._began = False
+        self.thread_id: str | None = None
+        """Known once it has begun."""
 
     # ------------------------------------------------------------ from start to end
 
@@ -56,7 +58,7 @@ class Run:
         self._listener = listener
         self._ownership = Ownership(self.run_id)
         checkpoint = await self._named_checkpoint()
-        thread_id = self._choose_thread(checkpoint)
+        thread_id = self.thread_id = self._choose_thread(checkpoint)
         thread = await self._live.claim(thread_id, self._ownership, self._request.on_busy)
         keeper: ThreadKeeper | None = None
         error: BaseException | None = None
@@ -75,13 +77,13 @@ class Run:
     async def _move(
         self, thread: Thread, loop: Loop, keeper: ThreadKeeper | None, checkpoint: WorkflowCheckpoint | None
     ) -> None:
-        await self._synchronise(thread, loop, keeper)
+        await self._synchronise(thread, loop, keeper, checkpoint)
         if self._waits_for(thread):
             self._announce(thread, loop, keeper)
         try:
             if self._began:
                 await loop.drive()
-            entry = await self._prepare(thread, loop, checkpoint)
+            entry = await self._prepare(thread, loop, checkpoint, is_new=keeper is None or keeper.number == 0)
             if not self._began:
                 self._announce(thread, loop, keeper)
             for event in entry.told_again:
@@ -236,26 +238,44 @@ class Run:
                     raise
                 await self._clock.sleep(BUSY_POLL_SECONDS)
 
-    async def _synchronise(self, thread: Thread, loop: Loop, keeper: ThreadKeeper | None) -> None:
-        """Stand where the store says, if it was moved since this process last looked."""
+    async def _synchronise(
+        self, thread: Thread, loop: Loop, keeper: ThreadKeeper | None, named: WorkflowCheckpoint | None
+    ) -> None:
+        """Stand where the store says, if it was moved since this process last looked.
+
+        A run that names an older checkpoint does not read the head: it is the way back from a damaged one.
+        """
         if keeper is None:
             return
         if keeper.number != thread.number:
-            head = await keeper.load_head()
+            is_head = named is not None and named.checkpoint_id == keeper.head_id
+            head = named if named is not None and is_head else None if named is not None else await keeper.load_head()
             if head is not None:
                 self._warnings += check_fits(head, self._compiled, force=self._request.force)
                 await self._stand_at(head, thread, loop)
-            thread.number = keeper.number
-        # Also where the number is the same: another owner may have recorded deliveries and ended before its commit.
+            thread.number, thread.head_id = keeper.number, keeper.head_id
+        if named is None or named.checkpoint_id == thread.head_id:
+            self._take_journal(thread, keeper)
+
+    def _take_journal(self, thread: Thread, keeper: ThreadKeeper) -> None:
+        """Also where the number is the same: another owner may have recorded deliveries and ended before its commit."""
         targets = {message.delivery_id: str(message.target_id) for message in thread.position.mailbox}
-        for delivery_id, tree in keeper.journal.items():
+        for delivery_id, tree in keeper.load_journal().items():
             if delivery_id in targets and delivery_id not in thread.journal:
-                thread.journal[delivery_id] = decode_effects(tree, targets[delivery_id], keeper.codec)
+                try:
+                    thread.journal[delivery_id] = decode_effects(tree, targets[delivery_id], keeper.codec)
+                except (KeyError, TypeError, ValueError, AttributeError, UnreadableValue) as error:
+                    reason = f"the journal entry of delivery {delivery_id} is not one ({error!r})"
+                    raise DamagedCheckpoint(str(keeper.head_id), reason) from error
 
     async def _stand_at(self, checkpoint: WorkflowCheckpoint, thread: Thread, loop: Loop) -> None:
         known = self._compiled.graph.nodes
         saved = {key: one.saved for key, one in checkpoint.executors.items() if one.saved is not None and key in known}
-        await loop.restore(position_of(checkpoint), saved)
+        position = position_of(checkpoint)
+        # With force=True what was due to executors that are gone is left out.
+        position.mailbox = [message for message in position.mailbox if message.target_id in known]
+        position.requests = {key: one for key, one in position.requests.items() if one.source_executor_id in known}
+        await loop.restore(position, saved)
         thread.head_id = checkpoint.checkpoint_id
         thread.is_ahead = False
 
@@ -266,10 +286,12 @@ class Run:
         request = self._request
         return request.message is not None and request.on_busy == "enqueue" and bool(thread.position.mailbox)
 
-    async def _prepare(self, thread: Thread, loop: Loop, checkpoint: WorkflowCheckpoint | None) -> Entry:
+    async def _prepare(
+        self, thread: Thread, loop: Loop, checkpoint: WorkflowCheckpoint | None, *, is_new: bool
+    ) -> Entry:
         """Check what the caller sent. Raises, with nothing written, if it cannot be accepted."""
         is_rewind = False
-        if self._request.fork and thread.position.next_delivery_id > 1:
+        if self._request.fork and not (is_new and thread.position.next_delivery_id == 1):
             raise InvalidRun(
                 f"Thread {thread.thread_id!r} exists already, so a fork cannot become it. Nothing was changed. Choose "
                 "another thread_id, or leave it out to have one made."

@@ -87,7 +87,9 @@ def without_secrets(value: Any, name: str = "") -> Any:
     if isinstance(value, Secret):
         return WithheldSecret(name)
     if isinstance(value, Mapping):
-        return {key: without_secrets(one, str(key)) for key, one in value.items()}
-    if isinstance(value, (list, tuple)) and any(isinstance(one, Secret) for one in value):
-        return [without_secrets(one, name) for one in value]
+        items = {key: without_secrets(one, str(key)) for key, one in value.items()}
+        return items if any(items[key] is not one for key, one in value.items()) else value
+    if isinstance(value, (list, tuple)):
+        parts = [without_secrets(one, name) for one in value]
+        return parts if any(part is not one for part, one in zip(parts, value, strict=True)) else value
     return value

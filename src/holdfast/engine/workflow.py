@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Literal, overload
 
@@ -107,6 +108,11 @@ class Workflow:
         Gives something to await for the result or, with `stream=True`, to iterate for events as they happen. Calls that
         have no meaning raise InvalidRun here, before anything happens.
         """
+        unknown = next((name for name in options if name not in _RUN_OPTIONS), None)
+        if unknown is not None:
+            raise TypeError(
+                f"run() got an unexpected keyword argument {unknown!r}{did_you_mean(unknown, _RUN_OPTIONS)}"
+            )
         request = self._request(message, **options)
         run = Run(self._compiled, self._live, self._clock, request)
         if not stream:
@@ -267,6 +273,9 @@ class Workflow:
 
     def __repr__(self) -> str:
         return f"Workflow({self.name!r}, {len(self._graph.nodes)} executors)"
+
+
+_RUN_OPTIONS = frozenset(inspect.signature(Workflow._request).parameters) - {"self", "message"}
 
 
 def _refuse_meaningless(message: Any, responses: Any, checkpoint_id: Any, fork: bool) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from holdfast.errors import type_name
 from holdfast.graph.handlers import MARK, Declaration, Handler, read_handler
-from holdfast.graph.isolation import isolated
 from holdfast.graph.types import depends_on_value, flatten_union, is_instance_of, is_type_compatible, most_specific
 from holdfast.records import WorkflowMessage
 
@@ -205,4 +203,10 @@ def _checked_id(executor_id: object) -> str:
 
 
 def _own(value: Any) -> Any:
-    return isolated(value) if isinstance(value, (list, dict, set, tuple, Mapping)) else value
+    """Containers are copied, at any depth; what they hold is shared."""
+    kind = type(value)
+    if kind is dict:
+        return {key: _own(one) for key, one in value.items()}
+    if kind is list or kind is tuple or kind is set:
+        return kind(map(_own, value))
+    return value

@@ -1,0 +1,189 @@
+"""WorkflowCheckpoint: what it holds, that it is frozen, and that it survives plain JSON."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tests.unit.engine.flows import Tally, Verdict, asking, function, relay, shouting, sink, tallying
+
+from holdfast import (
+    CheckpointInfo,
+    InMemoryCheckpointStorage,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowCheckpoint,
+    WorkflowCheckpointException,
+)
+
+BUILTINS = {"tuple": (1, 2), "set": {1}, "int key": {1: "a", "1": "b"}, "when": datetime(2026, 1, 1, tzinfo=UTC)}
+
+
+async def checkpoints_of(workflow: Workflow, storage: InMemoryCheckpointStorage, message: Any) -> list[WorkflowCheckpoint]:
+    await workflow.run(message, thread_id="t", run_id="r", function_invocation_kwargs={"user": "ann"})
+    return await storage.list_checkpoints(thread_id="t")
+
+
+async def test_a_run_leaves_the_entry_and_one_checkpoint_a_superstep() -> None:
+    storage = InMemoryCheckpointStorage()
+    entry, first, second = await checkpoints_of(shouting(checkpoint_storage=storage), storage, "hi")
+    assert [one.iteration_count for one in (entry, first, second)] == [0, 1, 2]
+    assert [one.previous_checkpoint_id for one in (entry, first, second)] == [
+        None,
+        entry.checkpoint_id,
+        first.checkpoint_id,
+    ]
+    assert {(one.workflow_name, one.thread_id, one.run_id) for one in (entry, first, second)} == {("shouting", "t", "r")}
+    assert [one.status for one in (entry, first, second)] == ["IN_PROGRESS", "IN_PROGRESS", "IDLE"]
+
+
+async def test_a_checkpoint_holds_what_is_due_and_what_was_yielded() -> None:
+    storage = InMemoryCheckpointStorage()
+    entry, first, second = await checkpoints_of(shouting(checkpoint_storage=storage), storage, "hi")
+    assert [(one.target_id, one.data) for one in entry.deliveries] == [("shout", "hi")]
+    assert [(one.source_id, one.data) for one in first.messages["shout"]] == [("shout", "HI")]
+    assert second.deliveries == [] and [event.data for event in second.outputs] == ["<HI>"]
+    assert first.outputs == [] and first.run_kwargs == {"function_invocation_kwargs": {"__global__": {"user": "ann"}}}
+
+
+async def test_answers_make_a_checkpoint_of_their_own() -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow = asking(checkpoint_storage=storage)
+    await workflow.run("why", thread_id="t")
+    before = await storage.list_checkpoint_ids()
+    await workflow.run(responses={"why": Verdict(True)}, thread_id="t")
+    pause, arrived, _ = (await storage.list_checkpoints())[len(before) - 1 :]
+    assert list(pause.pending_request_info_events) == ["why"] and not pause.answered
+    assert not arrived.pending_request_info_events and list(arrived.answered) == ["why"]
+    assert [one.data for one in arrived.deliveries] == [Verdict(True)]
+    assert arrived.iteration_count == pause.iteration_count
+
+
+async def test_a_fan_in_that_waits_is_part_of_the_checkpoint() -> None:
+    storage = InMemoryCheckpointStorage()
+    start, quick, slow, slower, end = relay("start"), relay("quick"), relay("slow"), relay("slower"), sink("end", accepts=list)
+    builder = WorkflowBuilder(name="fan", start_executor=start, checkpoint_storage=storage)
+    builder.add_fan_out_edges(start, [quick, slow]).add_edge(slow, slower).add_fan_in_edges([quick, slower], end)
+    await builder.build().run("x")
+    waiting = (await storage.list_checkpoints())[2]
+    assert list(waiting.buffers.values()) == [{"quick": ["x"]}]
+
+
+async def test_what_executors_keep_is_part_of_the_checkpoint() -> None:
+    storage = InMemoryCheckpointStorage()
+    await tallying(Tally(), checkpoint_storage=storage).run("x")
+    latest = await storage.get_latest()
+    assert latest is not None and latest.executors["tally"].saved == {"count": 1}
+
+
+def test_a_checkpoint_is_frozen() -> None:
+    checkpoint = WorkflowCheckpoint("w", "hash")
+    with pytest.raises(AttributeError):
+        checkpoint.state = {}  # type: ignore[misc]  # the point
+
+
+def test_a_checkpoint_made_by_hand_has_an_id_a_time_and_nothing_else() -> None:
+    one, other = WorkflowCheckpoint("w", "hash"), WorkflowCheckpoint("w", "hash")
+    assert one.checkpoint_id != other.checkpoint_id
+    assert datetime.fromisoformat(one.timestamp).tzinfo is not None and one.version == "1.0"
+    empty: list[Any] = [one.messages, one.state, one.pending_request_info_events, one.metadata, one.outputs, one.executors]
+    assert not any(empty) and one.iteration_count == 0 and one.previous_checkpoint_id is None
+
+
+async def full_checkpoint() -> WorkflowCheckpoint:
+    """With state, messages, a pending request, outputs, private state and run arguments."""
+    storage = InMemoryCheckpointStorage()
+
+    async def work(message: str, ctx: Any) -> None:
+        ctx.state.update(BUILTINS)
+        ctx.private["seen"] = [message]
+        await ctx.request_info({"question": (1, 2)}, int | None, request_id="q", default=5, assignee="ann")
+        await ctx.yield_output(BUILTINS)
+        await ctx.send_message(BUILTINS)
+
+    start, end = function("start", work), sink("end")
+    builder = WorkflowBuilder(name="full", start_executor=start, checkpoint_storage=storage).add_edge(start, end)
+    return (await checkpoints_of(builder.build(), storage, "m"))[1]
+
+
+async def test_a_checkpoint_survives_plain_json() -> None:
+    checkpoint = await full_checkpoint()
+    again = WorkflowCheckpoint.from_dict(json.loads(json.dumps(checkpoint.to_dict())))
+    assert again == checkpoint
+    assert again.state == BUILTINS and type(again.state["tuple"]) is tuple
+    assert again.pending_request_info_events["q"].response_type == int | None
+    assert again.pending_request_info_events["q"].data == {"question": (1, 2)}
+
+
+async def test_what_to_dict_gives_shares_nothing_with_the_checkpoint() -> None:
+    checkpoint = await full_checkpoint()
+    before = json.dumps(checkpoint.to_dict())
+    checkpoint.to_dict()["graph_signature"]["executors"].clear()
+    assert json.dumps(checkpoint.to_dict()) == before
+
+
+async def test_what_a_plain_storage_is_given_shares_nothing_with_the_workflow() -> None:
+    class Keeping(InMemoryCheckpointStorageByHand):
+        async def save(self, checkpoint: WorkflowCheckpoint) -> str:
+            checkpoint.graph_signature["executors"].clear()
+            checkpoint.messages.clear()
+            return await super().save(checkpoint)
+
+    workflow = shouting(checkpoint_storage=Keeping())
+    before = json.dumps(workflow.graph_signature)
+    assert (await workflow.run("hi")).get_outputs() == ["<HI>"]
+    assert json.dumps(workflow.graph_signature) == before
+
+
+class InMemoryCheckpointStorageByHand:
+    """A storage as a user writes it: six methods over a dict, keeping the very objects it is given."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, WorkflowCheckpoint] = {}
+
+    async def save(self, checkpoint: WorkflowCheckpoint) -> str:
+        self.kept[checkpoint.checkpoint_id] = checkpoint
+        return checkpoint.checkpoint_id
+
+    async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
+        return self.kept[checkpoint_id]
+
+    async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
+        return [one for one in self.kept.values() if one.workflow_name == workflow_name]
+
+    async def delete(self, checkpoint_id: str) -> bool:
+        return self.kept.pop(checkpoint_id, None) is not None
+
+    async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
+        return next(reversed(await self.list_checkpoints(workflow_name=workflow_name)), None)
+
+    async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
+        return [one.checkpoint_id for one in await self.list_checkpoints(workflow_name=workflow_name)]
+
+
+async def test_the_info_is_the_checkpoint_without_its_payload() -> None:
+    checkpoint = await full_checkpoint()
+    info = checkpoint.info
+    assert isinstance(info, CheckpointInfo) and str(info) == checkpoint.checkpoint_id
+    same = ("thread_id", "workflow_name", "number", "iteration_count", "previous_checkpoint_id", "timestamp", "run_id")
+    assert [getattr(info, name) for name in same] == [getattr(checkpoint, name) for name in same]
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda tree: tree.pop("workflow_name"), "not a stored checkpoint"),
+        (lambda tree: tree.pop("counters"), "its parts do not fit together"),
+        (lambda tree: tree.update(counters=[1]), "its parts do not fit together"),
+        (lambda tree: tree.update(payloads=[]), "its parts do not fit together"),
+        (lambda tree: tree.update(version="9.0"), "format version '9.0'; this holdfast reads '1.0'.*upgrade holdfast"),
+        (lambda tree: tree["state"].update({"$type": "os:system"}), "."),
+    ],
+)
+async def test_what_is_no_checkpoint_is_refused(damage: Any, says: str) -> None:
+    tree = (await full_checkpoint()).to_dict()
+    damage(tree)
+    with pytest.raises(WorkflowCheckpointException, match=says):
+        WorkflowCheckpoint.from_dict(tree)

@@ -1,0 +1,197 @@
+"""The storage that users hold: six methods, pages, and values that share nothing with what is stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.engine.flows import Question, asking, countdown, shouting
+
+from holdfast import (
+    CheckpointNotFound,
+    CheckpointStorage,
+    DamagedCheckpoint,
+    InMemoryCheckpointStorage,
+    IncompatibleWorkflow,
+    Opaque,
+    WorkflowCheckpoint,
+)
+from holdfast.records import StoredCheckpoint
+
+
+def by_hand(number: int = 1, name: str = "hand", **fields: Any) -> WorkflowCheckpoint:
+    return WorkflowCheckpoint(name, "hash", checkpoint_id=f"{name}-{number}", number=number, **fields)
+
+
+async def filled(count: int = 5, name: str = "hand", thread_id: str = "t") -> InMemoryCheckpointStorage:
+    storage = InMemoryCheckpointStorage()
+    for number in range(count):
+        await storage.save(by_hand(number, name, thread_id=thread_id))
+    return storage
+
+
+def test_the_memory_storage_is_a_checkpoint_storage() -> None:
+    assert isinstance(InMemoryCheckpointStorage(), CheckpointStorage)
+
+
+async def test_what_was_saved_is_loaded_equal() -> None:
+    storage = InMemoryCheckpointStorage()
+    checkpoint = by_hand(state={"a": (1, 2)}, thread_id="t", metadata={"by": "hand"})
+    assert await storage.save(checkpoint) == checkpoint.checkpoint_id
+    assert await storage.load(checkpoint.checkpoint_id) == checkpoint
+
+
+async def test_loading_what_is_not_there_is_an_error_that_names_it() -> None:
+    with pytest.raises(CheckpointNotFound, match="no checkpoint 'nothing' in this storage.*list_checkpoint_ids"):
+        await InMemoryCheckpointStorage().load("nothing")
+
+
+async def test_checkpoints_are_listed_oldest_first_by_workflow() -> None:
+    storage = await filled(3)
+    await storage.save(by_hand(7, "other", thread_id="u"))
+    assert await storage.list_checkpoint_ids(workflow_name="hand") == ["hand-0", "hand-1", "hand-2"]
+    assert [one.checkpoint_id for one in await storage.list_checkpoints(workflow_name="other")] == ["other-7"]
+    assert await storage.list_checkpoint_ids() == ["hand-0", "hand-1", "hand-2", "other-7"]
+    assert await storage.list_checkpoint_ids(thread_id="u") == ["other-7"]
+    assert await storage.list_checkpoint_ids(workflow_name="hand", thread_id="u") == []
+    assert await storage.list_checkpoint_ids(workflow_name="nobody") == []
+
+
+async def test_the_latest_is_the_last_that_was_saved() -> None:
+    storage = await filled(3)
+    latest = await storage.get_latest(workflow_name="hand")
+    assert latest is not None and latest.checkpoint_id == "hand-2"
+    assert await storage.get_latest(workflow_name="nobody") is None
+
+
+async def test_a_limit_keeps_the_newest_and_before_pages_backwards() -> None:
+    storage = await filled(5)
+    pages, before = [], None
+    while page := await storage.list_checkpoint_infos(workflow_name="hand", limit=2, before=before):
+        pages.append([info.number for info in page])
+        before = page[0]
+    assert pages == [[3, 4], [1, 2], [0]]
+    newest = await storage.list_checkpoints(limit=1, before="hand-3")
+    assert [one.number for one in newest] == [2]
+
+
+async def test_a_page_before_an_unknown_checkpoint_is_an_error() -> None:
+    storage = await filled(2)
+    with pytest.raises(CheckpointNotFound, match="'nothing'"):
+        await storage.list_checkpoint_infos(before="nothing")
+
+
+async def test_deleting_forgets_one_checkpoint_and_says_whether_there_was_one() -> None:
+    storage = await filled(3)
+    assert await storage.delete("hand-1") is True
+    assert await storage.delete("hand-1") is False
+    assert await storage.list_checkpoint_ids() == ["hand-0", "hand-2"]
+    with pytest.raises(CheckpointNotFound):
+        await storage.load("hand-1")
+
+
+async def test_after_the_head_was_deleted_the_thread_stands_at_the_one_before() -> None:
+    storage = InMemoryCheckpointStorage()
+    result = await countdown(checkpoint_storage=storage).run(2, thread_id="t")
+    assert result.checkpoint_id is not None
+    await storage.delete(result.checkpoint_id)
+    again = await countdown(checkpoint_storage=storage).run(thread_id="t")
+    assert again.get_outputs() == ["lift-off"]
+
+
+async def test_saving_the_same_id_again_replaces_it() -> None:
+    storage = InMemoryCheckpointStorage()
+    for value in (1, 2):
+        await storage.save(by_hand(state={"value": value}, thread_id="t"))
+    assert (await storage.load("hand-1")).state == {"value": 2}
+    assert await storage.list_checkpoint_ids() == ["hand-1"]
+
+
+async def test_a_checkpoint_without_a_thread_gets_one() -> None:
+    storage = InMemoryCheckpointStorage()
+    await storage.save(by_hand())
+    assert (await storage.load("hand-1")).thread_id != ""
+
+
+async def test_what_was_loaded_shares_nothing_with_what_is_stored() -> None:
+    storage = InMemoryCheckpointStorage()
+    state: dict[str, Any] = {"list": [1]}
+    await storage.save(by_hand(state=state, thread_id="t"))
+    state["list"].append("by the saver")
+    one = await storage.load("hand-1")
+    one.state["list"].append("by a reader")
+    other, *_ = await storage.list_checkpoints()
+    latest = await storage.get_latest()
+    assert latest is not None and latest.state == other.state == {"list": [1]}
+
+
+async def test_a_checkpoint_saved_by_hand_becomes_the_head_of_its_thread() -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow = shouting(checkpoint_storage=storage)
+    await workflow.run("hi", thread_id="t")
+    entry, *_ = await storage.list_checkpoints()
+    fields = {name: getattr(entry, name) for name in entry.__struct_fields__}
+    await storage.save(WorkflowCheckpoint(**{**fields, "checkpoint_id": "edited", "state": {"added": 1}}))
+    result = await workflow.run(thread_id="t")
+    assert result.get_outputs() == ["<HI>"]
+    latest = await storage.get_latest(thread_id="t")
+    assert latest is not None and latest.state == {"added": 1}
+
+
+async def test_a_checkpoint_copied_into_another_storage_can_be_run() -> None:
+    first, second = InMemoryCheckpointStorage(), InMemoryCheckpointStorage()
+    await shouting(checkpoint_storage=first).run("hi", thread_id="t")
+    for checkpoint in await first.list_checkpoints():
+        await second.save(checkpoint)
+    assert await second.list_checkpoint_ids() == await first.list_checkpoint_ids()
+    assert (await shouting(checkpoint_storage=second).run(thread_id="t")).get_outputs() == ["<HI>"]
+
+
+async def test_infos_hold_no_payload_and_are_accepted_where_ids_are() -> None:
+    storage = InMemoryCheckpointStorage()
+    result = await shouting(checkpoint_storage=storage).run("hi")
+    *_, info = await storage.list_checkpoint_infos(workflow_name="shouting")
+    assert info.checkpoint_id == result.checkpoint_id
+    assert (await storage.load(info)).info == info
+    assert await storage.delete(info) is True
+
+
+async def test_a_head_that_cannot_be_read_is_an_error_and_nothing_older_is_used() -> None:
+    storage = InMemoryCheckpointStorage()
+    await shouting(checkpoint_storage=storage).run("hi", thread_id="t")
+    head = await storage.store.head("t")
+    assert head is not None
+    await storage.store.put_checkpoint(StoredCheckpoint(head.info, b'{"not": "a checkpoint"}'))
+    for call in (
+        storage.get_latest(workflow_name="shouting"),
+        storage.load(head.info),
+        shouting(checkpoint_storage=storage).run(thread_id="t"),
+        shouting(checkpoint_storage=storage).run("new", thread_id="t"),
+    ):
+        with pytest.raises(DamagedCheckpoint, match="cannot be read: .*No older checkpoint was used in its place"):
+            await call
+    older, *_ = await storage.list_checkpoint_ids()
+    assert (await shouting(checkpoint_storage=storage).run(checkpoint_id=older)).get_outputs() == ["<HI>"]
+
+
+async def test_another_workflows_checkpoint_is_refused_with_the_differences() -> None:
+    storage = InMemoryCheckpointStorage()
+    result = await shouting(checkpoint_storage=storage).run("hi")
+    with pytest.raises(IncompatibleWorkflow, match="called 'shouting' and is called 'countdown'") as raised:
+        await countdown(checkpoint_storage=storage).run(checkpoint_id=result.checkpoint_id)
+    assert "executor 'shout' is gone" in raised.value.differences
+
+
+async def test_a_storage_read_without_a_workflow_shows_what_it_cannot_build() -> None:
+    storage = InMemoryCheckpointStorage()
+    await storage.save(by_hand(state={"q": Opaque("somewhere:Thing", {"text": "why"})}, thread_id="t"))
+    shown = (await storage.load("hand-1")).state["q"]
+    assert isinstance(shown, Opaque) and shown.type == "somewhere:Thing"
+
+
+async def test_types_of_the_workflow_come_back_as_themselves() -> None:
+    storage = InMemoryCheckpointStorage()
+    await asking(checkpoint_storage=storage).run("why", thread_id="t")
+    again = await asking(checkpoint_storage=storage).run(thread_id="t")
+    (request,) = again.get_request_info_events()
+    assert request.data == Question("why")

@@ -1,0 +1,193 @@
+"""Threads: one owner at a time, many side by side, and what was exchanged in one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.unit.engine.flows import Gate, Verdict, Weather, alone, asking, crossing, function, gated, kinds, relay, shouting
+
+from holdfast import (
+    InMemoryCheckpointStorage,
+    MessageType,
+    NoStorage,
+    ThreadBusy,
+    ThreadConflict,
+    ThreadNotFound,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowRunState,
+)
+
+
+async def begun(workflow: Workflow, gate: Gate, message: str = "first", **where: Any) -> asyncio.Future[Any]:
+    running = asyncio.ensure_future(workflow.run(message, **where))
+    await gate.arrived.wait()
+    return running
+
+
+async def test_a_second_run_on_a_busy_thread_is_refused_and_the_first_goes_on() -> None:
+    gate = Gate()
+    workflow = gated(gate)
+    running = await begun(workflow, gate, thread_id="t", run_id="the-first")
+    with pytest.raises(ThreadBusy, match="Thread 't' is being run by run 'the-first'.*choose on_busy='enqueue'"):
+        await workflow.run("second", thread_id="t")
+    gate.opened.set()
+    assert (await running).get_outputs() == ["first"]
+    assert (await workflow.run("second", thread_id="t")).get_outputs() == ["second"]
+
+
+async def test_a_busy_thread_is_noticed_through_another_workflow_object_too() -> None:
+    gate, storage = Gate(), InMemoryCheckpointStorage()
+    running = await begun(gated(gate, checkpoint_storage=storage), gate, thread_id="t")
+    with pytest.raises(ThreadBusy):
+        await gated(gate, checkpoint_storage=storage).run("second", thread_id="t")
+    gate.opened.set()
+    assert (await running).get_outputs() == ["first"]
+
+
+async def test_enqueued_runs_take_their_turn_and_lose_nothing() -> None:
+    gate = Gate()
+    workflow = gated(gate)
+    running = await begun(workflow, gate, thread_id="t")
+    waiting = [asyncio.ensure_future(workflow.run(word, thread_id="t", on_busy="enqueue")) for word in "abc"]
+    await asyncio.sleep(0)
+    gate.opened.set()
+    assert [(await one).get_outputs() for one in (running, *waiting)] == [["first"], ["a"], ["b"], ["c"]]
+
+
+async def test_an_interrupting_run_ends_the_other_and_loses_no_message() -> None:
+    gate, storage = Gate(), InMemoryCheckpointStorage()
+    workflow = gated(gate, checkpoint_storage=storage)
+    running = await begun(workflow, gate, thread_id="t")
+    second = asyncio.ensure_future(workflow.run("second", thread_id="t", on_busy="interrupt"))
+    first = await running
+    assert first.get_final_state() is WorkflowRunState.CANCELLED and first.get_outputs() == []
+    gate.opened.set()
+    assert (await second).get_outputs() == ["first", "second"]
+
+
+async def test_threads_run_side_by_side_on_one_object() -> None:
+    barrier = asyncio.Barrier(20)
+
+    async def meet(message: str, ctx: Any) -> None:
+        ctx.set_state("mine", message)
+        await barrier.wait()
+        await ctx.yield_output((ctx.thread_id, ctx.get_state("mine")))
+
+    workflow = alone(meet, checkpoint_storage=InMemoryCheckpointStorage())
+    results = await asyncio.gather(*(workflow.run(f"m{n}", thread_id=f"t{n}") for n in range(20)))
+    assert [result.get_outputs() for result in results] == [[(f"t{n}", f"m{n}")] for n in range(20)]
+
+
+async def test_a_run_that_was_taken_over_cannot_write_any_more() -> None:
+    gate, storage = Gate(), InMemoryCheckpointStorage()
+    running = await begun(gated(gate, checkpoint_storage=storage), gate, thread_id="t")
+    gate.opened.set()
+    taker = alone(lambda message, ctx: ctx.yield_output("taken"), checkpoint_storage=storage)
+    assert (await taker.run(thread_id="t", takeover=True)).get_outputs() == ["taken"]
+    with pytest.raises(ThreadConflict, match="was moved by somebody else.*Nothing of it was stored"):
+        await running
+    assert (await taker.run(thread_id="t")).get_outputs() == ["taken"]
+
+
+async def test_siblings_of_a_failure_are_cancelled_and_awaited_and_their_events_do_not_come_later() -> None:
+    cleaned = asyncio.Event()
+    blocked = asyncio.Event()
+
+    async def wait(message: str, ctx: Any) -> None:
+        blocked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.set()
+
+    async def fail(message: str, ctx: Any) -> None:
+        await blocked.wait()
+        raise ValueError("as asked")
+
+    start = relay("start")
+    workers = [function("waits", wait), function("fails", fail)]
+    workflow = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, workers).build()
+    with pytest.raises(ValueError, match="as asked"):
+        await workflow.run("x")
+    assert cleaned.is_set()
+
+
+async def test_a_finished_sibling_of_a_failure_is_not_run_again() -> None:
+    weather, calls = Weather(), []
+
+    async def quick(message: str, ctx: Any) -> None:
+        calls.append(message)
+        await ctx.yield_output("quick")
+
+    start = relay("start")
+    workers = [function("quick", quick), function("bridge", weather.pass_through)]
+    builder = WorkflowBuilder(name="w", start_executor=start, checkpoint_storage=InMemoryCheckpointStorage())
+    workflow = builder.add_fan_out_edges(start, workers).build()
+    with pytest.raises(ConnectionError):
+        await workflow.run("x", thread_id="t")
+    weather.is_bad = False
+    result = await workflow.run(thread_id="t")
+    assert sorted(result.get_outputs()) == ["quick", "x"] and calls == ["x"]
+    assert [event.executor_id for event in result if event.type == "executor_bypassed"] == ["quick"]
+
+
+async def test_a_storage_with_only_the_six_methods_says_so_once_a_run() -> None:
+    inner = InMemoryCheckpointStorage()
+
+    class Six:
+        def __init__(self) -> None:
+            for name in ("save", "load", "list_checkpoints", "delete", "get_latest", "list_checkpoint_ids"):
+                setattr(self, name, getattr(inner, name))
+
+    workflow = shouting(checkpoint_storage=Six())
+    for word in ("a", "b"):
+        result = await workflow.run(word, thread_id="t")
+        (text,) = [event.data for event in result if event.type == "warning"]
+        assert "only the six methods" in text and "no journal" in text
+    assert (await shouting(checkpoint_storage=Six()).run(thread_id="t")).get_outputs() == ["<B>"]
+
+
+# ---------------------------------------------------------------- messages
+
+
+async def test_the_messages_of_a_thread_can_be_read_in_their_order() -> None:
+    workflow = shouting(checkpoint_storage=InMemoryCheckpointStorage())
+    for word in ("a", "b"):
+        await workflow.run(word, thread_id="t")
+    await workflow.run("other", thread_id="u")
+    exchanged = [(one.source_id, one.target_id, one.data) for one in await workflow.messages("t")]
+    one_run = [("internal:shout", "shout"), ("shout", "deliver")]
+    assert exchanged == [(*one_run[0], "a"), (*one_run[1], "A"), (*one_run[0], "b"), (*one_run[1], "B")]
+
+
+async def test_answers_are_among_the_messages() -> None:
+    workflow = asking(checkpoint_storage=InMemoryCheckpointStorage())
+    await workflow.run("why")
+    await workflow.run(responses={"why": Verdict(True)})
+    asked, answer = await workflow.messages()
+    assert (asked.type, answer.type) == (MessageType.STANDARD, MessageType.RESPONSE)
+    assert answer.data == Verdict(True) and answer.original_request_info_event.request_id == "why"
+
+
+async def test_messages_of_an_unknown_thread_or_without_a_storage_are_refused() -> None:
+    with pytest.raises(ThreadNotFound, match="no thread 'nobody'"):
+        await shouting(checkpoint_storage=InMemoryCheckpointStorage()).messages("nobody")
+    with pytest.raises(NoStorage, match="Reading a thread's messages needs a checkpoint storage"):
+        await shouting().messages("t")
+
+
+async def test_a_message_in_flight_when_a_run_failed_is_among_them() -> None:
+    workflow = crossing(Weather(), checkpoint_storage=InMemoryCheckpointStorage())
+    with pytest.raises(ConnectionError):
+        await workflow.run("cart", thread_id="t")
+    assert [one.target_id for one in await workflow.messages("t")] == ["relay", "bridge"]
+
+
+async def test_a_thread_id_is_made_time_ordered_where_none_is_given() -> None:
+    ids = [(await shouting().run("x")).thread_id for _ in range(3)]
+    assert len(set(ids)) == 3
+    assert [one.split("-")[0] for one in ids] == sorted(one.split("-")[0] for one in ids)
+    assert kinds(await shouting().run("x"))[-1] == "superstep_completed"

@@ -1,0 +1,175 @@
+"""What may stand where an executor is expected: agents, factories, registered names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.engine.flows import Tally, relay, sink, warnings_of
+
+from holdfast import DuplicateExecutorId, Executor, GraphConnectivityError, WorkflowBuilder, WorkflowContext, handler
+
+
+class Agent:
+    """Anything with `async run(message)` and a name is one."""
+
+    def __init__(self, name: str = "writer") -> None:
+        self.name = name
+        self.seen: list[Any] = []
+
+    async def run(self, message: Any) -> str:
+        self.seen.append(message)
+        return f"{self.name}({message})"
+
+
+class NamedById:
+    def __init__(self, id: str) -> None:
+        self.id = id
+
+    async def run(self, message: Any) -> str:
+        return f"{self.id}({message})"
+
+
+# ---------------------------------------------------------------- agents
+
+
+async def test_an_agent_stands_where_an_executor_is_expected() -> None:
+    writer, critic = Agent("writer"), Agent("critic")
+    workflow = WorkflowBuilder(start_executor=writer).add_edge(writer, critic).build()
+    result = await workflow.run("draft")
+    assert list(workflow.executors) == ["writer", "critic"]
+    assert result.get_outputs() == ["writer(draft)", "critic(writer(draft))"]
+
+
+async def test_the_response_of_a_terminal_agent_is_no_reason_to_warn() -> None:
+    assert warnings_of(await WorkflowBuilder(start_executor=Agent()).build().run("x")) == []
+
+
+async def test_an_agent_and_executors_may_be_mixed_in_every_kind_of_edge() -> None:
+    start, one, two = relay("start"), Agent("one"), NamedById("two")
+    builder = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, [one, two])
+    result = await builder.add_fan_in_edges([one, two], sink("all", accepts=list)).build().run("m")
+    assert result.get_outputs()[-1] == ("all", ["one(m)", "two(m)"])
+
+
+def test_one_agent_object_is_one_node() -> None:
+    agent, end = Agent(), relay("end")
+    workflow = WorkflowBuilder(start_executor=agent).add_edge(agent, end).add_edge(end, agent).build()
+    assert list(workflow.executors) == ["writer", "end"]
+
+
+def test_two_agents_of_one_name_are_refused() -> None:
+    with pytest.raises(DuplicateExecutorId, match="Two different executors have the id 'writer'"):
+        WorkflowBuilder(start_executor=Agent()).add_edge(Agent(), relay("end"))
+
+
+@pytest.mark.parametrize("name", ["", None, 5])
+def test_an_agent_without_a_name_is_refused(name: Any) -> None:
+    with pytest.raises(ValueError, match="has neither a name nor an id. Checkpoints need one that stays the same"):
+        WorkflowBuilder(start_executor=Agent(name))
+
+
+def test_an_agent_may_be_designated_for_output() -> None:
+    writer, critic = Agent("writer"), Agent("critic")
+    builder = WorkflowBuilder(start_executor=writer, output_from=[critic]).add_edge(writer, critic)
+    assert [one.id for one in builder.build().get_output_executors()] == ["critic"]
+
+
+# ---------------------------------------------------------------- factories
+
+
+async def test_a_factory_makes_an_instance_for_each_thread() -> None:
+    made: list[Tally] = []
+
+    def make() -> Tally:
+        made.append(Tally())
+        return made[-1]
+
+    workflow = WorkflowBuilder(start_executor=make).build()
+    counts = [(await workflow.run("x", thread_id=thread_id)).get_outputs() for thread_id in ("a", "b", "a")]
+    assert counts == [[1], [1], [2]] and len(made) == 2
+
+
+async def test_a_class_is_a_factory_if_it_needs_no_arguments() -> None:
+    workflow = WorkflowBuilder(start_executor=Tally).build()
+    assert list(workflow.executors) == ["tally"] and (await workflow.run("x")).get_outputs() == [1]
+
+
+async def test_a_factory_may_make_an_agent() -> None:
+    workflow = WorkflowBuilder(start_executor=lambda: Agent("made")).build()
+    assert (await workflow.run("x")).get_outputs() == ["made(x)"]
+
+
+def test_one_factory_is_one_node() -> None:
+    def make() -> Executor:
+        return relay("made")
+
+    workflow = WorkflowBuilder(start_executor=make).add_edge(make, make).build()
+    assert [edge.id for group in workflow.edge_groups for edge in group.edges] == ["made->made"]
+
+
+def test_a_factory_that_needs_arguments_is_refused() -> None:
+    with pytest.raises(TypeError, match="could not be called without arguments"):
+        WorkflowBuilder(start_executor=relay)
+
+
+def test_a_factory_that_makes_something_else_is_refused() -> None:
+    with pytest.raises(TypeError, match="made 'text', expected an Executor or an agent"):
+        WorkflowBuilder(start_executor=lambda: "text")
+
+
+# ---------------------------------------------------------------- registered names
+
+
+async def test_registered_names_stand_for_their_executors_everywhere() -> None:
+    builder = WorkflowBuilder(output_from=["last"])
+    builder.register_executor(lambda: relay("r1"), "first").register_agent(lambda: Agent("writer"), "second")
+    builder.register_executor(lambda: sink("s1"), "last")
+    workflow = builder.set_start_executor("first").add_chain(["first", "second", "last"]).build()
+    assert list(workflow.executors) == ["r1", "writer", "s1"]
+    assert (await workflow.run("x")).get_outputs() == [("s1", "writer(x)")]
+
+
+def test_an_executor_already_in_the_graph_may_be_named_by_its_id() -> None:
+    a, b = relay("a"), sink("b")
+    workflow = WorkflowBuilder(start_executor=a).add_edge("a", b).build()
+    assert [edge.id for group in workflow.edge_groups for edge in group.edges] == ["a->b"]
+
+
+def test_a_name_that_was_not_registered_is_refused_with_the_nearest() -> None:
+    builder = WorkflowBuilder().register_executor(lambda: relay("a"), "reviewer")
+    with pytest.raises(GraphConnectivityError, match=r"registered as 'reviewr' \(did you mean 'reviewer'\?\). Register it"):
+        builder.set_start_executor("reviewr")
+
+
+def test_one_name_cannot_be_registered_twice() -> None:
+    builder = WorkflowBuilder().register_executor(lambda: relay("a"), "one")
+    with pytest.raises(DuplicateExecutorId, match="'one'"):
+        builder.register_executor(lambda: relay("b"), "one")
+
+
+# ---------------------------------------------------------------- other threads
+
+
+class Keeping(Executor):
+    """Keeps what it was made with."""
+
+    def __init__(self, id: str, words: list[str], *, client: object = None) -> None:
+        super().__init__(id)
+        self.words = words
+        self.client = client
+
+    @handler
+    async def take(self, word: str, ctx: WorkflowContext[Any, Any]) -> None:
+        self.words.append(word)
+        await ctx.yield_output((self.words, id(self.client)))
+
+
+async def test_another_thread_gets_an_instance_made_with_the_first_arguments_as_they_were() -> None:
+    client, words = object(), ["given"]
+    workflow = WorkflowBuilder(start_executor=Keeping("k", words, client=client)).build()
+    words.append("changed by the caller")
+    first = (await workflow.run("a", thread_id="a")).get_outputs()
+    second = (await workflow.run("b", thread_id="b")).get_outputs()
+    assert first == [(["given", "changed by the caller", "a"], id(client))]
+    assert second == [(["given", "b"], id(client))], "containers are copied, other objects shared"
