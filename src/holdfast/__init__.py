@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from holdfast.engine.handle import (
         RunHandle as RunHandle,
     )
+    from holdfast.engine.hooks import (
+        HookContext as HookContext,
+    )
     from holdfast.engine.result import (
         WorkflowRunResult as WorkflowRunResult,
     )
@@ -166,6 +169,7 @@ _HOME = {
     "FunctionExecutor": "holdfast.graph.function_executor",
     "GraphConnectivityError": "holdfast.errors",
     "HoldfastError": "holdfast.errors",
+    "HookContext": "holdfast.engine.hooks",
     "InMemoryCheckpointStorage": "holdfast.storages",
     "IncompatibleWorkflow": "holdfast.errors",
     "InvalidRun": "holdfast.errors",

@@ -52,6 +52,17 @@ class HoldfastError(Exception):
     code = "error"
     """Stable name for machines; the sentence may change, this does not."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Made again from its sentence and attributes, not by calling the class, which takes other arguments: errors
+        # cross process boundaries and are copied.
+        return _made_again, (type(self), self.args, self.__dict__)
+
+
+def _made_again(kind: type[HoldfastError], args: tuple[object, ...], attributes: dict[str, object]) -> HoldfastError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
+
 
 class NotInAsyncCode(HoldfastError, RuntimeError):
     code = "not_in_async_code"

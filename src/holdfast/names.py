@@ -34,6 +34,11 @@ def stable_name(thing: type | object) -> str:
     return f"{stable_module(module)}:{qualname}"
 
 
+def checkpoint_id_of(given: object) -> str:
+    """The id that a caller means: the id itself, a CheckpointInfo, or a whole checkpoint."""
+    return str(getattr(given, "checkpoint_id", given))
+
+
 def new_thread_id() -> str:
     """Time-ordered, so that threads list in the order they were made; random enough never to meet another."""
     return f"{time.time_ns() // 1_000_000:012x}-{os.urandom(8).hex()}"

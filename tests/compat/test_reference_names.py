@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 from itertools import pairwise
 from typing import Any, get_args, get_overloads
 
 import pytest
-from tests.compat.programs import collect, last_status, tide_workflow
+from tests.compat.programs import berth_workflow, collect, last_status, tide_workflow
 
 import holdfast
 from holdfast import (
@@ -311,6 +312,17 @@ async def test_a_result_lists_its_events_without_started_and_status_unless_asked
         WorkflowRunState.IDLE,
     ]
     assert "started" not in {event.type for event in asked}
+
+
+async def test_a_request_travels_as_json_text() -> None:
+    asked: Any
+    [asked] = (await berth_workflow().run("Ariel")).get_request_info_events()
+
+    rebuilt = type(asked).from_dict(json.loads(json.dumps(asked.to_dict())))
+
+    assert (rebuilt.type, rebuilt.request_id, rebuilt.source_executor_id) == ("request_info", "berth-Ariel", "master")
+    assert rebuilt.data == asked.data
+    assert (rebuilt.request_type, rebuilt.response_type) == (asked.request_type, asked.response_type)
 
 
 async def test_the_events_carry_the_fields_of_the_reference() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.promises.stages import Again, SixMethods, with_a_new_object, with_the_same_object
 
 from holdfast import InMemoryCheckpointStorage
 from holdfast.checkpoints.storage import StoreCheckpointStorage
-from tests.promises.stages import Again, SixMethods, with_a_new_object, with_the_same_object
 
 
 @pytest.fixture(params=["memory"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Callable
 from typing import Any, TypeAlias
 
 import msgspec
@@ -194,6 +194,12 @@ def alone(executor: Executor, storage: Any = None, **options: Any) -> Workflow:
 def chain(*executors: Executor, storage: Any = None, **options: Any) -> Workflow:
     builder = WorkflowBuilder(name="chain", start_executor=executors[0], checkpoint_storage=storage, **options)
     return builder.add_chain(executors).build()
+
+
+async def collect(stream: AsyncIterable[WorkflowEvent], events: list[WorkflowEvent]) -> None:
+    """Into a list that the caller holds: what came before an error is there too."""
+    async for event in stream:
+        events.append(event)
 
 
 def kinds(events: list[WorkflowEvent]) -> list[str]:

@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.promises.stages import Again, Boom, Does, Relay, Sink, Stage, Tally, fan, kinds
 
 from holdfast import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler
 from holdfast.checkpoints.storage import StoreCheckpointStorage
-from tests.promises.stages import Again, Boom, Does, Relay, Sink, Stage, Tally, fan, kinds
 
 
 async def fail_in(workflow: Workflow, stage: Stage, *failing: str, message: str = "x", after: int = 0) -> None:
@@ -267,5 +267,3 @@ async def test_restoring_an_older_checkpoint_runs_its_deliveries_anew(storage: S
     result = await workflow.run(checkpoint_id=entry)
     assert result.get_outputs() == ["x-source-a+x-source-b+x-source-c"]
     assert [stage.called(name) for name in ("source", *"abc")] == [2, 2, 2, 2]
-
-

@@ -7,6 +7,7 @@ from datetime import UTC
 from typing import Any
 
 import pytest
+from tests.promises.stages import Again, Asker, Boom, Does, Join, Relay, Stage, alone, chain
 
 from holdfast import (
     AlreadyAnswered,
@@ -22,7 +23,6 @@ from holdfast import (
     response_handler,
 )
 from holdfast.checkpoints.storage import StoreCheckpointStorage
-from tests.promises.stages import Again, Asker, Boom, Does, Join, Relay, Stage, alone, chain
 
 
 def uneven_fan(stage: Stage, storage: Any = None) -> Workflow:

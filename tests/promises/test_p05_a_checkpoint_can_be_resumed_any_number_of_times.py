@@ -6,9 +6,9 @@ import copy
 from typing import Any
 
 import pytest
+from tests.promises.stages import Again, Does, SixMethods, Stage, Tally, alone, chain
 
 from holdfast import Executor, Workflow, WorkflowCheckpoint, WorkflowContext, handler
-from tests.promises.stages import Again, Does, SixMethods, Stage, Tally, alone, chain
 
 
 class Greedy(Executor):
@@ -126,6 +126,41 @@ async def test_the_callers_input_is_taken_as_it_is_at_the_call(any_storage: Any)
     resumed = await greedy(any_storage).run(checkpoint_id=entry.checkpoint_id)
     assert resumed.get_outputs()[0]["message"] == first.get_outputs()[0]["message"] == ["x", "one"]
     assert given == ["x", "changed by the caller"]
+
+
+TOLD = ["executor_invoked", "executor_completed", "output", "request_info"]
+
+
+@pytest.mark.parametrize("kind", TOLD)
+async def test_what_a_consumer_does_to_an_event_changes_nothing(any_storage: Any, again: Again, kind: str) -> None:
+    """A view that sorts or trims what it is shown must not change what is delivered or stored next."""
+
+    async def ask(message: list[str], ctx: WorkflowContext[Any, Any]) -> None:
+        await ctx.yield_output(["output"])
+        await ctx.request_info(["question"], str, request_id="r")
+        await ctx.send_message(message)
+
+    async def take(message: list[str], ctx: WorkflowContext[Any, Any]) -> None:
+        await ctx.yield_output(message)
+
+    def build() -> Workflow:
+        return chain(Does("ask", ask), Does("take", take), storage=any_storage)
+
+    workflow = build()
+    async for event in workflow.run(["message"], stream=True, thread_id="t"):
+        if event.type == kind and event.data:
+            event.data.append("changed by a consumer")
+    result = await again(workflow, build).run(thread_id="t")
+    assert result.get_outputs() == [["output"], ["message"]]
+    assert [event.data for event in result.get_request_info_events()] == [["question"]]
+
+
+async def test_what_the_caller_does_to_a_result_changes_nothing(any_storage: Any, again: Again) -> None:
+    workflow = greedy(any_storage)
+    result = await workflow.run(["x"], thread_id="t")
+    before = copy.deepcopy(result.get_outputs())
+    result.get_outputs()[0]["message"].append("changed by the caller")
+    assert (await again(workflow, lambda: greedy(any_storage)).run(thread_id="t")).get_outputs() == before
 
 
 async def test_two_forks_of_one_checkpoint_go_their_own_ways(storage: Any) -> None:

@@ -1,4 +1,4 @@
-"""Promise 7: siblings are cancelled and awaited, writes dropped, executors restored, and the thread can go on at once."""
+"""Promise 7: siblings are cancelled and awaited, writes dropped, executors restored, the thread can go on at once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from tests.promises.stages import Boom, Does, Relay, Sink, SixMethods, Stage, Tally, alone, chain, collect, fan, kinds
 
 from holdfast import (
     FunctionExecutor,
@@ -20,7 +21,6 @@ from holdfast import (
     WorkflowEvent,
     WorkflowRunState,
 )
-from tests.promises.stages import Boom, Does, Relay, SixMethods, Sink, Stage, Tally, alone, chain, fan, kinds
 
 
 @pytest.fixture(params=["no storage", "memory", "six methods"])
@@ -44,8 +44,7 @@ def pair(first: Does | Relay | Tally, second: Does | Relay | Tally, storage: Any
 async def events_until_failure(workflow: Workflow, message: str = "x", **options: Any) -> list[WorkflowEvent]:
     events: list[WorkflowEvent] = []
     with pytest.raises(Boom):
-        async for event in workflow.run(message, stream=True, thread_id="t", **options):
-            events.append(event)
+        await collect(workflow.run(message, stream=True, thread_id="t", **options), events)
     return events
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.promises.stages import Does, Relay, SixMethods, Stage, alone, chain, collect
 
 from holdfast import (
     CheckpointHookFailed,
@@ -21,7 +22,6 @@ from holdfast import (
     WorkflowRunState,
     handler,
 )
-from tests.promises.stages import Does, Relay, SixMethods, Stage, alone, chain
 
 Context = WorkflowContext[Any, Any]
 UNSAVABLE = threading.Lock()
@@ -93,8 +93,7 @@ async def test_w03_the_run_fails_with_the_path(any_storage: Any, act: Any, path:
     workflow = two(act, any_storage)
     events: list[WorkflowEvent] = []
     with pytest.raises(UnsavableValue) as raised:
-        async for event in workflow.run("x", stream=True, thread_id="t"):
-            events.append(event)
+        await collect(workflow.run("x", stream=True, thread_id="t"), events)
     assert raised.value.path == path
     assert path in str(raised.value) and "lock" in str(raised.value)
     assert [event.type for event in events[-3:]] == ["superstep_discarded", "failed", "status"]
@@ -176,7 +175,10 @@ async def test_an_unsavable_value_in_a_hooks_dict_fails_with_its_path(any_storag
 
 @pytest.mark.parametrize(
     ("kept", "reason"),
-    [(ValueError("no disk"), r"ValueError\('no disk'\)"), (["a", "list"], r"it returned \['a', 'list'\], expected a dict")],
+    [
+        (ValueError("no disk"), r"ValueError\('no disk'\)"),
+        (["a", "list"], r"it returned \['a', 'list'\], expected a dict"),
+    ],
 )
 async def test_a_hook_that_fails_fails_the_run_naming_the_executor(any_storage: Any, kept: Any, reason: str) -> None:
     hooked = Hooked("hooked", kept)
@@ -215,7 +217,7 @@ async def test_w03_a_storage_that_fails_to_save_fails_the_run() -> None:
     storage = Refusing()
     stage = Stage()
     workflow = chain(Relay("one", stage), Relay("two", stage), storage=storage)
-    with pytest.raises(StorageFailed, match="Refusing failed to save: .*No space left on device"):
+    with pytest.raises(StorageFailed, match=r"Refusing failed to save: .*No space left on device"):
         await workflow.run("x", thread_id="t")
     await workflow.run(thread_id="t")
     assert stage.calls == ["one(x)", "one(x)", "two(x-one)"]

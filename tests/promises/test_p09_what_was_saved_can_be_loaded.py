@@ -7,10 +7,10 @@ from dataclasses import field, make_dataclass
 from typing import Any
 
 import pytest
+from tests.promises.stages import Boom, Does, Stage, chain
 
 from holdfast import DamagedCheckpoint, UnsavableValue, Workflow, WorkflowContext
 from holdfast.codecs import StoredFieldIgnored
-from tests.promises.stages import Boom, Does, Stage, chain
 
 
 def a_class(*fields: Any, name: str = "Ticket") -> type:
@@ -19,7 +19,9 @@ def a_class(*fields: Any, name: str = "Ticket") -> type:
 
 
 BEFORE = a_class(("number", int), ("urgent", bool, field(default=False)))
-WITH_MORE = a_class(("number", int), ("urgent", bool, field(default=False)), ("notes", list, field(default_factory=list)))
+WITH_MORE = a_class(
+    ("number", int), ("urgent", bool, field(default=False)), ("notes", list, field(default_factory=list))
+)
 WITH_LESS = a_class(("number", int))
 WITH_A_MUST = a_class(("number", int), ("urgent", bool), ("owner", str))
 
@@ -55,7 +57,7 @@ async def saved_before(stage: Stage, storage: Any) -> None:
 
 async def test_w04_a_type_that_nobody_declared_is_refused_at_save_time(any_storage: Any, stage: Stage) -> None:
     """Not when it is loaded: that would be too late."""
-    with pytest.raises(UnsavableValue, match="type shop.tickets:Ticket was not declared.*allowed_types=") as raised:
+    with pytest.raises(UnsavableValue, match=r"type shop\.tickets:Ticket was not declared.*allowed_types=") as raised:
         await shop(stage, any_storage, BEFORE, ()).run(7, thread_id="t")
     assert raised.value.path in ("state['ticket'][0]", "messages['keep'][0].data")
     assert len(await any_storage.list_checkpoint_ids(workflow_name="chain")) == 1
@@ -115,7 +117,9 @@ async def test_a_field_added_since_has_its_default(storage: Any, stage: Stage) -
 
 async def test_a_field_removed_since_is_reported(storage: Any, stage: Stage) -> None:
     await saved_before(stage, storage)
-    with pytest.warns(StoredFieldIgnored, match="A stored Ticket has the field 'urgent', which the class no longer has"):
+    with pytest.warns(
+        StoredFieldIgnored, match="A stored Ticket has the field 'urgent', which the class no longer has"
+    ):
         result = await shop(stage, storage, WITH_LESS, (WITH_LESS,)).run(thread_id="t")
     assert result.get_outputs() == [WITH_LESS(7), [WITH_LESS(7), WITH_LESS(7)]]
 

@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.promises.stages import Boom, SixMethods, Stage, Tally, alone
 
 from holdfast import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler, response_handler
 from holdfast.checkpoints.storage import StoreCheckpointStorage
-from tests.promises.stages import Boom, SixMethods, Stage, Tally, alone
 
 COUNT = 50
 THREADS = [f"t{number}" for number in range(COUNT)]
@@ -155,7 +155,7 @@ async def test_what_executors_keep_without_hooks_lives_as_long_as_the_process_in
     """As the class promises; a thread is not treated worse for being the second."""
     workflow = alone(Plain("plain"), maybe_storage)
     counts = {one: [(await workflow.run("x", thread_id=one)).get_outputs()[0] for _ in range(3)] for one in THREADS[:3]}
-    assert counts == dict.fromkeys(THREADS[:3], [1, 2, 3])
+    assert counts == {one: [1, 2, 3] for one in THREADS[:3]}
 
 
 async def test_lists_and_latest_tell_threads_apart(storage: StoreCheckpointStorage) -> None:

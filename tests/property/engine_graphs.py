@@ -26,7 +26,7 @@ from holdfast import (
     response_handler,
 )
 from holdfast.errors import ThreadNotFound
-from holdfast.graph.reducers import add, append, merge
+from holdfast.graph.reducers import Reducer, add, append, merge
 
 THREAD = "t"
 
@@ -268,11 +268,11 @@ class Plan:
 
     @property
     def first_message(self) -> Token:
-        return Token("", self.hops, 18, 7)
+        return Token("", self.hops, 24, 7)
 
     def build(self, ledger: Ledger, storage: Any = None) -> Workflow:
         workers = [self._worker(place, ledger) for place in range(len(self.habits))]
-        reducers = {"notes": append, "total": add, "index": merge}
+        reducers: dict[str, Reducer] = {"notes": append, "total": add, "index": merge}
         builder = WorkflowBuilder(name="random", start_executor=workers[0], checkpoint_storage=storage, state=reducers)
         for wire in self.wires:
             add_wire(builder, wire, workers)
@@ -308,7 +308,7 @@ WRITES = ("notes", "total", "index", "count", "list", "box")
 
 HABITS = st.builds(
     Habits,
-    sends=st.sampled_from((1, 1, 1, 2, 0)),
+    sends=st.sampled_from((1, 2, 1, 1, 2, 0)),
     outputs=st.sampled_from((0, 1, 1, 2)),
     pauses=st.integers(0, 2),
     writes=st.frozensets(st.sampled_from(WRITES), max_size=3),
@@ -349,7 +349,7 @@ def wirings(draw: st.DrawFn, size: int) -> tuple[Wire, ...]:
     for _ in range(draw(st.integers(0, 2))):
         sources = draw(st.lists(places, min_size=2, max_size=3, unique=True))
         wire("fan_in", tuple(sources), (draw(places),))
-    for _ in range(draw(st.integers(0, 2))):
+    for _ in range(draw(st.integers(0, 3))):
         wire(draw(st.sampled_from(("edge", "conditional"))), (draw(places),), (draw(places),))
     return tuple(wires)
 
@@ -409,7 +409,8 @@ Attempt = Callable[[Workflow, dict[str, Any]], Awaitable[WorkflowRunResult | Non
 
 
 async def undisturbed(workflow: Workflow, options: dict[str, Any]) -> WorkflowRunResult | None:
-    return await workflow.run(**options)
+    result: WorkflowRunResult = await workflow.run(**options)
+    return result
 
 
 async def unless_it_fails(running: Awaitable[WorkflowRunResult]) -> WorkflowRunResult | None:
@@ -470,7 +471,8 @@ async def drive(
 ) -> list[Rest]:
     """Every rest of the thread from `begin` (a message, if nothing is said) to where nothing is pending."""
     begin = begin or {"message": plan.first_message, "thread_id": thread}
-    todo, rests = begin, []
+    todo = begin
+    rests: list[Rest] = []
     for _ in range(300):
         try:
             result = await attempt(make(), todo)

@@ -6,7 +6,6 @@ import copy
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given, strategies as st
 from tests.property.engine_graphs import (
     THREAD,

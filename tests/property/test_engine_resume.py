@@ -68,7 +68,7 @@ async def test_a_fork_of_any_checkpoint_ends_as_the_original_and_executes_only_w
     for place, checkpoint in enumerate(past):
         ledger.finished.clear()
         thread = f"fork-{place}"
-        begin = {"checkpoint_id": checkpoint.checkpoint_id, "fork": True, "thread_id": thread}
+        begin: dict[str, Any] = {"checkpoint_id": checkpoint.checkpoint_id, "fork": True, "thread_id": thread}
         resumed = await drive(plan, lambda: plan.build(ledger, storage) if anew else workflow, thread=thread, **begin)
         assert resumed == rests_from(checkpoint, rests, run_ids)
         assert await final(storage, thread) == end
@@ -164,11 +164,13 @@ async def test_threads_that_run_at_the_same_time_on_one_object_end_as_each_would
 
 @given(plans(), st.booleans())
 async def test_no_storage_memory_and_six_methods_give_the_same_outputs_and_state(plan: Plan, fails: bool) -> None:
-    told = []
-    for storage in (None, InMemoryCheckpointStorage(), SixMethods()):
+    async def told(storage: Any) -> tuple[list[Rest], list[Any], list[str]]:
         ledger = Ledger(may_fail=fails)
         workflow = plan.build(ledger, storage)
-        rests = await drive(plan, lambda workflow=workflow: workflow, failing)
+        rests = await drive(plan, lambda: workflow, failing)
         state = (await workflow.run(Probe(), thread_id=THREAD)).get_outputs()
-        told.append((rests, state, sorted(ledger.finished)))
-    assert told[0] == told[1] == told[2]
+        return rests, state, sorted(ledger.finished)
+
+    without = await told(None)
+    assert await told(InMemoryCheckpointStorage()) == without
+    assert await told(SixMethods()) == without

@@ -70,7 +70,9 @@ def act(lane: LaneState, one: Act) -> None:
                 value.pop()
 
 
-def lanes_of(before: dict[str, Any], scripts: list[list[Act]], turns: Iterable[int] = ()) -> list[tuple[str, LaneState]]:
+def lanes_of(
+    before: dict[str, Any], scripts: list[list[Act]], turns: Iterable[int] = ()
+) -> list[tuple[str, LaneState]]:
     """Let executors act, interleaved as `turns` says and then one after the other."""
     lanes = [(f"n{place}", LaneState(before, REDUCERS)) for place in range(len(scripts))]
     left = [list(script) for script in scripts]
@@ -161,9 +163,9 @@ def touches(before: dict[str, Any], script: list[Act]) -> dict[str, bool]:
     for place, one in enumerate(script):
         if one.kind == "set":
             found[one.key] = one.key in REDUCERS and found.get(one.key, True)
-        elif one.kind == "delete":
-            found[one.key] = False
-        elif one.kind == "change" and isinstance(alone(before, script[:place]).get(one.key), list):
+        elif one.kind == "delete" or (
+            one.kind == "change" and isinstance(alone(before, script[:place]).get(one.key), list)
+        ):
             found[one.key] = False
     return found
 

@@ -65,7 +65,7 @@ def test_two_agents_of_one_name_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["", None, 5])
 def test_an_agent_without_a_name_is_refused(name: Any) -> None:
-    with pytest.raises(ValueError, match="has neither a name nor an id. Checkpoints need one that stays the same"):
+    with pytest.raises(ValueError, match=r"has neither a name nor an id. Checkpoints need one that stays the same"):
         WorkflowBuilder(start_executor=Agent(name))
 
 
@@ -138,7 +138,9 @@ def test_an_executor_already_in_the_graph_may_be_named_by_its_id() -> None:
 
 def test_a_name_that_was_not_registered_is_refused_with_the_nearest() -> None:
     builder = WorkflowBuilder().register_executor(lambda: relay("a"), "reviewer")
-    with pytest.raises(GraphConnectivityError, match=r"registered as 'reviewr' \(did you mean 'reviewer'\?\). Register it"):
+    with pytest.raises(
+        GraphConnectivityError, match=r"registered as 'reviewr' \(did you mean 'reviewer'\?\). Register it"
+    ):
         builder.set_start_executor("reviewr")
 
 

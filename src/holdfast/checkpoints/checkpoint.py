@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from datetime import UTC, datetime
 from itertools import chain
 from os import urandom
@@ -96,6 +97,8 @@ class WorkflowCheckpoint(msgspec.Struct, frozen=True):
         from holdfast.checkpoints.format import encode_checkpoint, tool_codec
 
         tree: dict[str, Any] = encode_checkpoint(self, tool_codec())
+        if self.graph_signature:
+            tree["graph_signature"] = deepcopy(self.graph_signature)
         return tree
 
     @classmethod

@@ -5,6 +5,7 @@ Payloads of messages stand once in `payloads` however many deliveries share them
 
 from __future__ import annotations
 
+from copy import deepcopy
 from datetime import datetime
 from typing import Any
 
@@ -198,7 +199,7 @@ def _decode(tree: dict[str, Tree], codec: Codec) -> WorkflowCheckpoint:
         executors={key: _decode_memory(key, one, codec) for key, one in stored.executors.items()},
         answered={key: Answer(*settled) for key, settled in stored.answered.items()},
         counters=Counters(*stored.counters),
-        graph_signature=stored.graph_signature,
+        graph_signature=deepcopy(stored.graph_signature),
         **parts,
     )
 

@@ -18,6 +18,7 @@ from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.run import Run
 from holdfast.errors import NoStorage
 from holdfast.events import WorkflowEvent
+from holdfast.names import checkpoint_id_of
 from holdfast.records import CheckpointInfo
 
 
@@ -91,7 +92,7 @@ class RunHandle:
             raise NoStorage("Restoring a checkpoint")
         await self.cancel()
         self._events.clear()
-        self._start(checkpoint_id=str(checkpoint_id), thread_id=self._given_id)
+        self._start(checkpoint_id=checkpoint_id_of(checkpoint_id), thread_id=self._given_id)
 
     async def cancel(self) -> None:
         """End what runs now. The thread can be resumed."""

@@ -14,7 +14,7 @@ from holdfast.engine.effects import Effects, encode_effects
 from holdfast.engine.lane import Lane
 from holdfast.engine.memory import ExecutorMemories
 from holdfast.engine.run_arguments import without_secrets
-from holdfast.engine.superstep import apply, plan
+from holdfast.engine.superstep import apply, in_delivery_order, plan
 from holdfast.engine.thread import Position, Thread, counters_of, executor_memories, messages_by_source
 from holdfast.errors import WorkflowConvergenceException
 from holdfast.events import WorkflowEvent, WorkflowRunState
@@ -228,9 +228,8 @@ class Loop:
             self._thread.is_ahead = True
             return None, None
         self._backlog.append(started)
-        for lane in lanes:
-            for effects in lane.results:
-                self._backlog.extend(effects.events)
+        for _, effects in in_delivery_order(lanes):
+            self._backlog.extend(effects.events)
         self._backlog.extend(warnings)
         if self._only_at_exit:
             self._thread.position = after

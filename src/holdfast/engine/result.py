@@ -17,6 +17,7 @@ class WorkflowRunResult(list[WorkflowEvent]):
         events: Iterable[WorkflowEvent],
         status_events: list[WorkflowEvent],
         outputs: list[WorkflowEvent],
+        requests: list[WorkflowEvent],
         *,
         thread_id: str,
         run_id: str,
@@ -28,6 +29,7 @@ class WorkflowRunResult(list[WorkflowEvent]):
         # As committed: in the order of the deliveries, whichever sibling was quicker, so that a resumed run gives
         # the same.
         self._outputs = outputs
+        self._requests = requests
         self.thread_id = thread_id
         self.run_id = run_id
         self.checkpoint_id = checkpoint_id
@@ -42,7 +44,7 @@ class WorkflowRunResult(list[WorkflowEvent]):
 
     def get_request_info_events(self) -> list[WorkflowEvent]:
         """Requests that are pending now, those asked earlier included."""
-        return [event for event in self if event.type == "request_info"]
+        return list(self._requests)
 
     def get_final_state(self) -> WorkflowRunState:
         """How the run ended."""

@@ -17,7 +17,7 @@ from holdfast.engine.entry import Entry, RunRequest, check_fits, check_message, 
 from holdfast.engine.live import LiveThreads, Ownership
 from holdfast.engine.loop import Loop, resting_state, running_state
 from holdfast.engine.result import WorkflowRunResult
-from holdfast.engine.thread import Thread, position_of
+from holdfast.engine.thread import Position, Thread, position_of
 from holdfast.errors import DamagedCheckpoint, InvalidRun, ThreadBusy, UnreadableValue
 from holdfast.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
 from holdfast.log import get_logger
@@ -85,7 +85,7 @@ class Run:
                 await loop.drive()
             entry = await self._prepare(thread, loop, checkpoint, is_new=keeper is None or keeper.number == 0)
             if not self._began:
-                self._announce(thread, loop, keeper)
+                self._announce(thread, loop, keeper, entry.position)
             for event in entry.told_again:
                 self._emit(event)
             for warning in entry.warnings:
@@ -129,6 +129,7 @@ class Run:
             kept,
             self._statuses,
             thread.position.outputs,
+            list(thread.position.requests.values()),
             thread_id=thread.thread_id,
             run_id=self.run_id,
             checkpoint_id=thread.head_id,
@@ -179,9 +180,11 @@ class Run:
         self._statuses.append(event)
         self._emit(event)
 
-    def _announce(self, thread: Thread, loop: Loop, keeper: ThreadKeeper | None) -> None:
+    def _announce(
+        self, thread: Thread, loop: Loop, keeper: ThreadKeeper | None, entered: Position | None = None
+    ) -> None:
         self._began = True
-        thread.status = running_state(thread.position)
+        thread.status = running_state(entered or thread.position)
         loop.tell(WorkflowEvent("started"))
         loop.log(WorkflowEvent("status", state=thread.status))
         self._status(thread.status)

@@ -83,13 +83,13 @@ def arguments_for(arranged_arguments: Mapping[str, Any] | None, executor_id: str
 
 
 def without_secrets(value: Any, name: str = "") -> Any:
-    """What may be stored: secrets are replaced by a mark, wherever they stand."""
+    """What may be stored: secrets are replaced by a mark, wherever they stand in dicts, lists and tuples."""
     if isinstance(value, Secret):
         return WithheldSecret(name)
-    if isinstance(value, Mapping):
+    if type(value) is dict:
         items = {key: without_secrets(one, str(key)) for key, one in value.items()}
         return items if any(items[key] is not one for key, one in value.items()) else value
-    if isinstance(value, (list, tuple)):
+    if type(value) in (list, tuple):
         parts = [without_secrets(one, name) for one in value]
         return parts if any(part is not one for part, one in zip(parts, value, strict=True)) else value
     return value

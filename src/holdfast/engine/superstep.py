@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from holdfast.codec import Codec
+from holdfast.engine.effects import Effects
 from holdfast.engine.lane import Lane
 from holdfast.engine.routing import Routes, Sorter
 from holdfast.engine.state import merge_state
@@ -41,7 +41,7 @@ async def apply(
     """
     after = position.successor()
     sorter = Sorter(position.buffers, position.next_delivery_id)
-    for executor_id, effects in _in_order(lanes):
+    for executor_id, effects in in_delivery_order(lanes):
         for data, target_id in effects.sends:
             if not routes.send_direct(sorter, executor_id, data, target_id):
                 await routes.send(sorter, executor_id, data, target_id)
@@ -63,7 +63,8 @@ async def apply(
     return after, sorter.warnings
 
 
-def _in_order(lanes: list[Lane]) -> list[tuple[str, Any]]:
+def in_delivery_order(lanes: list[Lane]) -> list[tuple[str, Effects]]:
+    """What each delivery did, whichever lane was quicker."""
     if len(lanes) == 1:
         return [(lanes[0].executor_id, effects) for effects in lanes[0].results]
     done = [

@@ -22,7 +22,7 @@ from holdfast.events import WorkflowEvent, WorkflowRunState
 from holdfast.graph.edges import EdgeGroup
 from holdfast.graph.executor import Executor
 from holdfast.graph.graph import Graph
-from holdfast.names import new_run_id
+from holdfast.names import checkpoint_id_of, new_run_id
 from holdfast.records import CheckpointInfo, WorkflowMessage
 
 DURABILITIES = ("sync", "async", "exit")
@@ -171,7 +171,7 @@ class Workflow:
         return RunRequest(
             message=message,
             responses=None if responses is None else dict(responses),
-            checkpoint_id=None if checkpoint_id is None else str(checkpoint_id),
+            checkpoint_id=None if checkpoint_id is None else checkpoint_id_of(checkpoint_id),
             storage=storage,
             thread_id=thread_id,
             run_id=run_id,

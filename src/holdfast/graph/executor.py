@@ -74,8 +74,10 @@ def _hashable(annotation: Any) -> Any:
 class Executor:
     """Base of every executor: a class with an `id` and methods marked `@handler`.
 
-    One instance serves one thread at a time. What it keeps in `self` lives as long as the process; give
-    `on_checkpoint_save` and `on_checkpoint_restore` to have it saved, and restored when a superstep fails.
+    One instance serves one thread. What it keeps in `self` is not part of a checkpoint, unless `on_checkpoint_save`
+    and `on_checkpoint_restore` carry it: then it is saved, restored after a failed superstep, and there again in
+    another process. Without them a thread that is kept in a storage starts each run with fresh instances, except the
+    first thread of a workflow object, which the given instances serve.
     """
 
     _table: ClassVar[HandlerTable | None] = None
@@ -107,12 +109,14 @@ class Executor:
                     "`@handler async def handle(self, message: str, ctx: WorkflowContext[str]) -> None`."
                 )
 
-    async def on_checkpoint_save(self) -> dict[str, Any]:
-        """What to remember of `self`. May take `ctx` as well."""
+    # Open signatures, so that a subclass may write its hooks with or without `ctx`.
+
+    async def on_checkpoint_save(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """What to remember of `self`: `async def on_checkpoint_save(self)`, or `(self, ctx: HookContext)`."""
         return {}
 
-    async def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
-        """Put back what `on_checkpoint_save` returned. May take `ctx` as well."""
+    async def on_checkpoint_restore(self, *args: Any, **kwargs: Any) -> None:
+        """Put back what was saved: `async def on_checkpoint_restore(self, state)`, or `(self, state, ctx: HookContext)`."""
 
     def fresh(self) -> Executor:
         """Another instance, made as this one was, for another thread."""

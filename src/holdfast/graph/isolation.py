@@ -133,6 +133,14 @@ def _copy_frozenset(value: frozenset[Any], memo: _Memo) -> frozenset[Any]:
     return cast(frozenset[Any], memo.setdefault(id(value), made))
 
 
+def _copy_open_struct(value: Any, memo: _Memo) -> Any:
+    """A Struct with `dict=True`: msgspec's own copy leaves out what is in `__dict__`."""
+    made = _copy_deeply(value, memo)
+    if made is not value:
+        vars(made).update({name: _copied(each, memo) for name, each in vars(value).items()})
+    return made
+
+
 def _copy_deeply(value: Any, memo: _Memo) -> Any:
     size = len(memo)
     try:
@@ -234,7 +242,7 @@ def _learn(cls: Any) -> _Kind:
         is_frozen = cls.__dataclass_params__.frozen
         fields = _CopyFields(cls, is_frozen)
         return _Kind(fields, fields.parts if is_frozen else None)
-    return _Kind(_copy_deeply, None)
+    return _Kind(_copy_open_struct if issubclass(cls, msgspec.Struct) else _copy_deeply, None)
 
 
 def _has_own_way_of_copying(cls: Any) -> bool:

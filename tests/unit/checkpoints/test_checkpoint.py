@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.unit.engine.flows import Tally, Verdict, asking, function, relay, shouting, sink, tallying
+from tests.unit.engine.flows import DictStorage, Tally, Verdict, asking, function, relay, shouting, sink, tallying
 
 from holdfast import (
     CheckpointInfo,
@@ -21,7 +21,9 @@ from holdfast import (
 BUILTINS = {"tuple": (1, 2), "set": {1}, "int key": {1: "a", "1": "b"}, "when": datetime(2026, 1, 1, tzinfo=UTC)}
 
 
-async def checkpoints_of(workflow: Workflow, storage: InMemoryCheckpointStorage, message: Any) -> list[WorkflowCheckpoint]:
+async def checkpoints_of(
+    workflow: Workflow, storage: InMemoryCheckpointStorage, message: Any
+) -> list[WorkflowCheckpoint]:
     await workflow.run(message, thread_id="t", run_id="r", function_invocation_kwargs={"user": "ann"})
     return await storage.list_checkpoints(thread_id="t")
 
@@ -35,7 +37,9 @@ async def test_a_run_leaves_the_entry_and_one_checkpoint_a_superstep() -> None:
         entry.checkpoint_id,
         first.checkpoint_id,
     ]
-    assert {(one.workflow_name, one.thread_id, one.run_id) for one in (entry, first, second)} == {("shouting", "t", "r")}
+    assert {(one.workflow_name, one.thread_id, one.run_id) for one in (entry, first, second)} == {
+        ("shouting", "t", "r")
+    }
     assert [one.status for one in (entry, first, second)] == ["IN_PROGRESS", "IN_PROGRESS", "IDLE"]
 
 
@@ -63,7 +67,13 @@ async def test_answers_make_a_checkpoint_of_their_own() -> None:
 
 async def test_a_fan_in_that_waits_is_part_of_the_checkpoint() -> None:
     storage = InMemoryCheckpointStorage()
-    start, quick, slow, slower, end = relay("start"), relay("quick"), relay("slow"), relay("slower"), sink("end", accepts=list)
+    start, quick, slow, slower, end = (
+        relay("start"),
+        relay("quick"),
+        relay("slow"),
+        relay("slower"),
+        sink("end", accepts=list),
+    )
     builder = WorkflowBuilder(name="fan", start_executor=start, checkpoint_storage=storage)
     builder.add_fan_out_edges(start, [quick, slow]).add_edge(slow, slower).add_fan_in_edges([quick, slower], end)
     await builder.build().run("x")
@@ -88,7 +98,14 @@ def test_a_checkpoint_made_by_hand_has_an_id_a_time_and_nothing_else() -> None:
     one, other = WorkflowCheckpoint("w", "hash"), WorkflowCheckpoint("w", "hash")
     assert one.checkpoint_id != other.checkpoint_id
     assert datetime.fromisoformat(one.timestamp).tzinfo is not None and one.version == "1.0"
-    empty: list[Any] = [one.messages, one.state, one.pending_request_info_events, one.metadata, one.outputs, one.executors]
+    empty: list[Any] = [
+        one.messages,
+        one.state,
+        one.pending_request_info_events,
+        one.metadata,
+        one.outputs,
+        one.executors,
+    ]
     assert not any(empty) and one.iteration_count == 0 and one.previous_checkpoint_id is None
 
 
@@ -125,7 +142,7 @@ async def test_what_to_dict_gives_shares_nothing_with_the_checkpoint() -> None:
 
 
 async def test_what_a_plain_storage_is_given_shares_nothing_with_the_workflow() -> None:
-    class Keeping(InMemoryCheckpointStorageByHand):
+    class Keeping(DictStorage):
         async def save(self, checkpoint: WorkflowCheckpoint) -> str:
             checkpoint.graph_signature["executors"].clear()
             checkpoint.messages.clear()
@@ -137,36 +154,10 @@ async def test_what_a_plain_storage_is_given_shares_nothing_with_the_workflow() 
     assert json.dumps(workflow.graph_signature) == before
 
 
-class InMemoryCheckpointStorageByHand:
-    """A storage as a user writes it: six methods over a dict, keeping the very objects it is given."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, WorkflowCheckpoint] = {}
-
-    async def save(self, checkpoint: WorkflowCheckpoint) -> str:
-        self.kept[checkpoint.checkpoint_id] = checkpoint
-        return checkpoint.checkpoint_id
-
-    async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
-        return self.kept[checkpoint_id]
-
-    async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
-        return [one for one in self.kept.values() if one.workflow_name == workflow_name]
-
-    async def delete(self, checkpoint_id: str) -> bool:
-        return self.kept.pop(checkpoint_id, None) is not None
-
-    async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
-        return next(reversed(await self.list_checkpoints(workflow_name=workflow_name)), None)
-
-    async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
-        return [one.checkpoint_id for one in await self.list_checkpoints(workflow_name=workflow_name)]
-
-
 async def test_the_info_is_the_checkpoint_without_its_payload() -> None:
     checkpoint = await full_checkpoint()
     info = checkpoint.info
-    assert isinstance(info, CheckpointInfo) and str(info) == checkpoint.checkpoint_id
+    assert CheckpointInfo in type(info).__mro__ and str(info) == checkpoint.checkpoint_id
     same = ("thread_id", "workflow_name", "number", "iteration_count", "previous_checkpoint_id", "timestamp", "run_id")
     assert [getattr(info, name) for name in same] == [getattr(checkpoint, name) for name in same]
 
@@ -179,7 +170,7 @@ async def test_the_info_is_the_checkpoint_without_its_payload() -> None:
         (lambda tree: tree.update(counters=[1]), "its parts do not fit together"),
         (lambda tree: tree.update(payloads=[]), "its parts do not fit together"),
         (lambda tree: tree.update(version="9.0"), "format version '9.0'; this holdfast reads '1.0'.*upgrade holdfast"),
-        (lambda tree: tree["state"].update({"$type": "os:system"}), "."),
+        (lambda tree: tree["state"].update({"$type": "os:system"}), "Cannot read state"),
     ],
 )
 async def test_what_is_no_checkpoint_is_refused(damage: Any, says: str) -> None:

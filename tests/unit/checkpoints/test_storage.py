@@ -11,8 +11,8 @@ from holdfast import (
     CheckpointNotFound,
     CheckpointStorage,
     DamagedCheckpoint,
-    InMemoryCheckpointStorage,
     IncompatibleWorkflow,
+    InMemoryCheckpointStorage,
     Opaque,
     WorkflowCheckpoint,
 )
@@ -42,7 +42,7 @@ async def test_what_was_saved_is_loaded_equal() -> None:
 
 
 async def test_loading_what_is_not_there_is_an_error_that_names_it() -> None:
-    with pytest.raises(CheckpointNotFound, match="no checkpoint 'nothing' in this storage.*list_checkpoint_ids"):
+    with pytest.raises(CheckpointNotFound, match=r"no checkpoint 'nothing' in this storage.*list_checkpoint_ids"):
         await InMemoryCheckpointStorage().load("nothing")
 
 
@@ -168,7 +168,7 @@ async def test_a_head_that_cannot_be_read_is_an_error_and_nothing_older_is_used(
         shouting(checkpoint_storage=storage).run(thread_id="t"),
         shouting(checkpoint_storage=storage).run("new", thread_id="t"),
     ):
-        with pytest.raises(DamagedCheckpoint, match="cannot be read: .*No older checkpoint was used in its place"):
+        with pytest.raises(DamagedCheckpoint, match=r"cannot be read: .*No older checkpoint was used in its place"):
             await call
     older, *_ = await storage.list_checkpoint_ids()
     assert (await shouting(checkpoint_storage=storage).run(checkpoint_id=older)).get_outputs() == ["<HI>"]

@@ -19,6 +19,7 @@ from tests.unit.engine.flows import (
     relay,
     shouting,
     sink,
+    take_all,
     warnings_of,
 )
 
@@ -40,10 +41,9 @@ async def streamed(workflow: Workflow, message: Any) -> list[WorkflowEvent]:
 
 
 async def streamed_until_failure(workflow: Workflow, message: Any, error: type[Exception]) -> list[WorkflowEvent]:
-    seen = []
+    seen: list[WorkflowEvent] = []
     with pytest.raises(error):
-        async for event in workflow.run(message, stream=True):
-            seen.append(event)
+        await take_all(workflow.run(message, stream=True), seen)
     return seen
 
 
@@ -160,13 +160,14 @@ async def test_the_result_holds_statuses_only_if_asked_and_the_timeline_always()
 async def test_the_status_of_the_workflow_follows_its_own_thread() -> None:
     gate = Gate()
     workflow = gated(gate)
-    assert workflow.status is WorkflowRunState.IDLE
+    statuses = [workflow.status]
     running = asyncio.ensure_future(workflow.run("x"))
     await gate.arrived.wait()
-    assert workflow.status is WorkflowRunState.IN_PROGRESS
+    statuses.append(workflow.status)
     gate.opened.set()
     await running
-    assert workflow.status is WorkflowRunState.IDLE
+    statuses.append(workflow.status)
+    assert statuses == [WorkflowRunState.IDLE, WorkflowRunState.IN_PROGRESS, WorkflowRunState.IDLE]
 
 
 async def test_the_status_of_a_workflow_that_asked_says_so() -> None:
@@ -179,10 +180,11 @@ async def test_the_status_of_a_workflow_whose_run_failed_is_failed_until_it_is_r
     weather = Weather()
     workflow = crossing(weather)
     await streamed_until_failure(workflow, "cart", ConnectionError)
-    assert workflow.status is WorkflowRunState.FAILED
+    statuses = [workflow.status]
     weather.is_bad = False
     await workflow.run()
-    assert workflow.status is WorkflowRunState.IDLE
+    statuses.append(workflow.status)
+    assert statuses == [WorkflowRunState.FAILED, WorkflowRunState.IDLE]
 
 
 async def test_the_status_of_a_workflow_whose_run_was_cancelled_is_cancelled() -> None:
@@ -227,6 +229,30 @@ def relay_and_yield(name: str) -> Any:
             await ctx.send_message(message)
 
     return function(name, work)
+
+
+async def test_what_a_consumer_does_to_an_output_does_not_change_the_thread() -> None:
+    workflow = alone(lambda message, ctx: ctx.yield_output([message]))
+    result = await workflow.run("mine", thread_id="t")
+    result.get_outputs()[0].append("changed by the consumer")
+    assert (await workflow.run(thread_id="t")).get_outputs() == [["mine"]]
+
+
+async def test_what_a_consumer_does_to_a_question_does_not_change_what_was_asked() -> None:
+    workflow = asking(str)
+    (request,) = (await workflow.run("why")).get_request_info_events()
+    request.data.text = "changed by the consumer"
+    assert (await workflow.run(responses={"why": "so"})).get_outputs() == ["why: so"]
+
+
+async def test_what_a_consumer_does_to_an_input_does_not_change_what_is_delivered_again() -> None:
+    weather = Weather()
+    workflow = crossing(weather)
+    for event in await streamed_until_failure(workflow, ["cart"], ConnectionError):
+        if event.type == "executor_invoked":
+            event.data.append("changed by the consumer")
+    weather.is_bad = False
+    assert (await workflow.run()).get_outputs() == [["cart"]]
 
 
 # ---------------------------------------------------------------- events of executors

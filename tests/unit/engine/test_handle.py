@@ -17,6 +17,7 @@ from tests.unit.engine.flows import (
     gated,
     kinds,
     shouting,
+    take_all,
 )
 
 from holdfast import (
@@ -95,6 +96,15 @@ async def test_a_message_sent_while_a_superstep_runs_is_delivered_in_the_next(st
         gate.opened.set()
         events = await until_rest(run)
         assert outputs(events) == ["slow", "quick"] and kinds(events).count("started") == 1
+
+
+async def test_messages_sent_before_the_first_has_begun_wait_for_nobody() -> None:
+    gate = Gate()
+    async with slow_then_echo(gate).open() as run:
+        await run.send("slow")
+        await run.send("quick")
+        gate.opened.set()
+        assert outputs(await until_rest(run)) == ["slow", "quick"]
 
 
 async def test_a_message_of_the_wrong_type_is_refused_and_what_runs_goes_on() -> None:
@@ -214,10 +224,9 @@ async def test_a_failure_is_raised_after_its_events_and_the_thread_can_be_resume
     weather = Weather()
     async with crossing(weather).open() as run:
         await run.send("cart")
-        seen = []
+        seen: list[WorkflowEvent] = []
         with pytest.raises(ConnectionError):
-            async for event in run.events():
-                seen.append(event)
+            await take_all(run.events(), seen)
         assert seen[-1].state is WorkflowRunState.FAILED
         weather.is_bad = False
         await run.resume()
@@ -347,6 +356,22 @@ async def test_events_go_on_until_a_deadline_has_passed() -> None:
             if event.state is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS:
                 clock.advance(3600)
         assert outputs(seen) == ["why: False []"]
+
+
+async def test_an_expired_request_is_in_the_log_and_a_new_process_knows_it() -> None:
+    clock, storage = FakeClock(), InMemoryCheckpointStorage()
+    terms = {"deadline": clock.now() + timedelta(hours=1)}
+    async with asking(terms=terms, clock=clock, checkpoint_storage=storage).open(thread_id="t") as run:
+        await run.send("why")
+        await clock.wait_for_sleepers()
+        clock.advance(3600)
+        await until_rest(run)
+        errors = [event async for event in run.events(after=0) if event.type == "error"]
+    assert [(type(event.data), event.executor_id) for event in errors] == [(RequestExpired, "asker")]
+    other = asking(clock=clock, checkpoint_storage=storage)
+    with pytest.raises(RequestExpired, match="'why'"):
+        await other.run(responses={"why": Verdict(True)}, thread_id="t")
+    assert (await other.run(thread_id="t")).get_final_state() is WorkflowRunState.IDLE
 
 
 async def test_an_answer_in_time_stops_the_alarm() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Never
+from typing import Any, ClassVar, Never
 
 import pytest
 from tests.unit.engine.flows import Tally, relay, tallying
@@ -81,8 +81,8 @@ async def test_hooks_may_take_a_context() -> None:
 class Broken(Tally):
     """Its hooks do what the test sets on the class."""
 
-    on_save: Any = {}
-    on_restore: Any = None
+    on_save: ClassVar[Any] = {}
+    on_restore: ClassVar[Any] = None
 
     async def on_checkpoint_save(self) -> dict[str, Any]:
         if isinstance(type(self).on_save, Exception):
@@ -110,7 +110,9 @@ async def test_a_save_hook_that_fails_fails_the_run_and_names_the_executor(on_sa
     storage = InMemoryCheckpointStorage()
     kind = broken(on_save=on_save)
     workflow = tallying(kind("culprit"), checkpoint_storage=storage)
-    with pytest.raises(CheckpointHookFailed, match=f"on_checkpoint_save of executor 'culprit' failed: {says}") as raised:
+    with pytest.raises(
+        CheckpointHookFailed, match=f"on_checkpoint_save of executor 'culprit' failed: {says}"
+    ) as raised:
         await workflow.run("a", thread_id="t")
     assert raised.value.executor_id == "culprit"
     assert await storage.list_checkpoint_ids() == []
@@ -157,6 +159,18 @@ async def test_a_failed_restore_leaves_the_live_object_where_it_was() -> None:
         await workflow.run(checkpoint_id=first.checkpoint_id)
     kind.on_restore = None
     assert (await workflow.run("c")).get_outputs() == [3]
+
+
+class Plain(Tally):
+    """Hooks that are no `async def`, as one forgets."""
+
+    def on_checkpoint_save(self) -> dict[str, Any]:  # type: ignore[override]  # the point
+        return {}
+
+
+async def test_a_hook_that_is_not_async_is_an_error_that_names_the_executor() -> None:
+    with pytest.raises(CheckpointHookFailed, match="on_checkpoint_save of executor 'plain' failed: .*await"):
+        await tallying(Plain("plain"), checkpoint_storage=InMemoryCheckpointStorage()).run("x")
 
 
 class Sharing(Executor):

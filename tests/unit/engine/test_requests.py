@@ -92,7 +92,9 @@ async def test_some_answers_now_and_the_rest_later() -> None:
 
 async def test_an_answer_to_a_request_that_does_not_exist_names_those_that_do() -> None:
     workflow = await asked("first second")
-    with pytest.raises(UnknownRequest, match=r"no request 'frist' \(did you mean 'first'\?\). Pending: 'first', 'second'"):
+    with pytest.raises(
+        UnknownRequest, match=r"no request 'frist' \(did you mean 'first'\?\). Pending: 'first', 'second'"
+    ):
         await answered(workflow, frist=Verdict(True))
     assert await answered(workflow, first=Verdict(True)) == ["first: True []"]
 
@@ -100,7 +102,7 @@ async def test_an_answer_to_a_request_that_does_not_exist_names_those_that_do() 
 async def test_a_second_answer_is_refused_and_the_first_stands() -> None:
     workflow = await asked("one two")
     await answered(workflow, one=Verdict(True))
-    with pytest.raises(AlreadyAnswered, match="Request 'one' .* was answered before; the first answer stands"):
+    with pytest.raises(AlreadyAnswered, match=r"Request 'one' .* was answered before; the first answer stands"):
         await answered(workflow, one=Verdict(False))
     await answered(workflow, two=Verdict(True))
     with pytest.raises(AlreadyAnswered, match="'two'"):
@@ -118,17 +120,17 @@ async def test_after_going_back_behind_the_answer_the_request_is_pending_again()
 
 async def test_an_answer_that_no_handler_takes_is_refused_and_the_request_stays() -> None:
     workflow = await asked(response_type=int)
-    with pytest.raises(NoResponseHandler, match="'asker' has no @response_handler for a request of Question answered with int"):
+    with pytest.raises(
+        NoResponseHandler, match="'asker' has no @response_handler for a request of Question answered with int"
+    ):
         await answered(workflow, why=5)
     assert [event.request_id for event in (await workflow.run()).get_request_info_events()] == ["why"]
 
 
 async def test_asking_for_what_no_handler_takes_warns_at_once() -> None:
     result = await asking(int).run("why")
-    assert warnings_of(result) == [
-        "Executor 'asker' asks with Question for int, but has no @response_handler for these types, so no answer can be "
-        "accepted. Add one."
-    ]
+    (text,) = warnings_of(result)
+    assert "'asker' asks with Question for int, but has no @response_handler for these types" in text
 
 
 async def test_answers_without_any_request_are_refused() -> None:
@@ -171,7 +173,7 @@ async def test_the_handler_is_found_by_question_and_answer_and_knows_the_request
 
 async def test_a_request_id_that_is_pending_cannot_be_used_again() -> None:
     workflow = await asked("same", checkpoint_storage=InMemoryCheckpointStorage())
-    with pytest.raises(InvalidRun, match="Request 'same' is already pending .* Choose another request_id"):
+    with pytest.raises(InvalidRun, match=r"Request 'same' is already pending .* Choose another request_id"):
         await workflow.run("same")
 
 
@@ -234,7 +236,7 @@ async def test_an_answer_after_the_deadline_comes_too_late() -> None:
     clock = FakeClock()
     workflow = await asked(terms={"deadline": clock.now() + timedelta(hours=1)}, clock=clock)
     clock.advance(3601)
-    with pytest.raises(RequestExpired, match="Request 'why' .* was not answered by"):
+    with pytest.raises(RequestExpired, match=r"Request 'why' .* was not answered by"):
         await answered(workflow, why=Verdict(True))
 
 

@@ -97,16 +97,15 @@ async def test_a_join_that_its_target_cannot_take_is_a_warning() -> None:
     builder = from_start(start).add_fan_out_edges(start, [one, two]).add_fan_in_edges([one, two], words)
     result = await builder.build().run(1)
     assert result.get_outputs() == []
-    assert warnings_of(result) == [
-        "The list of int joined for 'words' was not delivered: it has no handler for such a list. "
-        "Remedy: a handler for list[...]."
-    ]
+    (text,) = warnings_of(result)
+    assert "The list of int joined for 'words' was not delivered: it has no handler for such a list." in text
+    assert "Remedy: a handler for list[...]." in text
 
 
 @pytest.mark.parametrize(("number", "taken"), [(-1, "negative"), (0, "zero"), (7, "rest")])
 async def test_the_first_case_that_is_true_takes_the_message(number: int, taken: str) -> None:
     start, negative, zero, rest = relay("start"), sink("negative"), sink("zero"), sink("rest")
-    cases = [Case(lambda n: n < 0, negative), Case(lambda n: n < 1, zero), Default(rest)]
+    cases: list[Case | Default] = [Case(lambda n: n < 0, negative), Case(lambda n: n < 1, zero), Default(rest)]
     assert await outputs(from_start(start).add_switch_case_edge_group(start, cases), number) == [(taken, number)]
 
 

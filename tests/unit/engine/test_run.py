@@ -15,12 +15,14 @@ from tests.unit.engine.flows import (
     crossing,
     gated,
     kinds,
+    relay,
     shouting,
     sink,
     warnings_of,
 )
 
 from holdfast import (
+    IncompatibleWorkflow,
     InMemoryCheckpointStorage,
     InvalidRun,
     NoPendingRequests,
@@ -67,9 +69,8 @@ async def test_each_named_thread_has_a_state_of_its_own() -> None:
         return ctx.yield_output(ctx.get_state("all"))
 
     workflow = alone(remember)
-    for thread_id in ("a", "b", "a"):
-        result = await workflow.run(thread_id, thread_id=thread_id)
-    assert result.thread_id == "a" and result.get_outputs() == ["aa"]
+    *_, last = [await workflow.run(thread_id, thread_id=thread_id) for thread_id in ("a", "b", "a")]
+    assert last.thread_id == "a" and last.get_outputs() == ["aa"]
 
 
 async def test_a_message_to_an_interrupted_thread_is_refused_and_a_resume_is_not() -> None:
@@ -263,9 +264,11 @@ async def test_the_older_names_restore_checkpoints_too() -> None:
     assert (await shouting().run_from_checkpoint(entry, storage)).get_outputs() == ["<HI>"]
 
 
-async def test_a_checkpoint_without_any_storage_is_refused_at_once() -> None:
-    with pytest.raises(NoStorage, match="Running from a checkpoint needs a checkpoint storage.*Pass checkpoint_storage="):
-        shouting().run(checkpoint_id="c")
+def test_a_checkpoint_without_any_storage_is_refused_at_once() -> None:
+    with pytest.raises(
+        NoStorage, match=r"Running from a checkpoint needs a checkpoint storage.*Pass checkpoint_storage="
+    ):
+        _ = shouting().run(checkpoint_id="c", stream=True)
 
 
 # ---------------------------------------------------------------- fork and force
@@ -299,6 +302,17 @@ async def test_force_goes_on_with_what_still_fits_and_says_what_does_not() -> No
     result = await other.run(checkpoint_id=head.checkpoint_id, force=True)
     assert result.get_outputs() == ["<HI>"]
     assert "the workflow was called 'shouting' and is called 'quiet'" in warnings_of(result)[0]
+
+
+async def test_a_message_due_to_an_executor_that_is_gone_stops_a_resume_unless_forced() -> None:
+    storage = InMemoryCheckpointStorage()
+    await interrupted(crossing(Weather(), checkpoint_storage=storage), "cart", thread_id="t")
+    start = relay("relay")
+    shrunk = WorkflowBuilder(name="crossing", start_executor=start, checkpoint_storage=storage).build()
+    with pytest.raises(IncompatibleWorkflow, match="something is due to executor 'bridge', which is gone"):
+        await shrunk.run(thread_id="t")
+    result = await shrunk.run(thread_id="t", force=True)
+    assert result.get_final_state() is WorkflowRunState.IDLE and "'bridge' is gone" in warnings_of(result)[0]
 
 
 async def test_executors_and_edges_that_were_only_added_do_not_stop_a_resume() -> None:

@@ -36,7 +36,9 @@ async def test_arguments_by_executor_reach_only_that_one() -> None:
 
 async def test_arguments_by_executor_must_hold_mappings() -> None:
     workflow = telling()
-    with pytest.raises(InvalidRun, match="client_kwargs is given by executor .* so 'other' must hold a mapping, got int"):
+    with pytest.raises(
+        InvalidRun, match=r"client_kwargs is given by executor .* so 'other' must hold a mapping, got int"
+    ):
         await workflow.run("x", client_kwargs={"one": {"a": 1}, "other": 5})
     assert len((await workflow.run("x")).get_outputs()) == 2
 
@@ -82,10 +84,48 @@ async def test_a_run_resumed_without_its_secret_says_which_one_to_pass_again() -
     storage = InMemoryCheckpointStorage()
     await telling(checkpoint_storage=storage).run("x", client_kwargs={"key": Secret("hunter2")})
     entry, *_ = await storage.list_checkpoint_ids()
-    with pytest.raises(MissingSecret, match="'key' was marked secret, so it is in no checkpoint.*Pass it again"):
+    with pytest.raises(MissingSecret, match=r"'key' was marked secret, so it is in no checkpoint.*Pass it again"):
         await telling(checkpoint_storage=storage).run(checkpoint_id=entry)
     again = await telling(checkpoint_storage=storage).run(checkpoint_id=entry, client_kwargs={"key": Secret("other")})
     assert again.get_outputs()[0] == ("one", {}, {"key": "other"})
+
+
+@pytest.mark.parametrize(
+    ("given", "opened"),
+    [
+        ({"auth": {"key": Secret("k")}}, {"auth": {"key": "k"}}),
+        ({"keys": [Secret("k"), "plain"]}, {"keys": ["k", "plain"]}),
+        ({"all": [{"key": Secret("k")}]}, {"all": [{"key": "k"}]}),
+        ({"only": {"auth": {"key": Secret("k")}}}, {"auth": {"key": "k"}}),
+    ],
+)
+async def test_a_secret_is_opened_wherever_it_stands(given: dict[str, Any], opened: dict[str, Any]) -> None:
+    storage = InMemoryCheckpointStorage()
+    seen: list[Any] = []
+    workflow = alone(lambda message, ctx: seen.append(dict(ctx.client_kwargs)), checkpoint_storage=storage)
+    await workflow.run("x", client_kwargs=given)
+    assert seen == [opened]
+    assert '"k"' not in json.dumps([one.to_dict()["run_kwargs"] for one in await storage.list_checkpoints()])
+
+
+async def add_and_fail_at_first(message: str, ctx: Any) -> None:
+    ctx.client_kwargs["list"].append(message)
+    if not ctx.function_invocation_kwargs:
+        raise ValueError("as asked")
+    await ctx.yield_output(ctx.client_kwargs["list"])
+
+
+async def test_what_a_failed_handler_did_to_an_argument_is_forgotten() -> None:
+    workflow = alone(add_and_fail_at_first)
+    with pytest.raises(ValueError, match="as asked"):
+        await workflow.run("x", client_kwargs={"list": []})
+    assert (await workflow.run(function_invocation_kwargs={"good": True})).get_outputs() == [["x"]]
+
+
+async def test_the_callers_own_arguments_are_not_changed() -> None:
+    mine: dict[str, Any] = {"list": []}
+    await alone(add_and_fail_at_first).run("x", client_kwargs=mine, function_invocation_kwargs={"good": True})
+    assert mine == {"list": []}
 
 
 def test_a_secret_does_not_show_itself() -> None:

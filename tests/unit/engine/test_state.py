@@ -7,8 +7,17 @@ from typing import Any
 import pytest
 from tests.unit.engine.flows import alone, function, relay
 
-from holdfast import Executor, InMemoryCheckpointStorage, InvalidRun, StateConflict, Workflow, WorkflowBuilder
-from holdfast import add, append, merge
+from holdfast import (
+    Executor,
+    InMemoryCheckpointStorage,
+    InvalidRun,
+    StateConflict,
+    Workflow,
+    WorkflowBuilder,
+    add,
+    append,
+    merge,
+)
 
 
 def concat(current: str, written: str) -> str:
@@ -58,7 +67,9 @@ async def test_a_siblings_write_is_seen_from_the_next_superstep_on() -> None:
 @pytest.mark.parametrize("storage", [None, InMemoryCheckpointStorage()], ids=["no storage", "memory"])
 async def test_two_siblings_that_write_one_key_conflict_and_neither_wins(storage: Any) -> None:
     workflow = siblings(writes("key", 1), writes("key", 2), checkpoint_storage=storage)
-    with pytest.raises(StateConflict, match="'s0' and 's1' both wrote the state key 'key'.*Declare how to join") as raised:
+    with pytest.raises(
+        StateConflict, match=r"'s0' and 's1' both wrote the state key 'key'.*Declare how to join"
+    ) as raised:
         await workflow.run("x")
     assert (raised.value.key, raised.value.executors) == ("key", ("s0", "s1"))
 
@@ -135,9 +146,8 @@ async def test_a_handler_that_keeps_what_it_read_cannot_change_the_state_later()
         await ctx.yield_output(ctx.get_state("list"))
 
     workflow = alone(keep)
-    for word in ("begin", "read", "read"):
-        result = await workflow.run(word)
-    assert result.get_outputs() == [[1]]
+    results = [await workflow.run(word) for word in ("begin", "read", "read")]
+    assert results[-1].get_outputs() == [[1]]
 
 
 async def test_two_siblings_that_change_one_value_in_place_conflict() -> None:
@@ -189,8 +199,9 @@ async def test_the_state_is_a_mapping() -> None:
 
 
 async def test_a_key_that_is_no_string_is_refused() -> None:
+    wrong: Any = 5
     with pytest.raises(InvalidRun, match="State keys are strings, got 5 from executor 'only'"):
-        await alone(lambda message, ctx: ctx.set_state(5, "x")).run("x")
+        await alone(lambda message, ctx: ctx.set_state(wrong, "x")).run("x")
 
 
 async def test_private_state_is_an_executors_own_and_lives_on() -> None:
@@ -248,6 +259,11 @@ async def test_deliveries_to_one_executor_see_each_others_writes() -> None:
 
     start, end = function("start", send_three), function("end", gather)
     storage = InMemoryCheckpointStorage()
-    await WorkflowBuilder(name="w", start_executor=start, checkpoint_storage=storage).add_edge(start, end).build().run("x")
+    await (
+        WorkflowBuilder(name="w", start_executor=start, checkpoint_storage=storage)
+        .add_edge(start, end)
+        .build()
+        .run("x")
+    )
     latest = await storage.get_latest(workflow_name="w")
     assert latest is not None and latest.state == {"word": "abc"}

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.unit.engine.flows import Gate, Weather, crossing, gated, kinds, shouting
+from tests.unit.engine.flows import Gate, Weather, crossing, gated, kinds, shouting, take_all
 
 from holdfast import InMemoryCheckpointStorage, ResponseStream, WorkflowEvent, WorkflowRunState
 
@@ -55,8 +55,7 @@ async def test_the_error_is_raised_after_all_events_and_by_await_again() -> None
     stream = crossing(Weather()).run("cart", stream=True)
     seen: list[WorkflowEvent] = []
     with pytest.raises(ConnectionError, match="the bridge is closed"):
-        async for event in stream:
-            seen.append(event)
+        await take_all(stream, seen)
     assert seen[-1].state is WorkflowRunState.FAILED
     with pytest.raises(ConnectionError):
         await stream.get_final_response()

@@ -6,7 +6,20 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.engine.flows import Gate, Verdict, Weather, alone, asking, crossing, function, gated, kinds, relay, shouting
+from tests.unit.engine.flows import (
+    DictStorage,
+    Gate,
+    Verdict,
+    Weather,
+    alone,
+    asking,
+    crossing,
+    function,
+    gated,
+    kinds,
+    relay,
+    shouting,
+)
 
 from holdfast import (
     InMemoryCheckpointStorage,
@@ -17,12 +30,13 @@ from holdfast import (
     ThreadNotFound,
     Workflow,
     WorkflowBuilder,
+    WorkflowRunResult,
     WorkflowRunState,
 )
 
 
-async def begun(workflow: Workflow, gate: Gate, message: str = "first", **where: Any) -> asyncio.Future[Any]:
-    running = asyncio.ensure_future(workflow.run(message, **where))
+async def begun(workflow: Workflow, gate: Gate, **where: Any) -> asyncio.Future[WorkflowRunResult]:
+    running: asyncio.Future[WorkflowRunResult] = asyncio.ensure_future(workflow.run("first", **where))
     await gate.arrived.wait()
     return running
 
@@ -31,7 +45,7 @@ async def test_a_second_run_on_a_busy_thread_is_refused_and_the_first_goes_on() 
     gate = Gate()
     workflow = gated(gate)
     running = await begun(workflow, gate, thread_id="t", run_id="the-first")
-    with pytest.raises(ThreadBusy, match="Thread 't' is being run by run 'the-first'.*choose on_busy='enqueue'"):
+    with pytest.raises(ThreadBusy, match=r"Thread 't' is being run by run 'the-first'.*choose on_busy='enqueue'"):
         await workflow.run("second", thread_id="t")
     gate.opened.set()
     assert (await running).get_outputs() == ["first"]
@@ -87,7 +101,7 @@ async def test_a_run_that_was_taken_over_cannot_write_any_more() -> None:
     gate.opened.set()
     taker = alone(lambda message, ctx: ctx.yield_output("taken"), checkpoint_storage=storage)
     assert (await taker.run(thread_id="t", takeover=True)).get_outputs() == ["taken"]
-    with pytest.raises(ThreadConflict, match="was moved by somebody else.*Nothing of it was stored"):
+    with pytest.raises(ThreadConflict, match=r"was moved by somebody else.*Nothing of it was stored"):
         await running
     assert (await taker.run(thread_id="t")).get_outputs() == ["taken"]
 
@@ -135,19 +149,13 @@ async def test_a_finished_sibling_of_a_failure_is_not_run_again() -> None:
 
 
 async def test_a_storage_with_only_the_six_methods_says_so_once_a_run() -> None:
-    inner = InMemoryCheckpointStorage()
-
-    class Six:
-        def __init__(self) -> None:
-            for name in ("save", "load", "list_checkpoints", "delete", "get_latest", "list_checkpoint_ids"):
-                setattr(self, name, getattr(inner, name))
-
-    workflow = shouting(checkpoint_storage=Six())
+    storage = DictStorage()
+    workflow = shouting(checkpoint_storage=storage)
     for word in ("a", "b"):
         result = await workflow.run(word, thread_id="t")
         (text,) = [event.data for event in result if event.type == "warning"]
         assert "only the six methods" in text and "no journal" in text
-    assert (await shouting(checkpoint_storage=Six()).run(thread_id="t")).get_outputs() == ["<B>"]
+    assert (await shouting(checkpoint_storage=storage).run(thread_id="t")).get_outputs() == ["<B>"]
 
 
 # ---------------------------------------------------------------- messages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from dataclasses import dataclass
 from typing import Any, Generic, Never, TypeVar
@@ -174,7 +175,7 @@ def test_an_executor_without_handlers_is_refused() -> None:
     class Empty(Executor):
         pass
 
-    with pytest.raises(ValueError, match="Executor .*Empty has no handlers. Mark a method with @handler"):
+    with pytest.raises(ValueError, match=r"Executor .*Empty has no handlers. Mark a method with @handler"):
         Empty("x")
 
 
@@ -192,7 +193,7 @@ def test_two_handlers_for_one_type_are_refused() -> None:
         @handler
         async def two(self, message: str, ctx: WorkflowContext) -> None: ...
 
-    with pytest.raises(ValueError, match="Twice has two handlers for str: 'one' and 'two'. Keep one"):
+    with pytest.raises(ValueError, match=r"Twice has two handlers for str: 'one' and 'two'. Keep one"):
         Twice("x")
 
 
@@ -210,7 +211,7 @@ def test_a_handler_needs_an_annotation_on_its_message() -> None:
         @handler
         async def take(self, message, ctx: WorkflowContext) -> None: ...  # type: ignore[no-untyped-def]  # the point
 
-    with pytest.raises(ValueError, match="needs a type annotation on 'message'.*or give explicit types"):
+    with pytest.raises(ValueError, match=r"needs a type annotation on 'message'.*or give explicit types"):
         Bare("x")
 
 
@@ -219,7 +220,7 @@ def test_a_type_variable_matches_no_message_and_is_refused() -> None:
         @handler
         async def take(self, message: T, ctx: WorkflowContext) -> None: ...
 
-    with pytest.raises(ValueError, match="a type variable, which no message can be matched with. Use a concrete type"):
+    with pytest.raises(ValueError, match=r"a type variable, which no message can be matched with. Use a concrete type"):
         Anything("x")
 
 
@@ -228,7 +229,9 @@ def test_a_handler_takes_a_message_and_a_context_and_nothing_else() -> None:
         @handler
         async def take(self, message: str, ctx: WorkflowContext, more: int) -> None: ...
 
-    with pytest.raises(ValueError, match=r"must take a message and, optionally, a context; it takes \(message, ctx, more\)"):
+    with pytest.raises(
+        ValueError, match=r"must take a message and, optionally, a context; it takes \(message, ctx, more\)"
+    ):
         Many("x")
 
 
@@ -237,7 +240,9 @@ def test_a_context_of_another_type_is_refused() -> None:
         @handler
         async def take(self, message: str, ctx: dict[str, str]) -> None: ...
 
-    with pytest.raises(ValueError, match=r"the context parameter is annotated with dict\[str, str\], expected WorkflowContext"):
+    with pytest.raises(
+        ValueError, match=r"the context parameter is annotated with dict\[str, str\], expected WorkflowContext"
+    ):
         Odd("x")
 
 
@@ -329,7 +334,7 @@ def test_an_executor_says_what_it_can_handle() -> None:
     assert made.can_handle(WorkflowMessage("m", "src")) and not made.can_handle(WorkflowMessage(1.5, "src"))
 
 
-# ---------------------------------------------------------------- returned
+# ---------------------------------------------------------------- return values
 
 
 async def chained(first: Executor) -> list[Any]:
@@ -418,6 +423,40 @@ async def test_an_executor_made_of_a_function_can_be_called_as_the_function() ->
     assert await executor(plain)("m") == "m False"
 
 
+class Callable:
+    async def __call__(self, message: str) -> str:
+        return plain(message)
+
+    async def method(self, message: str) -> str:
+        return plain(message)
+
+
+async def with_suffix(message: str, suffix: str) -> str:
+    return plain(message) + suffix
+
+
+@pytest.mark.parametrize(
+    ("called", "sent"),
+    [
+        (Callable(), "sent m True"),
+        (Callable().method, "sent m True"),
+        (functools.partial(with_suffix, suffix="!"), "sent m True!"),
+    ],
+    ids=["object", "method", "partial"],
+)
+async def test_whatever_can_be_called_can_be_an_executor(called: Any, sent: str) -> None:
+    assert await chained(FunctionExecutor(called, "first")) == [sent]
+
+
+async def test_a_sync_function_may_use_the_state_of_its_context() -> None:
+    @executor
+    def remember(message: str, ctx: WorkflowContext[str]) -> str:
+        ctx.set_state("seen", message)
+        return str(ctx.get_state("seen"))
+
+    assert await chained(remember) == ["sent m"]
+
+
 async def test_a_sync_function_that_raises_fails_the_run() -> None:
     @executor
     def fails(message: str) -> str:
@@ -427,9 +466,9 @@ async def test_a_sync_function_that_raises_fails_the_run() -> None:
         await outputs(fails, "m")
 
 
-@pytest.mark.parametrize("wrong", [5, staticmethod(plain), classmethod(plain)])
+@pytest.mark.parametrize("wrong", [5, staticmethod(plain), classmethod(lambda cls, message: message)])
 def test_what_is_no_plain_function_is_refused(wrong: Any) -> None:
-    with pytest.raises(ValueError, match="FunctionExecutor (needs a function|does not take static or class methods)"):
+    with pytest.raises(ValueError, match=r"FunctionExecutor (needs a function|does not take static or class methods)"):
         FunctionExecutor(wrong)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.engine.flows import function, relay, sink
+from tests.unit.engine.flows import relay, sink
 
 from holdfast import (
     Case,
@@ -48,14 +48,16 @@ def twice_by_condition(w: WorkflowBuilder, a: Any, b: Any, c: Any) -> WorkflowBu
 @pytest.mark.parametrize("add", [twice, twice_in_two_kinds, twice_by_condition])
 def test_an_edge_that_was_added_twice_is_refused(add: Callable[..., WorkflowBuilder]) -> None:
     a, b, c = relay("a"), sink("b"), sink("c")
-    with pytest.raises(EdgeDuplicationError, match="The edge 'a->b' was added twice. Remove one of the calls") as raised:
+    with pytest.raises(
+        EdgeDuplicationError, match=r"The edge 'a->b' was added twice. Remove one of the calls"
+    ) as raised:
         add(WorkflowBuilder(start_executor=a), a, b, c).build()
     assert raised.value.edge_id == "a->b" and raised.value.validation_type is ValidationTypeEnum.EDGE_DUPLICATION
 
 
 def test_two_cases_of_one_switch_may_lead_to_one_target() -> None:
     a, b, c = relay("a"), sink("b"), sink("c")
-    cases = [Case(bool, b), Case(callable, b), Default(c)]
+    cases: list[Case | Default] = [Case(bool, b), Case(callable, b), Default(c)]
     WorkflowBuilder(start_executor=a).add_switch_case_edge_group(a, cases).build()
 
 
@@ -123,7 +125,9 @@ def test_a_fan_in_is_compared_with_the_list_that_arrives() -> None:
 
 def test_executors_that_cannot_be_reached_are_refused_by_name() -> None:
     a, b, c, d = relay("a"), sink("b"), relay("c"), sink("d")
-    with pytest.raises(GraphConnectivityError, match="No path leads from the start executor 'a' to 'c', 'd'. Add an edge"):
+    with pytest.raises(
+        GraphConnectivityError, match=r"No path leads from the start executor 'a' to 'c', 'd'. Add an edge"
+    ):
         WorkflowBuilder(start_executor=a).add_edge(a, b).add_edge(c, d).build()
 
 
@@ -195,7 +199,11 @@ def test_outputs_are_designated(output: Any, intermediate: Any, outputs: list[st
         (["final"], ["final"], "'final' is in output_from and in intermediate_output_from; it can be only one"),
         ("all", "all", "it can be only one"),
         (["finall"], None, r"names 'finall', which is not in the graph \(did you mean 'final'\?\)"),
-        (["silent"], None, r"'silent', whose handlers declare no workflow output. Annotate the context: WorkflowContext\["),
+        (
+            ["silent"],
+            None,
+            r"'silent', whose handlers declare no workflow output. Annotate the context: WorkflowContext\[",
+        ),
         ("all_other", None, "'all_other' belongs to intermediate_output_from"),
         ("every", None, "output_from must be a list of executors or 'all', got 'every'"),
         (None, "every", "intermediate_output_from must be a list of executors"),
@@ -229,6 +237,6 @@ def test_a_designation_may_use_registered_names() -> None:
 
 def test_errors_are_found_in_a_fixed_order_duplicates_first() -> None:
     a, b = typed("a", str, str), typed("b", int)
-    builder = WorkflowBuilder(start_executor=a).add_edge(a, b).add_edge(a, b).add_edge(function("x", bool), b)
+    builder = WorkflowBuilder(start_executor=a).add_edge(a, b).add_edge(a, b).add_edge(typed("x", str), b)
     with pytest.raises(EdgeDuplicationError):
         builder.build()

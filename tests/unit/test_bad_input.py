@@ -1,0 +1,353 @@
+"""What users get wrong: each a clear error of its own class; nothing is lost and the thread stays usable."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import pytest
+from tests.unit.engine.flows import (
+    DictStorage,
+    Gate,
+    Tally,
+    Verdict,
+    alone,
+    asking,
+    countdown,
+    function,
+    gated,
+    relay,
+    shouting,
+    sink,
+    take_all,
+    tallying,
+)
+
+from holdfast import (
+    AlreadyAnswered,
+    AnswerRejected,
+    CheckpointHookFailed,
+    CheckpointNotFound,
+    HoldfastError,
+    IncompatibleWorkflow,
+    InMemoryCheckpointStorage,
+    InvalidSelection,
+    NoPendingRequests,
+    NoResponseHandler,
+    NoStorage,
+    StateConflict,
+    StorageFailed,
+    ThreadBusy,
+    ThreadNotFound,
+    ThreadNotIdle,
+    UnknownExecutor,
+    UnknownRequest,
+    UnsavableValue,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowEvent,
+    WrongInputType,
+)
+
+Call = Callable[[Workflow], Awaitable[Any]]
+
+
+@dataclass
+class Mistake:
+    """A workflow with a history in thread `t`, a call that is wrong, and what must still work afterwards."""
+
+    prepare: Callable[[InMemoryCheckpointStorage], Awaitable[Workflow]]
+    wrong: Call
+    error: type[HoldfastError]
+    says: str
+    also: type[Exception] = HoldfastError
+    after: Call = field(default=lambda workflow: workflow.run("later", thread_id="t"))
+    outputs: list[Any] = field(default_factory=lambda: ["<LATER>"])
+
+
+async def shouted(storage: InMemoryCheckpointStorage) -> Workflow:
+    workflow = shouting(checkpoint_storage=storage)
+    await workflow.run("hi", thread_id="t")
+    return workflow
+
+
+async def asked(storage: InMemoryCheckpointStorage, response_type: Any = Verdict) -> Workflow:
+    workflow = asking(response_type, checkpoint_storage=storage)
+    await workflow.run("one two", thread_id="t")
+    await workflow.run(responses={"two": Verdict(False)}, thread_id="t")
+    return workflow
+
+
+async def asked_for_a_number(storage: InMemoryCheckpointStorage) -> Workflow:
+    workflow = asking(int | str, checkpoint_storage=storage)
+    await workflow.run("one", thread_id="t")
+    return workflow
+
+
+def answers(**given: Any) -> Call:
+    return lambda workflow: workflow.run(responses=given, thread_id="t")
+
+
+RIGHT: dict[str, Any] = {"after": answers(one=Verdict(True)), "outputs": ["one: True []"]}
+
+MISTAKES = {
+    "a message of the wrong type": Mistake(
+        shouted,
+        lambda workflow: workflow.run(5, thread_id="t"),
+        WrongInputType,
+        "start executor 'shout' does not accept int; it accepts str. Nothing was written. Send one of these types",
+        RuntimeError,
+    ),
+    "an answer to an unknown request": Mistake(
+        asked,
+        answers(ones=Verdict(True)),
+        UnknownRequest,
+        r"no request 'ones' \(did you mean 'one'",
+        ValueError,
+        **RIGHT,
+    ),
+    "an answer of the wrong type": Mistake(
+        asked, answers(one="yes"), AnswerRejected, "expected Verdict, got str.*still pending", ValueError, **RIGHT
+    ),
+    "an answer given twice": Mistake(
+        asked, answers(two=Verdict(True)), AlreadyAnswered, "'two' .* was answered before", ValueError, **RIGHT
+    ),
+    "a right answer beside a wrong one": Mistake(
+        asked, answers(one=Verdict(True), x=1), UnknownRequest, "None of the given answers was accepted", **RIGHT
+    ),
+    "an answer that no handler takes": Mistake(
+        asked_for_a_number,
+        answers(one=5),
+        NoResponseHandler,
+        "'asker' has no @response_handler for a request of Question answered with int. Add one",
+        ValueError,
+        after=answers(one="five"),
+        outputs=["one: five"],
+    ),
+    "an answer where nothing was asked": Mistake(
+        shouted, answers(one=1), NoPendingRequests, "no pending requests, so there is nothing to answer", RuntimeError
+    ),
+    "an unknown checkpoint id": Mistake(
+        shouted,
+        lambda workflow: workflow.run(checkpoint_id="nothing"),
+        CheckpointNotFound,
+        "no checkpoint 'nothing' in this storage",
+    ),
+    "an unknown thread": Mistake(
+        shouted, lambda workflow: workflow.run(thread_id="nobody"), ThreadNotFound, "no thread 'nobody' to resume"
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=list(MISTAKES))
+async def test_a_mistake_is_told_nothing_is_written_and_the_thread_stays_usable(mistake: Mistake) -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow = await mistake.prepare(storage)
+    before = await storage.list_checkpoints()
+    with pytest.raises(mistake.error, match=mistake.says) as raised:
+        await mistake.wrong(workflow)
+    assert isinstance(raised.value, mistake.also) and isinstance(raised.value, HoldfastError)
+    assert await storage.list_checkpoints() == before
+    assert (await mistake.after(workflow)).get_outputs() == mistake.outputs
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=list(MISTAKES))
+async def test_a_new_process_could_go_on_after_a_mistake(mistake: Mistake) -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow = await mistake.prepare(storage)
+    with pytest.raises(mistake.error):
+        await mistake.wrong(workflow)
+    other = Workflow(workflow._graph, storage)  # the same graph, nothing live in common
+    assert (await mistake.after(other)).get_outputs() == mistake.outputs
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=list(MISTAKES))
+async def test_a_stream_raises_the_same_error_and_tells_no_event(mistake: Mistake) -> None:
+    workflow = await mistake.prepare(InMemoryCheckpointStorage())
+    seen: list[WorkflowEvent] = []
+
+    class Streaming:
+        def run(self, *args: Any, **options: Any) -> Any:
+            return workflow.run(*args, stream=True, **options)
+
+    wrong: Any = Streaming()
+    with pytest.raises(mistake.error, match=mistake.says):
+        await take_all(mistake.wrong(wrong), seen)  # type: ignore[arg-type]  # a stream, as asked for above
+    assert seen == []
+
+
+async def test_sending_to_an_unknown_executor_fails_and_the_thread_can_be_resumed() -> None:
+    target = ["deliverr"]
+
+    async def send(message: str, ctx: Any) -> None:
+        await ctx.send_message(message, target_id=target[0])
+
+    start, end = function("start", send), sink("deliver")
+    builder = WorkflowBuilder(name="w", start_executor=start, checkpoint_storage=InMemoryCheckpointStorage())
+    workflow = builder.add_edge(start, end).build()
+    with pytest.raises(UnknownExecutor, match=r"executor 'deliverr', which this workflow does not have \(did you mean"):
+        await workflow.run("x", thread_id="t")
+    target[0] = "deliver"
+    assert (await workflow.run(thread_id="t")).get_outputs() == [("deliver", "x")]
+
+
+async def test_a_second_run_on_a_busy_thread_is_refused_and_costs_the_first_nothing() -> None:
+    gate, storage = Gate(), InMemoryCheckpointStorage()
+    workflow = gated(gate, checkpoint_storage=storage)
+    async with workflow.open(thread_id="t") as run:
+        await run.send("first")
+        await gate.arrived.wait()
+        for wrong in ({"message": "second"}, {}, {"responses": {"r": 1}}):
+            with pytest.raises(ThreadBusy, match="Thread 't' is being run") as raised:
+                await workflow.run(wrong.pop("message", None), thread_id="t", **wrong)
+            assert isinstance(raised.value, RuntimeError)
+        gate.opened.set()
+        result = await run.wait()
+    assert result is not None and result.get_outputs() == ["first"]
+    assert (await workflow.run("second", thread_id="t")).get_outputs() == ["second"]
+
+
+async def test_another_workflows_checkpoint_is_refused_and_both_stay_usable() -> None:
+    storage = InMemoryCheckpointStorage()
+    mine, other = shouting(checkpoint_storage=storage), countdown(checkpoint_storage=storage)
+    foreign = await other.run(1, thread_id="other")
+    await mine.run("hi", thread_id="t")
+    before = await storage.list_checkpoint_ids()
+    with pytest.raises(
+        IncompatibleWorkflow, match=r"differs from 'shouting'.*\n.*called 'countdown'(.|\n)*pass force=True"
+    ):
+        await mine.run(checkpoint_id=foreign.checkpoint_id)
+    with pytest.raises(IncompatibleWorkflow):
+        await mine.run("hi", thread_id="other")
+    assert await storage.list_checkpoint_ids() == before
+    assert (await mine.run("later", thread_id="t")).get_outputs() == ["<LATER>"]
+    assert (await other.run(thread_id="other")).get_outputs() == ["lift-off"]
+
+
+async def test_what_needs_a_storage_says_how_to_give_one() -> None:
+    workflow = shouting()
+    with pytest.raises(NoStorage, match=r"Pass checkpoint_storage= to the call, or build") as raised:
+        await workflow.run(checkpoint_id="c")
+    assert isinstance(raised.value, ValueError)
+    with pytest.raises(NoStorage):
+        await workflow.messages("t")
+    assert (await workflow.run("later")).get_outputs() == ["<LATER>"]
+
+
+async def test_a_message_to_an_interrupted_thread_is_refused_and_overtakes_nothing() -> None:
+    fails = [True]
+
+    async def work(message: str, ctx: Any) -> None:
+        if fails[0]:
+            raise ValueError("as asked")
+        await ctx.yield_output(message)
+
+    workflow = alone(work, checkpoint_storage=InMemoryCheckpointStorage())
+    with pytest.raises(ValueError, match="as asked"):
+        await workflow.run("first", thread_id="t")
+    with pytest.raises(ThreadNotIdle, match=r"Resume it first with run\(thread_id='t'\)"):
+        await workflow.run("second", thread_id="t")
+    fails[0] = False
+    assert (await workflow.run(thread_id="t")).get_outputs() == ["first"]
+
+
+class Unsaving(Tally):
+    wrong: Any = None
+
+    async def on_checkpoint_save(self) -> dict[str, Any]:
+        return type(self).wrong or await super().on_checkpoint_save()
+
+
+@pytest.mark.parametrize("wrong", ["no dict", [1]])
+async def test_a_hook_that_fails_names_the_executor_and_the_thread_can_be_resumed(wrong: Any) -> None:
+    storage = InMemoryCheckpointStorage()
+    kind: Any = type("Unsaving", (Unsaving,), {})
+    workflow = tallying(kind("keeper"), checkpoint_storage=storage)
+    await workflow.run("a", thread_id="t")
+    kind.wrong = wrong
+    with pytest.raises(CheckpointHookFailed, match="on_checkpoint_save of executor 'keeper' failed: it returned"):
+        await workflow.run("b", thread_id="t")
+    kind.wrong = None
+    assert (await workflow.run("b", thread_id="t")).get_outputs() == [2]
+
+
+async def test_a_value_that_cannot_be_saved_fails_the_run_with_its_path() -> None:
+    bad = [True]
+
+    async def work(message: str, ctx: Any) -> None:
+        ctx.set_state("report", {"author": [Lock()]} if bad[0] else "fine")
+        await ctx.yield_output(message)
+
+    storage = InMemoryCheckpointStorage()
+    workflow = alone(work, checkpoint_storage=storage)
+    with pytest.raises(
+        UnsavableValue, match=r"Cannot save state\['report'\]\['author'\]\[0\]: .*Nothing was written"
+    ) as raised:
+        await workflow.run("x", thread_id="t")
+    assert TypeError in type(raised.value).__mro__ and len(await storage.list_checkpoint_ids()) == 1
+    bad[0] = False
+    assert (await workflow.run(thread_id="t")).get_outputs() == ["x"]
+
+
+async def test_a_message_that_cannot_be_saved_is_refused_before_it_is_accepted() -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow = alone(lambda message, ctx: ctx.yield_output("ok"), accepts=object, checkpoint_storage=storage)
+    with pytest.raises(UnsavableValue, match=r"messages\['internal:only'\]\[0\].data"):
+        await workflow.run(Lock(), thread_id="t")
+    assert await storage.list_checkpoint_ids() == []
+    assert (await workflow.run("fine", thread_id="t")).get_outputs() == ["ok"]
+
+
+class FailingStorage(DictStorage):
+    """Fails with the n-th save."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.saves_left = 1
+
+    async def save(self, checkpoint: Any) -> str:
+        self.saves_left -= 1
+        if self.saves_left < 0:
+            raise OSError("disk full")
+        return await super().save(checkpoint)
+
+
+async def test_a_storage_that_fails_fails_the_run_and_the_thread_can_be_resumed() -> None:
+    storage = FailingStorage()
+    workflow = shouting(checkpoint_storage=storage)
+    with pytest.raises(
+        StorageFailed, match=r"FailingStorage failed to save: OSError\('disk full'\). The superstep was not"
+    ):
+        await workflow.run("hi", thread_id="t")
+    assert len(storage.kept) == 1
+    storage.saves_left = 100
+    assert (await workflow.run(thread_id="t")).get_outputs() == ["<HI>"]
+
+
+async def test_a_plain_storage_that_does_not_have_a_checkpoint_says_so_in_our_words() -> None:
+    with pytest.raises(CheckpointNotFound, match="no checkpoint 'nothing'"):
+        await shouting(checkpoint_storage=DictStorage()).run(checkpoint_id="nothing")
+
+
+async def test_a_conflict_or_a_wrong_selection_leaves_the_thread_at_its_last_checkpoint() -> None:
+    wrong = [True]
+
+    async def write(message: Any, ctx: Any) -> None:
+        ctx.set_state("key" if wrong[0] else ctx.executor_id, message)
+
+    def choose(message: Any, targets: list[str]) -> list[str]:
+        return ["nobody"] if message == "lost" and wrong[0] else targets
+
+    start, one, two = relay("start"), function("one", write), function("two", write)
+    builder = WorkflowBuilder(name="w", start_executor=start, checkpoint_storage=InMemoryCheckpointStorage())
+    workflow = builder.add_multi_selection_edge_group(start, [one, two], choose).build()
+    with pytest.raises(InvalidSelection, match="chose 'nobody', which is none of its targets"):
+        await workflow.run("lost", thread_id="selection")
+    with pytest.raises(StateConflict, match="both wrote the state key 'key'"):
+        await workflow.run("x", thread_id="conflict")
+    wrong[0] = False
+    for thread_id in ("selection", "conflict"):
+        result = await workflow.run(thread_id=thread_id)
+        assert result.get_final_state().value == "IDLE"

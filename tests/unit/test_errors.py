@@ -1,0 +1,125 @@
+"""Errors: one tree, a stable code each, sentences that say what happened and what to do."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from typing import Any, Union
+
+import pytest
+
+from holdfast import errors
+from holdfast.errors import HoldfastError, did_you_mean, type_name
+
+EVERY = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, HoldfastError)]
+
+EXAMPLES: dict[type[HoldfastError], tuple[Any, ...]] = {
+    errors.EdgeDuplicationError: ("a->b",),
+    errors.TypeCompatibilityError: ("a", "b", [str], [int]),
+    errors.GraphConnectivityError: ("No path. Add an edge.",),
+    errors.DuplicateExecutorId: ("a",),
+    errors.WorkflowValidationError: ("Wrong. Do this.", errors.ValidationTypeEnum.OUTPUT_VALIDATION),
+    errors.NoStorage: ("Reading",),
+    errors.UnknownExecutor: ("a", ["b"], "A message"),
+    errors.NoPendingRequests: ("t",),
+    errors.UnknownRequest: ("r", "t", ["s"]),
+    errors.AlreadyAnswered: ("r", "t"),
+    errors.AnswerRejected: ("r", int, "5", "why"),
+    errors.NoResponseHandler: ("a", str, int),
+    errors.RequestExpired: ("r", "a", "noon"),
+    errors.WrongInputType: ("a", 5, [str]),
+    errors.WorkflowConvergenceException: ("t", 100),
+    errors.StateConflict: ("key", "a", "b"),
+    errors.MissingSecret: ("key",),
+    errors.ThreadBusy: ("t", "r"),
+    errors.ThreadNotIdle: ("t", 2),
+    errors.ThreadConflict: ("t", "commit 2", "commit 3"),
+    errors.CursorExpired: ("t", 1, 5),
+    errors.CheckpointNotFound: ("c",),
+    errors.ThreadNotFound: ("t",),
+    errors.IncompatibleWorkflow: ("c", "w", ["executor 'a' is gone"]),
+    errors.DamagedCheckpoint: ("c", "it is torn"),
+    errors.CheckpointHookFailed: ("a", "on_checkpoint_save", "it raised"),
+    errors.StorageFailed: ("MyStorage", "save", "it raised"),
+    errors.UnsavableValue: ("state['x']", "it is a lock", "Leave it out."),
+    errors.UnreadableValue: ("state['x']", "it is not declared", "Declare it."),
+}
+
+
+def test_every_error_has_a_code_of_its_own() -> None:
+    codes = [kind.code for kind in EVERY]
+    assert len(set(codes)) == len(codes)
+
+
+def test_the_tree_in_the_docstring_is_the_whole_tree() -> None:
+    assert errors.__doc__ is not None
+    drawn = {word.strip("├─│└ ") for line in errors.__doc__.splitlines() for word in line.split("  ") if word}
+    assert {kind.__name__ for kind in EVERY} <= drawn
+
+
+@pytest.mark.parametrize(
+    ("kind", "builtin"),
+    [
+        (errors.InvalidRun, ValueError),
+        (errors.NoStorage, ValueError),
+        (errors.UnknownExecutor, ValueError),
+        (errors.DuplicateExecutorId, ValueError),
+        (errors.NoPendingRequests, RuntimeError),
+        (errors.UnknownRequest, ValueError),
+        (errors.AlreadyAnswered, ValueError),
+        (errors.AnswerRejected, ValueError),
+        (errors.NoResponseHandler, ValueError),
+        (errors.WrongInputType, RuntimeError),
+        (errors.InvalidSelection, RuntimeError),
+        (errors.ThreadBusy, RuntimeError),
+        (errors.ThreadNotIdle, RuntimeError),
+        (errors.UnsavableValue, TypeError),
+        (errors.NotInAsyncCode, RuntimeError),
+    ],
+)
+def test_users_of_the_reference_can_catch_what_they_caught(kind: type[HoldfastError], builtin: type) -> None:
+    assert issubclass(kind, builtin)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in EVERY if kind is not errors.NotInAsyncCode and kind is not HoldfastError]
+)
+def test_every_error_about_a_workflow_is_a_workflow_exception(kind: type[HoldfastError]) -> None:
+    assert issubclass(kind, errors.WorkflowException)
+
+
+@pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
+def test_every_message_is_made_of_sentences_and_names_what_it_is_about(kind: type[HoldfastError]) -> None:
+    first, *_ = arguments = EXAMPLES[kind]
+    error = kind(*arguments)
+    assert str(first) in str(error) and str(error).rstrip().endswith((".", ")."))
+    assert error.code == kind.code
+
+
+@pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
+def test_every_error_can_cross_a_process_boundary(kind: type[HoldfastError]) -> None:
+    error = kind(*EXAMPLES[kind])
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is kind and str(again) == str(error) and vars(again) == vars(error)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "name"),
+    [
+        (str, "str"),
+        (None, "None"),
+        (type(None), "None"),
+        (list[int], "list[int]"),
+        (int | None, "int | None"),
+        (Union[int, str], "Union[int, str]"),
+        (Any, "Any"),
+        (HoldfastError, "HoldfastError"),
+    ],
+)
+def test_types_are_called_as_users_write_them(annotation: Any, name: str) -> None:
+    assert type_name(annotation) == name
+
+
+def test_a_near_name_is_offered_and_a_far_one_is_not() -> None:
+    assert did_you_mean("reviewr", ["writer", "reviewer"]) == " (did you mean 'reviewer'?)"
+    assert did_you_mean("x", ["writer"]) == ""
