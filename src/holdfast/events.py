@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.codec import tool_codec
+from holdfast.errors import UnreadableValue
 from holdfast.records import CheckpointInfo
 
 
@@ -124,6 +127,25 @@ class WorkflowEvent(msgspec.Struct, frozen=True):
     timestamp: datetime | None = None
     thread_id: str | None = None
     run_id: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON of the fields that are set; `from_dict(json.loads(json.dumps(event.to_dict())))` is the event."""
+        codec = tool_codec()
+        fields = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return {
+            name: codec.encode(value, f"{self.type} event.{name}")
+            for name, value in fields
+            if value is not None and value is not False
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> WorkflowEvent:
+        """Raises UnreadableValue for anything that is not an event."""
+        codec = tool_codec()
+        known = [name for name in cls.__struct_fields__ if name in data]
+        if "type" not in known:
+            raise UnreadableValue("event", "it has no type")
+        return cls(**{name: codec.decode(data[name], f"event.{name}") for name in known})
 
     @classmethod
     def output(cls, executor_id: str, data: Any) -> WorkflowEvent:

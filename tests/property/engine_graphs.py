@@ -120,16 +120,19 @@ class Worker(Executor):
     @handler
     async def join(self, tokens: list[Token], ctx: WorkflowContext[Token, Any]) -> None:
         await self.take(joined(tokens), ctx)
-        if self.habits.mutates:
-            tokens.clear()
+        tokens.clear()
 
     @handler
     async def take(self, token: Token, ctx: WorkflowContext[Token, Any]) -> None:
+        assert token.value >= 0, f"{self.id} got {token}, which its sender changed afterwards"
+        by_others = [mark for mark in token.marks if token.marks.count(mark) > token.trail.count(mark)]
+        assert not by_others, f"{self.id} got {token}, which somebody changed who never sent it"
         await self._work(token, ctx, may_ask=True)
 
     @response_handler
     async def go_on(self, question: Question, answer: int, ctx: WorkflowContext[Token, Any]) -> None:
         token = question.token
+        assert "asked" not in token.marks, f"{self.id} got back {question}, which it changed after it had asked"
         token.trail += "!"
         token.value += answer
         await self._work(token, ctx, may_ask=False)
@@ -138,7 +141,7 @@ class Worker(Executor):
         habits, call = self.habits, f"{self.id}:{token.trail}"
         self.ledger.started.append(call)
         await self._pause()
-        if habits.mutates:
+        if habits.mutates and may_ask:
             token.marks.append(self.id)
         self._keep(token, ctx)
         self._write(token, ctx)
@@ -187,7 +190,9 @@ class Worker(Executor):
         habits = self.habits
         for number in range(habits.outputs):
             known = (len(self.seen), ctx.private.get("calls") if habits.private else None)
-            await ctx.yield_output((self.id, token.trail, number, token.value, list(token.marks), known))
+            output = [self.id, token.trail, number, token.value, token.marks, known]
+            await ctx.yield_output(output)
+            output.append("afterwards")
             await self._pause()
         copies = habits.sends * self.ways
         if token.hops == 0 or copies > token.share:
@@ -199,17 +204,18 @@ class Worker(Executor):
                 hops=token.hops - 1,
                 share=token.share // copies,
                 value=(token.value * 3 + number + len(token.trail)) % 1009,
+                marks=list(token.marks),
             )
             await ctx.send_message(sent)
-            if habits.mutates:
-                sent.value = -1
-                sent.marks.append("after it was sent")
+            sent.value = -1
+            sent.marks.append("after it was sent")
 
 
 class Keeper(Worker):
     """Remembers in `self`; the checkpoint carries it."""
 
     async def on_checkpoint_save(self) -> dict[str, Any]:
+        await asyncio.sleep(0)
         return {"seen": self.seen}
 
     async def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
@@ -237,6 +243,7 @@ class LaterEvery:
     step: int
 
     async def __call__(self, token: Any) -> bool:
+        await asyncio.sleep(0)
         return bool(token.value % self.step == 0)
 
 
@@ -362,6 +369,18 @@ def plans(draw: st.DrawFn) -> Plan:
     return Plan(tuple(habits), draw(wirings(len(habits))), draw(st.integers(3, 7)), draw(st.booleans()))
 
 
+# Shapes that random plans come to too seldom to rely on; each is tried every time.
+FAN = (Wire("fan_out", (0,), (1, 2)),)
+INTERLEAVED = Plan((Habits(sends=2), Habits(outputs=1, pauses=1), Habits(outputs=1)), FAN)
+"""Two deliveries for each of two siblings, and the later sibling is the quicker one."""
+IN_PLACE = Plan(
+    (Habits(sends=2), Habits(writes=frozenset(("list", "box")), private=True), Habits(pauses=2, fails=True)), FAN
+)
+"""One changes state in place, twice, and is done when its sibling fails."""
+SLOW_HOOK = Plan((Habits(), Habits(fails=True), Habits(memory=True)), FAN)
+"""One is done and just being saved when its sibling fails."""
+
+
 # ---------------------------------------------------------------- a storage of somebody else's
 
 
@@ -483,6 +502,7 @@ async def drive(
             todo = {"thread_id": thread}
             continue
         pending = {str(event.request_id): event for event in result.get_request_info_events()}
+        assert not any("afterwards" in output for output in result.get_outputs())
         rest = Rest(result.get_outputs(), result.get_final_state().value, sorted(pending))
         if rests and rests[-1].pending == rest.pending:  # interrupted before its answers were committed
             assert rests[-1] == rest, "resuming a thread at rest tells it otherwise than before"

@@ -6,8 +6,9 @@ import copy
 import json
 from typing import Any
 
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 from tests.property.engine_graphs import (
+    INTERLEAVED,
     THREAD,
     Attempt,
     Ledger,
@@ -63,6 +64,7 @@ async def test_the_log_read_from_any_cursor_has_no_gap_and_no_repeat(
         assert await log_of(reader, cursor) == whole[cursor:]
 
 
+@example(INTERLEAVED, "undisturbed", False)
 @given(plans(), ATTEMPTS, st.booleans())
 async def test_the_log_tells_every_output_and_superstep_once_however_often_it_was_tried(
     plan: Plan, kind: Any, by_cancelling: bool

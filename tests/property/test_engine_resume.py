@@ -7,8 +7,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 from tests.property.engine_graphs import (
+    IN_PLACE,
+    INTERLEAVED,
+    SLOW_HOOK,
     THREAD,
     Attempt,
     Ledger,
@@ -55,6 +58,7 @@ async def test_an_undisturbed_run_executes_each_delivery_once_and_ends_idle(plan
     assert repeated(calls) == []
 
 
+@example(INTERLEAVED, InMemoryCheckpointStorage, True)
 @given(plans(), STORAGES, st.booleans())
 async def test_a_fork_of_any_checkpoint_ends_as_the_original_and_executes_only_what_was_left(
     plan: Plan, make_storage: Callable[[], Any], anew: bool
@@ -112,6 +116,7 @@ async def test_a_stream_left_at_any_event_is_resumed_to_the_same_end(
     await disturbed(plan, left_after(counts), InMemoryCheckpointStorage(), anew=anew, fails=fails)
 
 
+@example(INTERLEAVED, [7, 4], True, False)
 @given(plans(), POINTS, st.booleans(), st.booleans())
 async def test_a_task_cancelled_at_any_await_is_resumed_to_the_same_end(
     plan: Plan, turns: list[int], anew: bool, fails: bool
@@ -119,6 +124,9 @@ async def test_a_task_cancelled_at_any_await_is_resumed_to_the_same_end(
     await disturbed(plan, cancelled_after(turns), InMemoryCheckpointStorage(), anew=anew, fails=fails)
 
 
+@example(IN_PLACE, True)
+@example(IN_PLACE, False)
+@example(SLOW_HOOK, True)
 @given(plans(), st.booleans())
 async def test_failures_resumed_until_done_lead_to_the_same_end_and_no_finished_sibling_runs_again(
     plan: Plan, anew: bool

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.codec import tool_codec
 from holdfast.events import WorkflowEvent
 from holdfast.records import Answer, CheckpointInfo, ExecutorMemory, WorkflowMessage
 
@@ -94,7 +95,7 @@ class WorkflowCheckpoint(msgspec.Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON: `from_dict(json.loads(json.dumps(checkpoint.to_dict())))` is the same checkpoint."""
-        from holdfast.checkpoints.format import encode_checkpoint, tool_codec
+        from holdfast.checkpoints.format import encode_checkpoint
 
         tree: dict[str, Any] = encode_checkpoint(self, tool_codec())
         if self.graph_signature:
@@ -104,6 +105,6 @@ class WorkflowCheckpoint(msgspec.Struct, frozen=True):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> WorkflowCheckpoint:
         """Raises WorkflowCheckpointException for anything that is not a checkpoint."""
-        from holdfast.checkpoints.format import decode_checkpoint, tool_codec
+        from holdfast.checkpoints.format import decode_checkpoint
 
         return decode_checkpoint(dict(data), tool_codec())

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.engine.effects import DELETED, Effects
-from holdfast.engine.run_arguments import arguments_for
+from holdfast.engine.run_arguments import RunArguments, arguments_for
 from holdfast.engine.state import StateMapping, is_missing
+from holdfast.engine.telling import own_event
 from holdfast.errors import InvalidRun, UnknownExecutor, type_name
 from holdfast.events import RESERVED_FOR_ENGINE, RequestTerms, WorkflowEvent, WorkflowEventSource
 from holdfast.graph.context import WorkflowContext
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
 class DeliveryContext(WorkflowContext[Any, Any]):
     """What `holdfast.WorkflowContext` promises, for one delivery."""
 
-    __slots__ = ("_effects", "_lane", "_message")
+    __slots__ = ("_arguments", "_effects", "_lane", "_message")
 
     def __init__(self, lane: Lane, message: WorkflowMessage, effects: Effects) -> None:
         self._lane = lane
         self._message = message
         self._effects = effects
+        self._arguments: dict[str, RunArguments] | None = None
 
     async def send_message(self, message: Any, target_id: str | None = None) -> None:
         if target_id is not None and target_id not in self._lane.known_ids:
@@ -42,7 +44,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
             return
         event = WorkflowEvent(kind, isolated(output), executor_id=self._lane.executor_id)
         self._effects.outputs.append(event)
-        self._lane.tell(event, self._effects)
+        self._lane.tell(own_event(event), self._effects)
 
     async def add_event(self, event: WorkflowEvent) -> None:
         if event.type in RESERVED_FOR_ENGINE:
@@ -83,7 +85,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
             terms=RequestTerms(deadline, default, assignee) if deadline or assignee or default is not ... else None,
         )
         self._effects.requests.append(event)
-        self._lane.tell(event, self._effects)
+        self._lane.tell(own_event(event), self._effects)
         self._warn_if_unanswerable(request_data, response_type)
 
     def _warn_if_unanswerable(self, request_data: object, response_type: Any) -> None:
@@ -162,8 +164,16 @@ class DeliveryContext(WorkflowContext[Any, Any]):
 
     @property
     def function_invocation_kwargs(self) -> Mapping[str, Any]:
-        return arguments_for(self._lane.position.run_kwargs.get("function_invocation_kwargs"), self.executor_id)
+        return self._arguments_named("function_invocation_kwargs")
 
     @property
     def client_kwargs(self) -> Mapping[str, Any]:
-        return arguments_for(self._lane.position.run_kwargs.get("client_kwargs"), self.executor_id)
+        return self._arguments_named("client_kwargs")
+
+    def _arguments_named(self, parameter: str) -> RunArguments:
+        if self._arguments is None:
+            self._arguments = {}
+        if parameter not in self._arguments:
+            given = self._lane.position.run_kwargs.get(parameter)
+            self._arguments[parameter] = arguments_for(given, self.executor_id)
+        return self._arguments[parameter]

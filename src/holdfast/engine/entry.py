@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.requests import check_answers, deliver_answers, pass_deadlines
 from holdfast.engine.run_arguments import arranged
+from holdfast.engine.telling import own_event
 from holdfast.engine.thread import Position, Thread
 from holdfast.errors import (
     DamagedCheckpoint,
@@ -143,7 +142,7 @@ def _with_arguments(graph: Graph, after: Position, request: RunRequest) -> Posit
 
 
 def _replayed(events: Iterable[WorkflowEvent]) -> tuple[WorkflowEvent, ...]:
-    return tuple(msgspec.structs.replace(event, replayed=True) for event in events)
+    return tuple(own_event(event, replayed=True) for event in events)
 
 
 def check_fits(checkpoint: WorkflowCheckpoint, compiled: Compiled, *, force: bool) -> list[WorkflowEvent]:

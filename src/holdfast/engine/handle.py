@@ -68,7 +68,7 @@ class RunHandle:
 
     async def send(self, message: Any) -> None:
         """Deliver a message: in the next superstep if one is running, otherwise by starting one."""
-        if self._run is not None and self._run.send(message):
+        if self._run is not None and self._task is not None and self._run.send(message):
             return
         await self._settled()
         self._start(message=message)

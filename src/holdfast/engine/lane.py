@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.engine.context import DeliveryContext
 from holdfast.engine.effects import DELETED, Effects, Replaced
 from holdfast.engine.state import LaneState
+from holdfast.engine.telling import own_event
 from holdfast.errors import WorkflowRunnerException
 from holdfast.events import WorkflowErrorDetails, WorkflowEvent
 from holdfast.graph.handlers import Handler, Returns
@@ -159,7 +160,7 @@ class Lane:
         told = WorkflowEvent("executor_bypassed", _done(recorded), executor_id=self.executor_id)
         recorded.events = []
         for event in (told, *recorded.outputs, *recorded.requests):
-            self.tell(event, recorded)
+            self.tell(own_event(event), recorded)
         for key, value in recorded.writes:
             self.state.write(key, _own(value))
         if recorded.private is not None:

@@ -40,6 +40,7 @@ class Loop:
         *,
         is_streaming: bool = False,
         durability: str = "sync",
+        inbox: list[Callable[[Position], Position]] | None = None,
     ) -> None:
         self._compiled = compiled
         self._thread = thread
@@ -57,9 +58,9 @@ class Loop:
         self._is_unsaved = False
         """Whether the position is ahead of the head, as between the commits of durability="exit"."""
         self._unfinished = 0
-        self.inbox: list[Callable[[Position], Position]] = []
-        """Inputs that arrived while a superstep runs."""
-        self.takes_input = False
+        self._inbox = inbox if inbox is not None else []
+        """Inputs that arrived while something else was done; emptied when they are committed."""
+        self.takes_input = True
         self._turns = 0
         self.failed_executor_id: str | None = None
 
@@ -82,8 +83,8 @@ class Loop:
         limit = self._compiled.graph.max_iterations
         self.takes_input = True
         try:
-            while thread.position.mailbox or self.inbox:
-                if self.inbox:
+            while thread.position.mailbox or self._inbox:
+                if self._inbox:
                     await self._take_in()
                 if thread.position.since_input >= limit:
                     raise WorkflowConvergenceException(thread.thread_id, limit)
@@ -102,10 +103,11 @@ class Loop:
     async def _take_in(self) -> None:
         """What was sent while a superstep ran is committed before the next one starts."""
         after = self._thread.position
-        for take_in in self.inbox:
+        taken = list(self._inbox)
+        for take_in in taken:
             after = take_in(after)
-        self.inbox = []
         await self.enter(after)
+        del self._inbox[: len(taken)]
 
     async def _superstep(self) -> None:
         thread, position = self._thread, self._thread.position

@@ -17,6 +17,7 @@ from holdfast.engine.entry import Entry, RunRequest, check_fits, check_message, 
 from holdfast.engine.live import LiveThreads, Ownership
 from holdfast.engine.loop import Loop, resting_state, running_state
 from holdfast.engine.result import WorkflowRunResult
+from holdfast.engine.telling import own_event
 from holdfast.engine.thread import Position, Thread, position_of
 from holdfast.errors import DamagedCheckpoint, InvalidRun, ThreadBusy, UnreadableValue
 from holdfast.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
@@ -46,6 +47,7 @@ class Run:
         self._ownership: Ownership | None = None
         self._loop: Loop | None = None
         self._began = False
+        self._inbox: list[Callable[[Position], Position]] = []
         self.thread_id: str | None = None
         """Known once it has begun."""
 
@@ -120,16 +122,19 @@ class Run:
         else:
             self._live.drop_new(thread)
         interrupted = self._ownership is not None and self._ownership.take_interruption()
+        if error is not None and self._inbox:
+            error.add_note(f"{len(self._inbox)} message(s) sent to the run meanwhile were not delivered.")
         if error is not None and not (interrupted and isinstance(error, asyncio.CancelledError)):
             raise error
-        kept = [one for one in self._events if one.type not in ("started", "status")]
-        if include_status_events:
-            kept = [one for one in self._events if one.type != "started"]
+        left_out = ("started",) if include_status_events else ("started", "status")
+        told = [one for one in self._events if one.type not in left_out]
+        position = thread.position
+        asked = {one.request_id: one for one in told if one.type == "request_info"}
         return WorkflowRunResult(
-            kept,
+            map(own_event, told) if position.mailbox else told,  # what is still due must not change with its events
             self._statuses,
-            thread.position.outputs,
-            list(thread.position.requests.values()),
+            [own_event(one) for one in position.outputs],
+            [asked.get(key) or own_event(one) for key, one in position.requests.items()],
             thread_id=thread.thread_id,
             run_id=self.run_id,
             checkpoint_id=thread.head_id,
@@ -144,6 +149,7 @@ class Run:
             self._emit,
             is_streaming=self._listener is not None,
             durability=self._request.durability,
+            inbox=self._inbox,
         )
 
     # ------------------------------------------------------------ while it runs
@@ -158,10 +164,10 @@ class Run:
 
     def send(self, message: Any) -> bool:
         """Deliver a message in the next superstep. False if the run is no longer taking any: start another one."""
-        if self._loop is None or not self._loop.takes_input:
+        if self._loop is not None and not self._loop.takes_input:
             return False
         self.check_message(message)
-        self._loop.inbox.append(lambda position: with_message(self._compiled.graph, position, message))
+        self._inbox.append(lambda position: with_message(self._compiled.graph, position, message))
         return True
 
     # ------------------------------------------------------------ events
@@ -169,7 +175,7 @@ class Run:
     def _emit(self, event: WorkflowEvent) -> None:
         self._events.append(event)
         if self._listener is not None:
-            self._listener(event)
+            self._listener(own_event(event))
         if event.type == "request_info" and not event.replayed:
             pending = WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS
             if all(status.state is not pending for status in self._statuses):

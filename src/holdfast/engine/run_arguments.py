@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -39,16 +39,16 @@ class WithheldSecret:
 class RunArguments(Mapping[str, Any]):
     """What a handler sees: secrets opened, and an error that helps for one that was not given again."""
 
-    __slots__ = ("_given",)
+    __slots__ = ("_given", "_seen")
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given = given
+        self._seen: dict[str, Any] = {}
 
     def __getitem__(self, key: str) -> Any:
-        value = self._given[key]
-        if isinstance(value, WithheldSecret):
-            raise MissingSecret(value.name)
-        return value.value if isinstance(value, Secret) else value
+        if key not in self._seen:
+            self._seen[key] = _opened(self._given[key])
+        return self._seen[key]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._given)
@@ -65,14 +65,14 @@ def arranged(given: Mapping[str, Any], executor_ids: Mapping[str, Any], paramete
     if not isinstance(given, Mapping):
         raise InvalidRun(f"{parameter} must be a mapping, got {type(given).__name__}.")
     if not any(key in executor_ids for key in given):
-        return {GLOBAL: dict(given)}
+        return {GLOBAL: _own(dict(given))}
     for key, value in given.items():
         if not isinstance(value, Mapping):
             raise InvalidRun(
                 f"{parameter} is given by executor (it has an executor's id as a key), so {key!r} must hold a mapping, "
                 f"got {type(value).__name__}."
             )
-    return {key: dict(value) for key, value in given.items()}
+    return {key: _own(dict(value)) for key, value in given.items()}
 
 
 def arguments_for(arranged_arguments: Mapping[str, Any] | None, executor_id: str) -> RunArguments:
@@ -80,6 +80,28 @@ def arguments_for(arranged_arguments: Mapping[str, Any] | None, executor_id: str
         return RunArguments({})
     shared = arranged_arguments.get(GLOBAL, {})
     return RunArguments({**shared, **arranged_arguments.get(executor_id, {})})
+
+
+def _opened(value: Any) -> Any:
+    """The value with its secrets open, in containers of its own: what a handler does to them reaches nobody else."""
+    if isinstance(value, WithheldSecret):
+        raise MissingSecret(value.name)
+    if isinstance(value, Secret):
+        return value.value
+    return _with_parts(value, _opened)
+
+
+def _with_parts(value: Any, made: Callable[[Any], Any]) -> Any:
+    """Plain containers made anew; anything else, such as a client, is shared."""
+    if type(value) is dict:
+        return {key: made(one) for key, one in value.items()}
+    if type(value) in (list, tuple, set):
+        return type(value)(map(made, value))
+    return value
+
+
+def _own(value: Any) -> Any:
+    return _with_parts(value, _own)
 
 
 def without_secrets(value: Any, name: str = "") -> Any:

@@ -116,7 +116,7 @@ class Executor:
         return {}
 
     async def on_checkpoint_restore(self, *args: Any, **kwargs: Any) -> None:
-        """Put back what was saved: `async def on_checkpoint_restore(self, state)`, or `(self, state, ctx: HookContext)`."""
+        """Put back what was saved: `on_checkpoint_restore(self, state)`, or `(self, state, ctx: HookContext)`."""
 
     def fresh(self) -> Executor:
         """Another instance, made as this one was, for another thread."""

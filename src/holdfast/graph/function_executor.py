@@ -36,7 +36,7 @@ class FunctionExecutor(Executor):
 
     async def __call__(self, *args: Any) -> Any:
         """Call the function itself, as in a test."""
-        if inspect.iscoroutinefunction(self.func):
+        if _is_async(self.func):
             return await self.func(*args)
         return await asyncio.to_thread(self.func, *args)
 
@@ -83,9 +83,15 @@ def _handler_of(func: Callable[..., Any], input: Any, output: Any, workflow_outp
     )
 
 
+def _is_async(func: Callable[..., Any]) -> bool:
+    while isinstance(func, functools.partial):
+        func = func.func
+    return inspect.iscoroutinefunction(func) or inspect.iscoroutinefunction(getattr(func, "__call__", None))  # noqa: B004
+
+
 def _as_method(func: Callable[..., Any]) -> Callable[..., Any]:
     """Handlers are called with their executor first; the function does not know of one."""
-    if inspect.iscoroutinefunction(func):
+    if _is_async(func):
 
         @functools.wraps(func)
         async def in_loop(_: Executor, *args: Any) -> Any:

@@ -116,11 +116,12 @@ def _mark(function: F, *, is_response: bool, explicit: dict[str, Any] | None) ->
 
 def read_handler(function: Callable[..., Any], declaration: Declaration, *, bound: bool = True) -> Handler:
     """The handler that a marked function declares. Raises ValueError if its annotations do not say enough."""
-    names = list(inspect.signature(function).parameters)[1 if bound else 0 :]
+    parameters = inspect.signature(function).parameters.values()
+    names = [one.name for one in parameters if one.kind is not one.KEYWORD_ONLY][1 if bound else 0 :]
     values = 2 if declaration.is_response else 1
     if not values <= len(names) <= values + 1:
         raise ValueError(
-            f"Handler {function.__qualname__!r} must take {'request, response' if values == 2 else 'a message'} and, "
+            f"Handler {_name(function)!r} must take {'request, response' if values == 2 else 'a message'} and, "
             f"optionally, a context; it takes ({', '.join(names)})."
         )
     takes_context = len(names) == values + 1
@@ -131,7 +132,17 @@ def read_handler(function: Callable[..., Any], declaration: Declaration, *, boun
     sent, yielded = _context_types(function, hints.get(names[values])) if takes_context else ((), ())
     sent, yielded, returns = _with_return(hints.get("return"), sent, yielded)
     request = types[0] if declaration.is_response else None
-    return Handler(function.__name__, function, types[-1], request, sent, yielded, takes_context, returns)
+    return Handler(_short_name(function), function, types[-1], request, sent, yielded, takes_context, returns)
+
+
+def _name(function: Any) -> str:
+    """What a message calls it: a partial or an object that can be called has no name of its own."""
+    name: str = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return name
+
+
+def _short_name(function: Any) -> str:
+    return _name(function).rpartition(".")[2]
 
 
 def _explicit(function: Callable[..., Any], declaration: Declaration, takes_context: bool) -> Handler:
@@ -146,13 +157,13 @@ def _explicit(function: Callable[..., Any], declaration: Declaration, takes_cont
     request = normalize(resolve_annotation(given["request"], namespace, None)) if declaration.is_response else None
     _refuse_typevar(function, accepted)
     sent, yielded = types("output"), types("workflow_output")
-    return Handler(function.__name__, function, accepted, request, sent, yielded, takes_context, Returns.NOTHING)
+    return Handler(_short_name(function), function, accepted, request, sent, yielded, takes_context, Returns.NOTHING)
 
 
 def _declared(function: Callable[..., Any], hints: dict[str, Any], name: str) -> Any:
     if name not in hints:
         raise ValueError(
-            f"Handler {function.__qualname__!r} needs a type annotation on {name!r}: it decides which messages arrive "
+            f"Handler {_name(function)!r} needs a type annotation on {name!r}: it decides which messages arrive "
             "here. Annotate it, or give explicit types: @handler(input=...)."
         )
     _refuse_typevar(function, hints[name])
@@ -162,7 +173,7 @@ def _declared(function: Callable[..., Any], hints: dict[str, Any], name: str) ->
 def _refuse_typevar(function: Callable[..., Any], annotation: Any) -> None:
     if contains_typevar(annotation):
         raise ValueError(
-            f"Handler {function.__qualname__!r} is annotated with {type_name(annotation)}, a type variable, which no "
+            f"Handler {_name(function)!r} is annotated with {type_name(annotation)}, a type variable, which no "
             "message can be matched with. Use a concrete type, or @handler(input=...)."
         )
 
@@ -173,7 +184,7 @@ def _context_types(function: Callable[..., Any], annotation: Any) -> tuple[tuple
         return (), ()
     if get_origin(annotation) is not WorkflowContext:
         raise ValueError(
-            f"Handler {function.__qualname__!r}: the context parameter is annotated with {type_name(annotation)}, "
+            f"Handler {_name(function)!r}: the context parameter is annotated with {type_name(annotation)}, "
             "expected WorkflowContext, WorkflowContext[Sent] or WorkflowContext[Sent, Yielded]."
         )
     sent, yielded = get_args(annotation)

@@ -263,6 +263,43 @@ async def test_a_handle_on_a_busy_thread_is_refused_like_any_other_run() -> None
         assert outputs(await until_rest(first)) == ["x"]
 
 
+async def test_a_message_sent_after_a_refused_run_is_not_lost() -> None:
+    gate = Gate()
+    workflow = gated(gate)
+    async with workflow.open(thread_id="t") as first, workflow.open(thread_id="t") as second:
+        await first.send("x")
+        await gate.arrived.wait()
+        await second.send("y")
+        with pytest.raises(ThreadBusy):
+            await second.wait()
+        gate.opened.set()
+        await until_rest(first)
+        await second.send("z")
+        assert outputs(await until_rest(second)) == ["z"]
+
+
+@pytest.mark.parametrize("storage", [None, InMemoryCheckpointStorage()], ids=["no storage", "memory"])
+async def test_a_message_sent_while_a_superstep_runs_survives_its_failure(storage: Any) -> None:
+    gate, fails = Gate(), [True]
+
+    async def work(message: str, ctx: Any) -> None:
+        await gate.pass_through(message, ctx)
+        if fails[0]:
+            raise ConnectionError("as asked")
+
+    async with alone(work, checkpoint_storage=storage).open() as run:
+        await run.send("first")
+        await gate.arrived.wait()
+        await run.send("second")
+        gate.opened.set()
+        with pytest.raises(ConnectionError):
+            await run.wait()
+        fails[0] = False
+        await run.resume()
+        result = await run.wait()
+        assert result is not None and result.get_outputs()[-1] == "second"
+
+
 # ---------------------------------------------------------------- the log
 
 

@@ -169,7 +169,7 @@ class Plain(Tally):
 
 
 async def test_a_hook_that_is_not_async_is_an_error_that_names_the_executor() -> None:
-    with pytest.raises(CheckpointHookFailed, match="on_checkpoint_save of executor 'plain' failed: .*await"):
+    with pytest.raises(CheckpointHookFailed, match=r"on_checkpoint_save of executor 'plain' failed: .*await"):
         await tallying(Plain("plain"), checkpoint_storage=InMemoryCheckpointStorage()).run("x")
 
 

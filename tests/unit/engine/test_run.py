@@ -293,6 +293,36 @@ async def test_a_fork_without_a_name_makes_a_thread_of_its_own() -> None:
     assert len({first.thread_id, *(one.thread_id for one in forks)}) == 3
 
 
+async def test_a_fork_of_a_question_is_answered_on_its_own() -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow = asking(checkpoint_storage=storage)
+    asked = await workflow.run("one", thread_id="t")
+    forked = await workflow.run(checkpoint_id=asked.checkpoint_id, fork=True, responses={"one": Verdict(True)})
+    assert forked.get_outputs() == ["one: True []"]
+    assert (await workflow.run(responses={"one": Verdict(False)}, thread_id="t")).get_outputs() == ["one: False []"]
+
+
+async def test_a_fork_into_a_thread_that_exists_is_refused_and_changes_nothing() -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow = shouting(checkpoint_storage=storage)
+    first = await workflow.run("a", thread_id="t")
+    await workflow.run("b", thread_id="u")
+    before = await ids_of(storage)
+    with pytest.raises(InvalidRun, match="Thread 'u' exists already, so a fork cannot become it"):
+        await workflow.run(checkpoint_id=first.checkpoint_id, fork=True, thread_id="u")
+    assert await ids_of(storage) == before
+    assert (await workflow.run(thread_id="u")).get_outputs() == ["<B>"]
+
+
+async def test_a_checkpoint_of_another_thread_is_refused_unless_it_is_forked() -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow = shouting(checkpoint_storage=storage)
+    first = await workflow.run("a", thread_id="t")
+    with pytest.raises(InvalidRun, match="belongs to thread 't', not to 'u'.*or pass fork=True"):
+        await workflow.run(checkpoint_id=first.checkpoint_id, thread_id="u")
+    assert await ids_of(storage, thread_id="u") == []
+
+
 async def test_force_goes_on_with_what_still_fits_and_says_what_does_not() -> None:
     storage = InMemoryCheckpointStorage()
     await shouting(checkpoint_storage=storage).run("hi", thread_id="t")
@@ -357,16 +387,12 @@ def test_a_call_without_a_meaning_is_refused_before_anything_happens(options: di
 # ---------------------------------------------------------------- limits
 
 
-async def test_a_loop_that_does_not_end_stops_at_the_limit_and_keeps_what_was_committed() -> None:
-    workflow = countdown(max_iterations=3)
+async def test_a_run_that_needs_one_superstep_more_than_the_limit_stops_there_and_keeps_what_was_committed() -> None:
+    storage = InMemoryCheckpointStorage()
     with pytest.raises(WorkflowConvergenceException, match="ran 3 supersteps since its last input") as raised:
-        await workflow.run(5)
+        await countdown(max_iterations=3, checkpoint_storage=storage).run(3)
     assert raised.value.max_iterations == 3
-    assert (await workflow_of_limit(4).run(3)).get_outputs() == ["lift-off"]
-
-
-def workflow_of_limit(limit: int) -> Workflow:
-    return countdown(max_iterations=limit)
+    assert [info.iteration_count for info in await storage.list_checkpoint_infos()] == [0, 1, 2, 3]
 
 
 async def test_a_run_that_needs_exactly_the_limit_ends_well() -> None:

@@ -109,10 +109,11 @@ async def test_a_secret_is_opened_wherever_it_stands(given: dict[str, Any], open
 
 
 async def add_and_fail_at_first(message: str, ctx: Any) -> None:
-    ctx.client_kwargs["list"].append(message)
+    given = ctx.client_kwargs["list"]
+    given.append(message)
     if not ctx.function_invocation_kwargs:
         raise ValueError("as asked")
-    await ctx.yield_output(ctx.client_kwargs["list"])
+    await ctx.yield_output(given)
 
 
 async def test_what_a_failed_handler_did_to_an_argument_is_forgotten() -> None:

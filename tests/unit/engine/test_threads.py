@@ -71,6 +71,31 @@ async def test_enqueued_runs_take_their_turn_and_lose_nothing() -> None:
     assert [(await one).get_outputs() for one in (running, *waiting)] == [["first"], ["a"], ["b"], ["c"]]
 
 
+async def test_a_run_that_gave_up_waiting_does_not_hold_up_the_others() -> None:
+    gate = Gate()
+    workflow = gated(gate)
+    running = await begun(workflow, gate, thread_id="t")
+    impatient, patient = (asyncio.ensure_future(workflow.run(w, thread_id="t", on_busy="enqueue")) for w in "ab")
+    await asyncio.sleep(0)
+    impatient.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await impatient
+    gate.opened.set()
+    assert [(await one).get_outputs() for one in (running, patient)] == [["first"], ["b"]]
+
+
+async def test_a_handler_that_runs_its_own_thread_is_refused_rather_than_stuck() -> None:
+    itself: list[Workflow] = []
+
+    async def run_itself(message: str, ctx: Any) -> None:
+        with pytest.raises(ThreadBusy):
+            await itself[0].run(message, thread_id=ctx.thread_id)
+        await ctx.yield_output("refused")
+
+    itself.append(alone(run_itself))
+    assert (await itself[0].run("x")).get_outputs() == ["refused"]
+
+
 async def test_an_interrupting_run_ends_the_other_and_loses_no_message() -> None:
     gate, storage = Gate(), InMemoryCheckpointStorage()
     workflow = gated(gate, checkpoint_storage=storage)
