@@ -77,6 +77,7 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
         "builtins:eval",
         "os:system",
         "collections:namedtuple",
+        "inspect:FullArgSpec",  # a data type, and its module is loaded, but nobody declared it
         "holdfast.engine.workflow:Workflow",
         f"{__name__}:NotData",
         f"{__name__}:planted",

@@ -21,6 +21,7 @@ from holdfast import (
     WorkflowBuilder,
     WorkflowCheckpoint,
     WorkflowContext,
+    WorkflowEvent,
     WorkflowRunResult,
     handler,
     response_handler,
@@ -485,6 +486,10 @@ def cancelled_after(turns: list[int]) -> Attempt:
     return attempt
 
 
+def answer(request: WorkflowEvent) -> int:
+    return int(request.data.token.value) % 7 + 1
+
+
 async def drive(
     plan: Plan, make: Callable[[], Workflow], attempt: Attempt = undisturbed, thread: str = THREAD, **begin: Any
 ) -> list[Rest]:
@@ -511,12 +516,15 @@ async def drive(
         if not pending:
             return rests
         chosen = rest.pending[:1] if plan.one_by_one else rest.pending
-        todo = {"thread_id": thread, "responses": {one: pending[one].data.token.value % 7 + 1 for one in chosen}}
+        todo = {"thread_id": thread, "responses": {one: answer(pending[one]) for one in chosen}}
     raise AssertionError(f"the thread never came to rest; so far: {rests}")
 
 
 async def history(storage: Any, thread: str = THREAD) -> list[WorkflowCheckpoint]:
-    return [one for one in await storage.list_checkpoints(workflow_name="random") if one.thread_id == thread]
+    if isinstance(storage, SixMethods):
+        return [one for one in storage.kept.values() if one.thread_id == thread]
+    found: list[WorkflowCheckpoint] = await storage.list_checkpoints(thread_id=thread)
+    return found
 
 
 COMPARED = ("state", "executors", "buffers", "outputs", "messages", "requests", "counters", "iteration_count", "status")
@@ -524,7 +532,10 @@ COMPARED = ("state", "executors", "buffers", "outputs", "messages", "requests", 
 
 async def final(storage: Any, thread: str = THREAD) -> dict[str, Any]:
     """Where the thread stands, in the exact form in which it is stored."""
-    head = max(await history(storage, thread), key=lambda one: one.number)
+    if isinstance(storage, SixMethods):
+        head = max(await history(storage, thread), key=lambda one: one.number)
+    else:
+        head = await storage.get_latest(thread_id=thread)
     tree = head.to_dict()
     # One that never ran has nothing to remember, whether it was asked to or was not even made yet.
     kept = {key: one for key, one in tree.get("executors", {}).items() if one != {"saved": {"seen": []}}}

@@ -112,6 +112,16 @@ async def test_every_checkpoint_survives_json_and_names_the_one_before(plan: Pla
         before = checkpoint.checkpoint_id
 
 
+@given(plans())
+async def test_the_messages_of_a_thread_are_those_that_its_handlers_got(plan: Plan) -> None:
+    ledger = Ledger()
+    workflow = plan.build(ledger, InMemoryCheckpointStorage())
+    await drive(plan, lambda: workflow)
+    messages = await workflow.messages(THREAD)
+    assert [one.delivery_id for one in messages] == list(range(1, len(ledger.finished) + 1))
+    assert sorted(str(one.target_id) for one in messages) == sorted(call.split(":")[0] for call in ledger.finished)
+
+
 def parts_of(position: Position) -> dict[str, Any]:
     return {name: getattr(position, name) for name in Position.__slots__}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import example, given, strategies as st
@@ -19,6 +20,8 @@ from tests.property.engine_graphs import (
     Probe,
     Rest,
     SixMethods,
+    Wire,
+    answer,
     cancelled_after,
     drive,
     failing,
@@ -153,6 +156,33 @@ async def test_every_durability_leads_to_the_same_end_after_failures_and_cancell
 
     assert await drive(plan, lambda: plan.build(ledger, storage), run) == rests
     assert set(ledger.finished) == set(calls)
+
+
+def without_joins(plan: Plan) -> Plan:
+    """What a join puts together depends on what arrives first, and an early answer changes that."""
+    wires: list[Wire] = []
+    for wire in plan.wires:
+        alone = [Wire("edge", (source,), wire.targets) for source in wire.sources]
+        wires += alone if wire.kind == "fan_in" else [wire]
+    return replace(plan, wires=tuple(wires))
+
+
+@given(plans().map(without_joins), POINTS, st.booleans())
+async def test_answers_given_to_an_interrupted_thread_make_it_lose_and_repeat_nothing(
+    plan: Plan, turns: list[int], fails: bool
+) -> None:
+    _, calls = await calm(plan)
+    storage, ledger, attempt = InMemoryCheckpointStorage(), Ledger(may_fail=fails), cancelled_after(turns)
+
+    async def answer_first(workflow: Workflow, options: dict[str, Any]) -> WorkflowRunResult | None:
+        head = await storage.get_latest(thread_id=THREAD)
+        if options == {"thread_id": THREAD} and head is not None and head.pending_request_info_events:
+            asked = head.pending_request_info_events
+            options = {**options, "responses": {key: answer(request) for key, request in asked.items()}}
+        return await attempt(workflow, options)
+
+    await drive(plan, lambda: plan.build(ledger, storage), answer_first)
+    assert sorted(ledger.finished) == sorted(calls)
 
 
 @given(plans(), STORAGES, st.booleans())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -86,10 +87,10 @@ def slow_then_echo(gate: Gate, **options: Any) -> Workflow:
     return WorkflowBuilder(name="echo", start_executor=function("start", work), **options).build()
 
 
-@pytest.mark.parametrize("storage", [None, InMemoryCheckpointStorage()], ids=["no storage", "memory"])
-async def test_a_message_sent_while_a_superstep_runs_is_delivered_in_the_next(storage: Any) -> None:
+@pytest.mark.parametrize("make_storage", [lambda: None, InMemoryCheckpointStorage], ids=["no storage", "memory"])
+async def test_a_message_sent_while_a_superstep_runs_is_delivered_in_the_next(make_storage: Callable[[], Any]) -> None:
     gate = Gate()
-    async with slow_then_echo(gate, checkpoint_storage=storage).open() as run:
+    async with slow_then_echo(gate, checkpoint_storage=make_storage()).open() as run:
         await run.send("slow")
         await gate.arrived.wait()
         await run.send("quick")
@@ -278,8 +279,8 @@ async def test_a_message_sent_after_a_refused_run_is_not_lost() -> None:
         assert outputs(await until_rest(second)) == ["z"]
 
 
-@pytest.mark.parametrize("storage", [None, InMemoryCheckpointStorage()], ids=["no storage", "memory"])
-async def test_a_message_sent_while_a_superstep_runs_survives_its_failure(storage: Any) -> None:
+@pytest.mark.parametrize("make_storage", [lambda: None, InMemoryCheckpointStorage], ids=["no storage", "memory"])
+async def test_a_message_sent_while_a_superstep_runs_survives_its_failure(make_storage: Callable[[], Any]) -> None:
     gate, fails = Gate(), [True]
 
     async def work(message: str, ctx: Any) -> None:
@@ -287,7 +288,7 @@ async def test_a_message_sent_while_a_superstep_runs_survives_its_failure(storag
         if fails[0]:
             raise ConnectionError("as asked")
 
-    async with alone(work, checkpoint_storage=storage).open() as run:
+    async with alone(work, checkpoint_storage=make_storage()).open() as run:
         await run.send("first")
         await gate.arrived.wait()
         await run.send("second")

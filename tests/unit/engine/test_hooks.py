@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Never
 
 import pytest
@@ -50,10 +51,10 @@ class Fragile(Tally):
         await ctx.yield_output(self.count)
 
 
-@pytest.mark.parametrize("storage", [None, InMemoryCheckpointStorage()], ids=["no storage", "memory"])
-async def test_a_failed_superstep_puts_every_instance_back(storage: Any) -> None:
+@pytest.mark.parametrize("make_storage", [lambda: None, InMemoryCheckpointStorage], ids=["no storage", "memory"])
+async def test_a_failed_superstep_puts_every_instance_back(make_storage: Callable[[], Any]) -> None:
     fragile = Fragile()
-    workflow = tallying(fragile, checkpoint_storage=storage)
+    workflow = tallying(fragile, checkpoint_storage=make_storage())
     await workflow.run("a", thread_id="t")
     with pytest.raises(ValueError, match="as asked"):
         await workflow.run("fail", thread_id="t")
@@ -193,10 +194,12 @@ class Sharing(Executor):
         self.state = state
 
 
-@pytest.mark.parametrize("storage", [None, InMemoryCheckpointStorage()], ids=["no storage", "memory"])
-async def test_what_a_hook_returned_is_never_aliased_by_the_live_object(storage: Any) -> None:
+@pytest.mark.parametrize("make_storage", [lambda: None, InMemoryCheckpointStorage], ids=["no storage", "memory"])
+async def test_what_a_hook_returned_is_never_aliased_by_the_live_object(make_storage: Callable[[], Any]) -> None:
     def built() -> Workflow:
-        return WorkflowBuilder(name="sharing", start_executor=Sharing("s", []), checkpoint_storage=storage).build()
+        return WorkflowBuilder(
+            name="sharing", start_executor=Sharing("s", []), checkpoint_storage=make_storage()
+        ).build()
 
     workflow = built()
     await workflow.run("a")

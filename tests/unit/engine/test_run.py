@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -165,9 +166,11 @@ async def test_resuming_a_finished_thread_works_in_a_new_workflow_object() -> No
     assert (await shouting(checkpoint_storage=storage).run(thread_id="t")).get_outputs() == ["<HI>"]
 
 
-@pytest.mark.parametrize("storage", [None, InMemoryCheckpointStorage()], ids=["no storage", "memory"])
-async def test_resuming_an_unknown_thread_is_refused_and_leaves_no_thread_behind(storage: Any) -> None:
-    workflow = shouting(checkpoint_storage=storage)
+@pytest.mark.parametrize("make_storage", [lambda: None, InMemoryCheckpointStorage], ids=["no storage", "memory"])
+async def test_resuming_an_unknown_thread_is_refused_and_leaves_no_thread_behind(
+    make_storage: Callable[[], Any],
+) -> None:
+    workflow = shouting(checkpoint_storage=make_storage())
     for _ in range(2):
         with pytest.raises(ThreadNotFound, match=r"no thread 'nobody' to resume. Start it with run\(message"):
             await workflow.run(thread_id="nobody")
@@ -318,7 +321,7 @@ async def test_a_checkpoint_of_another_thread_is_refused_unless_it_is_forked() -
     storage = InMemoryCheckpointStorage()
     workflow = shouting(checkpoint_storage=storage)
     first = await workflow.run("a", thread_id="t")
-    with pytest.raises(InvalidRun, match="belongs to thread 't', not to 'u'.*or pass fork=True"):
+    with pytest.raises(InvalidRun, match=r"belongs to thread 't', not to 'u'.*or pass fork=True"):
         await workflow.run(checkpoint_id=first.checkpoint_id, thread_id="u")
     assert await ids_of(storage, thread_id="u") == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -64,9 +65,9 @@ async def test_a_siblings_write_is_seen_from_the_next_superstep_on() -> None:
     assert seen == [None]
 
 
-@pytest.mark.parametrize("storage", [None, InMemoryCheckpointStorage()], ids=["no storage", "memory"])
-async def test_two_siblings_that_write_one_key_conflict_and_neither_wins(storage: Any) -> None:
-    workflow = siblings(writes("key", 1), writes("key", 2), checkpoint_storage=storage)
+@pytest.mark.parametrize("make_storage", [lambda: None, InMemoryCheckpointStorage], ids=["no storage", "memory"])
+async def test_two_siblings_that_write_one_key_conflict_and_neither_wins(make_storage: Callable[[], Any]) -> None:
+    workflow = siblings(writes("key", 1), writes("key", 2), checkpoint_storage=make_storage())
     with pytest.raises(
         StateConflict, match=r"'s0' and 's1' both wrote the state key 'key'.*Declare how to join"
     ) as raised:

@@ -154,6 +154,32 @@ async def test_siblings_of_a_failure_are_cancelled_and_awaited_and_their_events_
     assert cleaned.is_set()
 
 
+async def test_what_a_failed_handler_did_to_its_message_is_forgotten() -> None:
+    fails = [True]
+
+    async def change(words: list[str], ctx: Any) -> None:
+        words.append("changed")
+        if fails[0]:
+            raise ValueError("as asked")
+        await ctx.yield_output(words)
+
+    workflow = alone(change, accepts=list)
+    with pytest.raises(ValueError, match="as asked"):
+        await workflow.run(["sent"])
+    fails[0] = False
+    assert (await workflow.run()).get_outputs() == [["sent", "changed"]]
+
+
+async def test_each_target_of_a_fan_out_has_a_message_of_its_own() -> None:
+    async def change(words: list[str], ctx: Any) -> None:
+        words.append(ctx.executor_id)
+        await ctx.yield_output(words)
+
+    start, one, two = relay("start"), function("one", change, accepts=list), function("two", change, accepts=list)
+    workflow = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, [one, two]).build()
+    assert (await workflow.run(["sent"])).get_outputs() == [["sent", "one"], ["sent", "two"]]
+
+
 async def test_a_finished_sibling_of_a_failure_is_not_run_again() -> None:
     weather, calls = Weather(), []
 

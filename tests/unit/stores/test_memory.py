@@ -86,6 +86,7 @@ async def test_the_journal_lasts_until_the_next_checkpoint() -> None:
     opened = await store.open("t", "next", takeover=True)
     assert [(one.delivery_id, one.body) for one in opened.journal] == [(7, b"outcome")]
     await store.commit(commit(opened.lease, 3))
+    await store.commit(Commit(opened.lease, 4, status="FAILED"))
     assert list((await store.open("t", "last", takeover=True)).journal) == []
 
 

@@ -1,0 +1,191 @@
+"""Commits: the positions of a thread made durable, and its events put into the log with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
+from holdfast.checkpoints.threads import ThreadKeeper
+from holdfast.engine.compiled import Compiled
+from holdfast.engine.effects import Effects
+from holdfast.engine.run_arguments import without_secrets
+from holdfast.engine.thread import Position, Thread, counters_of, executor_memories, messages_by_source
+from holdfast.events import WorkflowEvent, WorkflowRunState
+from holdfast.records import CheckpointInfo
+
+Saved = tuple[CheckpointInfo | None, int | None]
+"""The checkpoint that was made, and the cursor of its last event. Both None where nothing was saved."""
+
+
+class Committer:
+    """Makes positions of one thread durable, for one run. Without a storage it only moves the live thread."""
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        thread: Thread,
+        keeper: ThreadKeeper | None,
+        run_id: str,
+        emit: Callable[[WorkflowEvent], None],
+        durability: str,
+    ) -> None:
+        self._compiled = compiled
+        self._thread = thread
+        self._keeper = keeper
+        self._run_id = run_id
+        self._emit = emit
+        self._only_at_exit = durability == "exit"
+        self._backlog: list[WorkflowEvent] = []
+        """Events that wait for the next commit to join the thread's log."""
+        self._is_unsaved = False
+        """Whether the position is ahead of the head, as between the commits of durability="exit"."""
+        self._final_is_logged = False
+
+    @property
+    def keeps_log(self) -> bool:
+        return self._keeper is not None
+
+    @property
+    def has_journal(self) -> bool:
+        return self._keeper is not None and self._keeper.has_journal and not self._only_at_exit
+
+    @property
+    def records(self) -> bool:
+        """Whether deliveries are recorded one by one: always, unless the caller chose to save only at the end."""
+        return self._keeper is None or not self._only_at_exit
+
+    # ------------------------------------------------------------ events
+
+    def tell(self, event: WorkflowEvent) -> None:
+        """To the consumer now, to the log with the next commit."""
+        self._emit(event)
+        self.log(event)
+
+    def log(self, event: WorkflowEvent) -> None:
+        if self._keeper is not None:
+            self._backlog.append(event)
+
+    @property
+    def backlog_size(self) -> int:
+        return len(self._backlog)
+
+    def forget_since(self, backlog_size: int) -> None:
+        """A superstep that failed leaves no event behind."""
+        del self._backlog[backlog_size:]
+
+    # ------------------------------------------------------------ commits
+
+    async def commit_superstep(
+        self,
+        after: Position,
+        started: WorkflowEvent,
+        done: Iterable[tuple[str, Effects]],
+        warnings: list[WorkflowEvent],
+        executor_ids: tuple[str, ...],
+    ) -> Saved:
+        if self._keeper is None:
+            self._move(after, is_ahead=True)
+            return None, None
+        self._backlog.append(started)
+        for _, effects in done:
+            self._backlog.extend(effects.events)
+        self._backlog.extend(warnings)
+        if self._only_at_exit:
+            self._backlog.append(superstep_completed(after, executor_ids))
+            self._move(after, is_ahead=False)
+            self._is_unsaved = True
+            return None, None
+        return await self._commit(self._keeper, after, executor_ids)
+
+    async def commit(self, after: Position) -> None:
+        """Make `after` the thread's position, and its head where there is a storage."""
+        if self._keeper is None:
+            self._move(after, is_ahead=True)
+        else:
+            await self._commit(self._keeper, after, None)
+
+    async def _commit(self, keeper: ThreadKeeper, after: Position, executor_ids: tuple[str, ...] | None) -> Saved:
+        thread = self._thread
+        checkpoint = self._checkpoint_of(after, keeper.number + 1)
+        info = checkpoint.info
+        events = list(self._backlog)
+        is_final = executor_ids is not None and not after.mailbox
+        if executor_ids is not None:
+            events.append(superstep_completed(after, executor_ids, info))
+        if is_final:
+            events.append(WorkflowEvent("status", state=resting_state(after)))
+        # Deliveries recorded in the journal are still due after an entry; a superstep settles all of them.
+        keeps_journal = executor_ids is None and bool(thread.journal)
+        await keeper.commit(checkpoint, events, self._run_id, checkpoint.status, keeps_journal=keeps_journal)
+        self._backlog.clear()
+        self._final_is_logged = is_final
+        self._is_unsaved = False
+        self._move(after, is_ahead=False)
+        thread.number, thread.head_id = keeper.number, checkpoint.checkpoint_id
+        self._emit(WorkflowEvent("checkpoint_saved", checkpoint=info))
+        return info, keeper.last_seq - 1 if is_final else keeper.last_seq
+
+    def _move(self, after: Position, *, is_ahead: bool) -> None:
+        self._thread.position = after
+        self._thread.is_ahead = is_ahead
+
+    async def finish(self, state: WorkflowRunState, events: Iterable[WorkflowEvent] = ()) -> None:
+        """The last commit of a run: what is still unsaved, and how it ended."""
+        keeper, thread = self._keeper, self._thread
+        if keeper is None:
+            return
+        if self._is_unsaved:
+            await self._commit(keeper, thread.position, None)
+        if self._final_is_logged and state is resting_state(thread.position):
+            return
+        logged = [*self._backlog, *events, WorkflowEvent("status", state=state)]
+        was_in_step = thread.number == keeper.number
+        await keeper.commit(None, logged, self._run_id, state.value)
+        self._backlog.clear()
+        if was_in_step:
+            thread.number = keeper.number
+
+    def _checkpoint_of(self, after: Position, number: int) -> WorkflowCheckpoint:
+        compiled, thread = self._compiled, self._thread
+        return WorkflowCheckpoint(
+            workflow_name=compiled.graph.name,
+            graph_signature_hash=compiled.signature_hash,
+            previous_checkpoint_id=thread.head_id,
+            messages=messages_by_source(after.mailbox),
+            state=after.state,
+            pending_request_info_events=after.requests,
+            iteration_count=after.iteration,
+            thread_id=thread.thread_id,
+            run_id=self._run_id,
+            outputs=after.outputs,
+            executors=executor_memories(after),
+            buffers=after.buffers,
+            answered=after.answered,
+            run_kwargs=without_secrets(after.run_kwargs) if after.run_kwargs else {},
+            counters=counters_of(after),
+            graph_signature=compiled.signature,
+            number=number,
+            status=(resting_state(after) if not after.mailbox else running_state(after)).value,
+        )
+
+
+def resting_state(position: Position) -> WorkflowRunState:
+    return WorkflowRunState.IDLE_WITH_PENDING_REQUESTS if position.requests else WorkflowRunState.IDLE
+
+
+def running_state(position: Position) -> WorkflowRunState:
+    return WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS if position.requests else WorkflowRunState.IN_PROGRESS
+
+
+def superstep_completed(
+    after: Position, executor_ids: tuple[str, ...], info: CheckpointInfo | None = None, last_seq: int | None = None
+) -> WorkflowEvent:
+    return WorkflowEvent(
+        "superstep_completed",
+        iteration=after.iteration,
+        checkpoint=info,
+        last_seq=last_seq,
+        executors=executor_ids,
+        has_pending_messages=bool(after.mailbox),
+        has_pending_requests=bool(after.requests),
+    )

@@ -1,0 +1,134 @@
+"""Opening a thread: which one a run is for, and where it stands according to its store."""
+
+from __future__ import annotations
+
+from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
+from holdfast.checkpoints.storage import load_checkpoint, open_thread
+from holdfast.checkpoints.threads import ThreadKeeper
+from holdfast.clock import Clock
+from holdfast.engine.compiled import Compiled
+from holdfast.engine.effects import decode_effects
+from holdfast.engine.entry import RunRequest, check_fits
+from holdfast.engine.live import LiveThreads
+from holdfast.engine.loop import Loop
+from holdfast.engine.thread import Thread, position_of
+from holdfast.errors import DamagedCheckpoint, InvalidRun, ThreadBusy, UnreadableValue
+from holdfast.events import WorkflowEvent
+from holdfast.names import new_thread_id
+
+BUSY_POLL_SECONDS = 0.02
+"""How often a waiting run looks whether a thread held through another workflow object is free."""
+
+NOT_IN_STEP = -1
+"""A live thread that stands elsewhere than its store says: the next run reads it anew."""
+
+
+class Opening:
+    """For one run: finds its thread and puts the live one where the store says."""
+
+    def __init__(self, compiled: Compiled, live: LiveThreads, clock: Clock, request: RunRequest) -> None:
+        self._compiled = compiled
+        self._live = live
+        self._clock = clock
+        self._request = request
+        self.named: WorkflowCheckpoint | None = None
+        """The checkpoint that the caller named."""
+        self.warnings: list[WorkflowEvent] = []
+
+    async def choose_thread(self) -> str:
+        """The thread to run. Raises CheckpointNotFound, IncompatibleWorkflow or InvalidRun before anything is done."""
+        request = self._request
+        if request.checkpoint_id is None:
+            return request.thread_id or self._live.own_or_new_id()
+        named = await load_checkpoint(request.storage, request.checkpoint_id, self._compiled.declared)
+        self.warnings += check_fits(named, self._compiled, force=request.force)
+        self.named = named
+        kept = None if request.fork else named.thread_id
+        if kept and request.thread_id is not None and request.thread_id != kept:
+            raise InvalidRun(
+                f"Checkpoint {named.checkpoint_id!r} belongs to thread {kept!r}, not to {request.thread_id!r}. "
+                "Nothing was changed. Leave thread_id out to rewind its thread, or pass fork=True to make a new one."
+            )
+        chosen = kept or request.thread_id or new_thread_id()
+        if request.thread_id is None:
+            self._live.own_id = chosen
+        return chosen
+
+    async def open(self, thread_id: str, run_id: str) -> ThreadKeeper | None:
+        """Claim the thread in its store; None without a storage. Raises ThreadBusy."""
+        request = self._request
+        if request.storage is None:
+            return None
+        while True:
+            try:
+                return await open_thread(
+                    request.storage,
+                    thread_id,
+                    self._compiled.graph.name,
+                    self._compiled.declared,
+                    owner=run_id,
+                    takeover=request.takeover or request.on_busy == "interrupt",
+                )
+            except ThreadBusy:
+                if request.on_busy != "enqueue":
+                    raise
+                await self._clock.sleep(BUSY_POLL_SECONDS)
+
+    async def synchronise(self, thread: Thread, loop: Loop, keeper: ThreadKeeper | None) -> None:
+        """Stand where the store says, if it was moved since this process last looked.
+
+        A run that names an older checkpoint does not read the head: it is the way back from a damaged one.
+        """
+        if keeper is None:
+            return
+        named = self.named
+        if keeper.number != thread.number:
+            if named is None:
+                head = await keeper.load_head()
+            else:
+                head = named if named.checkpoint_id == keeper.head_id else None
+            if head is not None and head is not named:
+                self.warnings += check_fits(head, self._compiled, force=self._request.force)
+            if head is not None:
+                await self._stand_at(head, thread, loop)
+            thread.number, thread.head_id = keeper.number, keeper.head_id
+        if named is None or named.checkpoint_id == thread.head_id:
+            _take_journal(thread, keeper)
+
+    async def rewind(self, thread: Thread, loop: Loop, *, is_new: bool) -> bool:
+        """Go to the checkpoint that the caller named. False if there is none, or the thread stands there already."""
+        named, fork = self.named, self._request.fork
+        if fork and not (is_new and thread.position.next_delivery_id == 1):
+            raise InvalidRun(
+                f"Thread {thread.thread_id!r} exists already, so a fork cannot become it. Nothing was changed. Choose "
+                "another thread_id, or leave it out to have one made."
+            )
+        if named is None or (named.checkpoint_id == thread.head_id and not fork and not thread.is_ahead):
+            return False
+        # Until the rewind is committed the store stands elsewhere: should anything fail before, it is read anew.
+        thread.number = NOT_IN_STEP
+        await self._stand_at(named, thread, loop)
+        return True
+
+    async def _stand_at(self, checkpoint: WorkflowCheckpoint, thread: Thread, loop: Loop) -> None:
+        known = self._compiled.graph.nodes
+        saved = {key: one.saved for key, one in checkpoint.executors.items() if one.saved is not None and key in known}
+        position = position_of(checkpoint)
+        # With force=True what was due to executors that are gone is left out.
+        position.mailbox = [message for message in position.mailbox if message.target_id in known]
+        position.requests = {key: one for key, one in position.requests.items() if one.source_executor_id in known}
+        await loop.restore(position, saved)
+        thread.head_id = checkpoint.checkpoint_id
+        thread.is_ahead = False
+
+
+def _take_journal(thread: Thread, keeper: ThreadKeeper) -> None:
+    """Also where the number is the same: another owner may have recorded deliveries and ended before its commit."""
+    targets = {message.delivery_id: str(message.target_id) for message in thread.position.mailbox}
+    for delivery_id, tree in keeper.load_journal().items():
+        if delivery_id in targets and delivery_id not in thread.journal:
+            try:
+                thread.journal[delivery_id] = decode_effects(tree, targets[delivery_id], keeper.codec)
+            except (KeyError, TypeError, ValueError, AttributeError, UnreadableValue) as error:
+                reason = f"the journal entry of delivery {delivery_id} is not one ({error!r})"
+                raise DamagedCheckpoint(str(keeper.head_id), reason) from error
