@@ -173,6 +173,7 @@ async def test_every_effect_of_a_replayed_delivery_counts_once(storage: StoreChe
     result = await again(workflow, lambda: busy_sibling(stage, storage, calls)).run(thread_id="t")
     assert calls == ["x"]
     assert result.get_outputs() == ["x early", {"sent": ["x"]}]
+    assert [event.data for event in result if event.type == "output"] == result.get_outputs(), "and is told"
     assert [event.request_id for event in result.get_request_info_events()] == ["sure"]
     head = await storage.get_latest(thread_id="t")
     assert head is not None

@@ -97,11 +97,23 @@ async def test_a_resume_equals_the_run_that_went_on(any_storage: Any) -> None:
         assert (await resumed.run(checkpoint_id=entry.checkpoint_id)).get_outputs() == [4]
 
 
-async def test_what_is_sent_yielded_or_set_is_taken_as_it_is_at_the_call(any_storage: Any) -> None:
+async def test_what_is_sent_or_yielded_is_taken_as_it_is_at_the_call(any_storage: Any) -> None:
     outputs = (await greedy(any_storage).run(["x"], thread_id="t")).get_outputs()
     assert [output["message"] for output in outputs] == [["x", "one"], ["x", "one", "two"]]
     assert [output["log"] for output in outputs] == [[2], [2, 3]]
     assert [output["private"] for output in outputs] == [{"times": ["one"]}, {"times": ["two"]}]
+
+
+async def test_what_is_set_is_taken_as_it_is_at_the_call(any_storage: Any) -> None:
+    async def keep(message: str, ctx: WorkflowContext[Any, Any]) -> None:
+        first, second = ["set"], ["set"]
+        ctx.set_state("first", first)
+        ctx.state["second"] = second
+        first.append("later")
+        second.append("later")
+
+    result = await alone(Does("keep", keep), any_storage).run("x")
+    assert (await any_storage.load(result.checkpoint_id)).state == {"first": ["set"], "second": ["set"]}
 
 
 async def test_a_loaded_checkpoint_is_the_callers_own(storage: Any) -> None:

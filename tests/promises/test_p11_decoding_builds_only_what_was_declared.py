@@ -60,7 +60,10 @@ async def planted(storage: StoreCheckpointStorage, tree: Any) -> None:
 
 @pytest.fixture
 def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
-    """A package on the path; tells whether it was imported."""
+    """A package on the path, and one that is loaded, which nobody declared. Tells whether the first was imported."""
+    bait = make_dataclass("Bait", [("x", int)], namespace={"__module__": "loaded_elsewhere"})
+    monkeypatch.setitem(sys.modules, "loaded_elsewhere", types.ModuleType("loaded_elsewhere"))
+    monkeypatch.setattr(sys.modules["loaded_elsewhere"], "Bait", bait, raising=False)
     (tmp_path / "sprung_trap.py").write_text(
         "from dataclasses import dataclass\n\n@dataclass\nclass Bait:\n    x: int = 1\n"
     )
@@ -77,7 +80,7 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
         "builtins:eval",
         "os:system",
         "collections:namedtuple",
-        "inspect:FullArgSpec",  # a data type, and its module is loaded, but nobody declared it
+        "loaded_elsewhere:Bait",
         "holdfast.engine.workflow:Workflow",
         f"{__name__}:NotData",
         f"{__name__}:planted",

@@ -33,6 +33,7 @@ from holdfast import (
     HoldfastError,
     IncompatibleWorkflow,
     InMemoryCheckpointStorage,
+    InvalidRun,
     InvalidSelection,
     NoPendingRequests,
     NoResponseHandler,
@@ -58,7 +59,8 @@ Call = Callable[[Workflow], Awaitable[Any]]
 class Mistake:
     """A workflow with a history in thread `t`, a call that is wrong, and what must still work afterwards."""
 
-    prepare: Callable[[InMemoryCheckpointStorage], Awaitable[Workflow]]
+    build: Callable[..., Workflow]
+    history: Call
     wrong: Call
     error: type[HoldfastError]
     says: str
@@ -66,24 +68,28 @@ class Mistake:
     after: Call = field(default=lambda workflow: workflow.run("later", thread_id="t"))
     outputs: list[Any] = field(default_factory=lambda: ["<LATER>"])
 
+    async def happens(self, storage: InMemoryCheckpointStorage) -> Workflow:
+        """The workflow, at the moment when the wrong call comes."""
+        workflow = self.build(checkpoint_storage=storage)
+        await self.history(workflow)
+        return workflow
 
-async def shouted(storage: InMemoryCheckpointStorage) -> Workflow:
-    workflow = shouting(checkpoint_storage=storage)
+
+def asking_for_words_or_a_number(**options: Any) -> Workflow:
+    return asking(int | str, **options)
+
+
+async def shouted(workflow: Workflow) -> None:
     await workflow.run("hi", thread_id="t")
-    return workflow
 
 
-async def asked(storage: InMemoryCheckpointStorage, response_type: Any = Verdict) -> Workflow:
-    workflow = asking(response_type, checkpoint_storage=storage)
+async def asked(workflow: Workflow) -> None:
     await workflow.run("one two", thread_id="t")
     await workflow.run(responses={"two": Verdict(False)}, thread_id="t")
-    return workflow
 
 
-async def asked_for_a_number(storage: InMemoryCheckpointStorage) -> Workflow:
-    workflow = asking(int | str, checkpoint_storage=storage)
+async def asked_once(workflow: Workflow) -> None:
     await workflow.run("one", thread_id="t")
-    return workflow
 
 
 def answers(**given: Any) -> Call:
@@ -94,6 +100,7 @@ RIGHT: dict[str, Any] = {"after": answers(one=Verdict(True)), "outputs": ["one: 
 
 MISTAKES = {
     "a message of the wrong type": Mistake(
+        shouting,
         shouted,
         lambda workflow: workflow.run(5, thread_id="t"),
         WrongInputType,
@@ -101,6 +108,7 @@ MISTAKES = {
         RuntimeError,
     ),
     "an answer to an unknown request": Mistake(
+        asking,
         asked,
         answers(ones=Verdict(True)),
         UnknownRequest,
@@ -109,16 +117,28 @@ MISTAKES = {
         **RIGHT,
     ),
     "an answer of the wrong type": Mistake(
-        asked, answers(one="yes"), AnswerRejected, "expected Verdict, got str.*still pending", ValueError, **RIGHT
+        asking,
+        asked,
+        answers(one="yes"),
+        AnswerRejected,
+        "expected Verdict, got str.*still pending",
+        ValueError,
+        **RIGHT,
     ),
     "an answer given twice": Mistake(
-        asked, answers(two=Verdict(True)), AlreadyAnswered, "'two' .* was answered before", ValueError, **RIGHT
+        asking, asked, answers(two=Verdict(True)), AlreadyAnswered, "'two' .* was answered before", ValueError, **RIGHT
     ),
     "a right answer beside a wrong one": Mistake(
-        asked, answers(one=Verdict(True), x=1), UnknownRequest, "None of the given answers was accepted", **RIGHT
+        asking,
+        asked,
+        answers(one=Verdict(True), x=1),
+        UnknownRequest,
+        "None of the given answers was accepted",
+        **RIGHT,
     ),
     "an answer that no handler takes": Mistake(
-        asked_for_a_number,
+        asking_for_words_or_a_number,
+        asked_once,
         answers(one=5),
         NoResponseHandler,
         "'asker' has no @response_handler for a request of Question answered with int. Add one",
@@ -127,16 +147,26 @@ MISTAKES = {
         outputs=["one: five"],
     ),
     "an answer where nothing was asked": Mistake(
-        shouted, answers(one=1), NoPendingRequests, "no pending requests, so there is nothing to answer", RuntimeError
+        shouting,
+        shouted,
+        answers(one=1),
+        NoPendingRequests,
+        "no pending requests, so there is nothing to answer",
+        RuntimeError,
     ),
     "an unknown checkpoint id": Mistake(
+        shouting,
         shouted,
         lambda workflow: workflow.run(checkpoint_id="nothing"),
         CheckpointNotFound,
         "no checkpoint 'nothing' in this storage",
     ),
     "an unknown thread": Mistake(
-        shouted, lambda workflow: workflow.run(thread_id="nobody"), ThreadNotFound, "no thread 'nobody' to resume"
+        shouting,
+        shouted,
+        lambda workflow: workflow.run(thread_id="nobody"),
+        ThreadNotFound,
+        "no thread 'nobody' to resume",
     ),
 }
 
@@ -144,7 +174,7 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=list(MISTAKES))
 async def test_a_mistake_is_told_nothing_is_written_and_the_thread_stays_usable(mistake: Mistake) -> None:
     storage = InMemoryCheckpointStorage()
-    workflow = await mistake.prepare(storage)
+    workflow = await mistake.happens(storage)
     before = await storage.list_checkpoints()
     with pytest.raises(mistake.error, match=mistake.says) as raised:
         await mistake.wrong(workflow)
@@ -156,16 +186,16 @@ async def test_a_mistake_is_told_nothing_is_written_and_the_thread_stays_usable(
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=list(MISTAKES))
 async def test_a_new_process_could_go_on_after_a_mistake(mistake: Mistake) -> None:
     storage = InMemoryCheckpointStorage()
-    workflow = await mistake.prepare(storage)
+    workflow = await mistake.happens(storage)
     with pytest.raises(mistake.error):
         await mistake.wrong(workflow)
-    other = Workflow(workflow._graph, storage)  # the same graph, nothing live in common
+    other = mistake.build(checkpoint_storage=storage)
     assert (await mistake.after(other)).get_outputs() == mistake.outputs
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=list(MISTAKES))
 async def test_a_stream_raises_the_same_error_and_tells_no_event(mistake: Mistake) -> None:
-    workflow = await mistake.prepare(InMemoryCheckpointStorage())
+    workflow = await mistake.happens(InMemoryCheckpointStorage())
     seen: list[WorkflowEvent] = []
 
     class Streaming:
@@ -351,3 +381,20 @@ async def test_a_conflict_or_a_wrong_selection_leaves_the_thread_at_its_last_che
     for thread_id in ("selection", "conflict"):
         result = await workflow.run(thread_id=thread_id)
         assert result.get_final_state().value == "IDLE"
+
+
+async def test_two_executors_that_asked_with_one_id_can_be_mended_and_resumed() -> None:
+    wrong = [True]
+
+    async def ask(message: Any, ctx: Any) -> None:
+        await ctx.request_info(message, str, request_id="same" if wrong[0] else ctx.executor_id)
+
+    start, one, two = relay("start"), function("one", ask), function("two", ask)
+    builder = WorkflowBuilder(name="w", start_executor=start, checkpoint_storage=InMemoryCheckpointStorage())
+    workflow = builder.add_fan_out_edges(start, [one, two]).build()
+    with pytest.raises(InvalidRun, match=r"both asked with the request_id 'same'.*Choose different ids"):
+        await workflow.run("x", thread_id="t")
+    wrong[0] = False
+    asked = (await workflow.run(thread_id="t")).get_request_info_events()
+    ids = [event.request_id for event in asked]
+    assert ids in (["one", "two"], ["same", "two"]), "the first may have been recorded, and stands then as it was"

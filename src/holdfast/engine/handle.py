@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from holdfast.engine.live import LiveThreads
 from holdfast.engine.requests import next_deadline
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.run import Run
+from holdfast.engine.thread import Position
 from holdfast.errors import NoStorage
 from holdfast.events import WorkflowEvent
 from holdfast.names import checkpoint_id_of
@@ -39,6 +40,8 @@ class RunHandle:
         self._task: asyncio.Task[WorkflowRunResult] | None = None
         self._alarm: asyncio.Task[None] | None = None
         """Waits for the next deadline of a pending request."""
+        self._inbox: list[Callable[[Position], Position]] = []
+        """Messages that were sent while something ran. What a failed run did not deliver, the next one does."""
         self._events: deque[WorkflowEvent] = deque()
         self._watchers: set[asyncio.Future[None]] = set()
         self._error: BaseException | None = None
@@ -111,7 +114,7 @@ class RunHandle:
             self._alarm.cancel()
             self._alarm = None
         what.setdefault("thread_id", self._thread_id)
-        run = Run(self._compiled, self._live, self._clock, replace(self._request, **what))
+        run = Run(self._compiled, self._live, self._clock, replace(self._request, **what), self._inbox)
         if "message" in what:
             run.check_message(what["message"])
         self._run = run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,7 +16,7 @@ from holdfast.engine.lane import Lane
 from holdfast.engine.memory import ExecutorMemories
 from holdfast.engine.superstep import apply, in_delivery_order, plan
 from holdfast.engine.thread import Position, Thread
-from holdfast.errors import WorkflowConvergenceException
+from holdfast.errors import HoldfastError, WorkflowConvergenceException
 from holdfast.events import WorkflowEvent
 from holdfast.log import get_logger
 from holdfast.records import WorkflowMessage
@@ -113,7 +114,7 @@ class Loop:
             failed = (lane.executor_id for lane in lanes if lane.failure is error)
             self.failed_executor_id = next(failed, None)
             self._committer.forget_since(logged_before)
-            if isinstance(error, asyncio.CancelledError):
+            if self._unfinished or isinstance(error, asyncio.CancelledError):
                 await self._record_finished(lanes)
             await self._discard(lanes, iteration)
             raise
@@ -169,11 +170,13 @@ class Loop:
         self._thread.journal[message.delivery_id] = effects
 
     async def _record_finished(self, lanes: Iterable[Lane]) -> None:
-        """A cancel between the end of the last delivery and the commit must not make it run twice."""
+        """What ended well beside a delivery that failed or was cancelled is not run again, even if its hook was still
+        saving. Not so where all of them ended and their merge or commit failed: then they are what has to change."""
         for lane in lanes:
             for message, effects in zip(lane.messages, lane.results, strict=False):
                 if message.delivery_id not in self._thread.journal:
-                    await self._record(lane, message, effects)
+                    with contextlib.suppress(HoldfastError):
+                        await self._record(lane, message, effects)
 
     async def _discard(self, lanes: Iterable[Lane], iteration: int) -> None:
         """Leave no trace of a superstep that failed: executors go back to what the head says."""

@@ -26,7 +26,14 @@ logger = get_logger("engine")
 
 
 class Run:
-    def __init__(self, compiled: Compiled, live: LiveThreads, clock: Clock, request: RunRequest) -> None:
+    def __init__(
+        self,
+        compiled: Compiled,
+        live: LiveThreads,
+        clock: Clock,
+        request: RunRequest,
+        inbox: list[Callable[[Position], Position]] | None = None,
+    ) -> None:
         self.run_id = request.run_id or new_run_id()
         self._compiled = compiled
         self._live = live
@@ -39,7 +46,8 @@ class Run:
         self._ownership: Ownership | None = None
         self._loop: Loop | None = None
         self._began = False
-        self._inbox: list[Callable[[Position], Position]] = []
+        self._inbox = inbox if inbox is not None else []
+        """Messages to be delivered with the next superstep; they leave it when they are committed."""
         self.thread_id: str | None = None
         """Known once it has begun."""
 
@@ -115,8 +123,6 @@ class Run:
         else:
             self._live.drop_new(thread)
         interrupted = self._ownership is not None and self._ownership.take_interruption()
-        if error is not None and self._inbox:
-            error.add_note(f"{len(self._inbox)} message(s) sent to the run meanwhile were not delivered.")
         if error is not None and not (interrupted and isinstance(error, asyncio.CancelledError)):
             raise error
         left_out = ("started",) if include_status_events else ("started", "status")

@@ -65,9 +65,8 @@ async def test_a_resume_keeps_the_arguments_in_a_new_object_and_new_ones_replace
     assert given.get_outputs() == [("one", {}, {"model": "n"}), ("two", {}, {"model": "n"})]
 
 
-async def test_a_secret_reaches_the_handler_and_no_checkpoint() -> None:
-    storage = InMemoryCheckpointStorage()
-    result = await telling(checkpoint_storage=storage).run("x", client_kwargs={"key": Secret("hunter2"), "model": "m"})
+async def test_a_handler_gets_the_value_of_a_secret() -> None:
+    result = await telling().run("x", client_kwargs={"key": Secret("hunter2"), "model": "m"})
     assert result.get_outputs()[0] == ("one", {}, {"key": "hunter2", "model": "m"})
 
 

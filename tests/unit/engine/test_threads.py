@@ -16,7 +16,6 @@ from tests.unit.engine.flows import (
     crossing,
     function,
     gated,
-    kinds,
     relay,
     shouting,
 )
@@ -249,4 +248,3 @@ async def test_a_thread_id_is_made_time_ordered_where_none_is_given() -> None:
     ids = [(await shouting().run("x")).thread_id for _ in range(3)]
     assert len(set(ids)) == 3
     assert [one.split("-")[0] for one in ids] == sorted(one.split("-")[0] for one in ids)
-    assert kinds(await shouting().run("x"))[-1] == "superstep_completed"
