@@ -15,9 +15,11 @@ HoldfastError
 │   │   ├── UnknownRequest                     (also ValueError)
 │   │   ├── AlreadyAnswered                    (also ValueError)
 │   │   ├── AnswerRejected                     (also ValueError)
+│   │   ├── DuplicateRequest                   (also ValueError)
 │   │   ├── NoResponseHandler                  (also ValueError)
 │   │   └── RequestExpired
 │   └── WorkflowRunnerException                a run could not start or go on
+│       ├── ContextEnded                       (also RuntimeError)
 │       ├── WrongInputType                     (also RuntimeError)
 │       ├── InvalidSelection                   (also RuntimeError)
 │       ├── WorkflowConvergenceException
@@ -219,6 +221,18 @@ class AlreadyAnswered(RequestError, ValueError):
         )
 
 
+class DuplicateRequest(RequestError, ValueError):
+    code = "duplicate_request"
+
+    def __init__(self, request_id: str, first: str, second: str) -> None:
+        self.request_id = request_id
+        self.executors = (first, second)
+        super().__init__(
+            f"Executors {first!r} and {second!r} both asked with the request_id {request_id!r} in one superstep. "
+            "Nothing of it was kept. Choose different ids, or leave them out to have them made."
+        )
+
+
 class AnswerRejected(RequestError, ValueError):
     code = "answer_rejected"
 
@@ -260,6 +274,17 @@ class RequestExpired(RequestError):
 
 class WorkflowRunnerException(WorkflowException):
     code = "runner"
+
+
+class ContextEnded(WorkflowRunnerException, RuntimeError):
+    code = "context_ended"
+
+    def __init__(self, executor_id: str) -> None:
+        self.executor_id = executor_id
+        super().__init__(
+            f"The context of a delivery to executor {executor_id!r} was used after its handler had ended, so nobody "
+            "would get what it sends or writes. Await such work inside the handler, or start it as an executor of its own."
+        )
 
 
 class WrongInputType(WorkflowRunnerException, RuntimeError):

@@ -209,11 +209,11 @@ class Still(Executor):
         wash.notes.append(f"distilled {len(self.batches)}")
         await ctx.send_message(wash if wash.strength < 80 else Spirit(wash.strength, [*wash.notes, str(self.batches)]))
 
-    async def on_checkpoint_save(self, ctx: Any) -> dict[str, Any]:  # type: ignore[override]  # hooks may take ctx
+    async def on_checkpoint_save(self, ctx: Any) -> dict[str, Any]:
         ctx.private["batches"] = list(self.batches)
         return {}
 
-    async def on_checkpoint_restore(self, state: dict[str, Any], ctx: Any) -> None:  # type: ignore[override]  # as above
+    async def on_checkpoint_restore(self, state: dict[str, Any], ctx: Any) -> None:
         assert state == {}
         self.batches = list(ctx.private.get("batches", []))
 

@@ -305,11 +305,11 @@ async def test_a_hook_may_keep_its_state_under_a_key_of_the_shared_state() -> No
             self._lines.append(line)
             await ctx.yield_output(list(self._lines))
 
-        async def on_checkpoint_save(self, ctx: Any) -> dict[str, Any]:  # type: ignore[override]  # hooks may take ctx
+        async def on_checkpoint_save(self, ctx: Any) -> dict[str, Any]:
             ctx.set_state("logbook", self._lines)
             return {}
 
-        async def on_checkpoint_restore(self, state: dict[str, Any], ctx: Any) -> None:  # type: ignore[override]  # same
+        async def on_checkpoint_restore(self, state: dict[str, Any], ctx: Any) -> None:
             self._lines = ctx.get_state("logbook")
 
     storage = InMemoryCheckpointStorage()

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.storage import CheckpointStorage
 
 
+TAKEN_BACK = {"taken_back": True}
+"""Stands in the journal, which is only ever appended to, after an outcome that does not count any more."""
+
+
 class ThreadKeeper(Protocol):
     """An opened thread: this run may move it until it is released."""
 
@@ -54,8 +58,8 @@ class ThreadKeeper(Protocol):
     ) -> None:
         """Append one commit; without a checkpoint it holds only events and a status."""
 
-    async def record(self, delivery_id: int, outcome: Tree) -> None:
-        """Put a delivery's outcome into the journal."""
+    async def record(self, delivery_id: int, outcome: Tree | None) -> None:
+        """Put a delivery's outcome into the journal; None takes it back."""
 
     async def release(self) -> None: ...
 
@@ -89,9 +93,10 @@ class StoredThread:
 
     def load_journal(self) -> dict[int, Tree]:
         try:
-            return {entry.delivery_id: from_bytes(entry.body, "its journal") for entry in self._opened.journal}
+            last = {entry.delivery_id: from_bytes(entry.body, "its journal") for entry in self._opened.journal}
         except UnreadableValue as error:
             raise DamagedCheckpoint(str(self.head_id), str(error)) from error
+        return {delivery_id: outcome for delivery_id, outcome in last.items() if outcome != TAKEN_BACK}
 
     async def load_head(self) -> WorkflowCheckpoint | None:
         opened = self._opened
@@ -126,8 +131,9 @@ class StoredThread:
         tree["graph_signature"] = self._signature_bytes
         return tree
 
-    async def record(self, delivery_id: int, outcome: Tree) -> None:
-        await self._store.append_journal(self._lease, JournalEntry(self.number, delivery_id, to_bytes(outcome)))
+    async def record(self, delivery_id: int, outcome: Tree | None) -> None:
+        body = to_bytes(TAKEN_BACK if outcome is None else outcome)
+        await self._store.append_journal(self._lease, JournalEntry(self.number, delivery_id, body))
 
     async def release(self) -> None:
         await self._store.release(self._lease)
@@ -175,7 +181,7 @@ class PlainThread:
         await self._call("save", own_copy(checkpoint, self.codec))
         self.number = checkpoint.number
 
-    async def record(self, delivery_id: int, outcome: Tree) -> None:
+    async def record(self, delivery_id: int, outcome: Tree | None) -> None:
         """There is no journal to put it in."""
 
     async def release(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -12,7 +12,7 @@ from holdfast.engine.effects import DELETED, Effects
 from holdfast.engine.run_arguments import RunArguments, arguments_for
 from holdfast.engine.state import StateMapping, is_missing
 from holdfast.engine.telling import own_event
-from holdfast.errors import InvalidRun, UnknownExecutor, type_name
+from holdfast.errors import ContextEnded, InvalidRun, UnknownExecutor, type_name
 from holdfast.events import RESERVED_FOR_ENGINE, RequestTerms, WorkflowEvent, WorkflowEventSource
 from holdfast.graph.context import WorkflowContext
 from holdfast.graph.isolation import isolated
@@ -20,6 +20,16 @@ from holdfast.records import WorkflowMessage
 
 if TYPE_CHECKING:
     from holdfast.engine.lane import Lane
+
+
+class _Ended:
+    """In place of the effects of a delivery that has ended."""
+
+    def __init__(self, executor_id: str) -> None:
+        self._executor_id = executor_id
+
+    def __getattr__(self, name: str) -> Any:
+        raise ContextEnded(self._executor_id)
 
 
 class DeliveryContext(WorkflowContext[Any, Any]):
@@ -32,6 +42,10 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         self._message = message
         self._effects = effects
         self._arguments: dict[str, RunArguments] | None = None
+
+    def end(self) -> None:
+        """The handler is done: what a task that it left behind does now would reach nobody, so it is refused."""
+        self._effects = cast(Effects, _Ended(self._lane.executor_id))
 
     async def send_message(self, message: Any, target_id: str | None = None) -> None:
         if target_id is not None and target_id not in self._lane.known_ids:
@@ -112,8 +126,8 @@ class DeliveryContext(WorkflowContext[Any, Any]):
     def _write(self, key: str, value: Any) -> None:
         if not isinstance(key, str):
             raise InvalidRun(f"State keys are strings, got {key!r} from executor {self.executor_id!r}.")
-        self._lane.state.write(key, value)
         self._effects.writes.append((key, value))
+        self._lane.state.write(key, value)
 
     @property
     def state(self) -> MutableMapping[str, Any]:

@@ -130,6 +130,8 @@ class Lane:
             details = WorkflowErrorDetails.from_exception(error, executor_id=executor_id)
             self.emit(WorkflowEvent("executor_failed", executor_id=executor_id, details=details))
             raise
+        finally:
+            context.end()
         self.tell(WorkflowEvent("executor_completed", _done(effects), executor_id=executor_id), effects)
         self.results.append(effects)
         return effects

@@ -16,7 +16,7 @@ from holdfast.engine.lane import Lane
 from holdfast.engine.memory import ExecutorMemories
 from holdfast.engine.superstep import apply, in_delivery_order, plan
 from holdfast.engine.thread import Position, Thread
-from holdfast.errors import HoldfastError, WorkflowConvergenceException
+from holdfast.errors import DuplicateRequest, HoldfastError, StateConflict, WorkflowConvergenceException
 from holdfast.events import WorkflowEvent
 from holdfast.log import get_logger
 from holdfast.records import WorkflowMessage
@@ -116,6 +116,8 @@ class Loop:
             self._committer.forget_since(logged_before)
             if self._unfinished or isinstance(error, asyncio.CancelledError):
                 await self._record_finished(lanes)
+            elif isinstance(error, StateConflict | DuplicateRequest):
+                await self._unrecord(lane for lane in lanes if lane.executor_id in error.executors)
             await self._discard(lanes, iteration)
             raise
         thread.journal = {}
@@ -177,6 +179,13 @@ class Loop:
                 if message.delivery_id not in self._thread.journal:
                     with contextlib.suppress(HoldfastError):
                         await self._record(lane, message, effects)
+
+    async def _unrecord(self, lanes: Iterable[Lane]) -> None:
+        """Outcomes that cannot be merged must not be replayed: the thread could never go on, however it is mended."""
+        for lane in lanes:
+            for message in lane.messages:
+                if self._thread.journal.pop(message.delivery_id, None) is not None and self._keeper is not None:
+                    await self._keeper.record(message.delivery_id, None)
 
     async def _discard(self, lanes: Iterable[Lane], iteration: int) -> None:
         """Leave no trace of a superstep that failed: executors go back to what the head says."""

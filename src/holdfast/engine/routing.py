@@ -174,10 +174,14 @@ def _selected(group: FanOutEdgeGroup, data: Any, targets: list[str]) -> list[str
 
 
 def _switch(graph: Graph, group: SwitchCaseEdgeGroup, source_id: str) -> Way:
+    targets = frozenset(group.target_executor_ids)
+
     def take(sorter: Sorter, data: Any, target_id: str | None) -> bool:
+        if target_id is not None and target_id not in targets:
+            return False
         chosen = _case(group, sorter, source_id, data)
         if target_id is not None and target_id != chosen:
-            return False
+            return True  # kept by the switch, as a condition keeps what it does not want
         if graph.executors[chosen].table.find(data) is None:
             return False
         sorter.deliver(data, source_id, chosen)

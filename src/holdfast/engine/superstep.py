@@ -10,7 +10,7 @@ from holdfast.engine.lane import Lane
 from holdfast.engine.routing import Routes, Sorter
 from holdfast.engine.state import merge_state
 from holdfast.engine.thread import Position
-from holdfast.errors import InvalidRun
+from holdfast.errors import DuplicateRequest
 from holdfast.events import WorkflowEvent
 from holdfast.graph.isolation import isolated
 from holdfast.graph.reducers import Reducer
@@ -79,10 +79,8 @@ def in_delivery_order(lanes: list[Lane]) -> list[tuple[str, Effects]]:
 def _with_requests(pending: dict[str, WorkflowEvent], asked: list[WorkflowEvent]) -> dict[str, WorkflowEvent]:
     after = dict(pending)
     for event in asked:
-        if event.request_id in after:
-            raise InvalidRun(
-                f"Executors {after[event.request_id].executor_id!r} and {event.executor_id!r} both asked with the "
-                f"request_id {event.request_id!r}. Nothing of the superstep was kept. Choose different ids."
-            )
-        after[str(event.request_id)] = event
+        request_id = str(event.request_id)
+        if request_id in after:
+            raise DuplicateRequest(request_id, str(after[request_id].executor_id), str(event.executor_id))
+        after[request_id] = event
     return after

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import typing
 from collections import defaultdict
@@ -221,7 +222,7 @@ def test_a_stack_that_is_nearly_full_makes_no_recursion_error() -> None:
         return deeper(levels - 1) if levels else STRICT.encode(nested(WRAPPERS["list"], 90, 1), "state")
 
     def until_it_is_full() -> None:
-        for levels in range(0, 1000, 20):
+        for levels in range(0, sys.getrecursionlimit(), 20):
             deeper(levels)
 
     with pytest.raises((UnsavableValue, RecursionError)) as refused:

@@ -11,6 +11,7 @@ from tests.unit.engine.flows import Asker, Question, Verdict, alone, asking, fun
 from holdfast import (
     AlreadyAnswered,
     AnswerRejected,
+    DuplicateRequest,
     Executor,
     InMemoryCheckpointStorage,
     InvalidRun,
@@ -187,7 +188,7 @@ async def test_a_request_id_may_be_used_again_once_it_was_answered() -> None:
 async def test_two_executors_that_ask_with_one_id_in_one_superstep_are_refused() -> None:
     start = function("start", lambda message, ctx: ctx.send_message(message))
     builder = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, [Asker("one"), Asker("two")])
-    with pytest.raises(InvalidRun, match="'one' and 'two' both asked with the request_id 'why'"):
+    with pytest.raises(DuplicateRequest, match="'one' and 'two' both asked with the request_id 'why'"):
         await builder.build().run("why")
 
 
