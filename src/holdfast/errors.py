@@ -283,7 +283,7 @@ class ContextEnded(WorkflowRunnerException, RuntimeError):
         self.executor_id = executor_id
         super().__init__(
             f"The context of a delivery to executor {executor_id!r} was used after its handler had ended, so nobody "
-            "would get what it sends or writes. Await such work inside the handler, or start it as an executor of its own."
+            "would get what it sends or writes. Await such work inside the handler, or make it an executor of its own."
         )
 
 

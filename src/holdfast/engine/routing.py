@@ -181,7 +181,8 @@ def _switch(graph: Graph, group: SwitchCaseEdgeGroup, source_id: str) -> Way:
             return False
         chosen = _case(group, sorter, source_id, data)
         if target_id is not None and target_id != chosen:
-            return True  # kept by the switch, as a condition keeps what it does not want
+            # Kept by the switch, as a condition keeps what it does not want.
+            return graph.executors[target_id].table.find(data) is not None
         if graph.executors[chosen].table.find(data) is None:
             return False
         sorter.deliver(data, source_id, chosen)
