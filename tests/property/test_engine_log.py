@@ -24,7 +24,7 @@ from tests.property.engine_graphs import (
 
 from holdfast import InMemoryCheckpointStorage, Workflow, WorkflowCheckpoint, WorkflowEvent, WorkflowRunResult
 from holdfast.engine.lane import Lane
-from holdfast.engine.superstep import apply, plan as plan_lanes
+from holdfast.engine.superstep import apply, in_delivery_order, plan as plan_lanes
 from holdfast.engine.thread import Instances, Position, Thread, position_of
 
 POINTS = st.lists(st.integers(0, 30), max_size=4)
@@ -133,13 +133,17 @@ async def superstep(workflow: Workflow, position: Position, order: list[int]) ->
     thread.position = position
 
     def open_lane(executor_id: str) -> Lane:
-        return Lane(compiled.graph, thread, executor_id, lambda _: None, "r", is_streaming=False, is_logged=True)
+        told: list[WorkflowEvent] = []
+        return Lane(
+            compiled.graph, thread, executor_id, told.append, lambda: None, "r", is_streaming=False, is_logged=True
+        )
 
     lanes = plan_lanes(position, open_lane)
     for place in dict.fromkeys((*(one % len(lanes) for one in order), *range(len(lanes)))):
         for message in lanes[place].messages:
             await lanes[place].deliver(message)
-    after, _ = await apply(position, lanes, compiled.routes, compiled.graph.reducers, None)
+    done = in_delivery_order(lanes)
+    after, _ = await apply(position, lanes, done, compiled.routes, compiled.graph.reducers, None)
     return after
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from holdfast.engine.lane import Lane
 
 
-async def run_side_by_side(lanes: list[Lane], run_lane: Callable[[Lane], Awaitable[None]]) -> bool:
+async def run_side_by_side(lanes: list[Lane], run_lane: Callable[[Lane], Coroutine[Any, Any, None]]) -> bool:
     """Run all lanes to their end. When one fails the others are cancelled and awaited, then its error is raised.
 
     True if the run was cancelled when every lane had ended well already: their work is done and worth a commit, so
@@ -18,7 +19,7 @@ async def run_side_by_side(lanes: list[Lane], run_lane: Callable[[Lane], Awaitab
         await run_lane(lanes[0])  # in place: a task would cost more than the rest of the superstep
         return False
     loop = asyncio.get_running_loop()
-    tasks = [loop.create_task(_as_coroutine(run_lane, lane), name=lane.executor_id) for lane in lanes]
+    tasks = [loop.create_task(run_lane(lane), name=lane.executor_id) for lane in lanes]
     try:
         await asyncio.sleep(0)  # lanes that never wait are done after this: no need to watch them
         while not any(map(_failed, tasks)):
@@ -34,10 +35,6 @@ async def run_side_by_side(lanes: list[Lane], run_lane: Callable[[Lane], Awaitab
         await _cancel_and_wait(tasks)
     _raise_first(tasks)
     return False
-
-
-async def _as_coroutine(run_lane: Callable[[Lane], Awaitable[None]], lane: Lane) -> None:
-    await run_lane(lane)
 
 
 def _failed(task: asyncio.Task[None]) -> bool:

@@ -100,6 +100,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         )
         self._effects.requests.append(event)
         self._lane.tell(own_event(event), self._effects)
+        self._lane.on_request()
         self._warn_if_unanswerable(request_data, response_type)
 
     def _warn_if_unanswerable(self, request_data: object, response_type: Any) -> None:

@@ -38,6 +38,7 @@ class Lane:
         "is_logged",
         "is_streaming",
         "messages",
+        "on_request",
         "position",
         "results",
         "run_id",
@@ -50,6 +51,7 @@ class Lane:
         thread: Thread,
         executor_id: str,
         emit: Callable[[WorkflowEvent], None],
+        on_request: Callable[[], None],
         run_id: str,
         *,
         is_streaming: bool,
@@ -62,6 +64,7 @@ class Lane:
         self.thread_id = thread.thread_id
         self.run_id = run_id
         self.emit = emit
+        self.on_request = on_request
         self.is_streaming = is_streaming
         self.is_logged = is_logged
         """Whether events are kept for the thread's log, beside being told."""
@@ -163,6 +166,8 @@ class Lane:
         recorded.events = []
         for event in (told, *recorded.outputs, *recorded.requests):
             self.tell(own_event(event), recorded)
+        if recorded.requests:
+            self.on_request()
         for key, value in recorded.writes:
             self.state.write(key, _own(value))
         if recorded.private is not None:

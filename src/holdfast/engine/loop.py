@@ -38,6 +38,7 @@ class Loop:
         committer: Committer,
         run_id: str,
         emit: Callable[[WorkflowEvent], None],
+        on_request: Callable[[], None],
         inbox: list[Callable[[Position], Position]],
         *,
         is_streaming: bool,
@@ -50,6 +51,7 @@ class Loop:
         self._committer = committer
         self._run_id = run_id
         self._emit = emit
+        self._on_request = on_request
         self._is_streaming = is_streaming
         self._unfinished = 0
         self._inbox = inbox
@@ -101,14 +103,14 @@ class Loop:
             self._unfinished = len(position.mailbox)
             was_cancelled = await run_side_by_side(lanes, self._run_lane)
             graph = self._compiled.graph
-            after, warnings = await apply(position, lanes, self._compiled.routes, graph.reducers, self._codec)
+            done = in_delivery_order(lanes)
+            after, warnings = await apply(position, lanes, done, self._compiled.routes, graph.reducers, self._codec)
             for warning in warnings:
                 self._emit(warning)
                 logger.warning("thread %s: %s", thread.thread_id, warning.data)
             if self._compiled.hooked:
                 await self._memory.remember(after)
-            ran = tuple(lane.executor_id for lane in lanes)
-            done = in_delivery_order(lanes)
+            ran = tuple([lane.executor_id for lane in lanes])
             info, last_seq = await self._committer.commit_superstep(after, started, done, warnings, ran)
         except BaseException as error:
             failed = (lane.executor_id for lane in lanes if lane.failure is error)
@@ -131,6 +133,7 @@ class Loop:
             self._thread,
             executor_id,
             self._emit,
+            self._on_request,
             self._run_id,
             is_streaming=self._is_streaming,
             is_logged=self._committer.keeps_log,

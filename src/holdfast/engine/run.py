@@ -149,7 +149,9 @@ class Run:
             keeper,
             committer,
             self.run_id,
-            self._emit,
+            # Nobody listens: keeping an event costs one append.
+            self._events.append if self._listener is None else self._emit,
+            self._first_request,
             self._inbox,
             is_streaming=self._listener is not None,
         )
@@ -178,10 +180,11 @@ class Run:
         self._events.append(event)
         if self._listener is not None:
             self._listener(own_event(event))
-        if event.type == "request_info" and not event.replayed:
-            pending = WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS
-            if all(status.state is not pending for status in self._statuses):
-                self._status(pending)
+
+    def _first_request(self) -> None:
+        pending = WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS
+        if all(status.state is not pending for status in self._statuses):
+            self._status(pending)
 
     def _status(self, state: WorkflowRunState) -> None:
         event = WorkflowEvent("status", state=state)

@@ -32,16 +32,22 @@ def plan(position: Position, open_lane: Callable[[str], Lane]) -> list[Lane]:
 
 
 async def apply(
-    position: Position, lanes: list[Lane], routes: Routes, reducers: Mapping[str, Reducer], codec: Codec | None
+    position: Position,
+    lanes: list[Lane],
+    done: list[tuple[str, Effects]],
+    routes: Routes,
+    reducers: Mapping[str, Reducer],
+    codec: Codec | None,
 ) -> tuple[Position, list[WorkflowEvent]]:
     """The next position, and warnings about messages that go nowhere.
 
-    The position given is left as it is. Effects are folded in the order of the deliveries, then of the sends, so the
-    outcome does not depend on which lane ended first. Only a condition of an edge may await. Raises StateConflict.
+    The position given is left as it is. Effects (`done`, in the order of the deliveries) are folded in this order, then
+    in that of the sends, so the outcome does not depend on which lane ended first. Only a condition of an edge may
+    await. Raises StateConflict.
     """
     after = position.successor()
     sorter = Sorter(position.buffers, position.next_delivery_id)
-    for executor_id, effects in in_delivery_order(lanes):
+    for executor_id, effects in done:
         for data, target_id in effects.sends:
             if not routes.send_direct(sorter, executor_id, data, target_id):
                 await routes.send(sorter, executor_id, data, target_id)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, NewType, TypedDict
 import msgspec
 import pydantic
 import pytest
+from tests.shown import shown
 from tests.unit.codecs.samples import Author, Box, Coin, Colour, Options, Page, Place, Plain, Point, Purse, Report
 
 from holdfast.codec import DeclaredTypes
@@ -68,7 +69,7 @@ Id = NewType("Id", Leaf)
         (ValueError | Leaf, {Leaf}),
         ("Leaf", set()),
     ],
-    ids=str,
+    ids=shown,
 )
 def test_every_data_type_an_annotation_is_made_of_is_reached(annotation: object, found: set[type]) -> None:
     assert reachable_types(annotation) == found

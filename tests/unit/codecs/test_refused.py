@@ -12,6 +12,7 @@ from datetime import datetime, tzinfo
 from typing import Any
 
 import pytest
+from tests.shown import shown
 from tests.unit.codecs.samples import Author, Box, Couple, Page, Plain, Point, Report, Sheet
 from tests.unit.codecs.values import LAST, STRICT, SUMMER, a_row, with_attributes
 
@@ -50,6 +51,7 @@ def path_of(value: object, root: str = "state") -> str:
         (list[Plain], "state[0]"),
         ({"x" * 500: NOWHERE}, f"state['{'x' * 96}...]"),
     ],
+    ids=shown,
 )
 def test_the_error_names_the_path_of_the_part_that_cannot_be_saved(value: object, path: str) -> None:
     assert path_of(value) == path
@@ -85,7 +87,7 @@ def test_what_is_no_data_is_refused_with_the_way_out(value: object) -> None:
         list[Plain],
         tuple[tuple(list[typing.Literal[number]] for number in range(200))],  # type: ignore[misc, valid-type]
     ],
-    ids=str,
+    ids=shown,
 )
 def test_an_annotation_that_could_not_be_built_again_is_refused(annotation: object) -> None:
     with pytest.raises(UnsavableValue):
@@ -189,7 +191,7 @@ def nested(wrap: Callable[[Any], Any], levels: int, value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("inmost", [LAST.replace(tzinfo=SUMMER), ["x"] * 100, [["x"] * 100], {1: b""}], ids=repr)
+@pytest.mark.parametrize("inmost", [LAST.replace(tzinfo=SUMMER), ["x"] * 100, [["x"] * 100], {1: b""}], ids=shown)
 @pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS.keys())
 def test_what_is_just_not_too_deep_to_save_can_be_loaded(wrap: Callable[[Any], Any], inmost: object) -> None:
     deepest = 0

@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 import pydantic
 import pytest
+from tests.shown import shown
 
 from holdfast.graph.coercion import coerce
 
@@ -186,7 +187,7 @@ CONVERTED: list[tuple[object, object, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "annotation", "wanted"), CONVERTED, ids=repr)
+@pytest.mark.parametrize(("value", "annotation", "wanted"), CONVERTED, ids=shown)
 def test_the_json_form_becomes_what_was_asked_for(value: object, annotation: object, wanted: object) -> None:
     made = coerce(value, annotation)
     assert made == wanted
@@ -210,7 +211,7 @@ def test_the_json_form_becomes_what_was_asked_for(value: object, annotation: obj
         (Colour.RED, Colour),
         ({"name": "Ann"}, dict[str, str] | Person),
     ],
-    ids=repr,
+    ids=shown,
 )
 def test_a_value_that_fits_is_given_back_itself(value: object, annotation: object) -> None:
     assert coerce(value, annotation) is value
@@ -274,7 +275,7 @@ REFUSED: list[tuple[object, object, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "annotation", "reason"), REFUSED, ids=repr)
+@pytest.mark.parametrize(("value", "annotation", "reason"), REFUSED, ids=shown)
 def test_anything_else_is_refused_with_the_reason_and_the_place(value: object, annotation: object, reason: str) -> None:
     with pytest.raises(ValueError, match=re.escape(reason)):
         coerce(value, annotation)

@@ -19,6 +19,7 @@ from uuid import UUID
 import msgspec
 import pydantic
 import pytest
+from tests.shown import shown
 
 from holdfast.graph.isolation import is_unchangeable, isolated
 
@@ -131,18 +132,18 @@ COPIED: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("value", UNCHANGEABLE, ids=repr)
+@pytest.mark.parametrize("value", UNCHANGEABLE, ids=shown)
 def test_what_cannot_change_is_shared(value: Any) -> None:
     assert is_unchangeable(value)
     assert isolated(value) is value
 
 
-@pytest.mark.parametrize("value", CHANGEABLE, ids=repr)
+@pytest.mark.parametrize("value", CHANGEABLE, ids=shown)
 def test_what_can_change_is_known_as_such(value: Any) -> None:
     assert not is_unchangeable(value)
 
 
-@pytest.mark.parametrize("value", COPIED, ids=repr)
+@pytest.mark.parametrize("value", COPIED, ids=shown)
 def test_a_copy_is_equal_and_of_the_same_type_but_not_the_same(value: Any) -> None:
     made = isolated(value)
     assert made is not value
@@ -181,7 +182,7 @@ def test_a_shared_tuple_and_a_shared_frozen_object_stay_shared() -> None:
     assert made[2] is made[3] is not frozen
 
 
-@pytest.mark.parametrize("make", [list, dict, Open, OpenSlots, OpenStruct, Frozen, FrozenStruct, Plain], ids=repr)
+@pytest.mark.parametrize("make", [list, dict, Open, OpenSlots, OpenStruct, Frozen, FrozenStruct, Plain], ids=shown)
 def test_a_cycle_ends_where_it_began(make: Callable[[], Any]) -> None:
     value: Any = make()
     holder: list[Any] = [value]

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Generic, Literal, Never, NewType, NoReturn, P
 
 import pytest
 import typing_extensions
+from tests.shown import shown
 
 from holdfast.graph.types import (
     contains_typevar,
@@ -225,12 +226,12 @@ DOES_NOT_FIT: list[tuple[object, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "annotation"), FITS, ids=repr)
+@pytest.mark.parametrize(("value", "annotation"), FITS, ids=shown)
 def test_a_value_fits_its_annotation(value: object, annotation: object) -> None:
     assert is_instance_of(value, annotation)
 
 
-@pytest.mark.parametrize(("value", "annotation"), DOES_NOT_FIT, ids=repr)
+@pytest.mark.parametrize(("value", "annotation"), DOES_NOT_FIT, ids=shown)
 def test_a_value_does_not_fit_a_foreign_annotation(value: object, annotation: object) -> None:
     assert not is_instance_of(value, annotation)
 
@@ -282,13 +283,13 @@ def test_a_recursive_alias_is_followed_as_deep_as_the_value_goes() -> None:
     assert not contains_typevar(names["Json"])
 
 
-@pytest.mark.parametrize("annotation", ["int", typing.ForwardRef("int"), list["int"]], ids=repr)
+@pytest.mark.parametrize("annotation", ["int", typing.ForwardRef("int"), list["int"]], ids=shown)
 def test_matching_against_text_is_refused(annotation: object) -> None:
     with pytest.raises(TypeError, match="resolve it with resolve_annotation"):
         is_instance_of([1], annotation)
 
 
-@pytest.mark.parametrize("annotation", [typing.Self, 5], ids=repr)
+@pytest.mark.parametrize("annotation", [typing.Self, 5], ids=shown)
 def test_matching_against_what_is_no_type_is_refused(annotation: object) -> None:
     with pytest.raises(TypeError, match="cannot be matched against"):
         is_instance_of(1, annotation)
@@ -395,12 +396,12 @@ INCOMPATIBLE: list[tuple[object, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("source", "target"), COMPATIBLE, ids=repr)
+@pytest.mark.parametrize(("source", "target"), COMPATIBLE, ids=shown)
 def test_a_source_can_feed_a_target(source: object, target: object) -> None:
     assert is_type_compatible(source, target)
 
 
-@pytest.mark.parametrize(("source", "target"), INCOMPATIBLE, ids=repr)
+@pytest.mark.parametrize(("source", "target"), INCOMPATIBLE, ids=shown)
 def test_a_source_cannot_feed_a_foreign_target(source: object, target: object) -> None:
     assert not is_type_compatible(source, target)
 
@@ -440,7 +441,7 @@ def test_a_source_cannot_feed_a_foreign_target(source: object, target: object) -
         (1, [int, UserId], int),
         (Box(), [Box, Box[int]], Box[int]),
     ],
-    ids=repr,
+    ids=shown,
 )
 def test_the_annotation_that_says_most_wins(value: object, annotations: list[object], winner: object) -> None:
     index = most_specific(value, annotations)
@@ -461,7 +462,7 @@ def test_no_annotation_is_chosen_when_none_fits() -> None:
     "annotation",
     [list[int], Literal["a"], Point, tuple[int, int], tuple[()], dict[str, Any], type[Dog], Named, Speaks, Alias]
     + [int | list[int], Annotated[list[int], 1], tuple[Any, Any], ExtendedPoint],
-    ids=repr,
+    ids=shown,
 )
 def test_matching_depends_on_the_value(annotation: object) -> None:
     assert depends_on_value(annotation)
@@ -471,7 +472,7 @@ def test_matching_depends_on_the_value(annotation: object) -> None:
     "annotation",
     [int, Any, object, None, list, list[Any], tuple[Any, ...], dict[Any, Any], Box[int], Callable[[int], int], Dog]
     + [int | None, Never, Registered, Colour, T, Bounded, UserId, typing.List, type],
-    ids=repr,
+    ids=shown,
 )
 def test_matching_is_decided_by_the_type_alone(annotation: object) -> None:
     assert not depends_on_value(annotation)
@@ -551,7 +552,7 @@ def test_normalizing_strips_what_does_not_matter_for_matching() -> None:
         ("None", type(None)),
         (int, int),
     ],
-    ids=repr,
+    ids=shown,
 )
 def test_text_is_resolved_at_any_depth(annotation: object, resolved: object) -> None:
     assert resolve_annotation(annotation, globals(), None) == resolved
