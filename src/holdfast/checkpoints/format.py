@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.checkpoints.checkpoint import FORMAT_VERSION, Counters, WorkflowCheckpoint
 from holdfast.codec import Codec, Encoded, Tree
-from holdfast.errors import UnreadableValue, WorkflowCheckpointException
+from holdfast.errors import UnreadableValue, UnsavableValue, WorkflowCheckpointException
 from holdfast.events import RequestTerms, WorkflowEvent
 from holdfast.records import Answer, ExecutorMemory, MessageType, WorkflowMessage
 
@@ -79,18 +79,28 @@ def encode_checkpoint(checkpoint: WorkflowCheckpoint, codec: Codec) -> Tree:
 
 
 def _encode_messages(messages: dict[str, list[WorkflowMessage]], tree: dict[str, Tree], codec: Codec) -> None:
-    payloads: list[Tree] = []
     places: dict[int, int] = {}
-    for source_id, sent in messages.items():
-        for index, message in enumerate(sent):
-            if id(message.data) not in places:
-                places[id(message.data)] = len(payloads)
-                payloads.append(codec.encode(message.data, f"messages[{source_id!r}][{index}].data"))
-    tree["payloads"] = payloads
+    payloads: list[Any] = []
+    for sent in messages.values():
+        for message in sent:
+            if places.setdefault(id(message.data), len(payloads)) == len(payloads):
+                payloads.append(message.data)
+    try:
+        tree["payloads"] = codec.encode(payloads, "messages")
+    except UnsavableValue:
+        _name_the_message(messages, codec)
+        raise
     tree["messages"] = {
         source_id: [_encode_message(message, places[id(message.data)], codec) for message in sent]
         for source_id, sent in messages.items()
     }
+
+
+def _name_the_message(messages: dict[str, list[WorkflowMessage]], codec: Codec) -> None:
+    """Raise the error again with the path of the message: it is only worked out when it is needed."""
+    for source_id, sent in messages.items():
+        for index, message in enumerate(sent):
+            codec.encode(message.data, f"messages[{source_id!r}][{index}].data")
 
 
 def _encode_message(message: WorkflowMessage, place: int, codec: Codec) -> list[Tree]:
@@ -206,9 +216,11 @@ def _decode_dict(tree: Tree, path: str, codec: Codec) -> dict[str, Any]:
 
 
 def _decode_messages(stored: _StoredForm, codec: Codec) -> dict[str, list[WorkflowMessage]]:
+    stored_payloads = stored.payloads
+
     def decode(source_id: str, delivery_id: int, target_id: str, place: int, *rest: Any) -> WorkflowMessage:
         # Each delivery gets a value of its own: one that changes it must not change its sibling's.
-        data = codec.decode(stored.payloads[place], f"messages[{source_id!r}].data")
+        data = codec.decode(stored_payloads[place], f"messages[{source_id!r}].data")
         sources = tuple(rest[0]) if rest and rest[0] is not None else None
         if len(rest) < 2:
             return WorkflowMessage(data, source_id, target_id, source_ids=sources, delivery_id=delivery_id)

@@ -55,8 +55,8 @@ class ThreadKeeper(Protocol):
         status: str,
         *,
         keeps_journal: bool = False,
-    ) -> None:
-        """Append one commit; without a checkpoint it holds only events and a status."""
+    ) -> CheckpointInfo | None:
+        """Append one commit, and give the info of its checkpoint; without one it holds only events and a status."""
 
     async def record(self, delivery_id: int, outcome: Tree | None) -> None:
         """Put a delivery's outcome into the journal; None takes it back."""
@@ -112,7 +112,7 @@ class StoredThread:
         status: str,
         *,
         keeps_journal: bool = False,
-    ) -> None:
+    ) -> CheckpointInfo | None:
         timestamp = checkpoint.timestamp if checkpoint is not None else utc_now()
         info = None if checkpoint is None else checkpoint.info
         root = None if checkpoint is None else to_bytes(self._tree_of(checkpoint))
@@ -122,6 +122,7 @@ class StoredThread:
         self.number = number
         if logged is not None:
             self.last_seq += logged.count
+        return info
 
     def _tree_of(self, checkpoint: WorkflowCheckpoint) -> Tree:
         tree = encode_checkpoint(checkpoint, self.codec)
@@ -175,11 +176,12 @@ class PlainThread:
         status: str,
         *,
         keeps_journal: bool = False,
-    ) -> None:
+    ) -> CheckpointInfo | None:
         if checkpoint is None:
-            return
+            return None
         await self._call("save", own_copy(checkpoint, self.codec))
         self.number = checkpoint.number
+        return checkpoint.info
 
     async def record(self, delivery_id: int, outcome: Tree | None) -> None:
         """There is no journal to put it in."""

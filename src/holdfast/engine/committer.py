@@ -107,16 +107,16 @@ class Committer:
     async def _commit(self, keeper: ThreadKeeper, after: Position, executor_ids: tuple[str, ...] | None) -> Saved:
         thread = self._thread
         checkpoint = self._checkpoint_of(after, keeper.number + 1)
-        info = checkpoint.info
         events = list(self._backlog)
         is_final = executor_ids is not None and not after.mailbox
         if executor_ids is not None:
-            events.append(superstep_completed(after, executor_ids, info))
+            events.append(superstep_completed(after, executor_ids))
         if is_final:
             events.append(WorkflowEvent("status", state=resting_state(after)))
         # Deliveries recorded in the journal are still due after an entry; a superstep settles all of them.
         keeps_journal = executor_ids is None and bool(thread.journal)
-        await keeper.commit(checkpoint, events, self._run_id, checkpoint.status, keeps_journal=keeps_journal)
+        status = checkpoint.status
+        info = await keeper.commit(checkpoint, events, self._run_id, status, keeps_journal=keeps_journal)
         self._backlog.clear()
         self._final_is_logged = is_final
         self._is_unsaved = False
