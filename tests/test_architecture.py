@@ -24,7 +24,7 @@ FLOOR = {"errors", "records", "events", "names", "log", "platform"}
 MAY_IMPORT: dict[str, set[str]] = {
     **{room: set() for room in FLOOR},
     "clock": set(),
-    "events": {"codec"},  # an event as JSON, through whichever codec was loaded
+    "events": {"codecs"},  # an event as JSON
     "exceptions": set(),
     "codec": set(),
     "store": set(),

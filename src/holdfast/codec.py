@@ -62,18 +62,3 @@ class Encoded:
 
     tree: Tree
     codec: Codec
-
-
-_tools: list[Codec] = []
-
-
-def offer_as_tool(codec: Codec) -> None:
-    """Name the codec for work without a workflow. Called by the module that has one: this contract knows none."""
-    _tools[:] = [codec]
-
-
-def tool_codec() -> Codec:
-    """For work without a workflow: types that nobody declared come back as Opaque and save back unchanged."""
-    if not _tools:
-        raise RuntimeError("No codec has been loaded yet: import holdfast.codecs first.")
-    return _tools[0]

@@ -9,6 +9,7 @@ HoldfastError
 │   │   └── DuplicateExecutorId                (also ValueError)
 │   ├── InvalidRun                             `run` was called in a way that has no meaning (also ValueError)
 │   │   ├── NoStorage
+│   │   ├── NoEventLog
 │   │   └── UnknownExecutor
 │   ├── RequestError                           about a question to a person
 │   │   ├── NoPendingRequests                  (also RuntimeError)
@@ -164,6 +165,16 @@ class NoStorage(InvalidRun):
         super().__init__(
             f"{what} needs a checkpoint storage, and this workflow has none. Pass checkpoint_storage= to the "
             "call, or build the workflow with WorkflowBuilder(checkpoint_storage=...)."
+        )
+
+
+class NoEventLog(InvalidRun):
+    code = "no_event_log"
+
+    def __init__(self, storage: str) -> None:
+        super().__init__(
+            f"{storage} has only the six methods of CheckpointStorage, so it keeps no event log to read. Use one of "
+            "holdfast's storages, or write a store for it (holdfast.store.Store)."
         )
 
 
@@ -456,8 +467,8 @@ class StorageFailed(WorkflowCheckpointException):
 
     def __init__(self, storage: str, action: str, reason: str) -> None:
         super().__init__(
-            f"{storage} failed to {action}: {reason}. The superstep was not saved; the thread stands at its last "
-            "checkpoint and can be resumed once the storage works."
+            f"{storage} failed to {action}: {reason}. Nothing was changed; the thread stands at its last checkpoint "
+            "and can be resumed once the storage works."
         )
 
 

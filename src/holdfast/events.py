@@ -9,7 +9,6 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.codec import tool_codec
 from holdfast.errors import UnreadableValue
 from holdfast.records import CheckpointInfo
 
@@ -130,18 +129,23 @@ class WorkflowEvent(msgspec.Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON of the fields that are set; `from_dict(json.loads(json.dumps(event.to_dict())))` is the event."""
-        codec = tool_codec()
-        fields = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        from holdfast.codecs.json_codec import JsonCodec  # only here: nobody else needs a codec to speak of events
+
+        codec = JsonCodec(lenient=True)
+        defaults = zip(self.__struct_fields__, (..., *self.__struct_defaults__), strict=True)
+        fields = ((name, getattr(self, name), default) for name, default in defaults)
         return {
             name: codec.encode(value, f"{self.type} event.{name}")
-            for name, value in fields
-            if value is not None and value is not False
+            for name, value, default in fields
+            if value is not default
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> WorkflowEvent:
         """Raises UnreadableValue for anything that is not an event."""
-        codec = tool_codec()
+        from holdfast.codecs.json_codec import JsonCodec
+
+        codec = JsonCodec(lenient=True)
         known = [name for name in cls.__struct_fields__ if name in data]
         if "type" not in known:
             raise UnreadableValue("event", "it has no type")

@@ -348,7 +348,7 @@ async def test_a_storage_that_fails_fails_the_run_and_the_thread_can_be_resumed(
     storage = FailingStorage()
     workflow = shouting(checkpoint_storage=storage)
     with pytest.raises(
-        StorageFailed, match=r"FailingStorage failed to save: OSError\('disk full'\). The superstep was not"
+        StorageFailed, match=r"FailingStorage failed to save: OSError\('disk full'\). Nothing was changed"
     ):
         await workflow.run("hi", thread_id="t")
     assert len(storage.kept) == 1

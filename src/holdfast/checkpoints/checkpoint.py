@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.codec import tool_codec
 from holdfast.events import WorkflowEvent
 from holdfast.records import Answer, CheckpointInfo, ExecutorMemory, WorkflowMessage
 
@@ -95,7 +94,7 @@ class WorkflowCheckpoint(msgspec.Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON: `from_dict(json.loads(json.dumps(checkpoint.to_dict())))` is the same checkpoint."""
-        from holdfast.checkpoints.format import encode_checkpoint
+        from holdfast.checkpoints.format import encode_checkpoint, tool_codec
 
         tree: dict[str, Any] = encode_checkpoint(self, tool_codec())
         if self.graph_signature:
@@ -105,6 +104,6 @@ class WorkflowCheckpoint(msgspec.Struct, frozen=True):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> WorkflowCheckpoint:
         """Raises WorkflowCheckpointException for anything that is not a checkpoint."""
-        from holdfast.checkpoints.format import decode_checkpoint
+        from holdfast.checkpoints.format import decode_checkpoint, tool_codec
 
         return decode_checkpoint(dict(data), tool_codec())

@@ -71,7 +71,8 @@ def _encode(event: WorkflowEvent, codec: Codec) -> Tree | None:
             if event.origin is not WorkflowEventSource.EXECUTOR:
                 raise
             # An executor's own event is progress unless it can be stored; it must not fail the run.
-            logger.warning("an event of type %r is not in the thread's log: %s", kind, error)
+            logger.warning("executor %s: its %s event cannot be stored and is not in the log", event.executor_id, kind)
+            logger.debug("why the %s event cannot be stored: %s", kind, error)
             return None
     _encode_rest(event, tree)
     return tree

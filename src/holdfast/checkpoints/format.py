@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.checkpoints.checkpoint import FORMAT_VERSION, Counters, WorkflowCheckpoint
 from holdfast.codec import Codec, Encoded, Tree
+from holdfast.codecs.json_codec import JsonCodec
 from holdfast.errors import UnreadableValue, UnsavableValue, WorkflowCheckpointException
 from holdfast.events import RequestTerms, WorkflowEvent
 from holdfast.records import Answer, ExecutorMemory, MessageType, WorkflowMessage
@@ -33,6 +34,11 @@ _PLAIN = (
 
 _VALUE_PARTS = ("state", "metadata", "run_kwargs", "buffers")
 """Dicts of users' values."""
+
+
+def tool_codec() -> Codec:
+    """For work without a workflow: types that nobody declared come back as Opaque and save back unchanged."""
+    return JsonCodec(lenient=True)
 
 
 def encode_checkpoint(checkpoint: WorkflowCheckpoint, codec: Codec) -> Tree:

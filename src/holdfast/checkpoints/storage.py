@@ -12,7 +12,7 @@ from holdfast.checkpoints.threads import PlainThread, StoredThread, ThreadKeeper
 from holdfast.codec import Codec, DeclaredTypes, declare
 from holdfast.codecs.json_bytes import to_bytes
 from holdfast.codecs.json_codec import JsonCodec
-from holdfast.errors import CheckpointNotFound, HoldfastError, NoStorage, StorageFailed
+from holdfast.errors import CheckpointNotFound, HoldfastError, NoEventLog, StorageFailed
 from holdfast.events import WorkflowEvent
 from holdfast.names import new_thread_id
 from holdfast.records import CheckpointInfo, StoredCheckpoint
@@ -159,7 +159,7 @@ async def read_events(
 ) -> AsyncIterator[WorkflowEvent]:
     """The thread's log after a cursor, without a gap or a repeat."""
     if not isinstance(storage, StoreCheckpointStorage):
-        raise NoStorage("Reading a thread's event log (a storage with only the six methods keeps none)")
+        raise NoEventLog(type(storage).__name__)
     codec = codec_for(storage, declared.union(storage.declared))
     for logged in await storage.store.events_after(thread_id, after):
         for event in unpack(logged, thread_id, codec):

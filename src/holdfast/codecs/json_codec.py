@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.codec import DeclaredTypes, Tree, offer_as_tool
+from holdfast.codec import DeclaredTypes, Tree
 from holdfast.codecs.annotations import annotation_decoders, annotation_encoder, is_annotation_type
 from holdfast.codecs.containers import CONTAINERS
 from holdfast.codecs.enums import enum_coder
@@ -150,6 +150,3 @@ def _closing(refusal: TooDeep, path: str) -> UnsavableValue:
         first[id(container)] = path
         path += step
     return UnsavableValue(path, refusal.reason, refusal.remedy)
-
-
-offer_as_tool(JsonCodec(lenient=True))

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from holdfast.checkpoints.storage import read_events
@@ -13,7 +14,6 @@ from holdfast.clock import Clock
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.entry import RunRequest
 from holdfast.engine.live import LiveThreads
-from holdfast.engine.requests import next_deadline
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.run import Run
 from holdfast.engine.thread import Position
@@ -127,12 +127,10 @@ class RunHandle:
             self._error = task.exception()
             if self._error is None:
                 self.result = task.result()
-                self._set_alarm()
+                self._set_alarm(self._run.next_deadline if self._run is not None else None)
         self._wake()
 
-    def _set_alarm(self) -> None:
-        thread = self._live.find(self.thread_id)
-        deadline = next_deadline(thread.position) if thread is not None else None
+    def _set_alarm(self, deadline: datetime | None) -> None:
         if deadline is not None:
             seconds = (deadline - self._clock.now()).total_seconds()
             self._alarm = asyncio.get_running_loop().create_task(self._pass_deadline(seconds))

@@ -72,7 +72,8 @@ class Loop:
                 if thread.position.since_input >= limit:
                     raise WorkflowConvergenceException(thread.thread_id, limit)
                 await self._superstep()
-                await self._give_way()
+                if thread.position.mailbox or self._inbox:
+                    await self._give_way()
         finally:
             self.takes_input = False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from holdfast.checkpoints.threads import PlainThread, ThreadKeeper
@@ -15,6 +16,7 @@ from holdfast.engine.entry import Entry, RunRequest, check_message, enter, with_
 from holdfast.engine.live import LiveThreads, Ownership
 from holdfast.engine.loop import Loop
 from holdfast.engine.opening import Opening
+from holdfast.engine.requests import next_deadline
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.telling import own_event
 from holdfast.engine.thread import Position, Thread
@@ -50,6 +52,8 @@ class Run:
         """Messages to be delivered with the next superstep; they leave it when they are committed."""
         self.thread_id: str | None = None
         """Known once it has begun."""
+        self.next_deadline: datetime | None = None
+        """Known once it has ended: when the first of the pending requests runs out."""
 
     # ------------------------------------------------------------ from start to end
 
@@ -118,6 +122,7 @@ class Run:
 
     def _ended(self, thread: Thread, error: BaseException | None, include_status_events: bool) -> WorkflowRunResult:
         """The final status, after the commit and after the thread was released; then the result or the error."""
+        self.next_deadline = next_deadline(thread.position)
         if self._began:
             self._status(thread.status)
         else:
