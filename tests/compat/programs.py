@@ -293,33 +293,6 @@ class TextShelf:
         return [one.checkpoint_id for one in await self.list_checkpoints(workflow_name=workflow_name)]
 
 
-class ObjectShelf:
-    """Keeps the very objects it is handed, and hands them out again: no copy anywhere."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, WorkflowCheckpoint] = {}
-
-    async def save(self, checkpoint: WorkflowCheckpoint) -> str:
-        self.kept[checkpoint.checkpoint_id] = checkpoint
-        return checkpoint.checkpoint_id
-
-    async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
-        return self.kept[checkpoint_id]
-
-    async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
-        return [one for one in self.kept.values() if one.workflow_name == workflow_name]
-
-    async def delete(self, checkpoint_id: str) -> bool:
-        return self.kept.pop(checkpoint_id, None) is not None
-
-    async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
-        found = await self.list_checkpoints(workflow_name=workflow_name)
-        return max(found, key=lambda one: one.timestamp, default=None)
-
-    async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
-        return [one.checkpoint_id for one in await self.list_checkpoints(workflow_name=workflow_name)]
-
-
 # ---------------------------------------------------------------- reading streams
 
 

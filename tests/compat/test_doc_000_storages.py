@@ -13,7 +13,6 @@ from tests.compat.programs import (
     DEPTHS,
     SOUNDINGS,
     Clearance,
-    ObjectShelf,
     Survey,
     TextShelf,
     berth_workflow,
@@ -27,6 +26,7 @@ from tests.compat.programs import (
     tide_workflow,
     warnings_among,
 )
+from tests.six_methods import SixMethods
 
 from holdfast import (
     CheckpointNotFound,
@@ -37,7 +37,7 @@ from holdfast import (
     WorkflowRunState,
 )
 
-every_storage = pytest.mark.parametrize("make_storage", [InMemoryCheckpointStorage, TextShelf, ObjectShelf])
+every_storage = pytest.mark.parametrize("make_storage", [InMemoryCheckpointStorage, TextShelf, SixMethods])
 MakeStorage = Callable[[], Any]
 
 
@@ -158,7 +158,7 @@ def test_the_methods_of_the_protocol_are_async_and_take_what_the_reference_says(
         assert set(expected) <= set(inspect.signature(method).parameters)
 
 
-@pytest.mark.parametrize("make_storage", [TextShelf, ObjectShelf])
+@pytest.mark.parametrize("make_storage", [TextShelf, SixMethods])
 async def test_a_backend_with_only_the_six_methods_says_once_what_it_lacks(make_storage: MakeStorage) -> None:
     events = await collect(tide_workflow(make_storage()).run(stream=True))
 
@@ -168,7 +168,7 @@ async def test_a_backend_with_only_the_six_methods_says_once_what_it_lacks(make_
 
 
 async def test_a_backend_that_keeps_objects_is_never_handed_a_live_one() -> None:
-    shelf = ObjectShelf()
+    shelf = SixMethods()
     workflow = survey_workflow(shelf)
     before: dict[str, str] = {}
     async for event in workflow.run(Survey(list(DEPTHS)), stream=True):
@@ -181,7 +181,7 @@ async def test_a_backend_that_keeps_objects_is_never_handed_a_live_one() -> None
     assert {key: json.dumps(shelf.kept[key].to_dict()) for key in before} == before
 
 
-class Scribbler(ObjectShelf):
+class Scribbler(SixMethods):
     """Spoils each checkpoint that it has been handed, and keeps it unspoilt as text."""
 
     def __init__(self) -> None:
@@ -204,7 +204,7 @@ async def test_what_a_backend_does_to_its_checkpoints_does_not_reach_the_run() -
     result = await still_workflow(scribbler).run("barley")
     assert result.get_outputs() == [BARLEY]
 
-    shelf = ObjectShelf()
+    shelf = SixMethods()
     sixth = WorkflowCheckpoint.from_dict(json.loads(scribbler.texts[5]))
     await shelf.save(sixth)
     events = []
@@ -216,7 +216,7 @@ async def test_what_a_backend_does_to_its_checkpoints_does_not_reach_the_run() -
 
 
 async def test_a_backend_is_handed_checkpoints_that_can_be_read() -> None:
-    shelf = ObjectShelf()
+    shelf = SixMethods()
     await survey_workflow(shelf).run(Survey(list(DEPTHS)))
 
     *_, last = shelf.kept.values()
@@ -258,7 +258,7 @@ async def test_the_storage_of_the_call_takes_the_place_of_the_builders() -> None
     assert len(await called_with.list_checkpoint_ids(workflow_name=workflow.name)) == 6
 
 
-@pytest.mark.parametrize("make_storage", [TextShelf, ObjectShelf])
+@pytest.mark.parametrize("make_storage", [TextShelf, SixMethods])
 async def test_a_live_workflow_goes_on_in_another_storage(make_storage: MakeStorage) -> None:
     first, second = InMemoryCheckpointStorage(), make_storage()
     workflow = berth_workflow()

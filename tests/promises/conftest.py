@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.promises.stages import Again, SixMethods, with_a_new_object, with_the_same_object
+from tests.promises.stages import Again, with_a_new_object, with_the_same_object
+from tests.six_methods import SixMethods
 
 from holdfast import InMemoryCheckpointStorage
 from holdfast.checkpoints.storage import StoreCheckpointStorage

@@ -12,14 +12,12 @@ from holdfast import (
     Executor,
     Workflow,
     WorkflowBuilder,
-    WorkflowCheckpoint,
     WorkflowContext,
     WorkflowEvent,
     handler,
     response_handler,
 )
 from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.errors import CheckpointNotFound
 from holdfast.records import JournalEntry, Lease, StoredCheckpoint
 
 Build: TypeAlias = Callable[[], Workflow]
@@ -207,34 +205,6 @@ def kinds(events: list[WorkflowEvent]) -> list[str]:
 
 
 # ---------------------------------------------------------------- storages
-
-
-class SixMethods:
-    """A storage as a third party would write it in ten minutes: it keeps the very objects that it is handed."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, WorkflowCheckpoint] = {}
-
-    async def save(self, checkpoint: WorkflowCheckpoint) -> str:
-        self.kept[checkpoint.checkpoint_id] = checkpoint
-        return checkpoint.checkpoint_id
-
-    async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
-        if checkpoint_id not in self.kept:
-            raise CheckpointNotFound(checkpoint_id)
-        return self.kept[checkpoint_id]
-
-    async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
-        return [one for one in self.kept.values() if one.workflow_name == workflow_name]
-
-    async def delete(self, checkpoint_id: str) -> bool:
-        return self.kept.pop(checkpoint_id, None) is not None
-
-    async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
-        return next(reversed(await self.list_checkpoints(workflow_name=workflow_name)), None)
-
-    async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
-        return [one.checkpoint_id for one in await self.list_checkpoints(workflow_name=workflow_name)]
 
 
 async def rewrite_head(storage: StoreCheckpointStorage, thread_id: str, change: Callable[[bytes], bytes]) -> str:

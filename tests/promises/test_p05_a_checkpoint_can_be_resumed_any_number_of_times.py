@@ -6,7 +6,8 @@ import copy
 from typing import Any
 
 import pytest
-from tests.promises.stages import Again, Does, SixMethods, Stage, Tally, alone, chain
+from tests.promises.stages import Again, Does, Stage, Tally, alone, chain
+from tests.six_methods import SixMethods
 
 from holdfast import Executor, Workflow, WorkflowCheckpoint, WorkflowContext, handler
 

@@ -10,7 +10,8 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from tests.promises.stages import Boom, Does, Relay, Sink, SixMethods, Stage, Tally, alone, chain, collect, fan, kinds
+from tests.promises.stages import Boom, Does, Relay, Sink, Stage, Tally, alone, chain, collect, fan, kinds
+from tests.six_methods import SixMethods
 
 from holdfast import (
     ContextEnded,

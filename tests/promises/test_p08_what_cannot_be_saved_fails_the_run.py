@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.promises.stages import Does, Relay, SixMethods, Stage, alone, chain, collect
+from tests.promises.stages import Does, Relay, Stage, alone, chain, collect
+from tests.six_methods import SixMethods
 
 from holdfast import (
     CheckpointHookFailed,

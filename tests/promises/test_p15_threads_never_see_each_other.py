@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.promises.stages import Boom, SixMethods, Stage, Tally, alone
+from tests.promises.stages import Boom, Stage, Tally, alone
+from tests.six_methods import SixMethods
 
 from holdfast import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler, response_handler
 from holdfast.checkpoints.storage import StoreCheckpointStorage

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import strategies as st
+from tests.six_methods import SixMethods
 
 from holdfast import (
     Case,
@@ -380,36 +381,6 @@ IN_PLACE = Plan(
 """One changes state in place, twice, and is done when its sibling fails."""
 SLOW_HOOK = Plan((Habits(), Habits(fails=True), Habits(memory=True)), FAN)
 """One is done and just being saved when its sibling fails."""
-
-
-# ---------------------------------------------------------------- a storage of somebody else's
-
-
-class SixMethods:
-    """A checkpoint storage with nothing but the six methods; it keeps the very objects it is given."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, WorkflowCheckpoint] = {}
-
-    async def save(self, checkpoint: WorkflowCheckpoint) -> str:
-        self.kept[checkpoint.checkpoint_id] = checkpoint
-        return checkpoint.checkpoint_id
-
-    async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
-        return self.kept[checkpoint_id]
-
-    async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
-        return [one for one in self.kept.values() if one.workflow_name == workflow_name]
-
-    async def delete(self, checkpoint_id: str) -> bool:
-        return self.kept.pop(checkpoint_id, None) is not None
-
-    async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
-        found = await self.list_checkpoints(workflow_name=workflow_name)
-        return found[-1] if found else None
-
-    async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
-        return [one.checkpoint_id for one in await self.list_checkpoints(workflow_name=workflow_name)]
 
 
 # ---------------------------------------------------------------- bringing a thread to its end

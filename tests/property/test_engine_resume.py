@@ -19,7 +19,6 @@ from tests.property.engine_graphs import (
     Plan,
     Probe,
     Rest,
-    SixMethods,
     Wire,
     answer,
     cancelled_after,
@@ -30,6 +29,7 @@ from tests.property.engine_graphs import (
     left_after,
     plans,
 )
+from tests.six_methods import SixMethods
 
 from holdfast import InMemoryCheckpointStorage, Workflow, WorkflowCheckpoint, WorkflowRunResult
 

@@ -8,8 +8,8 @@ from threading import Lock
 from typing import Any
 
 import pytest
+from tests.six_methods import SixMethods
 from tests.unit.engine.flows import (
-    DictStorage,
     Gate,
     Tally,
     Verdict,
@@ -330,7 +330,7 @@ async def test_a_message_that_cannot_be_saved_is_refused_before_it_is_accepted()
     assert (await workflow.run("fine", thread_id="t")).get_outputs() == ["ok"]
 
 
-class FailingStorage(DictStorage):
+class FailingStorage(SixMethods):
     """Fails with the n-th save."""
 
     def __init__(self) -> None:
@@ -358,7 +358,7 @@ async def test_a_storage_that_fails_fails_the_run_and_the_thread_can_be_resumed(
 
 async def test_a_plain_storage_that_does_not_have_a_checkpoint_says_so_in_our_words() -> None:
     with pytest.raises(CheckpointNotFound, match="no checkpoint 'nothing'"):
-        await shouting(checkpoint_storage=DictStorage()).run(checkpoint_id="nothing")
+        await shouting(checkpoint_storage=SixMethods()).run(checkpoint_id="nothing")
 
 
 async def test_a_conflict_or_a_wrong_selection_leaves_the_thread_at_its_last_checkpoint() -> None:

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.unit.engine.flows import DictStorage, Tally, Verdict, asking, function, relay, shouting, sink, tallying
+from tests.six_methods import SixMethods
+from tests.unit.engine.flows import Tally, Verdict, asking, function, relay, shouting, sink, tallying
 
 from holdfast import (
     CheckpointInfo,
@@ -142,7 +143,7 @@ async def test_what_to_dict_gives_shares_nothing_with_the_checkpoint() -> None:
 
 
 async def test_what_a_plain_storage_is_given_shares_nothing_with_the_workflow() -> None:
-    class Keeping(DictStorage):
+    class Keeping(SixMethods):
         async def save(self, checkpoint: WorkflowCheckpoint) -> str:
             checkpoint.graph_signature["executors"].clear()
             checkpoint.messages.clear()

@@ -12,7 +12,6 @@ from holdfast import (
     FunctionExecutor,
     Workflow,
     WorkflowBuilder,
-    WorkflowCheckpoint,
     WorkflowContext,
     WorkflowEvent,
     executor,
@@ -177,32 +176,6 @@ class Tally(Executor):
 
 def tallying(start: Executor | None = None, **options: Any) -> Workflow:
     return WorkflowBuilder(name="tallying", start_executor=start or Tally(), **options).build()
-
-
-class DictStorage:
-    """A storage as a user writes it: six methods over a dict, keeping the very objects it is given."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, WorkflowCheckpoint] = {}
-
-    async def save(self, checkpoint: WorkflowCheckpoint) -> str:
-        self.kept[checkpoint.checkpoint_id] = checkpoint
-        return checkpoint.checkpoint_id
-
-    async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
-        return self.kept[checkpoint_id]
-
-    async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
-        return [one for one in self.kept.values() if one.workflow_name == workflow_name]
-
-    async def delete(self, checkpoint_id: str) -> bool:
-        return self.kept.pop(checkpoint_id, None) is not None
-
-    async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
-        return next(reversed(await self.list_checkpoints(workflow_name=workflow_name)), None)
-
-    async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
-        return [one.checkpoint_id for one in await self.list_checkpoints(workflow_name=workflow_name)]
 
 
 async def take_all(events: AsyncIterable[WorkflowEvent], seen: list[WorkflowEvent]) -> None:

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.six_methods import SixMethods
 from tests.unit.engine.flows import (
-    DictStorage,
     Gate,
     Verdict,
     Weather,
@@ -199,7 +199,7 @@ async def test_a_finished_sibling_of_a_failure_is_not_run_again() -> None:
 
 
 async def test_a_storage_with_only_the_six_methods_says_so_once_a_run() -> None:
-    storage = DictStorage()
+    storage = SixMethods()
     workflow = shouting(checkpoint_storage=storage)
     for word in ("a", "b"):
         result = await workflow.run(word, thread_id="t")
