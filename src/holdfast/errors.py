@@ -21,6 +21,7 @@ HoldfastError
 │   │   └── RequestExpired
 │   └── WorkflowRunnerException                a run could not start or go on
 │       ├── ContextEnded                       (also RuntimeError)
+│       ├── HandlerCancelled                   (also RuntimeError)
 │       ├── WrongInputType                     (also RuntimeError)
 │       ├── InvalidSelection                   (also RuntimeError)
 │       ├── WorkflowConvergenceException
@@ -298,6 +299,18 @@ class ContextEnded(WorkflowRunnerException, RuntimeError):
         )
 
 
+class HandlerCancelled(WorkflowRunnerException, RuntimeError):
+    code = "handler_cancelled"
+
+    def __init__(self, executor_id: str) -> None:
+        self.executor_id = executor_id
+        super().__init__(
+            f"A handler of executor {executor_id!r} ended with CancelledError although nobody cancelled the run: "
+            "something that it awaited was cancelled. Nothing of the superstep was kept. Catch that error where it "
+            "arises."
+        )
+
+
 class WrongInputType(WorkflowRunnerException, RuntimeError):
     code = "wrong_input_type"
 
@@ -355,6 +368,7 @@ class ThreadBusy(WorkflowRunnerException, RuntimeError):
 
     def __init__(self, thread_id: str, run_id: str | None = None) -> None:
         self.thread_id = thread_id
+        self.run_id = run_id
         by = f" by run {run_id!r}" if run_id else ""
         super().__init__(
             f"Thread {thread_id!r} is being run{by}. Nothing was written. Wait for it, choose on_busy='enqueue' "

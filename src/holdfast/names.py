@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+from holdfast.errors import InvalidRun
+
 
 def stable_module(module: str) -> str:
     """The module's importable name: that of `__main__` is the one it would have if it were imported."""
@@ -39,6 +41,18 @@ def checkpoint_id_of(given: object) -> str:
     return str(getattr(given, "checkpoint_id", given))
 
 
+def check_identifier(parameter: str, value: object) -> None:
+    """Ids are stored and shown: raises InvalidRun for one that is no text, is empty, or cannot be written."""
+    if value is None:
+        return
+    if not isinstance(value, str) or not value:
+        raise InvalidRun(f"{parameter} must be a non-empty string, got {value!r}.")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRun(f"{parameter} must be text that can be written as UTF-8, got {value!r}.") from error
+
+
 def new_thread_id() -> str:
     """Time-ordered, so that threads list in the order they were made; random enough never to meet another."""
     return f"{time.time_ns() // 1_000_000:012x}-{os.urandom(8).hex()}"
@@ -46,3 +60,8 @@ def new_thread_id() -> str:
 
 def new_run_id() -> str:
     return f"run-{os.urandom(8).hex()}"
+
+
+def new_item_id() -> str:
+    """Time-ordered, so that an inbox is read in the order of arrival."""
+    return f"{time.time_ns():016x}-{os.urandom(4).hex()}"

@@ -57,7 +57,10 @@ class Store(Protocol):
         """
 
     async def put_checkpoint(self, stored: StoredCheckpoint) -> None:
-        """Add a checkpoint made outside the engine, as its thread's newest; one with the same id is replaced."""
+        """Add a checkpoint made outside the engine, as its thread's newest; one with the same id is replaced.
+
+        Raises ThreadBusy while the thread has an owner.
+        """
 
     async def delete_checkpoint(self, checkpoint_id: str) -> bool:
         """Forget one checkpoint. False if there was none."""

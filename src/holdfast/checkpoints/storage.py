@@ -8,13 +8,21 @@ from typing import Any, Protocol, runtime_checkable
 from holdfast.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from holdfast.checkpoints.event_log import unpack
 from holdfast.checkpoints.format import encode_checkpoint
-from holdfast.checkpoints.threads import PlainThread, StoredThread, ThreadKeeper, codec_for, own_copy, read_checkpoint
+from holdfast.checkpoints.threads import (
+    MESSAGE,
+    PlainThread,
+    StoredThread,
+    ThreadKeeper,
+    codec_for,
+    own_copy,
+    read_checkpoint,
+)
 from holdfast.codec import Codec, DeclaredTypes, declare
 from holdfast.codecs.json_bytes import to_bytes
 from holdfast.codecs.json_codec import JsonCodec
 from holdfast.errors import CheckpointNotFound, HoldfastError, NoEventLog, StorageFailed
 from holdfast.events import WorkflowEvent
-from holdfast.names import new_thread_id
+from holdfast.names import checkpoint_id_of, new_thread_id
 from holdfast.records import CheckpointInfo, StoredCheckpoint
 from holdfast.store import Store
 
@@ -68,7 +76,7 @@ class StoreCheckpointStorage:
         return checkpoint.checkpoint_id
 
     async def load(self, checkpoint_id: CheckpointID | CheckpointInfo) -> WorkflowCheckpoint:
-        return await self._read(str(checkpoint_id), self._tool_codec)
+        return await self._read(checkpoint_id_of(checkpoint_id), self._tool_codec)
 
     async def _read(self, checkpoint_id: str, codec: Codec) -> WorkflowCheckpoint:
         stored = await self.store.find_checkpoint(checkpoint_id)
@@ -102,7 +110,7 @@ class StoreCheckpointStorage:
             workflow_name=workflow_name,
             thread_id=thread_id,
             limit=limit,
-            before=None if before is None else str(before),
+            before=None if before is None else checkpoint_id_of(before),
         )
         return list(found)
 
@@ -119,7 +127,7 @@ class StoreCheckpointStorage:
         return await self.load(infos[0]) if infos else None
 
     async def delete(self, checkpoint_id: CheckpointID | CheckpointInfo) -> bool:
-        return await self.store.delete_checkpoint(str(checkpoint_id))
+        return await self.store.delete_checkpoint(checkpoint_id_of(checkpoint_id))
 
 
 # ---------------------------------------------------------------- what the engine asks of any storage
@@ -137,6 +145,16 @@ async def open_thread(
     return plain
 
 
+async def post_message(storage: Any, thread_id: str, item_id: str, message: Any, declared: DeclaredTypes) -> None:
+    """Put a message into the thread's inbox, durably where the storage has one. Raises UnsavableValue."""
+    if storage is None:
+        return
+    codec = codec_for(storage, declared.union(getattr(storage, "declared", DeclaredTypes())))
+    tree = codec.encode(message, "message")
+    if isinstance(storage, StoreCheckpointStorage):
+        await storage.store.post(thread_id, item_id, MESSAGE, to_bytes(tree))
+
+
 async def load_checkpoint(storage: Any, checkpoint_id: str, declared: DeclaredTypes) -> WorkflowCheckpoint:
     """The checkpoint, decoded for a workflow. Raises CheckpointNotFound or DamagedCheckpoint."""
     if isinstance(storage, StoreCheckpointStorage):
@@ -152,6 +170,19 @@ async def load_checkpoint(storage: Any, checkpoint_id: str, declared: DeclaredTy
     if found is None:
         raise CheckpointNotFound(checkpoint_id)
     return own_copy(found, codec_for(storage, declared))
+
+
+async def read_lineage(storage: Any, thread_id: str, workflow_name: str) -> list[WorkflowCheckpoint]:
+    """The checkpoints that lead to the thread's head, oldest first; branches that a rewind left are not among them."""
+    ours = {"thread_id": thread_id} if isinstance(storage, StoreCheckpointStorage) else {}
+    found = await storage.list_checkpoints(workflow_name=workflow_name, **ours)
+    mine = {one.checkpoint_id: one for one in found if one.thread_id == thread_id}
+    lineage: list[WorkflowCheckpoint] = []
+    at = max(mine.values(), key=lambda one: one.number, default=None)
+    while at is not None:
+        lineage.append(at)
+        at = mine.get(at.previous_checkpoint_id or "")
+    return lineage[::-1]
 
 
 async def read_events(

@@ -30,6 +30,10 @@ TAKEN_BACK = {"taken_back": True}
 """Stands in the journal, which is only ever appended to, after an outcome that does not count any more."""
 
 
+MESSAGE = "message"
+"""Kind of an inbox item that holds a message for the start executor."""
+
+
 class ThreadKeeper(Protocol):
     """An opened thread: this run may move it until it is released."""
 
@@ -44,6 +48,9 @@ class ThreadKeeper(Protocol):
     def load_journal(self) -> dict[int, Tree]:
         """Outcomes recorded since the head, by delivery id. Raises DamagedCheckpoint."""
 
+    def load_inbox(self) -> dict[str, Any]:
+        """Messages that were posted and are in no commit yet, by item id. Raises DamagedCheckpoint."""
+
     async def load_head(self) -> WorkflowCheckpoint | None:
         """The checkpoint it stands at; None for a new thread. Raises DamagedCheckpoint, never falls back."""
 
@@ -55,6 +62,7 @@ class ThreadKeeper(Protocol):
         status: str,
         *,
         keeps_journal: bool = False,
+        consumed: Sequence[str] = (),
     ) -> CheckpointInfo | None:
         """Append one commit, and give the info of its checkpoint; without one it holds only events and a status."""
 
@@ -98,6 +106,16 @@ class StoredThread:
             raise DamagedCheckpoint(str(self.head_id), str(error)) from error
         return {delivery_id: outcome for delivery_id, outcome in last.items() if outcome != TAKEN_BACK}
 
+    def load_inbox(self) -> dict[str, Any]:
+        try:
+            return {
+                item.item_id: self.codec.decode(from_bytes(item.body, "its inbox"), "message")
+                for item in self._opened.inbox
+                if item.kind == MESSAGE
+            }
+        except UnreadableValue as error:
+            raise DamagedCheckpoint(str(self.head_id), str(error)) from error
+
     async def load_head(self) -> WorkflowCheckpoint | None:
         opened = self._opened
         if opened.info is None or opened.root is None:
@@ -112,13 +130,14 @@ class StoredThread:
         status: str,
         *,
         keeps_journal: bool = False,
+        consumed: Sequence[str] = (),
     ) -> CheckpointInfo | None:
         timestamp = checkpoint.timestamp if checkpoint is not None else utc_now()
         info = None if checkpoint is None else checkpoint.info
         root = None if checkpoint is None else to_bytes(self._tree_of(checkpoint))
         logged = pack(events, self.last_seq + 1, run_id, timestamp, info, self.codec)
         number = self.number + 1
-        await self._store.commit(Commit(self._lease, number, info, root, logged, keeps_journal, status=status))
+        await self._store.commit(Commit(self._lease, number, info, root, logged, keeps_journal, consumed, status))
         self.number = number
         if logged is not None:
             self.last_seq += logged.count
@@ -165,6 +184,9 @@ class PlainThread:
     def load_journal(self) -> dict[int, Tree]:
         return {}
 
+    def load_inbox(self) -> dict[str, Any]:
+        return {}
+
     async def load_head(self) -> WorkflowCheckpoint | None:
         return self._head and own_copy(self._head, self.codec)
 
@@ -176,6 +198,7 @@ class PlainThread:
         status: str,
         *,
         keeps_journal: bool = False,
+        consumed: Sequence[str] = (),
     ) -> CheckpointInfo | None:
         if checkpoint is None:
             return None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
 from holdfast.checkpoints.threads import ThreadKeeper
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.effects import Effects
 from holdfast.engine.run_arguments import without_secrets
-from holdfast.engine.thread import Position, Thread, counters_of, executor_memories, messages_by_source
+from holdfast.engine.thread import NOT_IN_STEP, Position, Thread, counters_of, executor_memories, messages_by_source
 from holdfast.events import WorkflowEvent, WorkflowRunState
 from holdfast.records import CheckpointInfo
 
@@ -92,19 +92,25 @@ class Committer:
         self._backlog.extend(warnings)
         if self._only_at_exit:
             self._backlog.append(superstep_completed(after, executor_ids))
-            self._move(after, is_ahead=False)
+            self._move(after, is_ahead=True)
             self._is_unsaved = True
             return None, None
         return await self._commit(self._keeper, after, executor_ids)
 
-    async def commit(self, after: Position) -> None:
+    async def commit(self, after: Position, consumed: Sequence[str] = ()) -> None:
         """Make `after` the thread's position, and its head where there is a storage."""
         if self._keeper is None:
             self._move(after, is_ahead=True)
         else:
-            await self._commit(self._keeper, after, None)
+            await self._commit(self._keeper, after, None, consumed)
 
-    async def _commit(self, keeper: ThreadKeeper, after: Position, executor_ids: tuple[str, ...] | None) -> Saved:
+    async def _commit(
+        self,
+        keeper: ThreadKeeper,
+        after: Position,
+        executor_ids: tuple[str, ...] | None,
+        consumed: Sequence[str] = (),
+    ) -> Saved:
         thread = self._thread
         checkpoint = self._checkpoint_of(after, keeper.number + 1)
         events = list(self._backlog)
@@ -115,8 +121,9 @@ class Committer:
             events.append(WorkflowEvent("status", state=resting_state(after)))
         # Deliveries recorded in the journal are still due after an entry; a superstep settles all of them.
         keeps_journal = executor_ids is None and bool(thread.journal)
-        status = checkpoint.status
-        info = await keeper.commit(checkpoint, events, self._run_id, status, keeps_journal=keeps_journal)
+        info = await keeper.commit(
+            checkpoint, events, self._run_id, checkpoint.status, keeps_journal=keeps_journal, consumed=consumed
+        )
         self._backlog.clear()
         self._final_is_logged = is_final
         self._is_unsaved = False
@@ -135,6 +142,8 @@ class Committer:
         if keeper is None:
             return
         if self._is_unsaved:
+            # Should this fail, what was not saved did not happen: the next run reads the head.
+            thread.number = NOT_IN_STEP
             await self._commit(keeper, thread.position, None)
         if self._final_is_logged and state is resting_state(thread.position):
             return

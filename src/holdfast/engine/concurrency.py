@@ -53,6 +53,9 @@ async def _cancel_and_wait(tasks: list[asyncio.Task[None]]) -> None:
             for task in pending:
                 task.cancel()
         pending = [task for task in pending if not task.done()]
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # looked at, so that the event loop does not report what the run's own error stands for
 
 
 def _raise_first(tasks: list[asyncio.Task[None]]) -> None:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from holdfast.engine.effects import DELETED, Effects
+from holdfast.engine.requests import agreed_terms
 from holdfast.engine.run_arguments import RunArguments, arguments_for
 from holdfast.engine.state import StateMapping, is_missing
 from holdfast.engine.telling import own_event
 from holdfast.errors import ContextEnded, InvalidRun, UnknownExecutor, type_name
-from holdfast.events import RESERVED_FOR_ENGINE, RequestTerms, WorkflowEvent, WorkflowEventSource
+from holdfast.events import RESERVED_FOR_ENGINE, WorkflowEvent, WorkflowEventSource
 from holdfast.graph.context import WorkflowContext
 from holdfast.graph.isolation import isolated
+from holdfast.names import check_identifier
 from holdfast.records import WorkflowMessage
 
 if TYPE_CHECKING:
@@ -65,8 +67,13 @@ class DeliveryContext(WorkflowContext[Any, Any]):
             text = f"Executor {self.executor_id!r} tried to add a {event.type!r} event; only the engine makes those."
             self._lane.tell(WorkflowEvent("warning", text, executor_id=self.executor_id), self._effects)
             return
-        fields = {"origin": WorkflowEventSource.EXECUTOR, "executor_id": event.executor_id or self.executor_id}
-        self._lane.tell(msgspec.structs.replace(event, **fields), self._effects)
+        taken = msgspec.structs.replace(
+            event,
+            data=isolated(event.data),
+            origin=WorkflowEventSource.EXECUTOR,
+            executor_id=event.executor_id or self.executor_id,
+        )
+        self._lane.tell(taken, self._effects)
 
     async def request_info(
         self,
@@ -78,8 +85,9 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         default: Any = ...,
         assignee: str | None = None,
     ) -> None:
-        if deadline is not None and deadline.tzinfo is None:
-            raise InvalidRun(f"A deadline needs a time zone, got {deadline!r}: try deadline.replace(tzinfo=UTC).")
+        check_identifier("request_id", request_id)
+        check_identifier("assignee", assignee)
+        terms = agreed_terms(response_type, deadline, default, assignee)
         # Made from the delivery, so that one that is run again after a crash asks the same question, not a second one.
         made_id = f"{self.executor_id}-{self._message.delivery_id}-{len(self._effects.requests) + 1}"
         chosen = request_id if request_id is not None else made_id
@@ -96,7 +104,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
             source_executor_id=self.executor_id,
             request_type=type(request_data),
             response_type=type(None) if response_type is None else response_type,
-            terms=RequestTerms(deadline, default, assignee) if deadline or assignee or default is not ... else None,
+            terms=terms,
         )
         self._effects.requests.append(event)
         self._lane.tell(own_event(event), self._effects)

@@ -62,13 +62,27 @@ def enter(graph: Graph, thread: Thread, request: RunRequest, now: datetime, *, i
     """Make what the caller sent due. Raises, with the thread as it was, if it cannot be accepted."""
     position, expired = pass_deadlines(thread.position, now)
     has_passed = position is not thread.position
-    entry = _accepted(graph, thread.thread_id, position, request, now, is_resume=is_restored or has_passed)
+    is_resume = is_restored or has_passed
+    if request.message is not None:
+        check_message(graph, request.message)
+    if request.message is not None and thread.position.mailbox and request.on_busy == "reject":
+        raise ThreadNotIdle(thread.thread_id, len(thread.position.mailbox))
+    entry = _accepted(
+        graph, thread.thread_id, position, request, now, is_resume=is_resume, has_inbox=bool(thread.inbox)
+    )
     after = position if entry.position is None and has_passed else entry.position
     return Entry(after, entry.told_again, (*expired, *entry.warnings))
 
 
 def _accepted(
-    graph: Graph, thread_id: str, position: Position, request: RunRequest, now: datetime, *, is_resume: bool
+    graph: Graph,
+    thread_id: str,
+    position: Position,
+    request: RunRequest,
+    now: datetime,
+    *,
+    is_resume: bool,
+    has_inbox: bool,
 ) -> Entry:
     if request.responses is not None:
         after = deliver_answers(position, check_answers(graph, thread_id, position, request.responses), now)
@@ -76,14 +90,16 @@ def _accepted(
         after.since_input = 0
         return Entry(_with_arguments(graph, after, request), _replayed(after.requests.values()))
     if request.message is not None:
-        return _message(graph, thread_id, position, request)
+        return _message(graph, position, request)
     has_run = request.thread_id is not None and position.next_delivery_id > 1
+    if has_inbox and not position.mailbox:
+        return Entry(None)  # what is in the inbox is the input of this run
     if is_resume or position.mailbox or position.requests or has_run:
         told_again = _replayed((*position.outputs, *position.requests.values()))
         given = request.function_invocation_kwargs is not None or request.client_kwargs is not None
         return Entry(_with_arguments(graph, position.successor(), request) if given else None, told_again)
     if accepts(graph, None):
-        return _message(graph, thread_id, position, request)
+        return _message(graph, position, request)
     if request.thread_id is not None:
         raise ThreadNotFound(request.thread_id)
     raise InvalidRun(
@@ -92,10 +108,8 @@ def _accepted(
     )
 
 
-def _message(graph: Graph, thread_id: str, position: Position, request: RunRequest) -> Entry:
+def _message(graph: Graph, position: Position, request: RunRequest) -> Entry:
     check_message(graph, request.message)
-    if position.mailbox and request.on_busy == "reject":
-        raise ThreadNotIdle(thread_id, len(position.mailbox))
     warnings: tuple[WorkflowEvent, ...] = ()
     if position.requests:
         waiting = ", ".join(map(repr, position.requests))

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from holdfast.checkpoints.storage import read_events
+from holdfast.checkpoints.storage import post_message, read_events
 from holdfast.clock import Clock
 from holdfast.engine.compiled import Compiled
-from holdfast.engine.entry import RunRequest
+from holdfast.engine.entry import RunRequest, check_message
 from holdfast.engine.live import LiveThreads
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.run import Run
-from holdfast.engine.thread import Position
-from holdfast.errors import NoStorage
-from holdfast.events import WorkflowEvent
-from holdfast.names import checkpoint_id_of
+from holdfast.errors import InvalidRun, NoStorage, ThreadBusy
+from holdfast.events import WorkflowEvent, WorkflowRunState
+from holdfast.graph.isolation import isolated
+from holdfast.names import checkpoint_id_of, new_item_id
 from holdfast.records import CheckpointInfo
 
 
@@ -40,8 +40,7 @@ class RunHandle:
         self._task: asyncio.Task[WorkflowRunResult] | None = None
         self._alarm: asyncio.Task[None] | None = None
         """Waits for the next deadline of a pending request."""
-        self._inbox: list[Callable[[Position], Position]] = []
-        """Messages that were sent while something ran. What a failed run did not deliver, the next one does."""
+        self._is_closed = False
         self._events: deque[WorkflowEvent] = deque()
         self._watchers: set[asyncio.Future[None]] = set()
         self._error: BaseException | None = None
@@ -62,27 +61,38 @@ class RunHandle:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            await asyncio.wait([self._alarm])
+        self._is_closed = True
         await self.cancel()
 
     # ------------------------------------------------------------ moving the thread
 
     async def send(self, message: Any) -> None:
-        """Deliver a message: in the next superstep if one is running, otherwise by starting one."""
-        if self._run is not None and self._task is not None and self._run.send(message):
-            return
-        await self._settled()
-        self._start(message=message)
+        """Deliver a message: in the next superstep if one is running, otherwise by starting one.
+
+        When this returns the message is in the thread's inbox, which a storage keeps: if the run fails or is cancelled,
+        the next one delivers it. Raises WrongInputType or UnsavableValue if it cannot be accepted.
+        """
+        self._refuse_if_closed()
+        check_message(self._compiled.graph, message)
+        self._refuse_if_busy()
+        item_id, own = new_item_id(), isolated(message)
+        await post_message(self._request.storage, self._thread_id, item_id, own, self._compiled.declared)
+        self._live.get(self._thread_id).inbox[item_id] = own
+        if self._run is None or self._task is None or not self._run.takes_input:
+            await self._settled()
+            if item_id in self._live.get(self._thread_id).inbox:
+                self._start()
 
     async def respond(self, responses: Mapping[str, Any]) -> None:
         """Answer pending requests, once what runs has come to rest."""
+        self._refuse_if_closed()
+        own = isolated(dict(responses))
         await self._settled()
-        self._start(responses=dict(responses))
+        self._start(responses=own)
 
     async def resume(self) -> None:
         """Go on with an interrupted thread."""
+        self._refuse_if_closed()
         await self._settled()
         self._start()
 
@@ -91,6 +101,7 @@ class RunHandle:
 
         A handle that was opened without a thread_id takes over the checkpoint's thread.
         """
+        self._refuse_if_closed()
         if self._request.storage is None:
             raise NoStorage("Restoring a checkpoint")
         await self.cancel()
@@ -98,10 +109,15 @@ class RunHandle:
         self._start(checkpoint_id=checkpoint_id_of(checkpoint_id), thread_id=self._given_id)
 
     async def cancel(self) -> None:
-        """End what runs now. The thread can be resumed."""
-        if self._run is not None and self._task is not None:
-            self._run.interrupt()
+        """End what runs now, and do not wait for deadlines any more. The thread can be resumed."""
+        self._drop_alarm()
+        while self._task is not None:
+            if self._run is not None:
+                self._run.interrupt()
+            if not self._task.cancelling():  # it has not begun to run, so there was nothing to interrupt
+                self._task.cancel()
             await self._settled()
+            self._drop_alarm()
 
     async def wait(self) -> WorkflowRunResult | None:
         """Until nothing runs; the last result. Raises what the run raised."""
@@ -109,39 +125,54 @@ class RunHandle:
         self._raise_error()
         return self.result
 
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            raise InvalidRun("This handle is closed. Open another one: `async with workflow.open(...) as run:`.")
+
+    def _refuse_if_busy(self) -> None:
+        """Somebody else in this process runs the thread, and this handle was not told to wait for its turn."""
+        thread = self._live.find(self._thread_id)
+        is_foreign = thread is not None and thread.run is not None and self._task is None
+        if thread is not None and is_foreign and self._request.on_busy == "reject":
+            raise ThreadBusy(self._thread_id, thread.run.run_id)
+
     def _start(self, **what: Any) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        self._drop_alarm()
         what.setdefault("thread_id", self._thread_id)
-        run = Run(self._compiled, self._live, self._clock, replace(self._request, **what), self._inbox)
-        if "message" in what:
-            run.check_message(what["message"])
-        self._run = run
-        self._task = asyncio.get_running_loop().create_task(run.execute(self._put), name=f"run {run.run_id}")
+        self._run = Run(self._compiled, self._live, self._clock, replace(self._request, **what))
+        work = self._run.execute(self._put)
+        self._task = asyncio.get_running_loop().create_task(work, name=f"run {self._run.run_id}")
         self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[WorkflowRunResult]) -> None:
         self._task = None
+        self.result = None
         if not task.cancelled():
             self._error = task.exception()
-            if self._error is None:
-                self.result = task.result()
-                self._set_alarm(self._run.next_deadline if self._run is not None else None)
+        if not task.cancelled() and self._error is None:
+            self.result = task.result()
+            was_cancelled = self.result.get_final_state() is WorkflowRunState.CANCELLED
+            if self._run is not None and not was_cancelled:
+                self._set_alarm(self._run.next_deadline)
         self._wake()
 
     def _set_alarm(self, deadline: datetime | None) -> None:
-        if deadline is not None:
+        if deadline is not None and not self._is_closed:
             seconds = (deadline - self._clock.now()).total_seconds()
             self._alarm = asyncio.get_running_loop().create_task(self._pass_deadline(seconds))
 
+    def _drop_alarm(self) -> None:
+        if self._alarm is not None and self._alarm is not asyncio.current_task():
+            self._alarm.cancel()
+        self._alarm = None
+
     async def _pass_deadline(self, seconds: float) -> None:
         await self._clock.sleep(seconds)
-        self._alarm = None
-        self._start()
+        if self._task is None:
+            self._start()
 
     async def _settled(self) -> None:
-        if self._task is not None:
+        while self._task is not None:  # another caller may have been quicker and started the next run
             await asyncio.wait([self._task])  # `_ended` was told of it first
 
     # ------------------------------------------------------------ watching

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from holdfast.engine.context import DeliveryContext
 from holdfast.engine.effects import DELETED, Effects, Replaced
 from holdfast.engine.state import LaneState
 from holdfast.engine.telling import own_event
-from holdfast.errors import WorkflowRunnerException
+from holdfast.errors import HandlerCancelled, WorkflowRunnerException
 from holdfast.events import WorkflowErrorDetails, WorkflowEvent
 from holdfast.graph.handlers import Handler, Returns
 from holdfast.graph.isolation import isolated
@@ -28,8 +29,10 @@ class Lane:
     """Sees the position that the superstep started from, plus its own writes; never another lane's."""
 
     __slots__ = (
+        "_cancels_before",
         "_graph",
         "_private",
+        "_run_task",
         "_state",
         "emit",
         "executor",
@@ -56,6 +59,8 @@ class Lane:
         *,
         is_streaming: bool,
         is_logged: bool,
+        run_task: asyncio.Task[Any] | None = None,
+        cancels_before: int = 0,
     ) -> None:
         self._graph = graph
         self.executor_id = executor_id
@@ -68,6 +73,8 @@ class Lane:
         self.is_streaming = is_streaming
         self.is_logged = is_logged
         """Whether events are kept for the thread's log, beside being told."""
+        self._run_task = run_task
+        self._cancels_before = cancels_before
         self.messages: list[WorkflowMessage] = []
         self.results: list[Effects] = []
         self.failure: Exception | None = None
@@ -128,6 +135,13 @@ class Lane:
         try:
             # The mailbox keeps the message as it was sent: should this superstep fail, it is delivered again.
             await self._call(handler, isolated(message.data), request, context)
+        except asyncio.CancelledError as error:
+            if self._is_cancelled():
+                raise
+            self.failure = HandlerCancelled(executor_id)
+            details = WorkflowErrorDetails.from_exception(self.failure, executor_id=executor_id)
+            self.emit(WorkflowEvent("executor_failed", executor_id=executor_id, details=details))
+            raise self.failure from error
         except Exception as error:
             self.failure = error
             details = WorkflowErrorDetails.from_exception(error, executor_id=executor_id)
@@ -138,6 +152,13 @@ class Lane:
         self.tell(WorkflowEvent("executor_completed", _done(effects), executor_id=executor_id), effects)
         self.results.append(effects)
         return effects
+
+    def _is_cancelled(self) -> bool:
+        """Whether somebody cancelled the run, rather than something inside the handler a task of its own."""
+        task = asyncio.current_task()
+        if task is None:
+            return True
+        return task.cancelling() > (self._cancels_before if task is self._run_task else 0)
 
     def settle(self, effects: Effects, codec: Codec | None) -> None:
         """Complete the effects of a delivery that is to be recorded by itself, with what it changed in place."""

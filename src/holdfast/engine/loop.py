@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from holdfast.checkpoints.threads import ThreadKeeper
+from holdfast.engine.cancelling import to_its_end
 from holdfast.engine.committer import Committer, superstep_completed
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.concurrency import run_side_by_side
 from holdfast.engine.effects import Effects, encode_effects
+from holdfast.engine.entry import with_message
 from holdfast.engine.lane import Lane
 from holdfast.engine.memory import ExecutorMemories
 from holdfast.engine.superstep import apply, in_delivery_order, plan
 from holdfast.engine.thread import Position, Thread
-from holdfast.errors import DuplicateRequest, HoldfastError, StateConflict, WorkflowConvergenceException
+from holdfast.errors import (
+    CheckpointHookFailed,
+    DuplicateRequest,
+    StateConflict,
+    UnsavableValue,
+    WorkflowConvergenceException,
+)
 from holdfast.events import WorkflowEvent
 from holdfast.log import get_logger
 from holdfast.records import WorkflowMessage
@@ -39,7 +47,6 @@ class Loop:
         run_id: str,
         emit: Callable[[WorkflowEvent], None],
         on_request: Callable[[], None],
-        inbox: list[Callable[[Position], Position]],
         *,
         is_streaming: bool,
     ) -> None:
@@ -54,28 +61,38 @@ class Loop:
         self._on_request = on_request
         self._is_streaming = is_streaming
         self._unfinished = 0
-        self._inbox = inbox
-        """Inputs that arrived while something else was done; emptied when they are committed."""
         self.takes_input = True
+        """Whether a message put into the thread's inbox will still be delivered by this run."""
         self._turns = 0
         self.failed_executor_id: str | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._cancels_before = 0
+        """How often its task had been cancelled before this run had anything to do with it."""
 
     async def drive(self) -> None:
         """Run supersteps until nothing is due. Raises what a handler raised; the thread then stands at its head."""
         thread = self._thread
         limit = self._compiled.graph.max_iterations
+        self._task = asyncio.current_task()
+        self._cancels_before = self._task.cancelling() if self._task is not None else 0
         self.takes_input = True
         try:
-            while thread.position.mailbox or self._inbox:
-                if self._inbox:
+            while thread.position.mailbox or thread.inbox:
+                if thread.inbox:
                     await self._take_in()
                 if thread.position.since_input >= limit:
                     raise WorkflowConvergenceException(thread.thread_id, limit)
                 await self._superstep()
-                if thread.position.mailbox or self._inbox:
+                self._heed_cancel()
+                if thread.position.mailbox or thread.inbox:
                     await self._give_way()
         finally:
             self.takes_input = False
+
+    def _heed_cancel(self) -> None:
+        """A handler that kept a cancellation to itself has finished its work; the run ends all the same."""
+        if self._task is not None and self._task.cancelling() > self._cancels_before:
+            raise asyncio.CancelledError
 
     async def _give_way(self) -> None:
         """Let others run: a consumer sees each superstep before the next one starts, and quick handlers that never
@@ -86,12 +103,13 @@ class Loop:
 
     async def _take_in(self) -> None:
         """What was sent while a superstep ran is committed before the next one starts."""
-        after = self._thread.position
-        taken = list(self._inbox)
-        for take_in in taken:
-            after = take_in(after)
-        await self.enter(after)
-        del self._inbox[: len(taken)]
+        thread, graph = self._thread, self._compiled.graph
+        after, taken = thread.position, dict(thread.inbox)
+        for message in taken.values():
+            after = with_message(graph, after, message)
+        await self.enter(after, consumed=tuple(taken))
+        for item_id in taken:
+            thread.inbox.pop(item_id, None)
 
     async def _superstep(self) -> None:
         thread, position = self._thread, self._thread.position
@@ -117,11 +135,8 @@ class Loop:
             failed = (lane.executor_id for lane in lanes if lane.failure is error)
             self.failed_executor_id = next(failed, None)
             self._committer.forget_since(logged_before)
-            if self._unfinished or isinstance(error, asyncio.CancelledError):
-                await self._record_finished(lanes)
-            elif isinstance(error, StateConflict | DuplicateRequest):
-                await self._unrecord(lane for lane in lanes if lane.executor_id in error.executors)
-            await self._discard(lanes, iteration)
+            self._thread.is_dirty = True
+            await to_its_end(self._discard(lanes, iteration, error))
             raise
         thread.journal = {}
         self._emit(superstep_completed(after, ran, info, last_seq))
@@ -138,6 +153,8 @@ class Loop:
             self._run_id,
             is_streaming=self._is_streaming,
             is_logged=self._committer.keeps_log,
+            run_task=self._task,
+            cancels_before=self._cancels_before,
         )
 
     async def _run_lane(self, lane: Lane) -> None:
@@ -181,7 +198,7 @@ class Loop:
         for lane in lanes:
             for message, effects in zip(lane.messages, lane.results, strict=False):
                 if message.delivery_id not in self._thread.journal:
-                    with contextlib.suppress(HoldfastError):
+                    with contextlib.suppress(UnsavableValue, CheckpointHookFailed):
                         await self._record(lane, message, effects)
 
     async def _unrecord(self, lanes: Iterable[Lane]) -> None:
@@ -191,19 +208,29 @@ class Loop:
                 if self._thread.journal.pop(message.delivery_id, None) is not None and self._keeper is not None:
                     await self._keeper.record(message.delivery_id, None)
 
-    async def _discard(self, lanes: Iterable[Lane], iteration: int) -> None:
-        """Leave no trace of a superstep that failed: executors go back to what the head says."""
-        for lane in lanes:
-            if lane.executor.saves_state:
-                await self._memory.restore(lane.executor_id)
+    async def _discard(self, lanes: list[Lane], iteration: int, error: BaseException) -> None:
+        """Leave no trace of a superstep that failed, but in the journal: executors go back to what the head says."""
+        try:
+            if self._unfinished or isinstance(error, asyncio.CancelledError):
+                await self._record_finished(lanes)
+            elif isinstance(error, StateConflict | DuplicateRequest):
+                await self._unrecord(lane for lane in lanes if lane.executor_id in error.executors)
+            await self._memory.restore_here()
+        except Exception as second:  # noqa: BLE001  # what failed first says more; the next run tries again to restore
+            error.add_note(f"While it was undone: {second!r}")
         self._emit(WorkflowEvent("superstep_discarded", iteration=iteration))
 
     async def restore(self, position: Position, saved: dict[str, Any]) -> None:
         """Stand at another position, executors included. `saved` holds their dicts as values."""
         await self._memory.restore_all(position, saved)
 
-    async def enter(self, after: Position) -> None:
+    async def tidy(self) -> None:
+        """Complete what an interrupted undoing left: executors that do not stand where the position says."""
+        if self._thread.is_dirty:
+            await self._memory.restore_here()
+
+    async def enter(self, after: Position, consumed: Sequence[str] = ()) -> None:
         """Commit a position that came from outside: an input, answers, a rewind. Always saved at once."""
         if self._compiled.hooked:
             await self._memory.remember(after)
-        await self._committer.commit(after)
+        await self._committer.commit(after, consumed)

@@ -8,6 +8,7 @@ from holdfast.codec import Codec, Encoded
 from holdfast.engine import hooks
 from holdfast.engine.effects import Effects
 from holdfast.engine.thread import Position, Thread
+from holdfast.errors import CheckpointHookFailed
 from holdfast.graph.executor import Executor
 from holdfast.graph.isolation import isolated
 
@@ -72,16 +73,32 @@ class ExecutorMemories:
         else:
             await self.put_back(thread.executors[executor_id], frozen, thread.position)
 
+    async def restore_here(self) -> None:
+        """Put every executor with hooks where the position says, whether it ran or not: they may share objects.
+
+        All of them are tried; the first error is raised then, and the thread stays marked.
+        """
+        errors = []
+        for executor_id in self._hooked:
+            if executor_id in self._thread.executors:
+                try:
+                    await self.restore(executor_id)
+                except CheckpointHookFailed as error:
+                    errors.append(error)
+        if errors:
+            raise errors[0]
+        self._thread.is_dirty = False
+
     async def restore_all(self, position: Position, saved: dict[str, Any]) -> None:
         """Stand at another position. If a hook fails, the thread stands where it stood."""
         thread = self._thread
         position.saved = {key: self._frozen(value, key) for key, value in saved.items()}
         before, thread.position = thread.position, position
+        for executor_id in saved:
+            thread.executors[executor_id]  # made now, to be restored with the others
         try:
-            for executor_id in self._hooked:
-                if executor_id in thread.executors or executor_id in saved:
-                    await self.restore(executor_id)
+            await self.restore_here()
         except BaseException:
-            thread.position = before
+            thread.position, thread.is_dirty = before, True
             raise
         thread.journal = {}

@@ -6,21 +6,19 @@ from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
 from holdfast.checkpoints.storage import load_checkpoint, open_thread
 from holdfast.checkpoints.threads import ThreadKeeper
 from holdfast.clock import Clock
+from holdfast.engine.cancelling import to_its_end
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.effects import decode_effects
 from holdfast.engine.entry import RunRequest, check_fits
-from holdfast.engine.live import LiveThreads
+from holdfast.engine.live import LiveThreads, ending_run
 from holdfast.engine.loop import Loop
-from holdfast.engine.thread import Thread, position_of
+from holdfast.engine.thread import NOT_IN_STEP, Thread, position_of
 from holdfast.errors import DamagedCheckpoint, InvalidRun, ThreadBusy, UnreadableValue
 from holdfast.events import WorkflowEvent
 from holdfast.names import new_thread_id
 
 BUSY_POLL_SECONDS = 0.02
 """How often a waiting run looks whether a thread held through another workflow object is free."""
-
-NOT_IN_STEP = -1
-"""A live thread that stands elsewhere than its store says: the next run reads it anew."""
 
 
 class Opening:
@@ -34,6 +32,8 @@ class Opening:
         self.named: WorkflowCheckpoint | None = None
         """The checkpoint that the caller named."""
         self.warnings: list[WorkflowEvent] = []
+        self.becomes_own = False
+        """Whether the chosen thread is to be the object's own from now on, if the run is accepted."""
 
     async def choose_thread(self) -> str:
         """The thread to run. Raises CheckpointNotFound, IncompatibleWorkflow or InvalidRun before anything is done."""
@@ -49,10 +49,8 @@ class Opening:
                 f"Checkpoint {named.checkpoint_id!r} belongs to thread {kept!r}, not to {request.thread_id!r}. "
                 "Nothing was changed. Leave thread_id out to rewind its thread, or pass fork=True to make a new one."
             )
-        chosen = kept or request.thread_id or new_thread_id()
-        if request.thread_id is None:
-            self._live.own_id = chosen
-        return chosen
+        self.becomes_own = request.thread_id is None
+        return kept or request.thread_id or new_thread_id()
 
     async def open(self, thread_id: str, run_id: str) -> ThreadKeeper | None:
         """Claim the thread in its store; None without a storage. Raises ThreadBusy."""
@@ -61,18 +59,28 @@ class Opening:
             return None
         while True:
             try:
-                return await open_thread(
-                    request.storage,
-                    thread_id,
-                    self._compiled.graph.name,
-                    self._compiled.declared,
-                    owner=run_id,
-                    takeover=request.takeover or request.on_busy == "interrupt",
+                keeper, cancelled = await to_its_end(
+                    open_thread(
+                        request.storage,
+                        thread_id,
+                        self._compiled.graph.name,
+                        self._compiled.declared,
+                        owner=run_id,
+                        takeover=request.takeover or request.on_busy == "interrupt",
+                    )
                 )
-            except ThreadBusy:
-                if request.on_busy != "enqueue":
+                if cancelled is not None:
+                    await to_its_end(keeper.release())
+                    raise cancelled
+                return keeper
+            except ThreadBusy as busy:
+                ending = ending_run(busy.run_id)
+                if ending is not None:
+                    await ending.wait()
+                elif request.on_busy == "enqueue":
+                    await self._clock.sleep(BUSY_POLL_SECONDS)
+                else:
                     raise
-                await self._clock.sleep(BUSY_POLL_SECONDS)
 
     async def synchronise(self, thread: Thread, loop: Loop, keeper: ThreadKeeper | None) -> None:
         """Stand where the store says, if it was moved since this process last looked.
@@ -80,6 +88,7 @@ class Opening:
         A run that names an older checkpoint does not read the head: it is the way back from a damaged one.
         """
         if keeper is None:
+            await loop.tidy()
             return
         named = self.named
         if keeper.number != thread.number:
@@ -92,6 +101,9 @@ class Opening:
             if head is not None:
                 await self._stand_at(head, thread, loop)
             thread.number, thread.head_id = keeper.number, keeper.head_id
+        await loop.tidy()
+        for item_id, message in keeper.load_inbox().items():
+            thread.inbox.setdefault(item_id, message)
         if named is None or named.checkpoint_id == thread.head_id:
             _take_journal(thread, keeper)
 

@@ -10,16 +10,37 @@ from holdfast.engine.thread import Position
 from holdfast.errors import (
     AlreadyAnswered,
     AnswerRejected,
+    InvalidRun,
     NoPendingRequests,
     NoResponseHandler,
     RequestExpired,
     UnknownRequest,
+    type_name,
 )
-from holdfast.events import WorkflowEvent
+from holdfast.events import RequestTerms, WorkflowEvent
 from holdfast.graph.coercion import coerce
 from holdfast.graph.graph import Graph
 from holdfast.graph.isolation import isolated
 from holdfast.records import Answer, MessageType, WorkflowMessage
+
+
+def agreed_terms(
+    response_type: Any, deadline: datetime | None, default: Any, assignee: str | None
+) -> RequestTerms | None:
+    """What a request says beside its question. Raises InvalidRun for terms that could never be kept."""
+    if deadline is not None and deadline.tzinfo is None:
+        raise InvalidRun(f"A deadline needs a time zone, got {deadline!r}: try deadline.replace(tzinfo=UTC).")
+    if default is not ... and deadline is None:
+        raise InvalidRun("A request's default is delivered when its deadline passes: give a deadline too.")
+    if default is not ...:
+        try:
+            default = isolated(coerce(default, response_type))
+        except (ValueError, TypeError) as error:
+            raise InvalidRun(
+                f"The default of a request must be an answer to it: expected {type_name(response_type)}, got "
+                f"{type_name(type(default))} ({error})."
+            ) from error
+    return RequestTerms(deadline, default, assignee) if deadline or assignee else None
 
 
 def check_answers(graph: Graph, thread_id: str, position: Position, answers: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from holdfast.checkpoints.threads import PlainThread, ThreadKeeper
 from holdfast.clock import Clock
+from holdfast.engine.cancelling import to_its_end
 from holdfast.engine.committer import Committer, resting_state, running_state
 from holdfast.engine.compiled import Compiled
-from holdfast.engine.entry import Entry, RunRequest, check_message, enter, with_message
+from holdfast.engine.entry import Entry, RunRequest, enter
 from holdfast.engine.live import LiveThreads, Ownership
 from holdfast.engine.loop import Loop
 from holdfast.engine.opening import Opening
@@ -28,14 +28,7 @@ logger = get_logger("engine")
 
 
 class Run:
-    def __init__(
-        self,
-        compiled: Compiled,
-        live: LiveThreads,
-        clock: Clock,
-        request: RunRequest,
-        inbox: list[Callable[[Position], Position]] | None = None,
-    ) -> None:
+    def __init__(self, compiled: Compiled, live: LiveThreads, clock: Clock, request: RunRequest) -> None:
         self.run_id = request.run_id or new_run_id()
         self._compiled = compiled
         self._live = live
@@ -48,8 +41,6 @@ class Run:
         self._ownership: Ownership | None = None
         self._loop: Loop | None = None
         self._began = False
-        self._inbox = inbox if inbox is not None else []
-        """Messages to be delivered with the next superstep; they leave it when they are committed."""
         self.thread_id: str | None = None
         """Known once it has begun."""
         self.next_deadline: datetime | None = None
@@ -75,10 +66,20 @@ class Run:
         except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001  # raised again, after the release
             error = raised
         finally:
-            if keeper is not None:
-                await keeper.release()
-            self._live.release(thread, forget=keeper is not None)
+            error = await self._release(thread, keeper) or error
         return self._ended(thread, error, include_status_events)
+
+    async def _release(self, thread: Thread, keeper: ThreadKeeper | None) -> asyncio.CancelledError | None:
+        """Give the thread up, whatever happens. Gives a cancellation that came meanwhile."""
+        cancelled = None
+        try:
+            if keeper is not None:
+                _, cancelled = await to_its_end(keeper.release())
+        except Exception as error:  # noqa: BLE001  # how the run ended says more; the lease runs out by itself
+            logger.warning("run %s: its lease could not be given up: %s", self.run_id, type(error).__name__)
+        finally:
+            self._live.release(thread, forget=keeper is not None)
+        return cancelled
 
     async def _move(self, thread: Thread, loop: Loop, committer: Committer, keeper: ThreadKeeper | None) -> None:
         await self._opening.synchronise(thread, loop, keeper)
@@ -116,7 +117,7 @@ class Run:
     ) -> None:
         thread.status = state
         try:
-            await committer.finish(state, events)
+            await to_its_end(committer.finish(state, events))
         except Exception as error:  # noqa: BLE001  # the storage is what failed: what ended the run says more
             logger.warning("run %s ended %s; saving that failed: %s", self.run_id, state.value, type(error).__name__)
 
@@ -135,7 +136,8 @@ class Run:
         position = thread.position
         asked = {one.request_id: one for one in told if one.type == "request_info"}
         return WorkflowRunResult(
-            map(own_event, told) if position.mailbox else told,  # what is still due must not change with its events
+            # What is still due, or waits in a fan-in, must not change with the events that tell of it.
+            map(own_event, told) if position.mailbox or position.buffers else told,
             self._statuses,
             [own_event(one) for one in position.outputs],
             [asked.get(key) or own_event(one) for key, one in position.requests.items()],
@@ -157,7 +159,6 @@ class Run:
             # Nobody listens: keeping an event costs one append.
             self._events.append if self._listener is None else self._emit,
             self._first_request,
-            self._inbox,
             is_streaming=self._listener is not None,
         )
 
@@ -168,16 +169,10 @@ class Run:
         if self._ownership is not None:
             self._ownership.interrupt()
 
-    def check_message(self, message: Any) -> None:
-        check_message(self._compiled.graph, message)
-
-    def send(self, message: Any) -> bool:
-        """Deliver a message in the next superstep. False if the run is no longer taking any: start another one."""
-        if self._loop is not None and not self._loop.takes_input:
-            return False
-        self.check_message(message)
-        self._inbox.append(lambda position: with_message(self._compiled.graph, position, message))
-        return True
+    @property
+    def takes_input(self) -> bool:
+        """Whether a message put into the thread's inbox now will be delivered by this run."""
+        return self._loop is None or self._loop.takes_input
 
     # ------------------------------------------------------------ events
 
@@ -200,6 +195,8 @@ class Run:
         self, thread: Thread, committer: Committer, keeper: ThreadKeeper | None, entered: Position | None = None
     ) -> None:
         self._began = True
+        if self._opening.becomes_own:
+            self._live.own_id = thread.thread_id
         thread.status = running_state(entered or thread.position)
         committer.tell(WorkflowEvent("started"))
         committer.log(WorkflowEvent("status", state=thread.status))

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
+from holdfast.errors import InvalidRun
+
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
@@ -20,7 +22,7 @@ class _Flow(Generic[ItemT, ResultT]):
     def __init__(self, start: Start[ResultT], interrupt: Callable[[], None]) -> None:
         self._interrupt = interrupt
         self.waiting: deque[ItemT] = deque()
-        self._taker: asyncio.Future[None] | None = None
+        self._takers: set[asyncio.Future[None]] = set()
         self.task: asyncio.Task[ResultT] = asyncio.get_running_loop().create_task(start(self.put))
         self.task.add_done_callback(self._wake)
 
@@ -29,24 +31,23 @@ class _Flow(Generic[ItemT, ResultT]):
         self._wake(None)
 
     def _wake(self, _: object) -> None:
-        if self._taker is not None and not self._taker.done():
-            self._taker.set_result(None)
+        for taker in self._takers:
+            if not taker.done():
+                taker.set_result(None)
 
     async def take(self) -> ItemT:
         """The next event; StopAsyncIteration at the end, or the error that ended it."""
         while not self.waiting:
             if self.task.done():
-                if self.task.cancelled():
-                    raise StopAsyncIteration
-                error = self.task.exception()
-                if error is not None:
+                if not self.task.cancelled() and (error := self.task.exception()) is not None:
                     raise error
                 raise StopAsyncIteration
-            self._taker = asyncio.get_running_loop().create_future()
+            taker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._takers.add(taker)
             try:
-                await self._taker
+                await taker
             finally:
-                self._taker = None
+                self._takers.discard(taker)
         return self.waiting.popleft()
 
     def cancel(self) -> None:
@@ -108,10 +109,13 @@ class ResponseStream(Generic[ItemT, ResultT]):
         """The result; runs to the end if that has not happened yet. Raises what the work raised."""
         flow = self._begun()
         try:
-            return await asyncio.shield(flow.task)
+            await asyncio.wait([flow.task])
         except asyncio.CancelledError:
             await flow.close()
             raise
+        if flow.task.cancelled():
+            raise InvalidRun("The stream was closed before its run had begun. Nothing was run; call run() again.")
+        return flow.task.result()
 
     async def aclose(self) -> None:
         if self._flow is not None:

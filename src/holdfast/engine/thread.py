@@ -120,20 +120,26 @@ class Instances(dict[str, Executor]):
         return made
 
 
+NOT_IN_STEP = -1
+"""Number of a live thread that stands elsewhere than its store says: the next run reads it anew."""
+
+
 class Thread:
     """One durable line of execution, as this process holds it."""
 
     __slots__ = (
         "executors",
         "head_id",
+        "inbox",
         "is_ahead",
+        "is_dirty",
         "journal",
         "number",
         "position",
+        "queue",
         "run",
         "status",
         "thread_id",
-        "waiting",
     )
 
     def __init__(self, thread_id: str, executors: Instances) -> None:
@@ -152,5 +158,9 @@ class Thread:
         """The run that owns it now."""
         self.status = WorkflowRunState.IDLE
         """How its last run ended, or what the present one is doing."""
-        self.waiting = 0
-        """Runs that wait for their turn: the thread must not be forgotten under them."""
+        self.queue: list[Any] = []
+        """Runs that wait for their turn, first come first served."""
+        self.inbox: dict[str, Any] = {}
+        """Messages that were sent to the thread and are in no commit yet, by item id, in the order of arrival."""
+        self.is_dirty = False
+        """Whether executors may stand elsewhere than the position says: undoing a superstep was not completed."""

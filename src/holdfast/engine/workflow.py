@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 
 import msgspec
 
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.checkpoints.storage import read_lineage
 from holdfast.clock import Clock, SystemClock
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.entry import RunRequest
@@ -22,7 +22,7 @@ from holdfast.events import WorkflowEvent, WorkflowRunState
 from holdfast.graph.edges import EdgeGroup
 from holdfast.graph.executor import Executor
 from holdfast.graph.graph import Graph
-from holdfast.names import checkpoint_id_of, new_run_id
+from holdfast.names import check_identifier, checkpoint_id_of, new_run_id
 from holdfast.records import CheckpointInfo, WorkflowMessage
 
 DURABILITIES = ("sync", "async", "exit")
@@ -164,7 +164,8 @@ class Workflow:
         _one_of("durability", durability, DURABILITIES)
         _one_of("on_busy", on_busy, ON_BUSY)
         _positive("max_lag", max_lag)
-        _identifier("thread_id", thread_id)
+        check_identifier("thread_id", thread_id)
+        check_identifier("run_id", run_id)
         storage = checkpoint_storage if checkpoint_storage is not None else self._storage
         if checkpoint_id is not None and storage is None:
             raise NoStorage("Running from a checkpoint")
@@ -212,12 +213,8 @@ class Workflow:
         if storage is None:
             raise NoStorage("Reading a thread's messages")
         chosen = thread_id or self._live.own_id
-        if not isinstance(storage, StoreCheckpointStorage):
-            history = await storage.list_checkpoints(workflow_name=self.name)
-            history = [one for one in history if one.thread_id == chosen]
-        else:
-            history = await storage.list_checkpoints(workflow_name=self.name, thread_id=chosen)
-        if chosen is None or not history:
+        history = await read_lineage(storage, chosen, self.name) if chosen is not None else []
+        if not history:
             raise ThreadNotFound(str(chosen))
         found = {message.delivery_id: message for checkpoint in history for message in checkpoint.deliveries}
         return [found[delivery_id] for delivery_id in sorted(found)]
@@ -302,8 +299,3 @@ def _one_of(parameter: str, value: str, allowed: tuple[str, ...]) -> None:
 def _positive(parameter: str, value: int) -> None:
     if type(value) is not int or value < 1:
         raise InvalidRun(f"{parameter} must be a positive integer, got {value!r}.")
-
-
-def _identifier(parameter: str, value: str | None) -> None:
-    if value is not None and (type(value) is not str or not value):
-        raise InvalidRun(f"{parameter} must be a non-empty string, got {value!r}.")

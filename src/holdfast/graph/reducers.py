@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from holdfast.graph.isolation import isolated
+
 Reducer: TypeAlias = Callable[[Any, Any], Any]
 """`reducer(current, written) -> joined`. The first write to a key that is not there yet is taken as it is, except by
 `append`, which starts a list."""
@@ -25,9 +27,15 @@ def merge(current: dict[Any, Any], entries: dict[Any, Any]) -> dict[Any, Any]:
     return {**current, **entries}
 
 
+_PURE = (append, add, merge)
+
+
 def reduce_into(state: dict[str, Any], key: str, written: Any, reducer: Reducer) -> None:
     """Fold one write into the state, in place."""
-    if key in state:
+    if key not in state:
+        state[key] = append(None, written) if reducer is append else written
+    elif reducer in _PURE:
         state[key] = reducer(state[key], written)
     else:
-        state[key] = append(None, written) if reducer is append else written
+        # A user's reducer may change what it is given; neither the committed value nor the record may change with it.
+        state[key] = reducer(isolated(state[key]), isolated(written))

@@ -142,11 +142,17 @@ class MemoryStore:
         return reversed(self._checkpoints)
 
     async def put_checkpoint(self, stored: StoredCheckpoint) -> None:
+        info = stored.info
+        thread = self._threads.setdefault(info.thread_id, _Thread())
+        if thread.owner is not None:
+            raise ThreadBusy(info.thread_id, thread.owner)
+        is_head = thread.head is not None and thread.head.info.checkpoint_id == info.checkpoint_id
+        is_new = info.checkpoint_id not in self._checkpoints
         self._keep(stored)
-        thread = self._threads.setdefault(stored.info.thread_id, _Thread())
-        thread.number += 1
-        thread.head = stored
-        thread.journal.clear()
+        if is_new or is_head:
+            thread.number += 1
+            thread.head = stored
+            thread.journal.clear()
 
     async def delete_checkpoint(self, checkpoint_id: str) -> bool:
         stored = self._checkpoints.pop(checkpoint_id, None)

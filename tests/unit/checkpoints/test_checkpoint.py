@@ -117,7 +117,8 @@ async def full_checkpoint() -> WorkflowCheckpoint:
     async def work(message: str, ctx: Any) -> None:
         ctx.state.update(BUILTINS)
         ctx.private["seen"] = [message]
-        await ctx.request_info({"question": (1, 2)}, int | None, request_id="q", default=5, assignee="ann")
+        terms = {"deadline": datetime(2999, 1, 1, tzinfo=UTC), "default": 5, "assignee": "ann"}
+        await ctx.request_info({"question": (1, 2)}, int | None, request_id="q", **terms)
         await ctx.yield_output(BUILTINS)
         await ctx.send_message(BUILTINS)
 

@@ -257,9 +257,8 @@ async def test_a_handle_on_a_busy_thread_is_refused_like_any_other_run() -> None
     async with workflow.open(thread_id="t") as first, workflow.open(thread_id="t") as second:
         await first.send("x")
         await gate.arrived.wait()
-        await second.send("y")
         with pytest.raises(ThreadBusy):
-            await second.wait()
+            await second.send("y")
         gate.opened.set()
         assert outputs(await until_rest(first)) == ["x"]
 
@@ -270,9 +269,8 @@ async def test_a_message_sent_after_a_refused_run_is_not_lost() -> None:
     async with workflow.open(thread_id="t") as first, workflow.open(thread_id="t") as second:
         await first.send("x")
         await gate.arrived.wait()
-        await second.send("y")
         with pytest.raises(ThreadBusy):
-            await second.wait()
+            await second.send("y")
         gate.opened.set()
         await until_rest(first)
         await second.send("z")

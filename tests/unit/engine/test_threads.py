@@ -122,9 +122,9 @@ async def test_threads_run_side_by_side_on_one_object() -> None:
 async def test_a_run_that_was_taken_over_cannot_write_any_more() -> None:
     gate, storage = Gate(), InMemoryCheckpointStorage()
     running = await begun(gated(gate, checkpoint_storage=storage), gate, thread_id="t")
-    gate.opened.set()
     taker = alone(lambda message, ctx: ctx.yield_output("taken"), checkpoint_storage=storage)
     assert (await taker.run(thread_id="t", takeover=True)).get_outputs() == ["taken"]
+    gate.opened.set()
     with pytest.raises(ThreadConflict, match=r"was moved by somebody else.*Nothing of it was stored"):
         await running
     assert (await taker.run(thread_id="t")).get_outputs() == ["taken"]
