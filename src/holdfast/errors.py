@@ -28,6 +28,7 @@ HoldfastError
 │       ├── StateConflict
 │       ├── MissingSecret
 │       ├── ThreadBusy                         (also RuntimeError)
+│       ├── RunInterrupted                     (also RuntimeError)
 │       ├── ThreadNotIdle                      (also RuntimeError)
 │       ├── ThreadConflict
 │       ├── CursorExpired
@@ -376,6 +377,18 @@ class ThreadBusy(WorkflowRunnerException, RuntimeError):
         )
 
 
+class RunInterrupted(WorkflowRunnerException, RuntimeError):
+    code = "run_interrupted"
+
+    def __init__(self, run_id: str, thread_id: str) -> None:
+        self.run_id = run_id
+        self.thread_id = thread_id
+        super().__init__(
+            f"Run {run_id!r} was interrupted while it waited for thread {thread_id!r}, before it had begun. Nothing "
+            "was written: what it was to deliver has to be sent again."
+        )
+
+
 class ThreadNotIdle(WorkflowRunnerException, RuntimeError):
     code = "thread_not_idle"
 
@@ -471,8 +484,8 @@ class CheckpointHookFailed(WorkflowCheckpointException):
     def __init__(self, executor_id: str, hook: str, reason: str) -> None:
         self.executor_id = executor_id
         super().__init__(
-            f"{hook} of executor {executor_id!r} failed: {reason}. The superstep was not saved and the thread stands "
-            "at its last checkpoint. Mend the hook and resume."
+            f"{hook} of executor {executor_id!r} failed: {reason}. Nothing was saved, and the thread stands at its "
+            "last checkpoint. Mend the hook and resume."
         )
 
 
@@ -493,6 +506,7 @@ class UnsavableValue(WorkflowCheckpointException, TypeError):
 
     def __init__(self, path: str, reason: str, remedy: str = "") -> None:
         self.path = path
+        self.reason = reason
         super().__init__(f"Cannot save {path}: {reason}. Nothing was written.{' ' + remedy if remedy else ''}")
 
 

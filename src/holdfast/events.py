@@ -72,10 +72,23 @@ class WorkflowErrorDetails(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_exception(cls, error: BaseException, *, executor_id: str | None = None) -> WorkflowErrorDetails:
+        return cls(type(error).__name__, _sentence(error), _traceback(error), executor_id)
+
+
+def _sentence(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as second:  # noqa: BLE001  # a user's __str__ may raise anything; the error itself must get through
+        return f"<its text cannot be had: {type(second).__name__}>"
+
+
+def _traceback(error: BaseException) -> str | None:
+    try:
         import traceback
 
-        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        return cls(type(error).__name__, str(error), text, executor_id)
+        return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    except Exception:  # noqa: BLE001  # as above
+        return None
 
 
 class RequestTerms(msgspec.Struct, frozen=True):
@@ -145,11 +158,17 @@ class WorkflowEvent(msgspec.Struct, frozen=True):
         """Raises UnreadableValue for anything that is not an event."""
         from holdfast.codecs.json_codec import JsonCodec
 
+        if not isinstance(data, Mapping):
+            raise UnreadableValue("event", f"expected a mapping, got {type(data).__name__}")
         codec = JsonCodec(lenient=True)
         known = [name for name in cls.__struct_fields__ if name in data]
         if "type" not in known:
             raise UnreadableValue("event", "it has no type")
-        return cls(**{name: codec.decode(data[name], f"event.{name}") for name in known})
+        fields = {name: codec.decode(data[name], f"event.{name}") for name in known}
+        for name, kind in _KINDS.items():
+            if not isinstance(fields.get(name), kind | None):
+                raise UnreadableValue(f"event.{name}", f"expected {kind.__name__}, got {fields[name]!r}")
+        return cls(**fields)
 
     @classmethod
     def output(cls, executor_id: str, data: Any) -> WorkflowEvent:
@@ -166,3 +185,27 @@ class WorkflowEvent(msgspec.Struct, frozen=True):
     @classmethod
     def emit(cls, executor_id: str, data: Any) -> WorkflowEvent:
         return cls("data", data, executor_id=executor_id, origin=WorkflowEventSource.EXECUTOR)
+
+
+_KINDS: dict[str, type] = {
+    "type": str,
+    "origin": WorkflowEventSource,
+    "state": WorkflowRunState,
+    "details": WorkflowErrorDetails,
+    "executor_id": str,
+    "iteration": int,
+    "request_id": str,
+    "source_executor_id": str,
+    "terms": RequestTerms,
+    "checkpoint": CheckpointInfo,
+    "last_seq": int,
+    "executors": tuple,
+    "has_pending_messages": bool,
+    "has_pending_requests": bool,
+    "replayed": bool,
+    "seq": int,
+    "timestamp": datetime,
+    "thread_id": str,
+    "run_id": str,
+}
+"""What the fields of an event hold, where they are set; `data` and the types of a request may be anything."""

@@ -269,7 +269,7 @@ async def test_a_failing_final_commit_does_not_keep_the_thread(storage: StoreChe
 
     storage.store.commit = full_disk  # type: ignore[method-assign]  # the driver's fault, not ours
     workflow = alone(Relay("relay", stage), storage)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(StorageFailed, match="No space left"):
         await workflow.run("x", thread_id="t")
     storage.store.commit = commit  # type: ignore[method-assign]
     assert (await workflow.run("y", thread_id="t")).get_final_state() is WorkflowRunState.IDLE

@@ -106,4 +106,4 @@ class WorkflowCheckpoint(msgspec.Struct, frozen=True):
         """Raises WorkflowCheckpointException for anything that is not a checkpoint."""
         from holdfast.checkpoints.format import decode_checkpoint, tool_codec
 
-        return decode_checkpoint(dict(data), tool_codec())
+        return decode_checkpoint(data, tool_codec())

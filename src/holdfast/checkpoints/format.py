@@ -5,6 +5,7 @@ Payloads of messages stand once in `payloads` however many deliveries share them
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
 from datetime import datetime
 from typing import Any
@@ -63,7 +64,7 @@ def encode_checkpoint(checkpoint: WorkflowCheckpoint, codec: Codec) -> Tree:
     for part in _VALUE_PARTS:
         value = getattr(checkpoint, part)
         if value:
-            tree[part] = codec.encode(value, part)
+            tree[part] = codec.encode(value, part) if part != "run_kwargs" else _encode_arguments(value, codec)
     if checkpoint.graph_signature:
         tree["graph_signature"] = checkpoint.graph_signature
     if checkpoint.outputs:
@@ -100,6 +101,14 @@ def _encode_messages(messages: dict[str, list[WorkflowMessage]], tree: dict[str,
         source_id: [_encode_message(message, places[id(message.data)], codec) for message in sent]
         for source_id, sent in messages.items()
     }
+
+
+def _encode_arguments(arguments: dict[str, Any], codec: Codec) -> Tree:
+    try:
+        return codec.encode(arguments, "run_kwargs")
+    except UnsavableValue as error:
+        remedy = "Clients and keys need not be stored: pass Secret(value), and again when the thread is resumed."
+        raise UnsavableValue(error.path, error.reason, remedy) from error
 
 
 def _name_the_message(messages: dict[str, list[WorkflowMessage]], codec: Codec) -> None:
@@ -151,9 +160,10 @@ def _encode_memory(executor_id: str, memory: ExecutorMemory, codec: Codec) -> di
 
 def decode_checkpoint(tree: Tree, codec: Codec) -> WorkflowCheckpoint:
     """Raises WorkflowCheckpointException (UnreadableValue names the part) for anything that is not a checkpoint."""
-    if not isinstance(tree, dict) or "workflow_name" not in tree:
-        raise UnreadableValue("checkpoint", "it is not a stored checkpoint (no workflow_name)")
-    version = tree.get("version")
+    if not isinstance(tree, Mapping) or "workflow_name" not in tree or "version" not in tree:
+        raise UnreadableValue("checkpoint", "it is not a stored checkpoint (no workflow_name, no version)")
+    tree = dict(tree)
+    version = tree["version"]
     if version != FORMAT_VERSION:
         raise WorkflowCheckpointException(
             f"Checkpoint {tree.get('checkpoint_id')!r} has format version {version!r}; this holdfast reads "

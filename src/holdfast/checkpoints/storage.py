@@ -16,11 +16,12 @@ from holdfast.checkpoints.threads import (
     codec_for,
     own_copy,
     read_checkpoint,
+    storage_errors,
 )
 from holdfast.codec import Codec, DeclaredTypes, declare
 from holdfast.codecs.json_bytes import to_bytes
 from holdfast.codecs.json_codec import JsonCodec
-from holdfast.errors import CheckpointNotFound, HoldfastError, NoEventLog, StorageFailed
+from holdfast.errors import CheckpointNotFound, DamagedCheckpoint, NoEventLog, StorageFailed
 from holdfast.events import WorkflowEvent
 from holdfast.names import checkpoint_id_of, new_thread_id
 from holdfast.records import CheckpointInfo, StoredCheckpoint
@@ -159,16 +160,18 @@ async def load_checkpoint(storage: Any, checkpoint_id: str, declared: DeclaredTy
     """The checkpoint, decoded for a workflow. Raises CheckpointNotFound or DamagedCheckpoint."""
     if isinstance(storage, StoreCheckpointStorage):
         return await storage._read(checkpoint_id, codec_for(storage, declared.union(storage.declared)))
-    try:
-        found: WorkflowCheckpoint | None = await storage.load(checkpoint_id)
-    except HoldfastError:
-        raise
-    except (KeyError, FileNotFoundError) as error:
-        raise CheckpointNotFound(checkpoint_id) from error
-    except Exception as error:
-        raise StorageFailed(type(storage).__name__, "load", repr(error)) from error
+    with storage_errors(storage, "load"):
+        try:
+            found: Any = await storage.load(checkpoint_id)
+        except (KeyError, FileNotFoundError) as error:
+            raise CheckpointNotFound(checkpoint_id) from error
     if found is None:
         raise CheckpointNotFound(checkpoint_id)
+    if not isinstance(found, WorkflowCheckpoint):
+        reason = f"it gave {type(found).__name__}, expected a WorkflowCheckpoint"
+        raise StorageFailed(type(storage).__name__, "load", reason)
+    if found.checkpoint_id != checkpoint_id:
+        raise DamagedCheckpoint(checkpoint_id, f"the storage gave checkpoint {found.checkpoint_id!r} in its place")
     return own_copy(found, codec_for(storage, declared))
 
 

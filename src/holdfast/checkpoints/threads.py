@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -44,6 +45,7 @@ class ThreadKeeper(Protocol):
     head_id: str | None
     """The checkpoint it stands at, known without reading it."""
     has_journal: bool
+    has_inbox: bool
 
     def load_journal(self) -> dict[int, Tree]:
         """Outcomes recorded since the head, by delivery id. Raises DamagedCheckpoint."""
@@ -87,6 +89,7 @@ class StoredThread:
     """A thread in one of holdfast's own stores."""
 
     has_journal = True
+    has_inbox = True
 
     def __init__(self, store: Store, opened: OpenedThread, codec: Codec) -> None:
         self.codec = codec
@@ -137,7 +140,9 @@ class StoredThread:
         root = None if checkpoint is None else to_bytes(self._tree_of(checkpoint))
         logged = pack(events, self.last_seq + 1, run_id, timestamp, info, self.codec)
         number = self.number + 1
-        await self._store.commit(Commit(self._lease, number, info, root, logged, keeps_journal, consumed, status))
+        commit = Commit(self._lease, number, info, root, logged, keeps_journal, consumed, status)
+        with storage_errors(self._store, "commit"):
+            await self._store.commit(commit)
         self.number = number
         if logged is not None:
             self.last_seq += logged.count
@@ -153,7 +158,8 @@ class StoredThread:
 
     async def record(self, delivery_id: int, outcome: Tree | None) -> None:
         body = to_bytes(TAKEN_BACK if outcome is None else outcome)
-        await self._store.append_journal(self._lease, JournalEntry(self.number, delivery_id, body))
+        with storage_errors(self._store, "append to the journal"):
+            await self._store.append_journal(self._lease, JournalEntry(self.number, delivery_id, body))
 
     async def release(self) -> None:
         await self._store.release(self._lease)
@@ -163,6 +169,7 @@ class PlainThread:
     """A thread in somebody else's storage, of which only the six methods are known."""
 
     has_journal = False
+    has_inbox = False
 
     def __init__(self, storage: CheckpointStorage, thread_id: str, workflow_name: str, codec: Codec) -> None:
         self.codec = codec
@@ -176,6 +183,11 @@ class PlainThread:
 
     async def find_head(self) -> None:
         found = await self._call("list_checkpoints", workflow_name=self._workflow_name)
+        if not isinstance(found, list | tuple):
+            raise self._wrong("list_checkpoints", found, "a list of WorkflowCheckpoint")
+        for one in found:
+            if not isinstance(one, WorkflowCheckpoint):
+                raise self._wrong("list_checkpoints", one, "a WorkflowCheckpoint")
         mine = [one for one in found if one.thread_id == self._thread_id]
         self._head = max(mine, key=lambda one: one.number, default=None)
         if self._head is not None:
@@ -212,13 +224,24 @@ class PlainThread:
     async def release(self) -> None:
         """There is no owner to release."""
 
+    def _wrong(self, method: str, given: object, expected: str) -> StorageFailed:
+        reason = f"it gave {type(given).__name__}, expected {expected}"
+        return StorageFailed(type(self._storage).__name__, method, reason)
+
     async def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        try:
+        with storage_errors(self._storage, method):
             return await getattr(self._storage, method)(*args, **kwargs)
-        except HoldfastError:
-            raise
-        except Exception as error:
-            raise StorageFailed(type(self._storage).__name__, method, repr(error)) from error
+
+
+@contextmanager
+def storage_errors(storage: object, action: str) -> Iterator[None]:
+    """What a storage or its driver raises comes out as one error of ours."""
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise StorageFailed(type(storage).__name__, action, repr(error)) from error
 
 
 def own_copy(checkpoint: WorkflowCheckpoint, codec: Codec) -> WorkflowCheckpoint:

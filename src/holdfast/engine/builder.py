@@ -6,12 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from holdfast.clock import Clock
-from holdfast.engine.workflow import Workflow
-from holdfast.errors import InvalidRun
+from holdfast.engine.workflow import Workflow, check_storage
 from holdfast.graph.builder import DEFAULT_MAX_ITERATIONS, Designated, GraphBuilder, Participant
 from holdfast.graph.reducers import Reducer
-
-_METHODS = ("save", "load", "list_checkpoints", "delete", "get_latest", "list_checkpoint_ids")
 
 
 class WorkflowBuilder(GraphBuilder):
@@ -53,12 +50,7 @@ class WorkflowBuilder(GraphBuilder):
 
     def with_checkpointing(self, checkpoint_storage: Any) -> Self:
         """Save a checkpoint after every superstep. Any class with the six methods of CheckpointStorage will do."""
-        missing = [method for method in _METHODS if not callable(getattr(checkpoint_storage, method, None))]
-        if missing:
-            raise InvalidRun(
-                f"{checkpoint_storage!r} is not a checkpoint storage: it has no {', '.join(missing)}. Use one of "
-                "holdfast's, such as InMemoryCheckpointStorage(), or a class with these methods."
-            )
+        check_storage(checkpoint_storage)
         self._storage = checkpoint_storage
         return self
 

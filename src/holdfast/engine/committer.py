@@ -103,6 +103,8 @@ class Committer:
             self._move(after, is_ahead=True)
         else:
             await self._commit(self._keeper, after, None, consumed)
+        for item_id in consumed:
+            self._thread.inbox.pop(item_id, None)
 
     async def _commit(
         self,
@@ -114,7 +116,7 @@ class Committer:
         thread = self._thread
         checkpoint = self._checkpoint_of(after, keeper.number + 1)
         events = list(self._backlog)
-        is_final = executor_ids is not None and not after.mailbox
+        is_final = executor_ids is not None and not after.mailbox and not thread.inbox
         if executor_ids is not None:
             events.append(superstep_completed(after, executor_ids))
         if is_final:

@@ -177,10 +177,10 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         return sources[0]
 
     def get_sent_messages(self) -> list[Any]:
-        return [data for data, _ in self._effects.sends]
+        return [isolated(data) for data, _ in self._effects.sends]
 
     def get_yielded_outputs(self) -> list[Any]:
-        return [event.data for event in self._effects.outputs]
+        return [isolated(event.data) for event in self._effects.outputs]
 
     def is_streaming(self) -> bool:
         return self._lane.is_streaming

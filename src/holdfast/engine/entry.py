@@ -20,6 +20,7 @@ from holdfast.errors import (
     ThreadNotFound,
     ThreadNotIdle,
     WrongInputType,
+    type_name,
 )
 from holdfast.events import WorkflowEvent
 from holdfast.graph.graph import Graph
@@ -56,22 +57,30 @@ class Entry:
     told_again: tuple[WorkflowEvent, ...] = ()
     """Outputs and pending requests from before this run, for its consumer."""
     warnings: tuple[WorkflowEvent, ...] = ()
+    consumed: tuple[str, ...] = ()
+    """Inbox items that the position takes in."""
 
 
-def enter(graph: Graph, thread: Thread, request: RunRequest, now: datetime, *, is_restored: bool) -> Entry:
-    """Make what the caller sent due. Raises, with the thread as it was, if it cannot be accepted."""
-    position, expired = pass_deadlines(thread.position, now)
-    has_passed = position is not thread.position
+def enter(
+    graph: Graph, thread: Thread, standing: Position, request: RunRequest, now: datetime, *, is_restored: bool
+) -> Entry:
+    """Make what the caller sent due, in a thread that stands or is to stand at `standing`.
+
+    Raises, with the thread as it was, if it cannot be accepted.
+    """
+    position, expired = pass_deadlines(standing, now)
+    has_passed = position is not standing
     is_resume = is_restored or has_passed
     if request.message is not None:
         check_message(graph, request.message)
-    if request.message is not None and thread.position.mailbox and request.on_busy == "reject":
-        raise ThreadNotIdle(thread.thread_id, len(thread.position.mailbox))
-    entry = _accepted(
-        graph, thread.thread_id, position, request, now, is_resume=is_resume, has_inbox=bool(thread.inbox)
-    )
+    if request.message is not None and standing.mailbox and request.on_busy == "reject":
+        raise ThreadNotIdle(thread.thread_id, len(standing.mailbox))
+    is_unknown = standing.next_delivery_id == 1 and not thread.inbox
+    if request.responses is not None and request.thread_id is not None and is_unknown:
+        raise ThreadNotFound(request.thread_id)
+    entry = _accepted(graph, thread.thread_id, position, request, now, is_resume=is_resume, inbox=thread.inbox)
     after = position if entry.position is None and has_passed else entry.position
-    return Entry(after, entry.told_again, (*expired, *entry.warnings))
+    return Entry(after, entry.told_again, (*expired, *entry.warnings), entry.consumed)
 
 
 def _accepted(
@@ -82,7 +91,7 @@ def _accepted(
     now: datetime,
     *,
     is_resume: bool,
-    has_inbox: bool,
+    inbox: Mapping[str, Any],
 ) -> Entry:
     if request.responses is not None:
         after = deliver_answers(position, check_answers(graph, thread_id, position, request.responses), now)
@@ -90,16 +99,16 @@ def _accepted(
         after.since_input = 0
         return Entry(_with_arguments(graph, after, request), _replayed(after.requests.values()))
     if request.message is not None:
-        return _message(graph, position, request)
+        return _message(graph, position, request, inbox)
     has_run = request.thread_id is not None and position.next_delivery_id > 1
-    if has_inbox and not position.mailbox:
+    if inbox and not position.mailbox:
         return Entry(None)  # what is in the inbox is the input of this run
     if is_resume or position.mailbox or position.requests or has_run:
         told_again = _replayed((*position.outputs, *position.requests.values()))
         given = request.function_invocation_kwargs is not None or request.client_kwargs is not None
         return Entry(_with_arguments(graph, position.successor(), request) if given else None, told_again)
     if accepts(graph, None):
-        return _message(graph, position, request)
+        return _message(graph, position, request, inbox)
     if request.thread_id is not None:
         raise ThreadNotFound(request.thread_id)
     raise InvalidRun(
@@ -108,16 +117,17 @@ def _accepted(
     )
 
 
-def _message(graph: Graph, position: Position, request: RunRequest) -> Entry:
+def _message(graph: Graph, position: Position, request: RunRequest, inbox: Mapping[str, Any]) -> Entry:
     check_message(graph, request.message)
     warnings: tuple[WorkflowEvent, ...] = ()
     if position.requests:
         waiting = ", ".join(map(repr, position.requests))
         text = f"A new message was sent while requests are pending ({waiting}); they stay pending."
         warnings = (WorkflowEvent("warning", text),)
-    after = with_message(graph, position, request.message)
+    waiting_before, undeliverable = with_inbox(graph, position, inbox)  # sent earlier: it is not overtaken
+    after = with_message(graph, waiting_before, request.message)
     after.run_kwargs = {}
-    return Entry(_with_arguments(graph, after, request), (), warnings)
+    return Entry(_with_arguments(graph, after, request), (), (*warnings, *undeliverable), tuple(inbox))
 
 
 def accepts(graph: Graph, message: Any) -> bool:
@@ -129,6 +139,21 @@ def check_message(graph: Graph, message: Any) -> None:
     if not accepts(graph, message):
         start = graph.executors[graph.start_executor_id]
         raise WrongInputType(start.id, message, start.input_types)
+
+
+def with_inbox(
+    graph: Graph, position: Position, inbox: Mapping[str, Any]
+) -> tuple[Position, tuple[WorkflowEvent, ...]]:
+    """The position in which everything in the inbox is due, and a warning for what nobody takes any more."""
+    warnings = []
+    for message in inbox.values():
+        if accepts(graph, message):
+            position = with_message(graph, position, message)
+        else:
+            kind = type_name(type(message))
+            text = f"A message of type {kind} that was sent to the thread was dropped: {graph.start_executor_id!r} "
+            warnings.append(WorkflowEvent("warning", f"{text} has no handler for it any more."))
+    return position, tuple(warnings)
 
 
 def with_message(graph: Graph, position: Position, message: Any) -> Position:

@@ -16,7 +16,7 @@ from holdfast.engine.entry import RunRequest, check_message
 from holdfast.engine.live import LiveThreads
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.run import Run
-from holdfast.errors import InvalidRun, NoStorage, ThreadBusy
+from holdfast.errors import InvalidRun, NoStorage, RunInterrupted, ThreadBusy
 from holdfast.events import WorkflowEvent, WorkflowRunState
 from holdfast.graph.isolation import isolated
 from holdfast.names import checkpoint_id_of, new_item_id
@@ -81,7 +81,8 @@ class RunHandle:
         if self._run is None or self._task is None or not self._run.takes_input:
             await self._settled()
             if item_id in self._live.get(self._thread_id).inbox:
-                self._start()
+                # It was accepted, so a thread that another object holds is waited for, not given up.
+                self._start(on_busy="enqueue")
 
     async def respond(self, responses: Mapping[str, Any]) -> None:
         """Answer pending requests, once what runs has come to rest."""
@@ -112,9 +113,7 @@ class RunHandle:
         """End what runs now, and do not wait for deadlines any more. The thread can be resumed."""
         self._drop_alarm()
         while self._task is not None:
-            if self._run is not None:
-                self._run.interrupt()
-            if not self._task.cancelling():  # it has not begun to run, so there was nothing to interrupt
+            if self._run is None or not self._run.interrupt():  # it does not own its thread yet
                 self._task.cancel()
             await self._settled()
             self._drop_alarm()
@@ -132,9 +131,9 @@ class RunHandle:
     def _refuse_if_busy(self) -> None:
         """Somebody else in this process runs the thread, and this handle was not told to wait for its turn."""
         thread = self._live.find(self._thread_id)
-        is_foreign = thread is not None and thread.run is not None and self._task is None
+        is_foreign = thread is not None and thread.owner is not None and self._task is None
         if thread is not None and is_foreign and self._request.on_busy == "reject":
-            raise ThreadBusy(self._thread_id, thread.run.run_id)
+            raise ThreadBusy(self._thread_id, thread.owner.run_id)
 
     def _start(self, **what: Any) -> None:
         self._drop_alarm()
@@ -147,14 +146,22 @@ class RunHandle:
     def _ended(self, task: asyncio.Task[WorkflowRunResult]) -> None:
         self._task = None
         self.result = None
-        if not task.cancelled():
-            self._error = task.exception()
-        if not task.cancelled() and self._error is None:
+        try:
+            self._take_result(task)
+        finally:
+            self._wake()
+
+    def _take_result(self, task: asyncio.Task[WorkflowRunResult]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._error is not None:
+            self._error.add_note(f"A later run of the handle failed too: {error!r}")
+        elif error is not None and not isinstance(error, RunInterrupted):
+            self._error = error
+        if not task.cancelled() and error is None:
             self.result = task.result()
             was_cancelled = self.result.get_final_state() is WorkflowRunState.CANCELLED
             if self._run is not None and not was_cancelled:
                 self._set_alarm(self._run.next_deadline)
-        self._wake()
 
     def _set_alarm(self, deadline: datetime | None) -> None:
         if deadline is not None and not self._is_closed:

@@ -77,7 +77,7 @@ class Lane:
         self._cancels_before = cancels_before
         self.messages: list[WorkflowMessage] = []
         self.results: list[Effects] = []
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         self._state: LaneState | None = None
         self._private: dict[str, Any] | None = None
 
@@ -142,7 +142,7 @@ class Lane:
             details = WorkflowErrorDetails.from_exception(self.failure, executor_id=executor_id)
             self.emit(WorkflowEvent("executor_failed", executor_id=executor_id, details=details))
             raise self.failure from error
-        except Exception as error:
+        except BaseException as error:
             self.failure = error
             details = WorkflowErrorDetails.from_exception(error, executor_id=executor_id)
             self.emit(WorkflowEvent("executor_failed", executor_id=executor_id, details=details))

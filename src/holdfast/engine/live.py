@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from weakref import WeakValueDictionary
 
 from holdfast.engine.thread import Instances, Thread
@@ -14,6 +15,10 @@ _RUNS: WeakValueDictionary[str, Ownership] = WeakValueDictionary()
 """The runs of this process, by id: a store that names an owner may mean one that is just ending."""
 
 
+BUSY_POLL_SECONDS = 0.02
+"""How often a waiting run looks whether a thread is free whose owner cannot tell it."""
+
+
 class Ownership:
     """A run's hold on its thread, seen from outside: it can be asked to end, and waited for."""
 
@@ -21,6 +26,10 @@ class Ownership:
         self.run_id = run_id
         self.is_interrupted = False
         """Asked to end by another run, a handle or a reader who left, rather than by its caller's cancellation."""
+        self.interrupts = False
+        """Whether it came to end the one before it, rather than to wait for it."""
+        self._has_entered = False
+        self._cancels = 0
         self.turn: asyncio.Future[None] | None = None
         """Resolved when the thread is handed to this run, while it waits in the queue."""
         self._task = asyncio.current_task()
@@ -28,14 +37,40 @@ class Ownership:
         _RUNS[run_id] = self
 
     @property
+    def is_dead(self) -> bool:
+        """Its event loop was closed under it: it will never give the thread up by itself."""
+        return self._task is not None and self._task.get_loop().is_closed()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it runs in the same event loop as whoever asks."""
+        return self._task is not None and self._task.get_loop() is asyncio.get_running_loop()
+
+    @property
     def is_ending(self) -> bool:
         # Not by `task.cancelling()`: a timeout inside a handler raises that too, and the run goes on.
         return self.is_interrupted or self._task is None or self._task.done()
 
     def interrupt(self) -> None:
-        if not self.is_ending and self._task is not None:
+        """End it now, or, where its input is not committed yet, as soon as that is done: what was sent is not lost."""
+        if not self.is_ending:
             self.is_interrupted = True
-            self._task.cancel()
+            if self._has_entered:
+                self._cancel()
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._cancels += 1
+            if self.is_here:
+                self._task.cancel()
+            else:
+                self._task.get_loop().call_soon_threadsafe(self._task.cancel)
+
+    def entered(self) -> None:
+        """Its input is committed; an interruption that waited for that is heeded now."""
+        self._has_entered = True
+        if self.is_interrupted:
+            raise asyncio.CancelledError
 
     def released(self) -> None:
         self._released.set()
@@ -46,8 +81,10 @@ class Ownership:
 
     def take_interruption(self) -> bool:
         """Whether it was ended through `interrupt`; its task then goes on as if it had not been cancelled."""
-        if self.is_interrupted and self._task is not None:
-            self._task.uncancel()
+        for _ in range(self._cancels):
+            if self._task is not None:
+                self._task.uncancel()
+        self._cancels = 0
         return self.is_interrupted
 
 
@@ -61,6 +98,7 @@ class LiveThreads:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._threads: dict[str, Thread] = {}
+        self._lock = threading.Lock()
         self._served_by_given: str | None = None
         """The thread that the given executor instances serve: the first that ran."""
         self.own_id: str | None = None
@@ -93,45 +131,75 @@ class LiveThreads:
         that wait.
         """
         thread = self.get(thread_id)
-        owner: Ownership | None = thread.run
-        if owner is None:
-            thread.run = ownership
+        if self._take_if_free(thread, ownership):
             return thread
-        if on_busy == "interrupt":
+        owner: Ownership = thread.owner
+        ownership.interrupts = on_busy == "interrupt"
+        if ownership.interrupts:
             owner.interrupt()
         elif on_busy == "reject" and (thread.queue or not owner.is_ending):
             raise ThreadBusy(thread_id, owner.run_id)
+        if not owner.is_here:
+            return await self._claim_across_loops(thread, ownership)
         ownership.turn = asyncio.get_running_loop().create_future()
-        thread.queue.insert(0 if on_busy == "interrupt" else len(thread.queue), ownership)
+        before_me = [one for one in thread.queue if one.interrupts or not ownership.interrupts]
+        thread.queue.insert(len(before_me), ownership)
         try:
             await ownership.turn
         except asyncio.CancelledError:
             ownership.released()
-            if thread.run is ownership:
+            if thread.owner is ownership:
                 self._hand_over(thread)
-            else:
+            elif ownership in thread.queue:
                 thread.queue.remove(ownership)
+            self._forget(thread)
             raise
         return thread
 
+    async def _claim_across_loops(self, thread: Thread, ownership: Ownership) -> Thread:
+        """The owner runs in another event loop, maybe in another OS thread, so it cannot wake us: look now and then."""
+        while not self._take_if_free(thread, ownership):  # noqa: ASYNC110  # an Event belongs to one loop
+            await asyncio.sleep(BUSY_POLL_SECONDS)
+        return thread
+
+    def _take_if_free(self, thread: Thread, ownership: Ownership) -> bool:
+        with self._lock:  # event loops of several OS threads may share a workflow object
+            if thread.owner is not None and thread.owner.is_dead:
+                thread.owner, thread.is_abandoned = None, True
+            if thread.owner is not None:
+                return False
+            thread.owner = ownership
+            return True
+
     def _hand_over(self, thread: Thread) -> None:
         """Directly to the next in the queue: nobody who comes meanwhile can overtake it."""
-        thread.run = thread.queue.pop(0) if thread.queue else None
-        if thread.run is not None:
-            thread.run.turn.set_result(None)
+        thread.owner = None
+        while thread.queue and thread.owner is None:
+            following: Ownership = thread.queue.pop(0)
+            if following.turn is not None and not following.turn.done():  # not one that was cancelled meanwhile
+                thread.owner = following
+                following.turn.set_result(None)
+        if thread.owner is not None and any(one.interrupts for one in thread.queue):
+            thread.owner.interrupt()
 
-    def release(self, thread: Thread, *, forget: bool) -> None:
+    def release(self, thread: Thread, ownership: Ownership, *, forget: bool) -> None:
         """Give the thread up. With a storage it need not stay in memory, unless it is the one that always does."""
-        thread.run.released()
+        ownership.released()
+        if thread.owner is not ownership:  # taken from a run whose event loop was closed
+            return
+        thread.is_kept_elsewhere = forget
         self._hand_over(thread)
+        self._forget(thread)
+
+    def _forget(self, thread: Thread) -> None:
         stays = thread.thread_id in (self.own_id, self._served_by_given) or thread.inbox
-        if forget and not stays and thread.run is None:
+        if thread.is_kept_elsewhere and not stays and thread.owner is None:
             self._threads.pop(thread.thread_id, None)
 
     def drop_new(self, thread: Thread) -> None:
         """Forget a thread that was claimed but never got anything, so that a refused run leaves no trace."""
         is_new = thread.number == 0 and thread.position.next_delivery_id == 1 and not thread.inbox
-        if is_new and thread.run is None and thread.thread_id != self.own_id:
+        if is_new and thread.owner is None and thread.thread_id != self.own_id:
             self._threads.pop(thread.thread_id, None)
             if self._served_by_given == thread.thread_id:
                 self._served_by_given = None

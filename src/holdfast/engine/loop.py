@@ -13,7 +13,7 @@ from holdfast.engine.committer import Committer, superstep_completed
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.concurrency import run_side_by_side
 from holdfast.engine.effects import Effects, encode_effects
-from holdfast.engine.entry import with_message
+from holdfast.engine.entry import with_inbox
 from holdfast.engine.lane import Lane
 from holdfast.engine.memory import ExecutorMemories
 from holdfast.engine.superstep import apply, in_delivery_order, plan
@@ -104,12 +104,13 @@ class Loop:
     async def _take_in(self) -> None:
         """What was sent while a superstep ran is committed before the next one starts."""
         thread, graph = self._thread, self._compiled.graph
-        after, taken = thread.position, dict(thread.inbox)
-        for message in taken.values():
-            after = with_message(graph, after, message)
-        await self.enter(after, consumed=tuple(taken))
-        for item_id in taken:
-            thread.inbox.pop(item_id, None)
+        before = thread.position
+        after, warnings = with_inbox(graph, before, thread.inbox)
+        for warning in warnings:
+            self._committer.tell(warning)
+        if before.mailbox:  # in the middle of a run: it goes on counting, and gives the outputs of both
+            after.iteration, after.outputs = before.iteration, before.outputs
+        await self.enter(before.successor() if after is before else after, consumed=tuple(thread.inbox))
 
     async def _superstep(self) -> None:
         thread, position = self._thread, self._thread.position
@@ -131,6 +132,9 @@ class Loop:
                 await self._memory.remember(after)
             ran = tuple([lane.executor_id for lane in lanes])
             info, last_seq = await self._committer.commit_superstep(after, started, done, warnings, ran)
+        except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
+            self._thread.is_dirty = True
+            raise
         except BaseException as error:
             failed = (lane.executor_id for lane in lanes if lane.failure is error)
             self.failed_executor_id = next(failed, None)
@@ -192,6 +196,12 @@ class Loop:
             await self._keeper.record(message.delivery_id, outcome)
         self._thread.journal[message.delivery_id] = effects
 
+    async def _settle_journal(self, lanes: list[Lane], error: BaseException) -> None:
+        if self._unfinished or isinstance(error, asyncio.CancelledError):
+            await self._record_finished(lanes)
+        elif isinstance(error, StateConflict | DuplicateRequest):
+            await self._unrecord(lane for lane in lanes if lane.executor_id in error.executors)
+
     async def _record_finished(self, lanes: Iterable[Lane]) -> None:
         """What ended well beside a delivery that failed or was cancelled is not run again, even if its hook was still
         saving. Not so where all of them ended and their merge or commit failed: then they are what has to change."""
@@ -210,14 +220,11 @@ class Loop:
 
     async def _discard(self, lanes: list[Lane], iteration: int, error: BaseException) -> None:
         """Leave no trace of a superstep that failed, but in the journal: executors go back to what the head says."""
-        try:
-            if self._unfinished or isinstance(error, asyncio.CancelledError):
-                await self._record_finished(lanes)
-            elif isinstance(error, StateConflict | DuplicateRequest):
-                await self._unrecord(lane for lane in lanes if lane.executor_id in error.executors)
-            await self._memory.restore_here()
-        except Exception as second:  # noqa: BLE001  # what failed first says more; the next run tries again to restore
-            error.add_note(f"While it was undone: {second!r}")
+        for undo in (self._settle_journal(lanes, error), self._memory.restore_here()):
+            try:
+                await undo
+            except Exception as second:  # noqa: BLE001  # what failed first says more; the next run restores again
+                error.add_note(f"While it was undone: {second!r}")
         self._emit(WorkflowEvent("superstep_discarded", iteration=iteration))
 
     async def restore(self, position: Position, saved: dict[str, Any]) -> None:
@@ -233,4 +240,7 @@ class Loop:
         """Commit a position that came from outside: an input, answers, a rewind. Always saved at once."""
         if self._compiled.hooked:
             await self._memory.remember(after)
-        await self._committer.commit(after, consumed)
+        # To its end, so that what is committed and what the live thread believes cannot part.
+        _, cancelled = await to_its_end(self._committer.commit(after, consumed))
+        if cancelled is not None:
+            raise cancelled

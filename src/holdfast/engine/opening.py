@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
 from holdfast.checkpoints.storage import load_checkpoint, open_thread
 from holdfast.checkpoints.threads import ThreadKeeper
 from holdfast.clock import Clock
-from holdfast.engine.cancelling import to_its_end
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.effects import decode_effects
 from holdfast.engine.entry import RunRequest, check_fits
-from holdfast.engine.live import LiveThreads, ending_run
+from holdfast.engine.live import BUSY_POLL_SECONDS, LiveThreads, Ownership, ending_run
 from holdfast.engine.loop import Loop
-from holdfast.engine.thread import NOT_IN_STEP, Thread, position_of
-from holdfast.errors import DamagedCheckpoint, InvalidRun, ThreadBusy, UnreadableValue
+from holdfast.engine.thread import NOT_IN_STEP, Position, Thread, position_of
+from holdfast.errors import DamagedCheckpoint, InvalidRun, RunInterrupted, ThreadBusy, UnreadableValue
 from holdfast.events import WorkflowEvent
 from holdfast.names import new_thread_id
-
-BUSY_POLL_SECONDS = 0.02
-"""How often a waiting run looks whether a thread held through another workflow object is free."""
 
 
 class Opening:
@@ -52,35 +51,45 @@ class Opening:
         self.becomes_own = request.thread_id is None
         return kept or request.thread_id or new_thread_id()
 
-    async def open(self, thread_id: str, run_id: str) -> ThreadKeeper | None:
+    async def open(self, thread: Thread, ownership: Ownership) -> ThreadKeeper | None:
         """Claim the thread in its store; None without a storage. Raises ThreadBusy."""
         request = self._request
         if request.storage is None:
             return None
         while True:
             try:
-                keeper, cancelled = await to_its_end(
-                    open_thread(
-                        request.storage,
-                        thread_id,
-                        self._compiled.graph.name,
-                        self._compiled.declared,
-                        owner=run_id,
-                        takeover=request.takeover or request.on_busy == "interrupt",
-                    )
-                )
-                if cancelled is not None:
-                    await to_its_end(keeper.release())
-                    raise cancelled
-                return keeper
+                return await self._open_now(thread, ownership.run_id)
             except ThreadBusy as busy:
                 ending = ending_run(busy.run_id)
+                if ownership.is_interrupted:
+                    raise RunInterrupted(ownership.run_id, thread.thread_id) from busy
                 if ending is not None:
                     await ending.wait()
                 elif request.on_busy == "enqueue":
                     await self._clock.sleep(BUSY_POLL_SECONDS)
                 else:
                     raise
+
+    async def _open_now(self, thread: Thread, run_id: str) -> ThreadKeeper:
+        request = self._request
+        takes_over = request.takeover or request.on_busy == "interrupt" or thread.is_abandoned
+        opening = asyncio.ensure_future(
+            open_thread(
+                request.storage,
+                thread.thread_id,
+                self._compiled.graph.name,
+                self._compiled.declared,
+                owner=run_id,
+                takeover=takes_over,
+            )
+        )
+        try:
+            keeper = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            _give_back(opening)
+            raise
+        thread.is_abandoned = False
+        return keeper
 
     async def synchronise(self, thread: Thread, loop: Loop, keeper: ThreadKeeper | None) -> None:
         """Stand where the store says, if it was moved since this process last looked.
@@ -91,7 +100,14 @@ class Opening:
             await loop.tidy()
             return
         named = self.named
-        if keeper.number != thread.number:
+        storage = self._request.storage
+        is_elsewhere = thread.storage is not None and thread.storage is not storage
+        if self._request.thread_id is not None and is_elsewhere:
+            # The same id in another storage is another thread.
+            await loop.restore(Position(), {})
+            thread.number, thread.head_id, thread.inbox = 0, None, {}
+        thread.storage = storage
+        if keeper.number != thread.number or keeper.head_id != thread.head_id:
             if named is None:
                 head = await keeper.load_head()
             else:
@@ -102,13 +118,13 @@ class Opening:
                 await self._stand_at(head, thread, loop)
             thread.number, thread.head_id = keeper.number, keeper.head_id
         await loop.tidy()
-        for item_id, message in keeper.load_inbox().items():
-            thread.inbox.setdefault(item_id, message)
+        if keeper.has_inbox:  # what the store has, and only that: another object may have delivered the rest
+            thread.inbox = keeper.load_inbox()
         if named is None or named.checkpoint_id == thread.head_id:
             _take_journal(thread, keeper)
 
-    async def rewind(self, thread: Thread, loop: Loop, *, is_new: bool) -> bool:
-        """Go to the checkpoint that the caller named. False if there is none, or the thread stands there already."""
+    def rewound(self, thread: Thread, *, is_new: bool) -> Position | None:
+        """Where the caller's checkpoint is; None if none was named, or the thread stands there already."""
         named, fork = self.named, self._request.fork
         if fork and not (is_new and thread.position.next_delivery_id == 1):
             raise InvalidRun(
@@ -116,20 +132,28 @@ class Opening:
                 "another thread_id, or leave it out to have one made."
             )
         if named is None or (named.checkpoint_id == thread.head_id and not fork and not thread.is_ahead):
-            return False
-        # Until the rewind is committed the store stands elsewhere: should anything fail before, it is read anew.
-        thread.number = NOT_IN_STEP
-        await self._stand_at(named, thread, loop)
-        return True
+            return None
+        return self._position_at(named)
 
-    async def _stand_at(self, checkpoint: WorkflowCheckpoint, thread: Thread, loop: Loop) -> None:
+    async def rewind(self, thread: Thread, loop: Loop) -> None:
+        """Go to the checkpoint that the caller named, once it is sure that the run is accepted."""
+        if self.named is not None:
+            # Until the rewind is committed the store stands elsewhere: should anything fail before, it is read anew.
+            thread.number = NOT_IN_STEP
+            await self._stand_at(self.named, thread, loop)
+
+    def _position_at(self, checkpoint: WorkflowCheckpoint) -> Position:
         known = self._compiled.graph.nodes
-        saved = {key: one.saved for key, one in checkpoint.executors.items() if one.saved is not None and key in known}
         position = position_of(checkpoint)
         # With force=True what was due to executors that are gone is left out.
         position.mailbox = [message for message in position.mailbox if message.target_id in known]
         position.requests = {key: one for key, one in position.requests.items() if one.source_executor_id in known}
-        await loop.restore(position, saved)
+        return position
+
+    async def _stand_at(self, checkpoint: WorkflowCheckpoint, thread: Thread, loop: Loop) -> None:
+        known = self._compiled.graph.nodes
+        saved = {key: one.saved for key, one in checkpoint.executors.items() if one.saved is not None and key in known}
+        await loop.restore(self._position_at(checkpoint), saved)
         thread.head_id = checkpoint.checkpoint_id
         thread.is_ahead = False
 
@@ -144,3 +168,21 @@ def _take_journal(thread: Thread, keeper: ThreadKeeper) -> None:
             except (KeyError, TypeError, ValueError, AttributeError, UnreadableValue) as error:
                 reason = f"the journal entry of delivery {delivery_id} is not one ({error!r})"
                 raise DamagedCheckpoint(str(keeper.head_id), reason) from error
+
+
+_leftovers: set[asyncio.Future[Any]] = set()
+
+
+def _give_back(opening: asyncio.Future[ThreadKeeper]) -> None:
+    """The caller did not wait for the store: whatever it still opens is given up at once. A store that hangs must not
+    hold up a run that was cancelled."""
+
+    def release(opened: asyncio.Future[ThreadKeeper]) -> None:
+        _leftovers.discard(opened)
+        if not opened.cancelled() and opened.exception() is None:
+            work = asyncio.ensure_future(opened.result().release())
+            _leftovers.add(work)
+            work.add_done_callback(_leftovers.discard)
+
+    _leftovers.add(opening)
+    opening.add_done_callback(release)

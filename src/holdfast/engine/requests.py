@@ -28,6 +28,8 @@ def agreed_terms(
     response_type: Any, deadline: datetime | None, default: Any, assignee: str | None
 ) -> RequestTerms | None:
     """What a request says beside its question. Raises InvalidRun for terms that could never be kept."""
+    if deadline is not None and not isinstance(deadline, datetime):
+        raise InvalidRun(f"A deadline is a datetime with a time zone, got {deadline!r}.")
     if deadline is not None and deadline.tzinfo is None:
         raise InvalidRun(f"A deadline needs a time zone, got {deadline!r}: try deadline.replace(tzinfo=UTC).")
     if default is not ... and deadline is None:

@@ -17,6 +17,7 @@ from holdfast.graph.edges import (
 )
 from holdfast.graph.executor import HandlerTable
 from holdfast.graph.graph import Graph
+from holdfast.graph.isolation import isolated
 from holdfast.records import MessageType, WorkflowMessage
 
 Buffers = dict[str, dict[str, list[Any]]]
@@ -136,7 +137,7 @@ def _single(graph: Graph, edge: Edge) -> Way:
     async def conditional(sorter: Sorter, data: Any, target_id: str | None) -> bool:
         if (target_id is not None and target_id != target) or table.find(data) is None:
             return False
-        if await edge.should_route(data):
+        if await edge.should_route(isolated(data)):
             sorter.deliver(data, source_id, target)
         return True
 
@@ -147,8 +148,7 @@ def _fan_out(graph: Graph, group: FanOutEdgeGroup, source_id: str) -> Way:
     targets = group.target_executor_ids
     tables = {target: graph.executors[target].table for target in targets}
 
-    def take(sorter: Sorter, data: Any, target_id: str | None) -> bool:
-        chosen = _selected(group, data, targets)
+    def take(sorter: Sorter, data: Any, target_id: str | None, chosen: list[str] = targets) -> bool:
         if target_id is not None:
             if target_id not in tables:
                 return False
@@ -158,17 +158,27 @@ def _fan_out(graph: Graph, group: FanOutEdgeGroup, source_id: str) -> Way:
             sorter.deliver(data, source_id, target)
         return bool(accepted) or not chosen
 
-    return take
+    async def take_selected(sorter: Sorter, data: Any, target_id: str | None) -> bool:
+        return take(sorter, data, target_id, await _selected(group, data, targets))
+
+    return take if group.selection_func is None else take_selected
 
 
-def _selected(group: FanOutEdgeGroup, data: Any, targets: list[str]) -> list[str]:
-    chosen = list(dict.fromkeys(group.selection_func(data, list(targets)))) if group.selection_func else targets
+async def _selected(group: FanOutEdgeGroup, data: Any, targets: list[str]) -> list[str]:
+    answer: Any = targets if group.selection_func is None else group.selection_func(isolated(data), list(targets))
+    if isinstance(answer, Awaitable):
+        answer = await answer
+    who = f"The selection function {group.selection_func_name!r} of {group.source_executor_ids[0]!r}"
+    if not isinstance(answer, list | tuple | set | frozenset):
+        raise InvalidSelection(
+            f"{who} gave {answer!r}, expected a list of executor ids. Nothing of the superstep was kept."
+        )
+    chosen = list(dict.fromkeys(answer))
     unknown = [target for target in chosen if target not in targets]
     if unknown:
         raise InvalidSelection(
-            f"The selection function {group.selection_func_name!r} of {group.source_executor_ids[0]!r} chose "
-            f"{unknown[0]!r}, which is none of its targets: {', '.join(map(repr, targets))}. Nothing of the superstep "
-            "was kept."
+            f"{who} chose {unknown[0]!r}, which is none of its targets: {', '.join(map(repr, targets))}. Nothing of "
+            "the superstep was kept."
         )
     return chosen
 
@@ -176,10 +186,10 @@ def _selected(group: FanOutEdgeGroup, data: Any, targets: list[str]) -> list[str
 def _switch(graph: Graph, group: SwitchCaseEdgeGroup, source_id: str) -> Way:
     targets = frozenset(group.target_executor_ids)
 
-    def take(sorter: Sorter, data: Any, target_id: str | None) -> bool:
+    async def take(sorter: Sorter, data: Any, target_id: str | None) -> bool:
         if target_id is not None and target_id not in targets:
             return False
-        chosen = _case(group, sorter, source_id, data)
+        chosen = await _case(group, sorter, source_id, data)
         if target_id is not None and target_id != chosen:
             # Kept by the switch, as a condition keeps what it does not want.
             return graph.executors[target_id].table.find(data) is not None
@@ -191,12 +201,13 @@ def _switch(graph: Graph, group: SwitchCaseEdgeGroup, source_id: str) -> Way:
     return take
 
 
-def _case(group: SwitchCaseEdgeGroup, sorter: Sorter, source_id: str, data: Any) -> str:
+async def _case(group: SwitchCaseEdgeGroup, sorter: Sorter, source_id: str, data: Any) -> str:
     for case in group.cases:
         if isinstance(case, SwitchCaseEdgeGroupDefault):
             return case.target_id
         try:
-            if case.condition(data):
+            answer: Any = case.condition(isolated(data))
+            if await answer if isinstance(answer, Awaitable) else answer:
                 return case.target_id
         except Exception as error:  # noqa: BLE001  # a user's predicate may raise anything; it is told, not lost
             text = (

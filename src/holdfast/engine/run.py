@@ -20,6 +20,7 @@ from holdfast.engine.requests import next_deadline
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.telling import own_event
 from holdfast.engine.thread import Position, Thread
+from holdfast.errors import RunInterrupted
 from holdfast.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
 from holdfast.log import get_logger
 from holdfast.names import new_run_id
@@ -55,21 +56,27 @@ class Run:
         self._listener = listener
         self._ownership = Ownership(self.run_id)
         thread_id = self.thread_id = await self._opening.choose_thread()
-        thread = await self._live.claim(thread_id, self._ownership, self._request.on_busy)
+        on_busy = "interrupt" if self._request.takeover else self._request.on_busy
+        thread = await self._live.claim(thread_id, self._ownership, on_busy)
         keeper: ThreadKeeper | None = None
         error: BaseException | None = None
         try:
-            keeper = await self._opening.open(thread_id, self.run_id)
+            keeper = await self._opening.open(thread, self._ownership)
             committer = self._make_committer(thread, keeper)
             self._loop = self._make_loop(thread, keeper, committer)
-            await self._move(thread, self._loop, committer, keeper)
-        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001  # raised again, after the release
+            await self._move(thread, self._ownership, self._loop, committer, keeper)
+        except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
+            thread.is_abandoned = keeper is not None
+            self._live.release(thread, self._ownership, forget=False)
+            raise
+        except BaseException as raised:  # noqa: BLE001  # raised again, after the release
             error = raised
-        finally:
-            error = await self._release(thread, keeper) or error
+        error = await self._release(thread, self._ownership, keeper) or error
         return self._ended(thread, error, include_status_events)
 
-    async def _release(self, thread: Thread, keeper: ThreadKeeper | None) -> asyncio.CancelledError | None:
+    async def _release(
+        self, thread: Thread, ownership: Ownership, keeper: ThreadKeeper | None
+    ) -> asyncio.CancelledError | None:
         """Give the thread up, whatever happens. Gives a cancellation that came meanwhile."""
         cancelled = None
         try:
@@ -78,15 +85,18 @@ class Run:
         except Exception as error:  # noqa: BLE001  # how the run ended says more; the lease runs out by itself
             logger.warning("run %s: its lease could not be given up: %s", self.run_id, type(error).__name__)
         finally:
-            self._live.release(thread, forget=keeper is not None)
+            self._live.release(thread, ownership, forget=self._request.storage is not None)
         return cancelled
 
-    async def _move(self, thread: Thread, loop: Loop, committer: Committer, keeper: ThreadKeeper | None) -> None:
+    async def _move(
+        self, thread: Thread, ownership: Ownership, loop: Loop, committer: Committer, keeper: ThreadKeeper | None
+    ) -> None:
         await self._opening.synchronise(thread, loop, keeper)
         if self._waits_for(thread):
             self._announce(thread, committer, keeper)
         try:
             if self._began:
+                ownership.entered()
                 await loop.drive()
             entry = await self._prepare(thread, loop, is_new=keeper is None or keeper.number == 0)
             if not self._began:
@@ -96,7 +106,8 @@ class Run:
             for warning in entry.warnings:
                 committer.tell(warning)
             if entry.position is not None:
-                await loop.enter(entry.position)
+                await loop.enter(entry.position, entry.consumed)
+            ownership.entered()
             await loop.drive()
             thread.status = resting_state(thread.position)
             await committer.finish(thread.status)
@@ -104,7 +115,9 @@ class Run:
             if self._began:
                 await self._record_end(thread, committer, WorkflowRunState.CANCELLED)
             raise
-        except Exception as error:
+        except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
+            raise
+        except BaseException as error:
             if self._began:
                 details = WorkflowErrorDetails.from_exception(error, executor_id=loop.failed_executor_id)
                 failed = WorkflowEvent("failed", details=details)
@@ -129,6 +142,8 @@ class Run:
         else:
             self._live.drop_new(thread)
         interrupted = self._ownership is not None and self._ownership.take_interruption()
+        if interrupted and not self._began and isinstance(error, asyncio.CancelledError):
+            raise RunInterrupted(self.run_id, thread.thread_id) from error
         if error is not None and not (interrupted and isinstance(error, asyncio.CancelledError)):
             raise error
         left_out = ("started",) if include_status_events else ("started", "status")
@@ -164,10 +179,12 @@ class Run:
 
     # ------------------------------------------------------------ while it runs
 
-    def interrupt(self) -> None:
-        """End it now; its result says CANCELLED."""
-        if self._ownership is not None:
-            self._ownership.interrupt()
+    def interrupt(self) -> bool:
+        """End it; its result says CANCELLED. False if it does not own its thread yet: then cancel its task instead."""
+        if self._ownership is None or self._loop is None:
+            return False
+        self._ownership.interrupt()
+        return True
 
     @property
     def takes_input(self) -> bool:
@@ -219,9 +236,13 @@ class Run:
 
     async def _prepare(self, thread: Thread, loop: Loop, *, is_new: bool) -> Entry:
         """Check what the caller sent. Raises, with nothing written, if it cannot be accepted."""
-        is_rewind = await self._opening.rewind(thread, loop, is_new=is_new)
-        is_restored = self._opening.named is not None
-        entry = enter(self._compiled.graph, thread, self._request, self._clock.now(), is_restored=is_restored)
-        if entry.position is None and is_rewind:
-            return replace(entry, position=thread.position.successor())
-        return entry
+        rewound = self._opening.rewound(thread, is_new=is_new)
+        standing = thread.position if rewound is None else rewound
+        now, is_restored = self._clock.now(), self._opening.named is not None
+        entry = enter(self._compiled.graph, thread, standing, self._request, now, is_restored=is_restored)
+        if rewound is None:
+            return entry
+        await self._opening.rewind(thread, loop)
+        after = thread.position.successor() if entry.position is None else entry.position
+        after.saved = thread.position.saved
+        return replace(entry, position=after)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from holdfast.errors import InvalidRun, MissingSecret
+from holdfast.errors import InvalidRun, MissingSecret, UnknownExecutor
 
 T = TypeVar("T")
 
@@ -67,6 +67,8 @@ def arranged(given: Mapping[str, Any], executor_ids: Mapping[str, Any], paramete
     if not any(key in executor_ids for key in given):
         return {GLOBAL: _own(dict(given))}
     for key, value in given.items():
+        if key not in executor_ids:
+            raise UnknownExecutor(key, executor_ids, f"{parameter}, given by executor,")
         if not isinstance(value, Mapping):
             raise InvalidRun(
                 f"{parameter} is given by executor (it has an executor's id as a key), so {key!r} must hold a mapping, "
@@ -113,5 +115,5 @@ def without_secrets(value: Any, name: str = "") -> Any:
         return items if any(items[key] is not one for key, one in value.items()) else value
     if type(value) in (list, tuple):
         parts = [without_secrets(one, name) for one in value]
-        return parts if any(part is not one for part, one in zip(parts, value, strict=True)) else value
+        return type(value)(parts) if any(part is not one for part, one in zip(parts, value, strict=True)) else value
     return value

@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.codec import Codec
 from holdfast.engine.effects import DELETED, Replaced
 from holdfast.errors import HoldfastError, StateConflict
+from holdfast.graph.comparison import same_structure
 from holdfast.graph.isolation import is_unchangeable, isolated
 from holdfast.graph.reducers import Reducer, reduce_into
 
@@ -77,14 +78,11 @@ class LaneState:
 def _same(copy: Any, base: Any, codec: Codec | None) -> bool:
     if copy is base:
         return True
-    if codec is not None:
-        try:
-            return bool(codec.encode(copy, "") == codec.encode(base, ""))
-        except HoldfastError:  # cannot be compared: call it written; the commit says why it cannot be saved
-            return False
+    if codec is None:
+        return same_structure(copy, base)
     try:
-        return type(copy) is type(base) and bool(copy == base)
-    except Exception:  # noqa: BLE001  # a user's __eq__ may raise anything: call it written
+        return bool(codec.encode(copy, "") == codec.encode(base, ""))
+    except HoldfastError:  # cannot be compared: call it written; the commit says why it cannot be saved
         return False
 
 

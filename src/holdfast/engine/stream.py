@@ -19,7 +19,7 @@ Start = Callable[[Callable[[Any], None]], Coroutine[Any, Any, ResultT]]
 class _Flow(Generic[ItemT, ResultT]):
     """The running work and the events that nobody has taken yet."""
 
-    def __init__(self, start: Start[ResultT], interrupt: Callable[[], None]) -> None:
+    def __init__(self, start: Start[ResultT], interrupt: Callable[[], bool]) -> None:
         self._interrupt = interrupt
         self.waiting: deque[ItemT] = deque()
         self._takers: set[asyncio.Future[None]] = set()
@@ -51,10 +51,10 @@ class _Flow(Generic[ItemT, ResultT]):
         return self.waiting.popleft()
 
     def cancel(self) -> None:
-        if not self.task.done() and not self.task.get_loop().is_closed():
-            self._interrupt()
-            if not self.task.cancelling():  # it has not begun to run, so there was nothing to interrupt
-                self.task.cancel()
+        if self.task.done() or self.task.get_loop().is_closed():
+            return
+        if not self._interrupt():  # it does not own its thread yet, so there is nothing to end in good order
+            self.task.cancel()
 
     async def close(self) -> None:
         """Cancel the work and wait until it has cleaned up."""
@@ -89,7 +89,7 @@ class ResponseStream(Generic[ItemT, ResultT]):
     Leaving the iteration early cancels the work; `aclose()`, or `async with`, also waits until it has ended.
     """
 
-    def __init__(self, start: Start[ResultT], interrupt: Callable[[], None]) -> None:
+    def __init__(self, start: Start[ResultT], interrupt: Callable[[], bool]) -> None:
         self._start = start
         self._interrupt = interrupt
         self._flow: _Flow[ItemT, ResultT] | None = None

@@ -131,14 +131,17 @@ class Thread:
         "executors",
         "head_id",
         "inbox",
+        "is_abandoned",
         "is_ahead",
         "is_dirty",
+        "is_kept_elsewhere",
         "journal",
         "number",
+        "owner",
         "position",
         "queue",
-        "run",
         "status",
+        "storage",
         "thread_id",
     )
 
@@ -154,8 +157,14 @@ class Thread:
         """Whether it was moved without a storage since its head was saved."""
         self.journal: dict[int, Effects] = {}
         """Outcomes of deliveries that ended in a superstep that did not; not run again."""
-        self.run: Any = None
-        """The run that owns it now."""
+        self.owner: Any = None
+        """The Ownership of the run that moves it now."""
+        self.is_abandoned = False
+        """Whether its last owner died without giving it up, here and in its store."""
+        self.is_kept_elsewhere = False
+        """Whether a storage has it, so that it need not stay in memory."""
+        self.storage: Any = None
+        """Where its number and head belong to."""
         self.status = WorkflowRunState.IDLE
         """How its last run ended, or what the present one is doing."""
         self.queue: list[Any] = []

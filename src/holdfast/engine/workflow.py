@@ -166,6 +166,8 @@ class Workflow:
         _positive("max_lag", max_lag)
         check_identifier("thread_id", thread_id)
         check_identifier("run_id", run_id)
+        if checkpoint_storage is not None:
+            check_storage(checkpoint_storage)
         storage = checkpoint_storage if checkpoint_storage is not None else self._storage
         if checkpoint_id is not None and storage is None:
             raise NoStorage("Running from a checkpoint")
@@ -214,8 +216,10 @@ class Workflow:
             raise NoStorage("Reading a thread's messages")
         chosen = thread_id or self._live.own_id
         history = await read_lineage(storage, chosen, self.name) if chosen is not None else []
+        if chosen is None:
+            raise InvalidRun("This workflow object has not run yet: name a thread, messages(thread_id).")
         if not history:
-            raise ThreadNotFound(str(chosen))
+            raise ThreadNotFound(chosen)
         found = {message.delivery_id: message for checkpoint in history for message in checkpoint.deliveries}
         return [found[delivery_id] for delivery_id in sorted(found)]
 
@@ -286,6 +290,19 @@ def _refuse_meaningless(message: Any, responses: Any, checkpoint_id: Any, fork: 
         raise InvalidRun(f"responses must map request ids to answers, got {type(responses).__name__}.")
     if responses is not None and not responses:
         raise InvalidRun("responses is empty: give at least one answer, or leave it out to resume.")
+
+
+_STORAGE_METHODS = ("save", "load", "list_checkpoints", "delete", "get_latest", "list_checkpoint_ids")
+
+
+def check_storage(storage: Any) -> None:
+    """Raises InvalidRun for something that is no checkpoint storage."""
+    missing = [method for method in _STORAGE_METHODS if not callable(getattr(storage, method, None))]
+    if missing:
+        raise InvalidRun(
+            f"{storage!r} is not a checkpoint storage: it has no {', '.join(missing)}. Use one of holdfast's, such as "
+            "InMemoryCheckpointStorage(), or a class with these methods."
+        )
 
 
 def _one_of(parameter: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -27,6 +27,7 @@ from holdfast.graph.graph import Graph, Node
 from holdfast.graph.participants import node_of
 from holdfast.graph.reducers import Reducer
 from holdfast.graph.validation import designate, validate_workflow_graph
+from holdfast.names import check_identifier
 
 Participant: TypeAlias = Any
 """An Executor, an agent, a function that makes one of these, or the name it was registered under."""
@@ -55,17 +56,20 @@ class GraphBuilder:
     ) -> None:
         if output_from is not None and output_executors is not None:
             raise TypeError("Give output_from= or its older name output_executors=, not both.")
+        if name is not None:
+            check_identifier("name", name)
         self._name = name
         self._description = description
         self._output_from = output_from if output_from is not None else output_executors
         self._intermediate_output_from = intermediate_output_from
-        self._reducers = dict(state or {})
+        self._reducers = _checked_reducers(state)
         self._nodes: dict[str, Node] = {}
         self._ids_by_thing: dict[int, str] = {}
         self._things: list[Any] = []  # keeps them alive: ids of objects are only unique while they live
         self._names: dict[str, str] = {}
         self._groups: list[EdgeGroup] = []
         self._start_id: str | None = None
+        self._was_built = False
         self.set_max_iterations(max_iterations)
         if start_executor is not None:
             self.set_start_executor(start_executor)
@@ -101,13 +105,6 @@ class GraphBuilder:
         executor_id = node.executor.id
         if executor_id in self._nodes:
             raise DuplicateExecutorId(executor_id)
-        if _RANDOM_ID.search(executor_id):
-            warnings.warn(
-                f"The executor id {executor_id!r} looks random. Checkpoints find an executor's state by its id, so it "
-                "must be the same in every process: give a fixed one, such as 'reviewer'.",
-                UserWarning,
-                stacklevel=4,
-            )
         self._nodes[executor_id] = node
         self._ids_by_thing[id(thing)] = executor_id
         self._things.append(thing)
@@ -125,6 +122,7 @@ class GraphBuilder:
     # ------------------------------------------------------------ edges
 
     def add_edge(self, source: Participant, target: Participant, condition: EdgeCondition | None = None) -> Self:
+        _callable("condition", condition, or_none=True)
         self._groups.append(SingleEdgeGroup((Edge(self._add(source), self._add(target), condition),)))
         return self
 
@@ -143,6 +141,11 @@ class GraphBuilder:
     def add_switch_case_edge_group(self, source: Participant, cases: Sequence[Case | Default]) -> Self:
         """The first case whose condition is true gets the message, otherwise the default."""
         _at_least_two(cases, "add_switch_case_edge_group", "cases")
+        for case in cases:
+            if isinstance(case, Case):
+                _callable("the condition of a Case", case.condition)
+            elif not isinstance(case, Default):
+                raise TypeError(f"add_switch_case_edge_group takes Case(...) and Default(...), got {case!r}.")
         if sum(isinstance(case, Default) for case in cases) != 1:
             raise ValueError("add_switch_case_edge_group needs exactly one Default among its cases.")
         if not isinstance(cases[-1], Default):
@@ -156,6 +159,7 @@ class GraphBuilder:
         self, source: Participant, targets: Sequence[Participant], selection_func: SelectionFunction
     ) -> Self:
         """`selection_func(message, target_ids)` names the targets of each message."""
+        _callable("selection_func", selection_func)
         edges = self._spread(source, targets, "add_multi_selection_edge_group")
         self._groups.append(FanOutEdgeGroup(edges, selection_func))
         return self
@@ -181,13 +185,18 @@ class GraphBuilder:
                 "The workflow has no start executor. Pass WorkflowBuilder(start_executor=...) or call "
                 "set_start_executor(...)."
             )
-        executors = {executor_id: node.executor for executor_id, node in self._nodes.items()}
+        nodes = dict(self._nodes)
+        if self._was_built:  # every workflow has instances of its own
+            nodes = {executor_id: Node(node.make(), node.make) for executor_id, node in nodes.items()}
+        self._was_built = True
+        executors = {executor_id: node.executor for executor_id, node in nodes.items()}
+        _warn_of_random_ids(executors)
         validate_workflow_graph(self._groups, executors, self._start_id)
         return Graph(
             name=self._name or _made_up_name(executors[self._start_id]),
             description=self._description,
             start_executor_id=self._start_id,
-            nodes=dict(self._nodes),
+            nodes=nodes,
             edge_groups=tuple(self._groups),
             max_iterations=self._max_iterations,
             designation=designate(executors, self._ids(self._output_from), self._ids(self._intermediate_output_from)),
@@ -219,6 +228,30 @@ def _switch(source_id: str, cases: Iterable[tuple[Case | Default, str]]) -> Swit
             described.append(SwitchCaseEdgeGroupDefault(target_id))
             edges.append(Edge(source_id, target_id, None, "default"))
     return SwitchCaseEdgeGroup(tuple(edges), tuple(described))
+
+
+def _callable(what: str, thing: object, *, or_none: bool = False) -> None:
+    if not callable(thing) and not (or_none and thing is None):
+        raise TypeError(f"{what} must be a function, got {thing!r}.")
+
+
+def _checked_reducers(state: Mapping[str, Reducer] | None) -> dict[str, Reducer]:
+    if state is not None and not isinstance(state, Mapping):
+        raise TypeError(f"state= maps keys to reducers, such as {{'notes': append}}, got {state!r}.")
+    for key, reducer in (state or {}).items():
+        _callable(f"The reducer of state key {key!r}", reducer)
+    return dict(state or {})
+
+
+def _warn_of_random_ids(executor_ids: Iterable[str]) -> None:
+    for executor_id in executor_ids:
+        if _RANDOM_ID.search(executor_id):
+            warnings.warn(
+                f"The executor id {executor_id!r} looks random. Checkpoints find an executor's state by its id, so it "
+                "must be the same in every process: give a fixed one, such as 'reviewer'.",
+                UserWarning,
+                stacklevel=4,  # the line that calls build()
+            )
 
 
 def _at_least_two(things: Sequence[Any], method: str, what: str) -> None:

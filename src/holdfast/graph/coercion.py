@@ -56,6 +56,8 @@ def _converted(value: object, annotation: object) -> object:
         raise _Misfit(reason, path.rstrip("`")) from error
     except (TypeError, NameError):  # an annotation msgspec does not know, such as a union of two dataclasses
         return _converted_by_hand(value, annotation)
+    except Exception as error:  # a user's __post_init__ may raise anything
+        raise _Misfit(f"{type(error).__name__}: {error}") from error
 
 
 def _custom(cls: Any, value: object) -> object:
@@ -199,5 +201,5 @@ def _converted_to_record(value: Mapping[Any, object], cls: type, fields: Sequenc
     arguments = {field.name: _at(f".{field.key}", value[field.key], field.annotation) for field in given}
     try:
         return cls(**arguments)
-    except (TypeError, ValueError) as error:  # from __post_init__
-        raise _Misfit(str(error)) from error
+    except Exception as error:  # a user's __post_init__ may raise anything
+        raise _Misfit(f"{type(error).__name__}: {error}") from error

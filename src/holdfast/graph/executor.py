@@ -188,6 +188,11 @@ def table_of(kind: type[Executor]) -> HandlerTable:
 
 def _refuse_sync(handlers: list[Handler]) -> None:
     for handler in handlers:
+        if inspect.isasyncgenfunction(handler.function):
+            raise ValueError(
+                f"Handler {handler.function.__qualname__!r} is a generator: it would never run. Use "
+                "`await ctx.yield_output(...)` or `await ctx.send_message(...)` in place of `yield`."
+            )
         if not inspect.iscoroutinefunction(handler.function):
             raise ValueError(
                 f"Handler {handler.function.__qualname__!r} must be an `async def`. For a plain function use "

@@ -30,6 +30,7 @@ class FunctionExecutor(Executor):
             raise ValueError(f"FunctionExecutor needs a function, got {func!r}.")
         if isinstance(func, (staticmethod, classmethod)):
             raise ValueError("FunctionExecutor does not take static or class methods: pass the plain function.")
+        _refuse_generator(func)
         super().__init__(id or getattr(func, "__name__", "") or "function", defer_discovery=True)
         self.func = func
         self.table = HandlerTable(self.id, [_handler_of(func, input, output, workflow_output)])
@@ -83,10 +84,23 @@ def _handler_of(func: Callable[..., Any], input: Any, output: Any, workflow_outp
     )
 
 
-def _is_async(func: Callable[..., Any]) -> bool:
+def _plain(func: Any) -> tuple[Any, ...]:
+    """What is really called: the function under a partial, or the `__call__` of an object."""
     while isinstance(func, functools.partial):
         func = func.func
-    return inspect.iscoroutinefunction(func) or inspect.iscoroutinefunction(getattr(func, "__call__", None))  # noqa: B004
+    return func, getattr(func, "__call__", None)  # noqa: B004  # asked what kind it is, not whether it can be called
+
+
+def _is_async(func: Callable[..., Any]) -> bool:
+    return any(map(inspect.iscoroutinefunction, _plain(func)))
+
+
+def _refuse_generator(func: Callable[..., Any]) -> None:
+    if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in _plain(func)):
+        raise ValueError(
+            f"{func!r} is a generator: it would never run. Use a plain function, and `await ctx.yield_output(...)` or "
+            "`await ctx.send_message(...)` in place of `yield`."
+        )
 
 
 def _as_method(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -101,7 +115,8 @@ def _as_method(func: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(func)
     async def in_thread(_: Executor, *args: Any) -> Any:
-        return await _to_its_end(asyncio.ensure_future(asyncio.to_thread(func, *args)))
+        returned = await _to_its_end(asyncio.ensure_future(asyncio.to_thread(func, *args)))
+        return await returned if inspect.isawaitable(returned) else returned
 
     return in_thread
 

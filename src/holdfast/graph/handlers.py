@@ -117,6 +117,12 @@ def _mark(function: F, *, is_response: bool, explicit: dict[str, Any] | None) ->
 def read_handler(function: Callable[..., Any], declaration: Declaration, *, bound: bool = True) -> Handler:
     """The handler that a marked function declares. Raises ValueError if its annotations do not say enough."""
     parameters = inspect.signature(function).parameters.values()
+    demanded = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.default is one.empty]
+    if demanded:
+        raise ValueError(
+            f"Handler {_name(function)!r} demands the keyword {demanded[0]!r}, which nobody gives: handlers are called "
+            "with the message and the context, by position."
+        )
     names = [one.name for one in parameters if one.kind is not one.KEYWORD_ONLY][1 if bound else 0 :]
     values = 2 if declaration.is_response else 1
     if not values <= len(names) <= values + 1:

@@ -47,6 +47,11 @@ def is_agent(thing: object) -> bool:
 def node_of(thing: Any) -> Node:
     """The node for an executor, an agent, or a factory of one. Raises TypeError for anything else."""
     if isinstance(thing, Executor):
+        if not hasattr(thing, "table"):
+            raise TypeError(
+                f"{type(thing).__qualname__} did not call super().__init__(id), so it has no handlers. Call it in "
+                "__init__ (in a dataclass: in __post_init__)."
+            )
         return Node(thing, thing.fresh)
     if is_agent(thing):
         return Node(AgentNode(thing), lambda: AgentNode(thing))

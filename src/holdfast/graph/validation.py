@@ -49,12 +49,18 @@ def _no_duplicate_edges(edge_groups: Sequence[EdgeGroup]) -> None:
 def _types_fit(edge: Edge, executors: Mapping[str, Executor], *, joined: bool) -> None:
     sent = executors[edge.source_id].output_types
     accepted = executors[edge.target_id].input_types
+    if edge.source_id == edge.target_id:
+        logger.info("edge %s: the executor sends to itself; make sure that it stops", edge.id)
     if not sent or not accepted:
-        logger.debug("edge %s: no declared types to compare", edge.id)
+        logger.info("edge %s: %s declares no types, so they are not compared", edge.id, _silent(edge, sent))
         return
     arriving = [GenericAlias(list, (one,)) for one in sent] if joined else sent
     if not any(is_type_compatible(one, other) for one in arriving for other in accepted):
         raise TypeCompatibilityError(edge.source_id, edge.target_id, arriving, accepted)
+
+
+def _silent(edge: Edge, sent: list[Any]) -> str:
+    return edge.target_id if sent else edge.source_id
 
 
 def _all_reachable(edge_groups: Sequence[EdgeGroup], executors: Mapping[str, Executor], start_id: str) -> None:

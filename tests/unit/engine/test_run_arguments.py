@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 from tests.unit.engine.flows import alone, function
 
-from holdfast import InMemoryCheckpointStorage, InvalidRun, MissingSecret, Secret, Workflow, WorkflowBuilder
+from holdfast import (
+    InMemoryCheckpointStorage,
+    InvalidRun,
+    MissingSecret,
+    Secret,
+    UnknownExecutor,
+    Workflow,
+    WorkflowBuilder,
+)
 
 
 def telling(**options: Any) -> Workflow:
@@ -36,10 +44,10 @@ async def test_arguments_by_executor_reach_only_that_one() -> None:
 
 async def test_arguments_by_executor_must_hold_mappings() -> None:
     workflow = telling()
-    with pytest.raises(
-        InvalidRun, match=r"client_kwargs is given by executor .* so 'other' must hold a mapping, got int"
-    ):
-        await workflow.run("x", client_kwargs={"one": {"a": 1}, "other": 5})
+    with pytest.raises(InvalidRun, match=r"client_kwargs is given by executor.*'two' must hold a mapping, got int"):
+        await workflow.run("x", client_kwargs={"one": {"a": 1}, "two": 5})
+    with pytest.raises(UnknownExecutor, match=r"client_kwargs, given by executor, names the executor 'tow'.*'two'"):
+        await workflow.run("x", client_kwargs={"one": {"a": 1}, "tow": {}})
     assert len((await workflow.run("x")).get_outputs()) == 2
 
 
