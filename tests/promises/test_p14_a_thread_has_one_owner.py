@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 from tests.promises.stages import Again, Asker, Boom, Does, Relay, Stage, alone, fan
 
-from holdfast import NoPendingRequests, ThreadBusy, ThreadConflict, Workflow, WorkflowContext, WorkflowRunState
+from holdfast import (
+    NoPendingRequests,
+    StorageFailed,
+    ThreadBusy,
+    ThreadConflict,
+    Workflow,
+    WorkflowContext,
+    WorkflowRunState,
+)
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 
 
