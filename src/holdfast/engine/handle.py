@@ -22,6 +22,9 @@ from holdfast.graph.isolation import isolated
 from holdfast.names import checkpoint_id_of, new_item_id
 from holdfast.records import CheckpointInfo
 
+UNREAD_EVENTS = 10_000
+"""How many events wait for a reader; of a handle that nobody reads, the oldest go first."""
+
 
 class RunHandle:
     """`async with workflow.open(thread_id=...) as run:`. Leaving the block cancels what still runs, and waits for it.
@@ -41,7 +44,7 @@ class RunHandle:
         self._alarm: asyncio.Task[None] | None = None
         """Waits for the next deadline of a pending request."""
         self._is_closed = False
-        self._events: deque[WorkflowEvent] = deque()
+        self._events: deque[WorkflowEvent] = deque(maxlen=UNREAD_EVENTS)
         self._watchers: set[asyncio.Future[None]] = set()
         self._error: BaseException | None = None
         self.result: WorkflowRunResult | None = None
@@ -131,9 +134,9 @@ class RunHandle:
     def _refuse_if_busy(self) -> None:
         """Somebody else in this process runs the thread, and this handle was not told to wait for its turn."""
         thread = self._live.find(self._thread_id)
-        is_foreign = thread is not None and thread.owner is not None and self._task is None
-        if thread is not None and is_foreign and self._request.on_busy == "reject":
-            raise ThreadBusy(self._thread_id, thread.owner.run_id)
+        owner = thread.owner if thread is not None and self._task is None else None
+        if owner is not None and not owner.is_ending and self._request.on_busy == "reject":
+            raise ThreadBusy(self._thread_id, owner.run_id)
 
     def _start(self, **what: Any) -> None:
         self._drop_alarm()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
 from holdfast.checkpoints.storage import load_checkpoint, open_thread
@@ -17,7 +16,10 @@ from holdfast.engine.loop import Loop
 from holdfast.engine.thread import NOT_IN_STEP, Position, Thread, position_of
 from holdfast.errors import DamagedCheckpoint, InvalidRun, RunInterrupted, ThreadBusy, UnreadableValue
 from holdfast.events import WorkflowEvent
+from holdfast.log import get_logger
 from holdfast.names import new_thread_id
+
+logger = get_logger("engine")
 
 
 class Opening:
@@ -60,11 +62,13 @@ class Opening:
             try:
                 return await self._open_now(thread, ownership.run_id)
             except ThreadBusy as busy:
-                ending = ending_run(busy.run_id)
+                ending, leftover = ending_run(busy.run_id), _leftovers.get(busy.run_id or "")
                 if ownership.is_interrupted:
                     raise RunInterrupted(ownership.run_id, thread.thread_id) from busy
                 if ending is not None:
                     await ending.wait()
+                elif leftover is not None:
+                    await asyncio.wait([leftover])
                 elif request.on_busy == "enqueue":
                     await self._clock.sleep(BUSY_POLL_SECONDS)
                 else:
@@ -86,7 +90,7 @@ class Opening:
         try:
             keeper = await asyncio.shield(opening)
         except asyncio.CancelledError:
-            _give_back(opening)
+            _give_back(opening, run_id)
             raise
         thread.is_abandoned = False
         return keeper
@@ -170,19 +174,19 @@ def _take_journal(thread: Thread, keeper: ThreadKeeper) -> None:
                 raise DamagedCheckpoint(str(keeper.head_id), reason) from error
 
 
-_leftovers: set[asyncio.Future[Any]] = set()
+_leftovers: dict[str, asyncio.Future[None]] = {}
+"""Threads that a store still opens for runs that were cancelled meanwhile, by run id: given up as soon as they come."""
 
 
-def _give_back(opening: asyncio.Future[ThreadKeeper]) -> None:
-    """The caller did not wait for the store: whatever it still opens is given up at once. A store that hangs must not
-    hold up a run that was cancelled."""
+def _give_back(opening: asyncio.Future[ThreadKeeper], run_id: str) -> None:
+    """The caller did not wait for the store: a store that hangs must not hold up a run that was cancelled."""
 
-    def release(opened: asyncio.Future[ThreadKeeper]) -> None:
-        _leftovers.discard(opened)
-        if not opened.cancelled() and opened.exception() is None:
-            work = asyncio.ensure_future(opened.result().release())
-            _leftovers.add(work)
-            work.add_done_callback(_leftovers.discard)
+    async def release() -> None:
+        try:
+            await (await opening).release()
+        except Exception as error:  # noqa: BLE001  # nobody waits for it; what was not opened need not be given up
+            logger.debug("run %s: the thread opened for it was not given up: %r", run_id, error)
+        finally:
+            _leftovers.pop(run_id, None)
 
-    _leftovers.add(opening)
-    opening.add_done_callback(release)
+    _leftovers[run_id] = asyncio.ensure_future(release())

@@ -115,10 +115,18 @@ def _as_method(func: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(func)
     async def in_thread(_: Executor, *args: Any) -> Any:
-        returned = await _to_its_end(asyncio.ensure_future(asyncio.to_thread(func, *args)))
+        returned = await _to_its_end(asyncio.ensure_future(asyncio.to_thread(_without_stop_iteration, func, args)))
         return await returned if inspect.isawaitable(returned) else returned
 
     return in_thread
+
+
+def _without_stop_iteration(func: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """A future cannot hold a StopIteration, so whoever waits for the thread would wait for ever."""
+    try:
+        return func(*args)
+    except StopIteration as error:
+        raise RuntimeError(f"{func!r} raised StopIteration: {error!r}") from error
 
 
 async def _to_its_end(work: asyncio.Future[Any]) -> Any:
