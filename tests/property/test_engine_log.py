@@ -24,8 +24,10 @@ from tests.property.engine_graphs import (
 
 from holdfast import InMemoryCheckpointStorage, Workflow, WorkflowCheckpoint, WorkflowEvent, WorkflowRunResult
 from holdfast.engine.lane import Lane
+from holdfast.engine.position import Position, position_of
+from holdfast.engine.scope import RunScope
 from holdfast.engine.superstep import apply, in_delivery_order, plan as plan_lanes
-from holdfast.engine.thread import Instances, Position, Thread, position_of
+from holdfast.engine.thread import Instances, Thread
 
 POINTS = st.lists(st.integers(0, 30), max_size=4)
 ATTEMPTS = st.sampled_from(("undisturbed", "failing")) | POINTS.map(tuple)
@@ -123,7 +125,7 @@ async def test_the_messages_of_a_thread_are_those_that_its_handlers_got(plan: Pl
 
 
 def parts_of(position: Position) -> dict[str, Any]:
-    return {name: getattr(position, name) for name in Position.__slots__}
+    return dict(vars(position))
 
 
 async def superstep(workflow: Workflow, position: Position, order: list[int]) -> Position:
@@ -132,11 +134,11 @@ async def superstep(workflow: Workflow, position: Position, order: list[int]) ->
     thread = Thread(THREAD, Instances(compiled.graph.nodes))
     thread.position = position
 
+    told: list[WorkflowEvent] = []
+    scope = RunScope(compiled, thread, None, "r", told.append, lambda: None, is_streaming=False)
+
     def open_lane(executor_id: str) -> Lane:
-        told: list[WorkflowEvent] = []
-        return Lane(
-            compiled.graph, thread, executor_id, told.append, lambda: None, "r", is_streaming=False, is_logged=True
-        )
+        return Lane(scope, executor_id)
 
     lanes = plan_lanes(position, open_lane)
     for place in dict.fromkeys((*(one % len(lanes) for one in order), *range(len(lanes)))):

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from holdfast.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from holdfast.checkpoints.event_log import unpack
 from holdfast.checkpoints.format import encode_checkpoint
-from holdfast.checkpoints.threads import (
+from holdfast.checkpoints.keepers import (
     MESSAGE,
     PlainThread,
     StoredThread,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
-from holdfast.checkpoints.threads import ThreadKeeper
-from holdfast.engine.compiled import Compiled
+from holdfast.checkpoints.keepers import ThreadKeeper
 from holdfast.engine.effects import Effects
+from holdfast.engine.position import Position, counters_of, executor_memories, messages_by_source
 from holdfast.engine.run_arguments import without_secrets
-from holdfast.engine.thread import NOT_IN_STEP, Position, Thread, counters_of, executor_memories, messages_by_source
+from holdfast.engine.scope import RunScope
+from holdfast.engine.thread import NOT_IN_STEP
 from holdfast.events import WorkflowEvent, WorkflowRunState
 from holdfast.records import CheckpointInfo
 
@@ -20,30 +21,18 @@ Saved = tuple[CheckpointInfo | None, int | None]
 class Committer:
     """Makes positions of one thread durable, for one run. Without a storage it only moves the live thread."""
 
-    def __init__(
-        self,
-        compiled: Compiled,
-        thread: Thread,
-        keeper: ThreadKeeper | None,
-        run_id: str,
-        emit: Callable[[WorkflowEvent], None],
-        durability: str,
-    ) -> None:
-        self._compiled = compiled
-        self._thread = thread
-        self._keeper = keeper
-        self._run_id = run_id
-        self._emit = emit
+    def __init__(self, scope: RunScope, durability: str) -> None:
+        self._compiled = scope.compiled
+        self._thread = scope.thread
+        self._keeper = scope.keeper
+        self._run_id = scope.run_id
+        self._emit = scope.emit
         self._only_at_exit = durability == "exit"
         self._backlog: list[WorkflowEvent] = []
         """Events that wait for the next commit to join the thread's log."""
         self._is_unsaved = False
         """Whether the position is ahead of the head, as between the commits of durability="exit"."""
         self._final_is_logged = False
-
-    @property
-    def keeps_log(self) -> bool:
-        return self._keeper is not None
 
     @property
     def has_journal(self) -> bool:

@@ -50,12 +50,13 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         self._effects = cast(Effects, _Ended(self._lane.executor_id))
 
     async def send_message(self, message: Any, target_id: str | None = None) -> None:
-        if target_id is not None and target_id not in self._lane.known_ids:
-            raise UnknownExecutor(target_id, self._lane.known_ids, f"A message of executor {self.executor_id!r}")
+        nodes = self._lane.scope.compiled.graph.nodes
+        if target_id is not None and target_id not in nodes:
+            raise UnknownExecutor(target_id, nodes, f"A message of executor {self.executor_id!r}")
         self._effects.sends.append((isolated(message), target_id))
 
     async def yield_output(self, output: Any) -> None:
-        kind = self._lane.output_event_type
+        kind = self._lane.scope.compiled.graph.designation.event_type(self._lane.executor_id)
         if kind is None:
             return
         event = WorkflowEvent(kind, isolated(output), executor_id=self._lane.executor_id)
@@ -108,7 +109,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         )
         self._effects.requests.append(event)
         self._lane.tell(own_event(event), self._effects)
-        self._lane.on_request()
+        self._lane.scope.on_request()
         self._warn_if_unanswerable(request_data, response_type)
 
     def _warn_if_unanswerable(self, request_data: object, response_type: Any) -> None:
@@ -154,11 +155,11 @@ class DeliveryContext(WorkflowContext[Any, Any]):
 
     @property
     def thread_id(self) -> str:
-        return self._lane.thread_id
+        return self._lane.scope.thread.thread_id
 
     @property
     def run_id(self) -> str:
-        return self._lane.run_id
+        return self._lane.scope.run_id
 
     @property
     def request_id(self) -> str | None:
@@ -183,7 +184,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         return [isolated(event.data) for event in self._effects.outputs]
 
     def is_streaming(self) -> bool:
-        return self._lane.is_streaming
+        return self._lane.scope.is_streaming
 
     @property
     def function_invocation_kwargs(self) -> Mapping[str, Any]:

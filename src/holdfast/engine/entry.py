@@ -9,10 +9,11 @@ from typing import Any
 
 from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
 from holdfast.engine.compiled import Compiled
+from holdfast.engine.position import Position
 from holdfast.engine.requests import check_answers, deliver_answers, pass_deadlines
 from holdfast.engine.run_arguments import arranged
 from holdfast.engine.telling import own_event
-from holdfast.engine.thread import Position, Thread
+from holdfast.engine.thread import Thread
 from holdfast.errors import (
     DamagedCheckpoint,
     IncompatibleWorkflow,

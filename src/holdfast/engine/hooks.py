@@ -7,7 +7,7 @@ from collections.abc import MutableMapping
 from functools import cache
 from typing import Any
 
-from holdfast.engine.thread import Position
+from holdfast.engine.position import Position
 from holdfast.errors import CheckpointHookFailed
 from holdfast.graph.executor import Executor
 from holdfast.graph.isolation import isolated

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.context import DeliveryContext
@@ -14,67 +13,34 @@ from holdfast.errors import HandlerCancelled, WorkflowRunnerException
 from holdfast.events import WorkflowErrorDetails, WorkflowEvent
 from holdfast.graph.handlers import Handler, Returns
 from holdfast.graph.isolation import isolated
-from holdfast.graph.reducers import Reducer
 from holdfast.records import WorkflowMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from holdfast.codec import Codec
-    from holdfast.engine.thread import Position, Thread
-    from holdfast.graph.graph import Graph
+    from holdfast.engine.position import Position
+    from holdfast.engine.scope import RunScope
 
 
 class Lane:
     """Sees the position that the superstep started from, plus its own writes; never another lane's."""
 
     __slots__ = (
-        "_cancels_before",
-        "_graph",
         "_private",
-        "_run_task",
+        "_scope",
         "_state",
-        "emit",
         "executor",
         "executor_id",
         "failure",
-        "is_logged",
-        "is_streaming",
         "messages",
-        "on_request",
         "position",
         "results",
-        "run_id",
-        "thread_id",
     )
 
-    def __init__(
-        self,
-        graph: Graph,
-        thread: Thread,
-        executor_id: str,
-        emit: Callable[[WorkflowEvent], None],
-        on_request: Callable[[], None],
-        run_id: str,
-        *,
-        is_streaming: bool,
-        is_logged: bool,
-        run_task: asyncio.Task[Any] | None = None,
-        cancels_before: int = 0,
-    ) -> None:
-        self._graph = graph
+    def __init__(self, scope: RunScope, executor_id: str) -> None:
+        self._scope = scope
         self.executor_id = executor_id
-        self.executor = thread.executors[executor_id]
-        self.position: Position = thread.position
-        self.thread_id = thread.thread_id
-        self.run_id = run_id
-        self.emit = emit
-        self.on_request = on_request
-        self.is_streaming = is_streaming
-        self.is_logged = is_logged
-        """Whether events are kept for the thread's log, beside being told."""
-        self._run_task = run_task
-        self._cancels_before = cancels_before
+        self.executor = scope.thread.executors[executor_id]
+        self.position: Position = scope.thread.position
         self.messages: list[WorkflowMessage] = []
         self.results: list[Effects] = []
         self.failure: BaseException | None = None
@@ -82,9 +48,13 @@ class Lane:
         self._private: dict[str, Any] | None = None
 
     @property
+    def scope(self) -> RunScope:
+        return self._scope
+
+    @property
     def state(self) -> LaneState:
         if self._state is None:
-            self._state = LaneState(self.position.state, self._reducers)
+            self._state = LaneState(self.position.state, self._scope.compiled.graph.reducers)
         return self._state
 
     @property
@@ -101,21 +71,9 @@ class Lane:
     def touched_private(self) -> dict[str, Any] | None:
         return self._private
 
-    @property
-    def known_ids(self) -> Collection[str]:
-        return self._graph.nodes
-
-    @property
-    def output_event_type(self) -> str | None:
-        return self._graph.designation.event_type(self.executor_id)
-
-    @property
-    def _reducers(self) -> Mapping[str, Reducer]:
-        return self._graph.reducers
-
     def tell(self, event: WorkflowEvent, effects: Effects) -> None:
-        self.emit(event)
-        if self.is_logged:
+        self._scope.emit(event)
+        if self._scope.is_logged:
             effects.events.append(event)
 
     async def deliver(self, message: WorkflowMessage) -> Effects:
@@ -140,12 +98,12 @@ class Lane:
                 raise
             self.failure = HandlerCancelled(executor_id)
             details = WorkflowErrorDetails.from_exception(self.failure, executor_id=executor_id)
-            self.emit(WorkflowEvent("executor_failed", executor_id=executor_id, details=details))
+            self._scope.emit(WorkflowEvent("executor_failed", executor_id=executor_id, details=details))
             raise self.failure from error
         except BaseException as error:
             self.failure = error
             details = WorkflowErrorDetails.from_exception(error, executor_id=executor_id)
-            self.emit(WorkflowEvent("executor_failed", executor_id=executor_id, details=details))
+            self._scope.emit(WorkflowEvent("executor_failed", executor_id=executor_id, details=details))
             raise
         finally:
             context.end()
@@ -156,9 +114,9 @@ class Lane:
     def _is_cancelled(self) -> bool:
         """Whether somebody cancelled the run, rather than something inside the handler a task of its own."""
         task = asyncio.current_task()
-        if task is None:
-            return True
-        return task.cancelling() > (self._cancels_before if task is self._run_task else 0)
+        if task is None or task is self._scope.task:
+            return self._scope.is_cancelled()
+        return task.cancelling() > 0
 
     def settle(self, effects: Effects, codec: Codec | None) -> None:
         """Complete the effects of a delivery that is to be recorded by itself, with what it changed in place."""
@@ -188,7 +146,7 @@ class Lane:
         for event in (told, *recorded.outputs, *recorded.requests):
             self.tell(own_event(event), recorded)
         if recorded.requests:
-            self.on_request()
+            self._scope.on_request()
         for key, value in recorded.writes:
             self.state.write(key, _own(value))
         if recorded.private is not None:

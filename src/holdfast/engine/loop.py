@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from holdfast.checkpoints.threads import ThreadKeeper
-from holdfast.engine.cancelling import to_its_end
+from holdfast.cancelling import to_its_end
 from holdfast.engine.committer import Committer, superstep_completed
-from holdfast.engine.compiled import Compiled
 from holdfast.engine.concurrency import run_side_by_side
 from holdfast.engine.effects import Effects, encode_effects
 from holdfast.engine.entry import with_inbox
+from holdfast.engine.executor_memory import ExecutorMemories
 from holdfast.engine.lane import Lane
-from holdfast.engine.memory import ExecutorMemories
+from holdfast.engine.position import Position
+from holdfast.engine.scope import RunScope
 from holdfast.engine.superstep import apply, in_delivery_order, plan
-from holdfast.engine.thread import Position, Thread
 from holdfast.errors import (
     CheckpointHookFailed,
     DuplicateRequest,
@@ -38,43 +37,27 @@ SUPERSTEPS_PER_TURN = 16
 class Loop:
     """Moves one thread forward for one run."""
 
-    def __init__(
-        self,
-        compiled: Compiled,
-        thread: Thread,
-        keeper: ThreadKeeper | None,
-        committer: Committer,
-        run_id: str,
-        emit: Callable[[WorkflowEvent], None],
-        on_request: Callable[[], None],
-        *,
-        is_streaming: bool,
-    ) -> None:
-        self._compiled = compiled
-        self._thread = thread
-        self._keeper = keeper
-        self._codec = keeper.codec if keeper is not None else None
-        self._memory = ExecutorMemories(thread, compiled.hooked, self._codec)
+    def __init__(self, scope: RunScope, committer: Committer) -> None:
+        self._scope = scope
+        self._compiled = scope.compiled
+        self._thread = scope.thread
+        self._emit = scope.emit
+        self._memory = ExecutorMemories(scope.thread, scope.compiled.hooked, scope.codec)
         self._committer = committer
-        self._run_id = run_id
-        self._emit = emit
-        self._on_request = on_request
-        self._is_streaming = is_streaming
         self._unfinished = 0
+        """Deliveries of the present superstep that have not ended."""
+        self._turns = 0
         self.takes_input = True
         """Whether a message put into the thread's inbox will still be delivered by this run."""
-        self._turns = 0
         self.failed_executor_id: str | None = None
-        self._task: asyncio.Task[Any] | None = None
-        self._cancels_before = 0
-        """How often its task had been cancelled before this run had anything to do with it."""
 
     async def drive(self) -> None:
         """Run supersteps until nothing is due. Raises what a handler raised; the thread then stands at its head."""
         thread = self._thread
         limit = self._compiled.graph.max_iterations
-        self._task = asyncio.current_task()
-        self._cancels_before = self._task.cancelling() if self._task is not None else 0
+        scope = self._scope
+        scope.task = asyncio.current_task()
+        scope.cancels_before = scope.task.cancelling() if scope.task is not None else 0
         self.takes_input = True
         try:
             while thread.position.mailbox or thread.inbox:
@@ -91,14 +74,14 @@ class Loop:
 
     def _heed_cancel(self) -> None:
         """A handler that kept a cancellation to itself has finished its work; the run ends all the same."""
-        if self._task is not None and self._task.cancelling() > self._cancels_before:
+        if self._scope.is_cancelled():
             raise asyncio.CancelledError
 
     async def _give_way(self) -> None:
         """Let others run: a consumer sees each superstep before the next one starts, and quick handlers that never
         wait do not keep the event loop to themselves."""
         self._turns += 1
-        if self._is_streaming or self._turns % SUPERSTEPS_PER_TURN == 0:
+        if self._scope.is_streaming or self._turns % SUPERSTEPS_PER_TURN == 0:
             await asyncio.sleep(0)
 
     async def _take_in(self) -> None:
@@ -124,7 +107,9 @@ class Loop:
             was_cancelled = await run_side_by_side(lanes, self._run_lane)
             graph = self._compiled.graph
             done = in_delivery_order(lanes)
-            after, warnings = await apply(position, lanes, done, self._compiled.routes, graph.reducers, self._codec)
+            after, warnings = await apply(
+                position, lanes, done, self._compiled.routes, graph.reducers, self._scope.codec
+            )
             for warning in warnings:
                 self._emit(warning)
                 logger.warning("thread %s: %s", thread.thread_id, warning.data)
@@ -148,18 +133,7 @@ class Loop:
             raise asyncio.CancelledError
 
     def _open_lane(self, executor_id: str) -> Lane:
-        return Lane(
-            self._compiled.graph,
-            self._thread,
-            executor_id,
-            self._emit,
-            self._on_request,
-            self._run_id,
-            is_streaming=self._is_streaming,
-            is_logged=self._committer.keeps_log,
-            run_task=self._task,
-            cancels_before=self._cancels_before,
-        )
+        return Lane(self._scope, executor_id)
 
     async def _run_lane(self, lane: Lane) -> None:
         for message in lane.messages:
@@ -188,12 +162,12 @@ class Loop:
         """
         if not self._committer.records:
             return
-        lane.settle(effects, self._codec)
+        lane.settle(effects, self._scope.codec)
         if lane.executor.saves_state:
             await self._memory.take_into(effects, lane.executor)
-        if self._keeper is not None and self._committer.has_journal:
-            outcome = encode_effects(effects, lane.executor_id, self._keeper.codec)
-            await self._keeper.record(message.delivery_id, outcome)
+        keeper = self._scope.keeper
+        if keeper is not None and self._committer.has_journal:
+            await keeper.record(message.delivery_id, encode_effects(effects, lane.executor_id, keeper.codec))
         self._thread.journal[message.delivery_id] = effects
 
     async def _settle_journal(self, lanes: list[Lane], error: BaseException) -> None:
@@ -215,8 +189,8 @@ class Loop:
         """Outcomes that cannot be merged must not be replayed: the thread could never go on, however it is mended."""
         for lane in lanes:
             for message in lane.messages:
-                if self._thread.journal.pop(message.delivery_id, None) is not None and self._keeper is not None:
-                    await self._keeper.record(message.delivery_id, None)
+                if self._thread.journal.pop(message.delivery_id, None) is not None and self._scope.keeper is not None:
+                    await self._scope.keeper.record(message.delivery_id, None)
 
     async def _discard(self, lanes: list[Lane], iteration: int, error: BaseException) -> None:
         """Leave no trace of a superstep that failed, but in the journal: executors go back to what the head says."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
+from holdfast.checkpoints.keepers import ThreadKeeper
 from holdfast.checkpoints.storage import load_checkpoint, open_thread
-from holdfast.checkpoints.threads import ThreadKeeper
 from holdfast.clock import Clock
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.effects import decode_effects
 from holdfast.engine.entry import RunRequest, check_fits
 from holdfast.engine.live import BUSY_POLL_SECONDS, LiveThreads, Ownership, ending_run
 from holdfast.engine.loop import Loop
-from holdfast.engine.thread import NOT_IN_STEP, Position, Thread, position_of
+from holdfast.engine.position import Position, position_of
+from holdfast.engine.thread import NOT_IN_STEP, Thread
 from holdfast.errors import DamagedCheckpoint, InvalidRun, RunInterrupted, ThreadBusy, UnreadableValue
 from holdfast.events import WorkflowEvent
 from holdfast.log import get_logger
@@ -120,6 +121,9 @@ class Opening:
                 self.warnings += check_fits(head, self._compiled, force=self._request.force)
             if head is not None:
                 await self._stand_at(head, thread, loop)
+            elif named is None and thread.head_id is not None and not is_elsewhere:
+                # All that was saved of it was deleted.
+                await loop.restore(Position(), {})
             thread.number, thread.head_id = keeper.number, keeper.head_id
         await loop.tidy()
         if keeper.has_inbox:  # what the store has, and only that: another object may have delivered the rest

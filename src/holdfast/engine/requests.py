@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from holdfast.engine.thread import Position
+from holdfast.engine.position import Position
 from holdfast.errors import (
     AlreadyAnswered,
     AnswerRejected,

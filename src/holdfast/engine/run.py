@@ -7,19 +7,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from holdfast.checkpoints.threads import PlainThread, ThreadKeeper
+from holdfast.cancelling import to_its_end
+from holdfast.checkpoints.keepers import PlainThread, ThreadKeeper
 from holdfast.clock import Clock
-from holdfast.engine.cancelling import to_its_end
 from holdfast.engine.committer import Committer, resting_state, running_state
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.entry import Entry, RunRequest, enter
 from holdfast.engine.live import LiveThreads, Ownership
 from holdfast.engine.loop import Loop
 from holdfast.engine.opening import Opening
+from holdfast.engine.position import Position
 from holdfast.engine.requests import next_deadline
 from holdfast.engine.result import WorkflowRunResult
+from holdfast.engine.scope import RunScope
 from holdfast.engine.telling import own_event
-from holdfast.engine.thread import Position, Thread
+from holdfast.engine.thread import Thread
 from holdfast.errors import RunInterrupted
 from holdfast.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
 from holdfast.log import get_logger
@@ -62,8 +64,9 @@ class Run:
         error: BaseException | None = None
         try:
             keeper = await self._opening.open(thread, self._ownership)
-            committer = self._make_committer(thread, keeper)
-            self._loop = self._make_loop(thread, keeper, committer)
+            scope = self._scope(thread, keeper)
+            committer = Committer(scope, self._request.durability)
+            self._loop = Loop(scope, committer)
             await self._move(thread, self._ownership, self._loop, committer, keeper)
         except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
             thread.is_abandoned = keeper is not None
@@ -161,15 +164,11 @@ class Run:
             checkpoint_id=thread.head_id,
         )
 
-    def _make_committer(self, thread: Thread, keeper: ThreadKeeper | None) -> Committer:
-        return Committer(self._compiled, thread, keeper, self.run_id, self._emit, self._request.durability)
-
-    def _make_loop(self, thread: Thread, keeper: ThreadKeeper | None, committer: Committer) -> Loop:
-        return Loop(
+    def _scope(self, thread: Thread, keeper: ThreadKeeper | None) -> RunScope:
+        return RunScope(
             self._compiled,
             thread,
             keeper,
-            committer,
             self.run_id,
             # Nobody listens: keeping an event costs one append.
             self._events.append if self._listener is None else self._emit,

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from holdfast.codec import Codec
 from holdfast.engine.effects import Effects
 from holdfast.engine.lane import Lane
+from holdfast.engine.position import Position
 from holdfast.engine.routing import Routes, Sorter
 from holdfast.engine.state import merge_state
-from holdfast.engine.thread import Position
 from holdfast.errors import DuplicateRequest
 from holdfast.events import WorkflowEvent
 from holdfast.graph.isolation import isolated

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, overload
 
+from holdfast.cancelling import to_its_end
 from holdfast.graph.executor import Executor, HandlerTable
 from holdfast.graph.handlers import Declaration, Handler, read_handler
 from holdfast.graph.types import hints_of
@@ -115,7 +115,10 @@ def _as_method(func: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(func)
     async def in_thread(_: Executor, *args: Any) -> Any:
-        returned = await _to_its_end(asyncio.ensure_future(asyncio.to_thread(_without_stop_iteration, func, args)))
+        # A thread cannot be cancelled, so a cancelled lane waits for it: its side effects must not outlive the run.
+        returned, cancelled = await to_its_end(asyncio.to_thread(_without_stop_iteration, func, args))
+        if cancelled is not None:
+            raise cancelled
         return await returned if inspect.isawaitable(returned) else returned
 
     return in_thread
@@ -127,16 +130,3 @@ def _without_stop_iteration(func: Callable[..., Any], args: tuple[Any, ...]) -> 
         return func(*args)
     except StopIteration as error:
         raise RuntimeError(f"{func!r} raised StopIteration: {error!r}") from error
-
-
-async def _to_its_end(work: asyncio.Future[Any]) -> Any:
-    """A thread cannot be cancelled, so a cancelled lane waits for it: its side effects must not outlive the run."""
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        while not work.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([work])
-        if not work.cancelled():
-            work.exception()
-        raise

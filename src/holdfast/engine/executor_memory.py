@@ -7,7 +7,8 @@ from typing import Any
 from holdfast.codec import Codec, Encoded
 from holdfast.engine import hooks
 from holdfast.engine.effects import Effects
-from holdfast.engine.thread import Position, Thread
+from holdfast.engine.position import Position
+from holdfast.engine.thread import Thread
 from holdfast.errors import CheckpointHookFailed
 from holdfast.graph.executor import Executor
 from holdfast.graph.isolation import isolated
