@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from holdfast.clock import Clock
-from holdfast.engine.workflow import Workflow, check_storage
+from holdfast.engine.request import check_storage
+from holdfast.engine.workflow import Workflow
 from holdfast.graph.builder import DEFAULT_MAX_ITERATIONS, Designated, GraphBuilder, Participant
 from holdfast.graph.reducers import Reducer
 

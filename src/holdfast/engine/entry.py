@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
-from holdfast.engine.compiled import Compiled
 from holdfast.engine.position import Position
+from holdfast.engine.request import RunRequest
 from holdfast.engine.requests import check_answers, deliver_answers, pass_deadlines
 from holdfast.engine.run_arguments import arranged
 from holdfast.engine.telling import own_event
 from holdfast.engine.thread import Thread
 from holdfast.errors import (
-    DamagedCheckpoint,
-    IncompatibleWorkflow,
     InvalidRun,
     ThreadNotFound,
     ThreadNotIdle,
@@ -26,27 +23,7 @@ from holdfast.errors import (
 from holdfast.events import WorkflowEvent
 from holdfast.graph.graph import Graph
 from holdfast.graph.isolation import isolated
-from holdfast.graph.signature import differences
 from holdfast.records import WorkflowMessage
-
-
-@dataclass(frozen=True)
-class RunRequest:
-    """What the caller of `run` asked for; the combinations are checked already."""
-
-    message: Any = None
-    responses: Mapping[str, Any] | None = None
-    checkpoint_id: str | None = None
-    storage: Any = None
-    thread_id: str | None = None
-    run_id: str | None = None
-    durability: str = "sync"
-    on_busy: str = "reject"
-    takeover: bool = False
-    fork: bool = False
-    force: bool = False
-    function_invocation_kwargs: Mapping[str, Any] | None = None
-    client_kwargs: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -183,31 +160,3 @@ def _with_arguments(graph: Graph, after: Position, request: RunRequest) -> Posit
 
 def _replayed(events: Iterable[WorkflowEvent]) -> tuple[WorkflowEvent, ...]:
     return tuple(own_event(event, replayed=True) for event in events)
-
-
-def check_fits(checkpoint: WorkflowCheckpoint, compiled: Compiled, *, force: bool) -> list[WorkflowEvent]:
-    """A warning for each harmless change since the checkpoint was made. Raises IncompatibleWorkflow for others."""
-    name = compiled.graph.name
-    breaking: list[str] = []
-    added: list[str] = []
-    if checkpoint.workflow_name != name:
-        breaking.append(f"the workflow was called {checkpoint.workflow_name!r} and is called {name!r}")
-    if checkpoint.graph_signature_hash != compiled.signature_hash:
-        if checkpoint.graph_signature:
-            broken, added = differences(checkpoint.graph_signature, compiled.signature)
-            breaking += broken
-        else:
-            breaking.append("its graph signature is another one")
-    due = {*(str(one.target_id) for one in checkpoint.deliveries)}
-    due |= {str(one.source_executor_id) for one in checkpoint.pending_request_info_events.values()}
-    gone = sorted(due - compiled.graph.nodes.keys())
-    if gone and checkpoint.graph_signature_hash == compiled.signature_hash:
-        reason = f"something is due to executor {gone[0]!r}, which its graph does not have"
-        raise DamagedCheckpoint(checkpoint.checkpoint_id, reason)
-    breaking += [f"something is due to executor {executor_id!r}, which is gone" for executor_id in gone]
-    if breaking and not force:
-        raise IncompatibleWorkflow(checkpoint.checkpoint_id, name, breaking)
-    if not breaking and not added:
-        return []
-    text = "The workflow changed since the checkpoint was made: " + "; ".join((*breaking, *added)) + "."
-    return [WorkflowEvent("warning", text)]

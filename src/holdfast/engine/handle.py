@@ -12,8 +12,9 @@ from typing import Any
 from holdfast.checkpoints.storage import post_message, read_events
 from holdfast.clock import Clock
 from holdfast.engine.compiled import Compiled
-from holdfast.engine.entry import RunRequest, check_message
+from holdfast.engine.entry import check_message
 from holdfast.engine.live import LiveThreads
+from holdfast.engine.request import RunRequest
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.run import Run
 from holdfast.errors import InvalidRun, NoStorage, RunInterrupted, ThreadBusy

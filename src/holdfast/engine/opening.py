@@ -10,13 +10,21 @@ from holdfast.checkpoints.storage import load_checkpoint, open_thread
 from holdfast.clock import Clock
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.effects import decode_effects
-from holdfast.engine.entry import RunRequest, check_fits
 from holdfast.engine.live import BUSY_POLL_SECONDS, LiveThreads, Ownership, ending_run
 from holdfast.engine.loop import Loop
 from holdfast.engine.position import Position, position_of
+from holdfast.engine.request import RunRequest
 from holdfast.engine.thread import NOT_IN_STEP, Thread
-from holdfast.errors import DamagedCheckpoint, InvalidRun, RunInterrupted, ThreadBusy, UnreadableValue
+from holdfast.errors import (
+    DamagedCheckpoint,
+    IncompatibleWorkflow,
+    InvalidRun,
+    RunInterrupted,
+    ThreadBusy,
+    UnreadableValue,
+)
 from holdfast.events import WorkflowEvent
+from holdfast.graph.signature import differences
 from holdfast.log import get_logger
 from holdfast.names import new_thread_id
 
@@ -164,6 +172,34 @@ class Opening:
         await loop.restore(self._position_at(checkpoint), saved)
         thread.head_id = checkpoint.checkpoint_id
         thread.is_ahead = False
+
+
+def check_fits(checkpoint: WorkflowCheckpoint, compiled: Compiled, *, force: bool) -> list[WorkflowEvent]:
+    """A warning for each harmless change since the checkpoint was made. Raises IncompatibleWorkflow for others."""
+    name = compiled.graph.name
+    breaking: list[str] = []
+    added: list[str] = []
+    if checkpoint.workflow_name != name:
+        breaking.append(f"the workflow was called {checkpoint.workflow_name!r} and is called {name!r}")
+    if checkpoint.graph_signature_hash != compiled.signature_hash:
+        if checkpoint.graph_signature:
+            broken, added = differences(checkpoint.graph_signature, compiled.signature)
+            breaking += broken
+        else:
+            breaking.append("its graph signature is another one")
+    due = {*(str(one.target_id) for one in checkpoint.deliveries)}
+    due |= {str(one.source_executor_id) for one in checkpoint.pending_request_info_events.values()}
+    gone = sorted(due - compiled.graph.nodes.keys())
+    if gone and checkpoint.graph_signature_hash == compiled.signature_hash:
+        reason = f"something is due to executor {gone[0]!r}, which its graph does not have"
+        raise DamagedCheckpoint(checkpoint.checkpoint_id, reason)
+    breaking += [f"something is due to executor {executor_id!r}, which is gone" for executor_id in gone]
+    if breaking and not force:
+        raise IncompatibleWorkflow(checkpoint.checkpoint_id, name, breaking)
+    if not breaking and not added:
+        return []
+    text = "The workflow changed since the checkpoint was made: " + "; ".join((*breaking, *added)) + "."
+    return [WorkflowEvent("warning", text)]
 
 
 def _take_journal(thread: Thread, keeper: ThreadKeeper) -> None:

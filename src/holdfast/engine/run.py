@@ -12,11 +12,12 @@ from holdfast.checkpoints.keepers import PlainThread, ThreadKeeper
 from holdfast.clock import Clock
 from holdfast.engine.committer import Committer, resting_state, running_state
 from holdfast.engine.compiled import Compiled
-from holdfast.engine.entry import Entry, RunRequest, enter
+from holdfast.engine.entry import Entry, enter
 from holdfast.engine.live import LiveThreads, Ownership
 from holdfast.engine.loop import Loop
 from holdfast.engine.opening import Opening
 from holdfast.engine.position import Position
+from holdfast.engine.request import RunRequest
 from holdfast.engine.requests import next_deadline
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.scope import RunScope
@@ -51,9 +52,7 @@ class Run:
 
     # ------------------------------------------------------------ from start to end
 
-    async def execute(
-        self, listener: Callable[[WorkflowEvent], None] | None = None, *, include_status_events: bool = False
-    ) -> WorkflowRunResult:
+    async def execute(self, listener: Callable[[WorkflowEvent], None] | None = None) -> WorkflowRunResult:
         """Run to the end. Raises what a handler raised, after the thread was put back to its head and released."""
         self._listener = listener
         self._ownership = Ownership(self.run_id)
@@ -75,7 +74,7 @@ class Run:
         except BaseException as raised:  # noqa: BLE001  # raised again, after the release
             error = raised
         error = await self._release(thread, self._ownership, keeper) or error
-        return self._ended(thread, error, include_status_events)
+        return self._ended(thread, error)
 
     async def _release(
         self, thread: Thread, ownership: Ownership, keeper: ThreadKeeper | None
@@ -137,7 +136,7 @@ class Run:
         except Exception as error:  # noqa: BLE001  # the storage is what failed: what ended the run says more
             logger.warning("run %s ended %s; saving that failed: %s", self.run_id, state.value, type(error).__name__)
 
-    def _ended(self, thread: Thread, error: BaseException | None, include_status_events: bool) -> WorkflowRunResult:
+    def _ended(self, thread: Thread, error: BaseException | None) -> WorkflowRunResult:
         """The final status, after the commit and after the thread was released; then the result or the error."""
         self.next_deadline = next_deadline(thread.position)
         if self._began:
@@ -149,7 +148,7 @@ class Run:
             raise RunInterrupted(self.run_id, thread.thread_id) from error
         if error is not None and not (interrupted and isinstance(error, asyncio.CancelledError)):
             raise error
-        left_out = ("started",) if include_status_events else ("started", "status")
+        left_out = ("started",) if self._request.include_status_events else ("started", "status")
         told = [one for one in self._events if one.type not in left_out]
         position = thread.position
         asked = {one.request_id: one for one in told if one.type == "request_info"}

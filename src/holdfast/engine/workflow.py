@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Coroutine, Iterable, Mapping
-from typing import Any, Literal, overload
+from collections.abc import Coroutine, Iterable
+from typing import Any, Literal, Unpack, overload
 
 import msgspec
 
 from holdfast.checkpoints.storage import read_lineage
 from holdfast.clock import Clock, SystemClock
 from holdfast.engine.compiled import Compiled
-from holdfast.engine.entry import RunRequest
 from holdfast.engine.handle import RunHandle
 from holdfast.engine.live import LiveThreads
+from holdfast.engine.request import OnBusy, RunOptions, make_request
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.run import Run
 from holdfast.engine.stream import ResponseStream
-from holdfast.errors import InvalidRun, NoStorage, ThreadNotFound, did_you_mean
+from holdfast.errors import InvalidRun, NoStorage, ThreadNotFound
 from holdfast.events import WorkflowEvent, WorkflowRunState
 from holdfast.graph.edges import EdgeGroup
 from holdfast.graph.executor import Executor
 from holdfast.graph.graph import Graph
-from holdfast.names import check_identifier, checkpoint_id_of, new_run_id
+from holdfast.names import new_run_id
 from holdfast.records import CheckpointInfo, WorkflowMessage
-
-DURABILITIES = ("sync", "async", "exit")
-ON_BUSY = ("reject", "enqueue", "interrupt")
-
-OnBusy = Literal["reject", "enqueue", "interrupt"]
-Durability = Literal["sync", "async", "exit"]
 
 
 class Workflow:
@@ -60,68 +54,26 @@ class Workflow:
 
     @overload
     def run(
-        self,
-        message: Any = None,
-        *,
-        stream: Literal[False] = False,
-        responses: Mapping[str, Any] | None = None,
-        checkpoint_id: str | CheckpointInfo | None = None,
-        checkpoint_storage: Any = None,
-        thread_id: str | None = None,
-        run_id: str | None = None,
-        durability: Durability = "sync",
-        max_lag: int = 8,
-        on_busy: OnBusy = "reject",
-        takeover: bool = False,
-        fork: bool = False,
-        force: bool = False,
-        include_status_events: bool = False,
-        function_invocation_kwargs: Mapping[str, Any] | None = None,
-        client_kwargs: Mapping[str, Any] | None = None,
+        self, message: Any = None, *, stream: Literal[False] = False, **options: Unpack[RunOptions]
     ) -> Coroutine[Any, Any, WorkflowRunResult]: ...
     @overload
     def run(
-        self,
-        message: Any = None,
-        *,
-        stream: Literal[True],
-        responses: Mapping[str, Any] | None = None,
-        checkpoint_id: str | CheckpointInfo | None = None,
-        checkpoint_storage: Any = None,
-        thread_id: str | None = None,
-        run_id: str | None = None,
-        durability: Durability = "sync",
-        max_lag: int = 8,
-        on_busy: OnBusy = "reject",
-        takeover: bool = False,
-        fork: bool = False,
-        force: bool = False,
-        include_status_events: bool = False,
-        function_invocation_kwargs: Mapping[str, Any] | None = None,
-        client_kwargs: Mapping[str, Any] | None = None,
+        self, message: Any = None, *, stream: Literal[True], **options: Unpack[RunOptions]
     ) -> ResponseStream[WorkflowEvent, WorkflowRunResult]: ...
-    def run(
-        self, message: Any = None, *, stream: bool = False, include_status_events: bool = False, **options: Any
-    ) -> Any:
+    def run(self, message: Any = None, *, stream: bool = False, **options: Unpack[RunOptions]) -> Any:
         """Move a thread forward: a new message, answers to its requests, or a resume.
 
         Gives something to await for the result or, with `stream=True`, to iterate for events as they happen. Calls that
-        have no meaning raise InvalidRun here, before anything happens.
+        have no meaning raise InvalidRun here, before anything happens. The options are those of `RunOptions`.
         """
-        unknown = next((name for name in options if name not in _RUN_OPTIONS), None)
-        if unknown is not None:
-            raise TypeError(
-                f"run() got an unexpected keyword argument {unknown!r}{did_you_mean(unknown, _RUN_OPTIONS)}"
-            )
-        request = self._request(message, **options)
-        run = Run(self._compiled, self._live, self._clock, request)
+        run = Run(self._compiled, self._live, self._clock, make_request(message, self._storage, options))
         if not stream:
-            return run.execute(include_status_events=include_status_events)
-        return ResponseStream[WorkflowEvent, WorkflowRunResult](
-            lambda put: run.execute(put, include_status_events=include_status_events), run.interrupt
-        )
+            return run.execute()
+        return ResponseStream[WorkflowEvent, WorkflowRunResult](run.execute, run.interrupt)
 
-    def run_streaming(self, message: Any = None, **options: Any) -> ResponseStream[WorkflowEvent, WorkflowRunResult]:
+    def run_streaming(
+        self, message: Any = None, **options: Unpack[RunOptions]
+    ) -> ResponseStream[WorkflowEvent, WorkflowRunResult]:
         """`run(message, stream=True)`."""
         return self.run(message, stream=True, **options)
 
@@ -142,51 +94,6 @@ class Workflow:
         )
         return result
 
-    def _request(
-        self,
-        message: Any,
-        *,
-        responses: Mapping[str, Any] | None = None,
-        checkpoint_id: str | CheckpointInfo | None = None,
-        checkpoint_storage: Any = None,
-        thread_id: str | None = None,
-        run_id: str | None = None,
-        durability: str = "sync",
-        max_lag: int = 8,
-        on_busy: str = "reject",
-        takeover: bool = False,
-        fork: bool = False,
-        force: bool = False,
-        function_invocation_kwargs: Mapping[str, Any] | None = None,
-        client_kwargs: Mapping[str, Any] | None = None,
-    ) -> RunRequest:
-        _refuse_meaningless(message, responses, checkpoint_id, fork)
-        _one_of("durability", durability, DURABILITIES)
-        _one_of("on_busy", on_busy, ON_BUSY)
-        _positive("max_lag", max_lag)
-        check_identifier("thread_id", thread_id)
-        check_identifier("run_id", run_id)
-        if checkpoint_storage is not None:
-            check_storage(checkpoint_storage)
-        storage = checkpoint_storage if checkpoint_storage is not None else self._storage
-        if checkpoint_id is not None and storage is None:
-            raise NoStorage("Running from a checkpoint")
-        return RunRequest(
-            message=message,
-            responses=None if responses is None else dict(responses),
-            checkpoint_id=None if checkpoint_id is None else checkpoint_id_of(checkpoint_id),
-            storage=storage,
-            thread_id=thread_id,
-            run_id=run_id,
-            durability=durability,
-            on_busy=on_busy,
-            takeover=takeover,
-            fork=fork,
-            force=force,
-            function_invocation_kwargs=function_invocation_kwargs,
-            client_kwargs=client_kwargs,
-        )
-
     def open(
         self,
         *,
@@ -196,9 +103,10 @@ class Workflow:
         takeover: bool = False,
     ) -> RunHandle:
         """A live handle on a thread, for `async with`: send, answer, restore and watch while it runs."""
-        request = self._request(
-            None, thread_id=thread_id, checkpoint_storage=checkpoint_storage, on_busy=on_busy, takeover=takeover
-        )
+        options: RunOptions = {"thread_id": thread_id, "on_busy": on_busy, "takeover": takeover}
+        if checkpoint_storage is not None:
+            options["checkpoint_storage"] = checkpoint_storage
+        request = make_request(None, self._storage, options)
         return RunHandle(self._compiled, self._live, self._clock, request)
 
     # ------------------------------------------------------------ looking
@@ -276,43 +184,13 @@ class Workflow:
         return f"Workflow({self.name!r}, {len(self._graph.nodes)} executors)"
 
 
-_RUN_OPTIONS = frozenset(inspect.signature(Workflow._request).parameters) - {"self", "message"}
+def _show_options(function: Any) -> None:
+    """Let `help()` and editors that ask at run time list the options by name."""
+    shown = [one for one in inspect.signature(function).parameters.values() if one.kind is not one.VAR_KEYWORD]
+    options = (
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=...) for name in RunOptions.__annotations__
+    )
+    function.__signature__ = inspect.Signature([*shown, *options])
 
 
-def _refuse_meaningless(message: Any, responses: Any, checkpoint_id: Any, fork: bool) -> None:
-    if message is not None and responses is not None:
-        raise InvalidRun("run() takes a message or responses, not both: answer first, then send the message.")
-    if message is not None and checkpoint_id is not None:
-        raise InvalidRun("run() takes a message or a checkpoint_id, not both: restore first, then send the message.")
-    if fork and checkpoint_id is None:
-        raise InvalidRun("run(fork=True) needs the checkpoint_id to fork from.")
-    if responses is not None and not isinstance(responses, Mapping):
-        raise InvalidRun(f"responses must map request ids to answers, got {type(responses).__name__}.")
-    if responses is not None and not responses:
-        raise InvalidRun("responses is empty: give at least one answer, or leave it out to resume.")
-
-
-_STORAGE_METHODS = ("save", "load", "list_checkpoints", "delete", "get_latest", "list_checkpoint_ids")
-
-
-def check_storage(storage: Any) -> None:
-    """Raises InvalidRun for something that is no checkpoint storage."""
-    missing = [method for method in _STORAGE_METHODS if not callable(getattr(storage, method, None))]
-    if missing:
-        raise InvalidRun(
-            f"{storage!r} is not a checkpoint storage: it has no {', '.join(missing)}. Use one of holdfast's, such as "
-            "InMemoryCheckpointStorage(), or a class with these methods."
-        )
-
-
-def _one_of(parameter: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise InvalidRun(
-            f"{parameter} must be one of {', '.join(map(repr, allowed))}, got {value!r}"
-            f"{did_you_mean(str(value), allowed)}."
-        )
-
-
-def _positive(parameter: str, value: int) -> None:
-    if type(value) is not int or value < 1:
-        raise InvalidRun(f"{parameter} must be a positive integer, got {value!r}.")
+_show_options(Workflow.run)

@@ -2,41 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-_PLAIN = (str, bytes, int, float, complex, bool, type(None))
+_PLAIN = (str, bytes, int, float, complex, bool, type(None), type)
+
+_Seen = set[tuple[int, int]]
 
 
 def same_structure(one: Any, other: Any) -> bool:
     """Whether two values are of the same types and parts, at any depth.
 
-    A class need not have an `__eq__` for it, nor one that gives a bool. What has no parts to look at is unchanged.
+    A class need not have an `__eq__` for it, nor one that gives a bool. What cannot be taken apart, such as a lock,
+    counts as unchanged.
     """
     return _same(one, other, set())
 
 
-def _same(one: Any, other: Any, seen: set[tuple[int, int]]) -> bool:
+def _same(one: Any, other: Any, seen: _Seen) -> bool:
     if one is other or (id(one), id(other)) in seen:
         return True
-    if type(one) is not type(other):
+    kind = type(one)
+    if kind is not type(other):
         return False
-    if isinstance(one, _PLAIN):
-        return one == other or (one != one and other != other)  # NaN is itself
+    if kind in _PLAIN:
+        return bool(one == other or (one != one and other != other))  # NaN is itself
     seen.add((id(one), id(other)))
-    if isinstance(one, dict):
-        return len(one) == len(other) and all(
-            _same(key, key2, seen) and _same(each, each2, seen)
-            for (key, each), (key2, each2) in zip(dict.items(one), dict.items(other), strict=True)
-        )
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(_same(a, b, seen) for a, b in zip(one, other, strict=True))
-    if isinstance(one, set | frozenset):
-        return bool(one == other)
-    return all(_same(a, b, seen) for a, b in zip(_parts(one), _parts(other), strict=True))
+    if kind is dict:
+        return _all_same(one.items(), other.items(), seen)
+    if kind is list or kind is tuple:
+        return _all_same(one, other, seen)
+    if kind is set or kind is frozenset:
+        return len(one) == len(other) and all(_has_partner(part, other, seen) for part in one)
+    return _same_reduced(one, other, seen)
 
 
-def _parts(value: Any) -> tuple[Any, ...]:
-    attributes = getattr(value, "__dict__", {})
-    slots = [name for cls in type(value).__mro__ for name in getattr(cls, "__slots__", ())]
-    kept = [getattr(value, name, None) for name in (*slots, *getattr(value, "__struct_fields__", ()))]
-    return (dict(attributes), *kept, getattr(value, "args", None))
+def _all_same(one: Iterable[Any], other: Iterable[Any], seen: _Seen) -> bool:
+    parts, others = list(one), list(other)
+    return len(parts) == len(others) and all(_same(a, b, seen) for a, b in zip(parts, others, strict=True))
+
+
+def _has_partner(part: Any, others: Iterable[Any], seen: _Seen) -> bool:
+    return part in others or any(_same(part, each, seen) for each in others)
+
+
+def _same_reduced(one: Any, other: Any, seen: _Seen) -> bool:
+    """By what copying would take: it knows slots, subclasses, and what is kept in C."""
+    try:
+        reduced, other_reduced = one.__reduce_ex__(4), other.__reduce_ex__(4)
+    except Exception:  # noqa: BLE001  # it cannot be taken apart
+        return True
+    if isinstance(reduced, str) or isinstance(other_reduced, str):
+        return bool(reduced == other_reduced)
+    if not _all_same(map(_spread, reduced), map(_spread, other_reduced), seen):
+        return False
+    # A msgspec Struct with `dict=True` leaves these out when it is reduced.
+    return _same(getattr(one, "__dict__", None), getattr(other, "__dict__", None), seen)
+
+
+def _spread(part: Any) -> Any:
+    """The items of a list or dict come as an iterator; a function or class stands for itself."""
+    return list(part) if hasattr(part, "__next__") else part
