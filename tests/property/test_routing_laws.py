@@ -136,7 +136,7 @@ async def route(routes: Routes, sent: list[Sent], buffers: Buffers, first_id: in
     sorter = Sorter(buffers, first_id)
     for one in sent:
         target = None if one.target is None else f"n{one.target}"
-        if not routes.send_direct(sorter, f"n{one.source}", one.data, target):
+        if not routes.send_now(sorter, f"n{one.source}", one.data, target):
             await routes.send(sorter, f"n{one.source}", one.data, target)
     return sorter
 

@@ -24,6 +24,6 @@ class Compiled:
         self.routes = Routes(graph)
         self.signature = graph_signature(graph)
         self.signature_hash = signature_hash(self.signature)
-        self.hooked = tuple(executor_id for executor_id, one in graph.executors.items() if one.saves_state)
+        self.hooked = {executor_id: None for executor_id, one in graph.executors.items() if one.saves_state}
         """Executors that have checkpoint hooks; the others are never asked."""
         self.declared = declared_for(graph.annotations, map(_code_of, graph.executors.values()), allowed_types)

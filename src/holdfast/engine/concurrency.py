@@ -20,19 +20,20 @@ async def run_side_by_side(lanes: list[Lane], run_lane: Callable[[Lane], Corouti
         return False
     loop = asyncio.get_running_loop()
     tasks = [loop.create_task(run_lane(lane), name=lane.executor_id) for lane in lanes]
+    was_cancelled = False
     try:
         await asyncio.sleep(0)  # lanes that never wait are done after this: no need to watch them
-        while not any(map(_failed, tasks)):
-            pending = [task for task in tasks if not task.done()]
-            if not pending:
-                return False
+        pending = [task for task in tasks if not task.done()]
+        while pending and not any(map(_failed, tasks)):
             await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
+            pending = [task for task in pending if not task.done()]
     except asyncio.CancelledError:
-        if not any(map(_failed, tasks)) and all(task.done() for task in tasks):
-            return True
-        raise
-    finally:
-        await _cancel_and_wait(tasks)
+        was_cancelled = True
+    if all(task.done() for task in tasks) and not any(map(_failed, tasks)):
+        return was_cancelled
+    await _cancel_and_wait(tasks)
+    if was_cancelled:
+        raise asyncio.CancelledError
     _raise_first(tasks)
     return False
 

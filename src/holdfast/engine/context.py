@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -34,6 +35,9 @@ class _Ended:
         raise ContextEnded(self._executor_id)
 
 
+_ended = cache(_Ended)
+
+
 class DeliveryContext(WorkflowContext[Any, Any]):
     """What `holdfast.WorkflowContext` promises, for one delivery."""
 
@@ -47,7 +51,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
 
     def end(self) -> None:
         """The handler is done: what a task that it left behind does now would reach nobody, so it is refused."""
-        self._effects = cast(Effects, _Ended(self._lane.executor_id))
+        self._effects = cast(Effects, _ended(self._lane.executor_id))
 
     async def send_message(self, message: Any, target_id: str | None = None) -> None:
         nodes = self._lane.scope.compiled.graph.nodes

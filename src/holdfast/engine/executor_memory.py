@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from holdfast.codec import Codec, Encoded
@@ -20,7 +21,7 @@ class ExecutorMemories:
     With a storage they are frozen into trees, which the checkpoint needs anyway; without one they are copied.
     """
 
-    def __init__(self, thread: Thread, hooked: tuple[str, ...], codec: Codec | None) -> None:
+    def __init__(self, thread: Thread, hooked: Collection[str], codec: Codec | None) -> None:
         self._thread = thread
         self._hooked = hooked
         self._codec = codec

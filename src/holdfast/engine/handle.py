@@ -84,7 +84,7 @@ class RunHandle:
         self._live.get(self._thread_id).inbox[item_id] = own
         if self._run is None or self._task is None or not self._run.takes_input:
             await self._settled()
-            if item_id in self._live.get(self._thread_id).inbox:
+            if not self._is_closed and item_id in self._live.get(self._thread_id).inbox:
                 # It was accepted, so a thread that another object holds is waited for, not given up.
                 self._start(on_busy="enqueue")
 
@@ -93,12 +93,14 @@ class RunHandle:
         self._refuse_if_closed()
         own = isolated(dict(responses))
         await self._settled()
+        self._refuse_if_closed()
         self._start(responses=own)
 
     async def resume(self) -> None:
         """Go on with an interrupted thread."""
         self._refuse_if_closed()
         await self._settled()
+        self._refuse_if_closed()
         self._start()
 
     async def restore(self, checkpoint_id: str | CheckpointInfo) -> None:
@@ -119,7 +121,7 @@ class RunHandle:
         while self._task is not None:
             if self._run is None or not self._run.interrupt():  # it does not own its thread yet
                 self._task.cancel()
-            await self._settled()
+            await asyncio.wait([self._task])
             self._drop_alarm()
 
     async def wait(self) -> WorkflowRunResult | None:

@@ -46,7 +46,8 @@ class Loop:
         self._committer = committer
         self._unfinished = 0
         """Deliveries of the present superstep that have not ended."""
-        self._turns = 0
+        self._supersteps = 0
+        """Run so far."""
         self.takes_input = True
         """Whether a message put into the thread's inbox will still be delivered by this run."""
         self.failed_executor_id: str | None = None
@@ -66,6 +67,7 @@ class Loop:
                 if thread.position.since_input >= limit:
                     raise WorkflowConvergenceException(thread.thread_id, limit)
                 await self._superstep()
+                self._supersteps += 1
                 self._heed_cancel()
                 if thread.position.mailbox or thread.inbox:
                     await self._give_way()
@@ -80,8 +82,7 @@ class Loop:
     async def _give_way(self) -> None:
         """Let others run: a consumer sees each superstep before the next one starts, and quick handlers that never
         wait do not keep the event loop to themselves."""
-        self._turns += 1
-        if self._scope.is_streaming or self._turns % SUPERSTEPS_PER_TURN == 0:
+        if self._scope.is_streaming or self._supersteps % SUPERSTEPS_PER_TURN == 0:
             await asyncio.sleep(0)
 
     async def _take_in(self) -> None:
@@ -91,7 +92,7 @@ class Loop:
         after, warnings = with_inbox(graph, before, thread.inbox)
         for warning in warnings:
             self._committer.tell(warning)
-        if before.mailbox:  # in the middle of a run: it goes on counting, and gives the outputs of both
+        if self._supersteps:  # in the middle of a run: it goes on counting, and gives the outputs of both
             after.iteration, after.outputs = before.iteration, before.outputs
         await self.enter(before.successor() if after is before else after, consumed=tuple(thread.inbox))
 
@@ -144,8 +145,15 @@ class Loop:
                 continue
             effects = await lane.deliver(message)
             self._unfinished -= 1
-            if self._unfinished:
+            if self._unfinished and self._must_record_now(lane):
                 await self._record(lane, message, effects)
+
+    def _must_record_now(self, lane: Lane) -> bool:
+        """Whether a record made only when a sibling has failed would come too late: a store needs it before the process
+        may die, and a later delivery to the same executor may change what this one left."""
+        if self._committer.has_journal or len(lane.messages) > 1:
+            return True
+        return lane.executor_id in self._compiled.hooked
 
     async def _replay(self, lane: Lane, recorded: Effects) -> None:
         lane.replay(recorded)

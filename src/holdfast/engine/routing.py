@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, cast
 
 from holdfast.errors import InvalidSelection, type_name
 from holdfast.events import WorkflowErrorDetails, WorkflowEvent
@@ -15,7 +16,6 @@ from holdfast.graph.edges import (
     SwitchCaseEdgeGroup,
     SwitchCaseEdgeGroupDefault,
 )
-from holdfast.graph.executor import HandlerTable
 from holdfast.graph.graph import Graph
 from holdfast.graph.isolation import isolated
 from holdfast.records import MessageType, WorkflowMessage
@@ -57,8 +57,10 @@ class Sorter:
         return {key: held for key, held in {**self._buffers, **self._owned}.items() if held}
 
 
-Way = Callable[["Sorter", Any, "str | None"], "bool | Awaitable[bool]"]
-"""Tries to take a message along one edge group. True if the group was one for it (even if a condition kept it)."""
+Way = Callable[["Sorter", Any, "str | None"], bool]
+"""Takes a message along one edge group. True if the group was one for it, even if a condition kept it."""
+AsyncWay = Callable[["Sorter", Any, "str | None"], Coroutine[Any, Any, bool]]
+"""The same where users' predicates are asked, which may await."""
 
 
 class Routes:
@@ -66,35 +68,40 @@ class Routes:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._direct: dict[str, tuple[str, HandlerTable]] = {}
-        """Senders with just one plain edge: the common case, taken without a call."""
-        self._ways: dict[str, list[Way]] = {executor_id: [] for executor_id in graph.nodes}
+        self._ways: dict[str, list[Way | AsyncWay]] = {executor_id: [] for executor_id in graph.nodes}
         for group in graph.edge_groups:
             for source_id in group.source_executor_ids:
                 self._ways[source_id].append(_way(graph, group, source_id))
-        for source_id in graph.nodes:
-            self._note_direct(source_id)
+        self._sync_ways = {
+            source_id: cast(list[Way], ways)
+            for source_id, ways in self._ways.items()
+            if ways and not any(map(inspect.iscoroutinefunction, ways))
+        }
+        """Senders whose messages ask no predicate: the common case, taken without awaiting."""
 
-    def _note_direct(self, source_id: str) -> None:
-        groups = [group for group in self._graph.edge_groups if source_id in group.source_executor_ids]
-        if len(groups) == 1 and groups[0].type == "SingleEdgeGroup" and not groups[0].edges[0].has_condition:
-            target_id = groups[0].edges[0].target_id
-            self._direct[source_id] = (target_id, self._graph.executors[target_id].table)
-
-    def send_direct(self, sorter: Sorter, source_id: str, data: Any, target_id: str | None) -> bool:
-        """Take the one plain edge of this sender; False if there is more to decide."""
-        direct = self._direct.get(source_id)
-        if direct is None or (target_id is not None and target_id != direct[0]) or direct[1].find(data) is None:
+    def send_now(self, sorter: Sorter, source_id: str, data: Any, target_id: str | None) -> bool:
+        """`send` for a sender whose messages ask no predicate; False for the others, and nothing was done."""
+        ways = self._sync_ways.get(source_id)
+        if ways is None:
             return False
-        sorter.deliver(data, source_id, direct[0])
+        taken = False
+        for way in ways:
+            taken = way(sorter, data, target_id) or taken
+        if not taken:
+            self._warn(sorter, source_id, data, target_id)
         return True
 
     async def send(self, sorter: Sorter, source_id: str, data: Any, target_id: str | None) -> None:
+        """Send a message along the sender's edges. One that no edge takes is a warning."""
         taken = False
         for way in self._ways[source_id]:
             answer = way(sorter, data, target_id)
-            taken = (await answer if isinstance(answer, Awaitable) else answer) or taken
-        if not taken and not self._may_end_here(source_id):
+            taken = (answer if isinstance(answer, bool) else await answer) or taken
+        if not taken:
+            self._warn(sorter, source_id, data, target_id)
+
+    def _warn(self, sorter: Sorter, source_id: str, data: Any, target_id: str | None) -> None:
+        if not self._may_end_here(source_id):
             sorter.warnings.append(self._nowhere(source_id, data, target_id))
 
     def _may_end_here(self, source_id: str) -> bool:
@@ -114,7 +121,7 @@ class Routes:
         return WorkflowEvent("warning", f"{text} Remedy: {remedy}.", executor_id=source_id)
 
 
-def _way(graph: Graph, group: EdgeGroup, source_id: str) -> Way:
+def _way(graph: Graph, group: EdgeGroup, source_id: str) -> Way | AsyncWay:
     if isinstance(group, FanInEdgeGroup):
         return _fan_in(graph, group, source_id)
     if isinstance(group, SwitchCaseEdgeGroup):
@@ -124,7 +131,7 @@ def _way(graph: Graph, group: EdgeGroup, source_id: str) -> Way:
     return _single(graph, group.edges[0])
 
 
-def _single(graph: Graph, edge: Edge) -> Way:
+def _single(graph: Graph, edge: Edge) -> Way | AsyncWay:
     source_id, target = edge.source_id, edge.target_id
     table = graph.executors[target].table
 
@@ -144,7 +151,7 @@ def _single(graph: Graph, edge: Edge) -> Way:
     return conditional if edge.has_condition else plain
 
 
-def _fan_out(graph: Graph, group: FanOutEdgeGroup, source_id: str) -> Way:
+def _fan_out(graph: Graph, group: FanOutEdgeGroup, source_id: str) -> Way | AsyncWay:
     targets = group.target_executor_ids
     tables = {target: graph.executors[target].table for target in targets}
 
@@ -183,7 +190,7 @@ async def _selected(group: FanOutEdgeGroup, data: Any, targets: list[str]) -> li
     return chosen
 
 
-def _switch(graph: Graph, group: SwitchCaseEdgeGroup, source_id: str) -> Way:
+def _switch(graph: Graph, group: SwitchCaseEdgeGroup, source_id: str) -> AsyncWay:
     targets = frozenset(group.target_executor_ids)
 
     async def take(sorter: Sorter, data: Any, target_id: str | None) -> bool:

@@ -49,7 +49,7 @@ async def apply(
     sorter = Sorter(position.buffers, position.next_delivery_id)
     for executor_id, effects in done:
         for data, target_id in effects.sends:
-            if not routes.send_direct(sorter, executor_id, data, target_id):
+            if not routes.send_now(sorter, executor_id, data, target_id):
                 await routes.send(sorter, executor_id, data, target_id)
         if effects.outputs:
             after.outputs = [*after.outputs, *effects.outputs]
@@ -73,6 +73,8 @@ def in_delivery_order(lanes: list[Lane]) -> list[tuple[str, Effects]]:
     """What each delivery did, whichever lane was quicker."""
     if len(lanes) == 1:
         return [(lanes[0].executor_id, effects) for effects in lanes[0].results]
+    if all(len(lane.messages) == 1 for lane in lanes):
+        return [(lane.executor_id, lane.results[0]) for lane in lanes]
     done = [
         (message.delivery_id, lane.executor_id, effects)
         for lane in lanes

@@ -1,0 +1,457 @@
+"""Who may move a thread: first come first served, nothing that was accepted lost, and nobody keeps it for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Never
+from weakref import WeakSet
+
+import pytest
+from tests.turns import AwaitingStore, awaiting_storage, turns
+from tests.unit.engine.flows import Gate, Verdict, alone, asking, gated, tallying
+
+from holdfast import (
+    Executor,
+    InMemoryCheckpointStorage,
+    RunInterrupted,
+    ThreadBusy,
+    UnknownRequest,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowContext,
+    WorkflowRunResult,
+    WorkflowRunState,
+    handler,
+    run_sync,
+)
+from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.testing.clock import FakeClock
+
+STORAGES = pytest.mark.parametrize(
+    "make_storage", [lambda: None, InMemoryCheckpointStorage, awaiting_storage], ids=["none", "memory", "awaiting"]
+)
+
+
+def logging(seen: list[Any], gate: Gate | None = None, **options: Any) -> Workflow:
+    """Each message takes some turns (and the gate, if there is one); then it is in `seen`."""
+
+    async def log(message: Any, ctx: WorkflowContext[Never, Any]) -> None:
+        await turns(2)
+        if gate is not None:
+            gate.arrived.set()
+            await gate.opened.wait()
+        seen.append(message)
+        await ctx.yield_output(message)
+
+    return alone(log, accepts=object, **options)
+
+
+def start(workflow: Workflow, message: Any = None, **options: Any) -> asyncio.Task[WorkflowRunResult]:
+    return asyncio.get_running_loop().create_task(workflow.run(message, **{"thread_id": "t", **options}))
+
+
+# ---------------------------------------------------------------- first come first served
+
+
+@STORAGES
+async def test_a_run_that_waits_is_not_overtaken_by_one_that_comes_as_the_owner_ends(
+    make_storage: Callable[[], Any],
+) -> None:
+    seen: list[str] = []
+    gate = Gate()
+    workflow = logging(seen, gate, checkpoint_storage=make_storage())
+
+    async def first_and_third() -> None:
+        await workflow.run("first", thread_id="t")
+        await workflow.run("third", thread_id="t", on_busy="enqueue")
+
+    both = asyncio.ensure_future(first_and_third())
+    await gate.arrived.wait()
+    second = start(workflow, "second", on_busy="enqueue")
+    await turns(1)
+    gate.opened.set()
+    await asyncio.gather(both, second)
+    assert seen == ["first", "second", "third"]
+
+
+async def test_a_run_that_does_not_wait_is_refused_while_others_do() -> None:
+    seen: list[str] = []
+    gate = Gate()
+    workflow = logging(seen, gate)
+    refused: list[str] = []
+
+    async def first_and_impatient() -> None:
+        await workflow.run("first", thread_id="t")
+        try:
+            await workflow.run("impatient", thread_id="t")
+        except ThreadBusy as error:
+            refused.append(str(error.run_id))
+
+    both = asyncio.ensure_future(first_and_impatient())
+    await gate.arrived.wait()
+    second = start(workflow, "second", on_busy="enqueue", run_id="the-second")
+    await turns(1)
+    gate.opened.set()
+    await asyncio.gather(both, second)
+    assert seen == ["first", "second"] and refused == ["the-second"]
+
+
+# ---------------------------------------------------------------- interrupting
+
+
+@STORAGES
+async def test_quick_interrupters_are_handled_in_order_and_none_of_them_is_lost(
+    make_storage: Callable[[], Any],
+) -> None:
+    seen: list[int] = []
+    workflow = logging(seen, checkpoint_storage=make_storage())
+    runs = []
+    for number in range(5):
+        runs.append(start(workflow, number, on_busy="interrupt"))
+        await turns(1)
+    results = [await run for run in runs]
+    states = [result.get_final_state() for result in results]
+    assert states[:-1] == [WorkflowRunState.CANCELLED] * 4 and states[-1] is WorkflowRunState.IDLE
+    assert results[-1].get_outputs() == seen == [0, 1, 2, 3, 4]
+
+
+@STORAGES
+async def test_a_message_is_committed_before_its_run_can_be_interrupted(make_storage: Callable[[], Any]) -> None:
+    """Whatever the moment of the interruption, what the first run was given is delivered by the second."""
+    for moment in range(12):
+        seen: list[str] = []
+        workflow = logging(seen, checkpoint_storage=make_storage())
+        first = start(workflow, "first")
+        await turns(moment)
+        second = start(workflow, "second", on_busy="interrupt")
+        await asyncio.gather(first, second)
+        assert seen == ["first", "second"], moment
+
+
+async def test_a_run_that_was_just_handed_the_thread_is_interrupted_like_any_other() -> None:
+    seen: list[str] = []
+    gate = Gate()
+    workflow = logging(seen, gate)
+
+    async def first_and_interrupter() -> WorkflowRunResult:
+        await workflow.run("first", thread_id="t")
+        return await workflow.run("third", thread_id="t", on_busy="interrupt")
+
+    both = asyncio.ensure_future(first_and_interrupter())
+    await gate.arrived.wait()
+    waiting = start(workflow, "second", on_busy="enqueue")
+    await turns(1)
+    gate.opened.set()
+    assert (await waiting).get_final_state() is WorkflowRunState.CANCELLED
+    assert (await both).get_outputs() == ["second", "third"] and seen == ["first", "second", "third"]
+
+
+async def test_a_run_interrupted_while_another_object_holds_the_thread_says_that_it_never_began() -> None:
+    clock, storage, gate, seen = FakeClock(), InMemoryCheckpointStorage(), Gate(), list[str]()
+    holder = start(gated(gate, checkpoint_storage=storage), "held")
+    await gate.arrived.wait()
+    workflow = logging(seen, checkpoint_storage=storage, clock=clock)
+    waiting = start(workflow, "waiting", on_busy="enqueue", run_id="the-waiting")
+    await clock.wait_for_sleepers()
+    interrupter = start(workflow, "interrupting", on_busy="interrupt")
+    await turns(3)
+    clock.advance(1)
+    with pytest.raises(RunInterrupted, match=r"'the-waiting' was interrupted.*before it had begun.*sent again"):
+        await waiting
+    assert (await interrupter).get_outputs()[-1] == "interrupting" and "waiting" not in seen
+    holder.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await holder
+
+
+async def test_taking_over_ends_a_run_of_the_same_object() -> None:
+    gate, storage = Gate(), InMemoryCheckpointStorage()
+    workflow = gated(gate, checkpoint_storage=storage)
+    first = start(workflow, "first")
+    await gate.arrived.wait()
+    taker = start(workflow, takeover=True)
+    assert (await first).get_final_state() is WorkflowRunState.CANCELLED
+    gate.opened.set()
+    assert (await taker).get_outputs() == ["first"]
+
+
+# ---------------------------------------------------------------- those who stop waiting
+
+
+async def test_a_waiting_run_that_is_cancelled_as_the_owner_ends_costs_the_owner_nothing() -> None:
+    gate = Gate()
+    waiting: list[asyncio.Task[WorkflowRunResult]] = []
+
+    async def cancel_and_end(word: str, ctx: WorkflowContext[Never, str]) -> None:
+        gate.arrived.set()
+        await gate.opened.wait()
+        if word == "first":
+            waiting[0].cancel()  # the last thing before the run ends
+        await ctx.yield_output(word)
+
+    workflow = alone(cancel_and_end)
+    first = start(workflow, "first")
+    await gate.arrived.wait()
+    waiting.append(start(workflow, "cancelled", on_busy="enqueue"))
+    last = start(workflow, "last", on_busy="enqueue")
+    await turns(1)
+    gate.opened.set()
+    assert [(await one).get_outputs() for one in (first, last)] == [["first"], ["last"]]
+    assert waiting[0].cancelled()
+
+
+@pytest.mark.parametrize("moment", range(6))
+async def test_a_waiting_run_that_is_cancelled_as_it_gets_the_thread_passes_it_on(moment: int) -> None:
+    seen: list[str] = []
+    gate = Gate()
+    workflow = logging(seen, gate, checkpoint_storage=awaiting_storage())
+    first = start(workflow, "first")
+    await gate.arrived.wait()
+    cancelled, last = (start(workflow, word, on_busy="enqueue") for word in ("cancelled", "last"))
+    await turns(1)
+    first.add_done_callback(lambda _: asyncio.ensure_future(later()))
+
+    async def later() -> None:
+        await turns(moment)
+        cancelled.cancel()
+
+    gate.opened.set()
+    assert (await first).get_outputs() == ["first"]
+    await asyncio.wait([cancelled])
+    assert (await last).get_outputs()[-1] == "last" and seen[0] == "first" and seen[-1] == "last"
+
+
+class Counted(Executor):
+    """Tells `alive` of its instances, and waits at the gate."""
+
+    def __init__(self, id: str, gate: Gate, alive: WeakSet[Executor]) -> None:
+        super().__init__(id)
+        self.gate = gate
+        alive.add(self)
+
+    @handler
+    async def take(self, word: str, ctx: WorkflowContext[Never, str]) -> None:
+        await self.gate.pass_through(word, ctx)
+
+
+async def test_a_thread_in_a_storage_is_let_go_of_when_the_last_one_who_waited_has_left() -> None:
+    gate, alive = Gate(), WeakSet[Executor]()
+    builder = WorkflowBuilder(start_executor=Counted("c", gate, alive), checkpoint_storage=InMemoryCheckpointStorage())
+    workflow = builder.build()
+
+    async def left_by_one_who_waited(thread_id: str) -> None:
+        owner = start(workflow, "x", thread_id=thread_id)
+        await gate.arrived.wait()
+        waiting = start(workflow, "y", thread_id=thread_id, on_busy="enqueue")
+        owner.add_done_callback(lambda _: waiting.cancel())
+        await turns(1)
+        gate.opened.set()
+        await asyncio.wait([owner, waiting])
+        assert waiting.cancelled()
+
+    for thread_id in ("the first, which stays", "another", "a third"):
+        gate.arrived.clear()
+        gate.opened.clear()
+        await left_by_one_who_waited(thread_id)
+    gc.collect()
+    assert len(alive) == 1
+
+
+# ---------------------------------------------------------------- whose thread is the object's own
+
+
+async def test_a_refused_run_from_another_threads_checkpoint_leaves_the_object_its_own_thread() -> None:
+    workflow = tallying(checkpoint_storage=InMemoryCheckpointStorage())
+    mine = await workflow.run("x")
+    other = await workflow.run("x", thread_id="other")
+    with pytest.raises(RuntimeError):
+        await workflow.run(checkpoint_id=other.checkpoint_id, responses={"nobody asked": 1})
+    again = await workflow.run("x")
+    assert again.thread_id == mine.thread_id and again.get_outputs() == [2]
+
+
+async def test_a_run_refused_because_the_other_thread_is_busy_leaves_the_object_its_own_thread() -> None:
+    gate = Gate()
+    workflow = gated(gate, checkpoint_storage=InMemoryCheckpointStorage())
+    gate.opened.set()
+    mine = await workflow.run("x")
+    other = await workflow.run("x", thread_id="other")
+    gate.opened.clear()
+    gate.arrived.clear()
+    holder = start(workflow, "y", thread_id="other")
+    await gate.arrived.wait()
+    with pytest.raises(ThreadBusy):
+        await workflow.run(checkpoint_id=other.checkpoint_id)
+    gate.opened.set()
+    await holder
+    assert (await workflow.run("z")).thread_id == mine.thread_id
+
+
+async def test_a_refused_fork_leaves_the_object_its_own_thread_and_its_question() -> None:
+    workflow = asking(checkpoint_storage=InMemoryCheckpointStorage())
+    asked = await workflow.run("q")
+    with pytest.raises(UnknownRequest):
+        await workflow.run(checkpoint_id=asked.checkpoint_id, fork=True, responses={"another": Verdict(True)})
+    answered = await workflow.run(responses={"q": Verdict(True)})
+    assert answered.thread_id == asked.thread_id and answered.get_outputs() == ["q: True []"]
+
+
+# ---------------------------------------------------------------- event loops and OS threads
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"on_busy": "enqueue"}, {"on_busy": "interrupt"}, {"takeover": True}],
+    ids=["reject", "enqueue", "interrupt", "takeover"],
+)
+@pytest.mark.parametrize("make_storage", [lambda: None, InMemoryCheckpointStorage], ids=["none", "memory"])
+def test_a_run_whose_event_loop_was_closed_does_not_keep_its_thread(
+    how: dict[str, Any], make_storage: Callable[[], Any]
+) -> None:
+    calls: list[str] = []
+
+    async def hang_once(word: str, ctx: WorkflowContext[Never, str]) -> None:
+        calls.append(word)
+        if len(calls) == 1:
+            await asyncio.Event().wait()
+        await ctx.yield_output(word)
+
+    workflow = alone(hang_once, checkpoint_storage=make_storage())
+
+    async def leave_open() -> Any:
+        reader = aiter(workflow.run("x", stream=True, thread_id="t"))
+        while (await anext(reader)).type != "executor_invoked":
+            pass
+        await turns(1)
+        return reader
+
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # a task destroyed while it is pending: as a careless user leaves it
+    reader = loop.run_until_complete(leave_open())
+    loop.close()
+    assert run_sync(workflow.run(thread_id="t", **how)).get_outputs() == ["x"]
+    del reader
+
+
+def test_runs_of_several_os_threads_take_their_turns() -> None:
+    seen: list[int] = []
+    together = threading.Barrier(6)
+    workflow = logging(seen)
+
+    def one(number: int) -> list[Any]:
+        together.wait()
+        return run_sync(workflow.run(number, thread_id="t", on_busy="enqueue")).get_outputs()
+
+    with ThreadPoolExecutor(6) as pool:
+        outputs = list(pool.map(one, range(6)))
+    assert outputs == [[number] for number in range(6)] and sorted(seen) == list(range(6))
+
+
+def test_a_run_of_another_os_thread_can_be_interrupted_and_loses_nothing() -> None:
+    arrived, calls = threading.Event(), list[str]()
+
+    async def hang_once(word: str, ctx: WorkflowContext[Never, str]) -> None:
+        calls.append(word)
+        if len(calls) == 1:
+            arrived.set()
+            await asyncio.Event().wait()
+        await ctx.yield_output(word)
+
+    workflow = alone(hang_once)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(lambda: run_sync(workflow.run("first", thread_id="t")))
+        assert arrived.wait(10)
+        second = run_sync(workflow.run("second", thread_id="t", on_busy="interrupt"))
+        assert first.result(10).get_final_state() is WorkflowRunState.CANCELLED
+    assert second.get_outputs() == ["first", "second"]
+
+
+# ---------------------------------------------------------------- stores that hang or fail
+
+
+async def test_a_run_is_cancelled_at_once_though_its_store_hangs_and_the_thread_is_given_up_when_it_comes() -> None:
+    hanging, opening = asyncio.Event(), asyncio.Event()
+
+    async def pause(moment: str) -> None:
+        if moment == "after open":
+            opening.set()
+            await hanging.wait()
+
+    seen: list[str] = []
+    workflow = logging(seen, checkpoint_storage=StoreCheckpointStorage(AwaitingStore(pause)))
+    run = start(workflow, "x")
+    await opening.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    following = start(workflow, "y")
+    await turns(5)
+    hanging.set()
+    assert (await following).get_outputs() == ["y"] and seen == ["y"]
+
+
+async def test_a_store_that_fails_to_release_costs_the_run_nothing() -> None:
+    async def pause(moment: str) -> None:
+        if moment == "after release":
+            raise OSError("the line went dead")
+
+    seen: list[str] = []
+    workflow = logging(seen, checkpoint_storage=StoreCheckpointStorage(AwaitingStore(pause)))
+    assert (await workflow.run("x", thread_id="t")).get_outputs() == ["x"]
+    assert (await workflow.run("y", thread_id="t")).get_outputs() == ["y"]
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+async def test_cancelling_while_the_store_releases_waits_for_it_and_frees_the_thread(times: int) -> None:
+    releasing, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def pause(moment: str) -> None:
+        if moment == "before release":
+            releasing.set()
+            await goes_on.wait()
+
+    seen: list[str] = []
+    workflow = logging(seen, checkpoint_storage=StoreCheckpointStorage(AwaitingStore(pause)))
+    run = start(workflow, "x")
+    await releasing.wait()
+    for _ in range(times):
+        run.cancel()
+        await turns(2)
+    assert not run.done()
+    goes_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert (await workflow.run("y", thread_id="t")).get_outputs() == ["y"] and seen == ["x", "y"]
+
+
+# ---------------------------------------------------------------- one id in two storages
+
+
+async def test_threads_of_one_id_in_two_storages_are_two_threads() -> None:
+    async def add(word: str, ctx: WorkflowContext[Never, list[str]]) -> None:
+        ctx.set_state("words", [*ctx.get_state("words", []), word])
+        await ctx.yield_output(ctx.get_state("words"))
+
+    workflow, one, two = alone(add), InMemoryCheckpointStorage(), InMemoryCheckpointStorage()
+
+    async def words(word: str, storage: Any) -> Any:
+        (found,) = (await workflow.run(word, thread_id="main", checkpoint_storage=storage)).get_outputs()
+        return found
+
+    assert await words("a", one) == ["a"]
+    assert await words("b", two) == ["b"]
+    assert await words("c", one) == ["a", "c"]
+    assert await words("d", two) == ["b", "d"]
+
+
+async def test_executors_of_one_id_in_two_storages_do_not_carry_over_what_they_keep() -> None:
+    one, two = InMemoryCheckpointStorage(), InMemoryCheckpointStorage()
+    await tallying().run("x", thread_id="main", checkpoint_storage=two)
+    workflow = tallying()
+    for storage, count in ((one, 1), (two, 2), (one, 2), (two, 3)):
+        result = await workflow.run("x", thread_id="main", checkpoint_storage=storage)
+        assert result.get_outputs() == [count]

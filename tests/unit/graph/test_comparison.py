@@ -1,0 +1,165 @@
+"""same_structure: has a copy been changed? Asked of its parts, at any depth."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.engine.flows import function
+
+from holdfast import InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, WorkflowRunState
+from holdfast.graph.comparison import same_structure
+
+
+class Plain:
+    """Without an `__eq__`: a copy is never equal."""
+
+    def __init__(self) -> None:
+        self.url = "x"
+        self.tags = ["a"]
+
+
+class Raising(Plain):
+    __hash__ = None  # type: ignore[assignment]  # as Python does for classes with an __eq__
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("cannot be compared")
+
+
+class NotABool(Plain):
+    """As an array, whose comparison gives an array."""
+
+    __hash__ = None  # type: ignore[assignment]  # as above
+
+    def __eq__(self, other: object) -> Any:
+        return []
+
+
+class Slotted:
+    __slots__ = ("inner", "unset")
+
+    def __init__(self) -> None:
+        self.inner = [1]
+
+
+class SlottedToo(Slotted):
+    __slots__ = ("more",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = {"k": 1}
+
+
+class Record(msgspec.Struct):
+    inner: list[int] = msgspec.field(default_factory=lambda: [1])
+
+
+class OpenRecord(msgspec.Struct, dict=True):
+    inner: list[int] = msgspec.field(default_factory=lambda: [1])
+
+
+@dataclass
+class Sheet:
+    cells: dict[str, list[float]] = field(default_factory=lambda: {"a": [1.0, math.nan]})
+
+
+def a_cycle() -> list[Any]:
+    made: list[Any] = [1]
+    made.append(made)
+    return made
+
+
+def a_cycle_of_objects() -> Plain:
+    made = Plain()
+    made.tags = [made, [made]]  # type: ignore[list-item]  # a user's class may hold anything
+    return made
+
+
+def noted() -> Exception:
+    made = ValueError("x", [1])
+    made.code = [5]  # type: ignore[attr-defined]  # users' exceptions carry things
+    return made
+
+
+def assign(name: str, value: Any) -> Callable[[Any], None]:
+    return lambda target: setattr(target, name, value)
+
+
+# A value, and something that changes a copy of it in place.
+CASES: dict[str, tuple[Any, Callable[[Any], object]]] = {
+    "no eq": (Plain(), assign("url", "y")),
+    "no eq, deeper": (Plain(), lambda one: one.tags.append("b")),
+    "no eq, another attribute": (Plain(), assign("extra", 1)),
+    "eq raises": (Raising(), assign("url", "y")),
+    "eq gives no bool": (NotABool(), assign("url", "y")),
+    "list": ([1, [2]], lambda one: one[1].append(3)),
+    "list, shorter": ([1, 2], lambda one: one.pop()),
+    "dict": ({"a": {"b": 1}}, lambda one: one["a"].update(b=2)),
+    "dict, order": ({"a": 1, "b": 2}, lambda one: one.update(a=one.pop("a"))),
+    "dict, key": ({"a": 1}, lambda one: one.update(c=one.pop("a"))),
+    "tuple": (([1],), lambda one: one[0].append(2)),
+    "set": ({1, 2}, lambda one: one.add(3)),
+    "set of texts": ({"a", "b"}, lambda one: one.discard("a")),
+    "slots": (Slotted(), lambda one: one.inner.append(2)),
+    "slots, one set later": (Slotted(), assign("unset", 1)),
+    "slots, inherited": (SlottedToo(), lambda one: one.inner.append(2)),
+    "slots of a subclass": (SlottedToo(), lambda one: one.more.clear()),
+    "struct": (Record(), lambda one: one.inner.append(2)),
+    "struct with a dict": (OpenRecord(), assign("extra", 1)),
+    "dataclass with a NaN": (Sheet(), lambda one: one.cells["a"].append(math.nan)),
+    "NaN, replaced": ([math.nan], lambda one: one.__setitem__(0, 1.0)),
+    "cycle": (a_cycle(), lambda one: one.append(2)),
+    "cycle of objects": (a_cycle_of_objects(), assign("url", "y")),
+    "exception, its arguments": (noted(), lambda one: one.args[1].append(2)),
+    "exception, its attributes": (noted(), lambda one: one.code.append(2)),
+    "exception, a note": (noted(), lambda one: one.add_note("seen")),
+    "type": ([1], lambda one: one.__setitem__(0, True)),
+    "type of a number": ([1], lambda one: one.__setitem__(0, 1.0)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_copy_is_the_same_until_it_is_changed(case: str) -> None:
+    value, change = CASES[case]
+    one = copy.deepcopy(value)
+    assert same_structure(one, value) and same_structure(value, one)
+    change(one)
+    assert not same_structure(one, value) and not same_structure(value, one)
+
+
+def test_two_classes_of_the_same_parts_are_not_the_same() -> None:
+    assert not same_structure(Plain(), Raising())
+
+
+def test_what_has_no_parts_to_look_at_counts_as_unchanged() -> None:
+    assert same_structure(object(), object())
+
+
+@pytest.mark.parametrize("make_storage", [lambda: None, InMemoryCheckpointStorage], ids=["none", "memory"])
+@pytest.mark.parametrize("value", [ValueError("x"), Sheet(), [math.nan]], ids=["exception", "NaN inside", "NaN"])
+async def test_siblings_that_only_read_a_value_do_not_conflict(value: Any, make_storage: Callable[[], Any]) -> None:
+    await read_by_two(value, make_storage())
+
+
+@pytest.mark.parametrize("value", [Plain(), Raising(), NotABool(), a_cycle()], ids=lambda one: type(one).__name__)
+async def test_without_a_storage_siblings_may_read_what_cannot_be_compared(value: Any) -> None:
+    await read_by_two(value, None)
+
+
+async def read_by_two(value: Any, storage: Any) -> None:
+    async def write(word: str, ctx: WorkflowContext[str]) -> None:
+        ctx.set_state("shared", value)
+        await ctx.send_message(word)
+
+    def read(word: str, ctx: WorkflowContext[Any, Any]) -> None:
+        assert type(ctx.get_state("shared")) is type(value)
+
+    writer, readers = function("writer", write), [function(name, read) for name in ("left", "right")]
+    builder = WorkflowBuilder(start_executor=writer, checkpoint_storage=storage)
+    result = await builder.add_fan_out_edges(writer, readers).build().run("x")
+    assert result.get_final_state() is WorkflowRunState.IDLE
