@@ -27,6 +27,8 @@ class AwaitingStore(MemoryStore):
     `pause` is awaited with the moment, such as "before commit" or "after open"; it may wait, or raise.
     """
 
+    never_waits = False
+
     def __init__(self, pause: Callable[[str], Awaitable[None]] = one_turn) -> None:
         super().__init__()
         self.pause = pause

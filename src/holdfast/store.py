@@ -13,6 +13,10 @@ from holdfast.records import CheckpointInfo, Commit, JournalEntry, Lease, Logged
 
 
 class Store(Protocol):
+    never_waits: bool
+    """Whether every method ends without awaiting anything. A commit of one that waits is waited for even if its run
+    is cancelled meanwhile."""
+
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         """Claim the thread (made if it is new) and read where it stands.
 

@@ -46,6 +46,8 @@ class ThreadKeeper(Protocol):
     """The checkpoint it stands at, known without reading it."""
     has_journal: bool
     has_inbox: bool
+    never_waits: bool
+    """Whether its methods end without awaiting anything, so that no cancellation can come in between."""
 
     def load_journal(self) -> dict[int, Tree]:
         """Outcomes recorded since the head, by delivery id. Raises DamagedCheckpoint."""
@@ -93,6 +95,7 @@ class StoredThread:
 
     def __init__(self, store: Store, opened: OpenedThread, codec: Codec) -> None:
         self.codec = codec
+        self.never_waits = store.never_waits
         self.number = opened.number
         self.last_seq = opened.last_seq
         self.head_id = None if opened.info is None else opened.info.checkpoint_id
@@ -170,6 +173,7 @@ class PlainThread:
 
     has_journal = False
     has_inbox = False
+    never_waits = False
 
     def __init__(self, storage: CheckpointStorage, thread_id: str, workflow_name: str, codec: Codec) -> None:
         self.codec = codec

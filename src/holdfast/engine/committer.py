@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any
 
+from holdfast.cancelling import to_its_end
 from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
 from holdfast.checkpoints.keepers import ThreadKeeper
 from holdfast.engine.effects import Effects
@@ -112,8 +114,11 @@ class Committer:
             events.append(WorkflowEvent("status", state=resting_state(after)))
         # Deliveries recorded in the journal are still due after an entry; a superstep settles all of them.
         keeps_journal = executor_ids is None and bool(thread.journal)
-        info = await keeper.commit(
-            checkpoint, events, self._run_id, checkpoint.status, keeps_journal=keeps_journal, consumed=consumed
+        info = await self._to_its_end(
+            keeper,
+            keeper.commit(
+                checkpoint, events, self._run_id, checkpoint.status, keeps_journal=keeps_journal, consumed=consumed
+            ),
         )
         self._backlog.clear()
         self._final_is_logged = is_final
@@ -122,6 +127,16 @@ class Committer:
         thread.number, thread.head_id = keeper.number, checkpoint.checkpoint_id
         self._emit(WorkflowEvent("checkpoint_saved", checkpoint=info))
         return info, keeper.last_seq - 1 if is_final else keeper.last_seq
+
+    async def _to_its_end(
+        self, keeper: ThreadKeeper, commit: Coroutine[Any, Any, CheckpointInfo | None]
+    ) -> CheckpointInfo | None:
+        """A commit that was begun is waited for, so that the store and the live thread cannot part. A cancellation that
+        came meanwhile is heeded by the loop, or when the run ends."""
+        if keeper.never_waits:
+            return await commit
+        info, _ = await to_its_end(commit)
+        return info
 
     def _move(self, after: Position, *, is_ahead: bool) -> None:
         self._thread.position = after
@@ -140,7 +155,7 @@ class Committer:
             return
         logged = [*self._backlog, *events, WorkflowEvent("status", state=state)]
         was_in_step = thread.number == keeper.number
-        await keeper.commit(None, logged, self._run_id, state.value)
+        await self._to_its_end(keeper, keeper.commit(None, logged, self._run_id, state.value))
         self._backlog.clear()
         if was_in_step:
             thread.number = keeper.number

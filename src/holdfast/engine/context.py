@@ -149,6 +149,8 @@ class DeliveryContext(WorkflowContext[Any, Any]):
 
     @property
     def private(self) -> MutableMapping[str, Any]:
+        if isinstance(self._effects, _Ended):
+            raise ContextEnded(self.executor_id)
         return self._lane.private
 
     # ------------------------------------------------------------ who and what

@@ -129,7 +129,7 @@ def with_inbox(
             position = with_message(graph, position, message)
         else:
             kind = type_name(type(message))
-            text = f"A message of type {kind} that was sent to the thread was dropped: {graph.start_executor_id!r} "
+            text = f"A message of type {kind} that was sent to the thread was dropped: {graph.start_executor_id!r}"
             warnings.append(WorkflowEvent("warning", f"{text} has no handler for it any more."))
     return position, tuple(warnings)
 

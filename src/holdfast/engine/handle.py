@@ -86,7 +86,8 @@ class RunHandle:
             await self._settled()
             if not self._is_closed and item_id in self._live.get(self._thread_id).inbox:
                 # It was accepted, so a thread that another object holds is waited for, not given up.
-                self._start(on_busy="enqueue")
+                given = self._request.on_busy
+                self._start(on_busy="enqueue" if given == "reject" else given)
 
     async def respond(self, responses: Mapping[str, Any]) -> None:
         """Answer pending requests, once what runs has come to rest."""
@@ -138,7 +139,8 @@ class RunHandle:
         """Somebody else in this process runs the thread, and this handle was not told to wait for its turn."""
         thread = self._live.find(self._thread_id)
         owner = thread.owner if thread is not None and self._task is None else None
-        if owner is not None and not owner.is_ending and self._request.on_busy == "reject":
+        waits = self._request.on_busy != "reject" or self._request.takeover
+        if owner is not None and not owner.is_ending and not waits:
             raise ThreadBusy(self._thread_id, owner.run_id)
 
     def _start(self, **what: Any) -> None:

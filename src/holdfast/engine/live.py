@@ -33,6 +33,7 @@ class Ownership:
         self.turn: asyncio.Future[None] | None = None
         """Resolved when the thread is handed to this run, while it waits in the queue."""
         self._task = asyncio.current_task()
+        self._cancels_before = self._task.cancelling() if self._task is not None else 0
         self._released = asyncio.Event()
         _RUNS[run_id] = self
 
@@ -71,6 +72,11 @@ class Ownership:
         self._has_entered = True
         if self.is_interrupted:
             raise asyncio.CancelledError
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether its caller cancelled it, beside any interruption."""
+        return self._task is not None and self._task.cancelling() - self._cancels > self._cancels_before
 
     def released(self) -> None:
         self._released.set()

@@ -71,13 +71,11 @@ class Opening:
             try:
                 return await self._open_now(thread, ownership.run_id)
             except ThreadBusy as busy:
-                ending, leftover = ending_run(busy.run_id), _leftovers.get(busy.run_id or "")
+                ending = ending_run(busy.run_id)
                 if ownership.is_interrupted:
                     raise RunInterrupted(ownership.run_id, thread.thread_id) from busy
                 if ending is not None:
                     await ending.wait()
-                elif leftover is not None:
-                    await asyncio.wait([leftover])
                 elif request.on_busy == "enqueue":
                     await self._clock.sleep(BUSY_POLL_SECONDS)
                 else:
@@ -85,6 +83,9 @@ class Opening:
 
     async def _open_now(self, thread: Thread, run_id: str) -> ThreadKeeper:
         request = self._request
+        place = (id(request.storage), thread.thread_id)
+        while place in _leftovers:  # else a late answer of the store would take the thread from this run
+            await asyncio.wait([_leftovers[place]])
         takes_over = request.takeover or request.on_busy == "interrupt" or thread.is_abandoned
         opening = asyncio.ensure_future(
             open_thread(
@@ -99,7 +100,7 @@ class Opening:
         try:
             keeper = await asyncio.shield(opening)
         except asyncio.CancelledError:
-            _give_back(opening, run_id)
+            _give_back(opening, place)
             raise
         thread.is_abandoned = False
         return keeper
@@ -214,19 +215,22 @@ def _take_journal(thread: Thread, keeper: ThreadKeeper) -> None:
                 raise DamagedCheckpoint(str(keeper.head_id), reason) from error
 
 
-_leftovers: dict[str, asyncio.Future[None]] = {}
-"""Threads that a store still opens for runs that were cancelled meanwhile, by run id: given up as soon as they come."""
+_Place = tuple[int, str]
+"""A storage, by its identity, and a thread in it."""
+
+_leftovers: dict[_Place, asyncio.Future[None]] = {}
+"""What stores still open for runs that were cancelled meanwhile: given up as soon as it comes."""
 
 
-def _give_back(opening: asyncio.Future[ThreadKeeper], run_id: str) -> None:
+def _give_back(opening: asyncio.Future[ThreadKeeper], place: _Place) -> None:
     """The caller did not wait for the store: a store that hangs must not hold up a run that was cancelled."""
 
     async def release() -> None:
         try:
             await (await opening).release()
         except Exception as error:  # noqa: BLE001  # nobody waits for it; what was not opened need not be given up
-            logger.debug("run %s: the thread opened for it was not given up: %r", run_id, error)
+            logger.debug("a thread that was opened too late was not given up: %r", error)
         finally:
-            _leftovers.pop(run_id, None)
+            _leftovers.pop(place, None)
 
-    _leftovers[run_id] = asyncio.ensure_future(release())
+    _leftovers[place] = asyncio.ensure_future(release())

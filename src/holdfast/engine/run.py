@@ -12,7 +12,7 @@ from holdfast.checkpoints.keepers import PlainThread, ThreadKeeper
 from holdfast.clock import Clock
 from holdfast.engine.committer import Committer, resting_state, running_state
 from holdfast.engine.compiled import Compiled
-from holdfast.engine.entry import Entry, enter
+from holdfast.engine.entry import Entry, enter, with_message
 from holdfast.engine.live import LiveThreads, Ownership
 from holdfast.engine.loop import Loop
 from holdfast.engine.opening import Opening
@@ -45,6 +45,10 @@ class Run:
         self._ownership: Ownership | None = None
         self._loop: Loop | None = None
         self._began = False
+        self._owes_message = False
+        """Whether it lets the thread come to rest before its own message: an interruption then makes that due."""
+        self._entering: Position | None = None
+        """The position with its input; where the thread stands once that is committed."""
         self.thread_id: str | None = None
         """Known once it has begun."""
         self.next_deadline: datetime | None = None
@@ -73,22 +77,18 @@ class Run:
             raise
         except BaseException as raised:  # noqa: BLE001  # raised again, after the release
             error = raised
-        error = await self._release(thread, self._ownership, keeper) or error
-        return self._ended(thread, error)
+        await self._release(thread, self._ownership, keeper)
+        return self._ended(thread, self._ownership, error)
 
-    async def _release(
-        self, thread: Thread, ownership: Ownership, keeper: ThreadKeeper | None
-    ) -> asyncio.CancelledError | None:
-        """Give the thread up, whatever happens. Gives a cancellation that came meanwhile."""
-        cancelled = None
+    async def _release(self, thread: Thread, ownership: Ownership, keeper: ThreadKeeper | None) -> None:
+        """Give the thread up, whatever happens."""
         try:
             if keeper is not None:
-                _, cancelled = await to_its_end(keeper.release())
+                await to_its_end(keeper.release())
         except Exception as error:  # noqa: BLE001  # how the run ended says more; the lease runs out by itself
             logger.warning("run %s: its lease could not be given up: %s", self.run_id, type(error).__name__)
         finally:
             self._live.release(thread, ownership, forget=self._request.storage is not None)
-        return cancelled
 
     async def _move(
         self, thread: Thread, ownership: Ownership, loop: Loop, committer: Committer, keeper: ThreadKeeper | None
@@ -98,6 +98,7 @@ class Run:
             self._announce(thread, committer, keeper)
         try:
             if self._began:
+                self._owes_message = True
                 ownership.entered()
                 await loop.drive()
             entry = await self._prepare(thread, loop, is_new=keeper is None or keeper.number == 0)
@@ -107,13 +108,18 @@ class Run:
                 self._emit(event)
             for warning in entry.warnings:
                 committer.tell(warning)
+            self._entering = entry.position
             if entry.position is not None:
                 await loop.enter(entry.position, entry.consumed)
+            self._owes_message = False
             ownership.entered()
             await loop.drive()
             thread.status = resting_state(thread.position)
             await committer.finish(thread.status)
         except asyncio.CancelledError:
+            if self._owes_message and thread.position is not self._entering:
+                due = with_message(self._compiled.graph, thread.position, self._request.message)
+                await to_its_end(loop.enter(due))
             if self._began:
                 await self._record_end(thread, committer, WorkflowRunState.CANCELLED)
             raise
@@ -136,17 +142,19 @@ class Run:
         except Exception as error:  # noqa: BLE001  # the storage is what failed: what ended the run says more
             logger.warning("run %s ended %s; saving that failed: %s", self.run_id, state.value, type(error).__name__)
 
-    def _ended(self, thread: Thread, error: BaseException | None) -> WorkflowRunResult:
+    def _ended(self, thread: Thread, ownership: Ownership, error: BaseException | None) -> WorkflowRunResult:
         """The final status, after the commit and after the thread was released; then the result or the error."""
         self.next_deadline = next_deadline(thread.position)
         if self._began:
             self._status(thread.status)
         else:
             self._live.drop_new(thread)
-        interrupted = self._ownership is not None and self._ownership.take_interruption()
-        if interrupted and not self._began and isinstance(error, asyncio.CancelledError):
+        was_interrupted = ownership.take_interruption()
+        if ownership.is_cancelled and (error is None or isinstance(error, asyncio.CancelledError) or not self._began):
+            raise asyncio.CancelledError from error  # it may have come when there was only a commit to wait for
+        if was_interrupted and not self._began and isinstance(error, asyncio.CancelledError):
             raise RunInterrupted(self.run_id, thread.thread_id) from error
-        if error is not None and not (interrupted and isinstance(error, asyncio.CancelledError)):
+        if error is not None and not (was_interrupted and isinstance(error, asyncio.CancelledError)):
             raise error
         left_out = ("started",) if self._request.include_status_events else ("started", "status")
         told = [one for one in self._events if one.type not in left_out]

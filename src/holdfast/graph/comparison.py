@@ -7,7 +7,8 @@ from typing import Any
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type)
 
-_Seen = set[tuple[int, int]]
+_Seen = dict[tuple[int, int], tuple[Any, Any]]
+"""Pairs under comparison, by their ids. They are kept alive: an id that is used again must not look familiar."""
 
 
 def same_structure(one: Any, other: Any) -> bool:
@@ -16,7 +17,7 @@ def same_structure(one: Any, other: Any) -> bool:
     A class need not have an `__eq__` for it, nor one that gives a bool. What cannot be taken apart, such as a lock,
     counts as unchanged.
     """
-    return _same(one, other, set())
+    return _same(one, other, {})
 
 
 def _same(one: Any, other: Any, seen: _Seen) -> bool:
@@ -27,7 +28,7 @@ def _same(one: Any, other: Any, seen: _Seen) -> bool:
         return False
     if kind in _PLAIN:
         return bool(one == other or (one != one and other != other))  # NaN is itself
-    seen.add((id(one), id(other)))
+    seen[id(one), id(other)] = (one, other)
     if kind is dict:
         return _all_same(one.items(), other.items(), seen)
     if kind is list or kind is tuple:
@@ -43,7 +44,7 @@ def _all_same(one: Iterable[Any], other: Iterable[Any], seen: _Seen) -> bool:
 
 
 def _has_partner(part: Any, others: Iterable[Any], seen: _Seen) -> bool:
-    return part in others or any(_same(part, each, seen) for each in others)
+    return any(_same(part, each, seen) for each in others)
 
 
 def _same_reduced(one: Any, other: Any, seen: _Seen) -> bool:

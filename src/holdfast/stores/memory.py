@@ -39,6 +39,8 @@ class _Thread:
 class MemoryStore:
     """Implements `holdfast.store.Store`. Each method runs without awaiting anything, which makes it atomic."""
 
+    never_waits = True
+
     def __init__(self) -> None:
         self._threads: dict[str, _Thread] = {}
         self._checkpoints: dict[str, StoredCheckpoint] = {}

@@ -226,7 +226,7 @@ def same(left: Any, right: Any) -> bool:
     if isinstance(left, (datetime, time)):
         return left.replace(tzinfo=None) == right.replace(tzinfo=None) and same_zone(left, right)
     if isinstance(left, BaseException):
-        return same(list(left.args), list(right.args)) and str(left) == str(right)
+        return same(list(left.args), list(right.args))
     return same_content(left, right)
 
 

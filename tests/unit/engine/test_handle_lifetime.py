@@ -127,6 +127,36 @@ async def test_answers_given_by_several_tasks_while_something_runs_wait_for_it_a
         assert result is not None and result.get_request_info_events() == []
 
 
+async def test_those_who_still_wait_for_their_turn_when_the_handle_is_left_start_nothing() -> None:
+    gate = Gate()
+    workflow = gated(gate)
+    async with asyncio.timeout(10), workflow.open(thread_id="t") as run:
+        await run.send("x")
+        await gate.arrived.wait()
+        waiting = [asyncio.ensure_future(one) for one in (run.resume(), run.respond({"q": 1}), run.resume())]
+        await turns(2)
+    for one in waiting:
+        with pytest.raises(InvalidRun, match="This handle is closed"):
+            await one
+    gate.opened.set()
+    assert (await workflow.run(thread_id="t")).get_outputs() == ["x"]
+
+
+async def test_cancelling_also_ends_what_others_start_who_waited_for_their_turn() -> None:
+    gate = Gate()
+    workflow = gated(gate)
+    async with asyncio.timeout(10), workflow.open(thread_id="t") as run:
+        await run.send("x")
+        await gate.arrived.wait()
+        waiting = asyncio.gather(run.resume(), run.resume())
+        await turns(2)
+        await run.cancel()
+        await waiting
+        await run.cancel()
+        gate.opened.set()
+        assert (await workflow.run(thread_id="t")).get_outputs() == ["x"]
+
+
 # ---------------------------------------------------------------- closed
 
 

@@ -293,6 +293,18 @@ async def test_a_run_that_took_a_message_in_counts_on_and_gives_the_outputs_of_b
     assert result.get_outputs() == ["passing a", ("end", "a"), "passing b", ("end", "b")]
 
 
+async def test_a_run_that_took_a_message_in_when_nothing_else_was_due_is_still_one_run() -> None:
+    desk = Desk()
+    async with desk.workflow().open(thread_id="t") as run:
+        await run.send("held")
+        await desk.gate.arrived.wait()
+        await run.send("second")
+        desk.gate.opened.set()
+        result = await run.wait()
+    assert result is not None and result.get_outputs() == ["held", "second"]
+    assert [event.iteration for event in result if event.type == "superstep_started"] == [1, 2]
+
+
 async def test_the_log_of_a_run_that_took_a_message_in_says_idle_once_at_the_end() -> None:
     desk = Desk()
     async with desk.workflow(InMemoryCheckpointStorage()).open(thread_id="t") as run:

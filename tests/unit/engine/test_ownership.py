@@ -132,6 +132,45 @@ async def test_a_message_is_committed_before_its_run_can_be_interrupted(make_sto
         assert seen == ["first", "second"], moment
 
 
+@STORAGES
+async def test_a_message_that_lets_the_thread_come_to_rest_first_is_not_lost_if_its_run_is_interrupted_then(
+    make_storage: Callable[[], Any],
+) -> None:
+    seen: list[str] = []
+    gate = Gate()
+    workflow = logging(seen, gate, checkpoint_storage=make_storage())
+    first = start(workflow, "first")
+    await gate.arrived.wait()
+    first.cancel()
+    await asyncio.wait([first])
+    gate.arrived.clear()
+    second = start(workflow, "second", on_busy="enqueue")
+    await gate.arrived.wait()
+    third = start(workflow, "third", on_busy="interrupt")
+    assert (await second).get_final_state() is WorkflowRunState.CANCELLED
+    gate.opened.set()
+    await third
+    assert seen == ["first", "second", "third"]
+
+
+@STORAGES
+@pytest.mark.parametrize("moment", range(8))
+async def test_a_caller_who_cancels_a_run_that_is_interrupted_too_is_heeded(
+    make_storage: Callable[[], Any], moment: int
+) -> None:
+    gate, seen = Gate(), list[str]()
+    workflow = logging(seen, gate, checkpoint_storage=make_storage())
+    first = start(workflow, "first")
+    await turns(moment)
+    second = start(workflow, "second", on_busy="interrupt")
+    await turns(1)
+    assert first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    gate.opened.set()
+    assert (await second).get_outputs()[-1] == "second"
+
+
 async def test_a_run_that_was_just_handed_the_thread_is_interrupted_like_any_other() -> None:
     seen: list[str] = []
     gate = Gate()
@@ -392,6 +431,33 @@ async def test_a_run_is_cancelled_at_once_though_its_store_hangs_and_the_thread_
     await turns(5)
     hanging.set()
     assert (await following).get_outputs() == ["y"] and seen == ["y"]
+
+
+@pytest.mark.parametrize(
+    "how", [{"on_busy": "interrupt"}, {"takeover": True}, {}], ids=["interrupt", "takeover", "reject"]
+)
+async def test_a_run_given_up_while_its_store_opened_does_not_take_the_thread_from_the_next(
+    how: dict[str, Any],
+) -> None:
+    hanging, opening, gate, seen = asyncio.Event(), asyncio.Event(), Gate(), list[str]()
+
+    async def pause(moment: str) -> None:
+        if moment == "before open" and not opening.is_set():
+            opening.set()
+            await hanging.wait()
+
+    workflow = logging(seen, gate, checkpoint_storage=StoreCheckpointStorage(AwaitingStore(pause)))
+    first = start(workflow, "first", **how)
+    await opening.wait()
+    first.cancel()
+    await asyncio.wait([first])
+    second = start(workflow, "second")
+    await turns(10)
+    hanging.set()
+    await gate.arrived.wait()
+    await turns(10)
+    gate.opened.set()
+    assert (await second).get_outputs() == ["second"] and seen == ["second"]
 
 
 async def test_a_store_that_fails_to_release_costs_the_run_nothing() -> None:

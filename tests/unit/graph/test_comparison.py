@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import copy
 import math
+import random
+import threading
+from array import array
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.engine.flows import function
+from hypothesis import given, settings, strategies as st
+from tests.unit.engine.flows import alone, function
 
 from holdfast import InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, WorkflowRunState
 from holdfast.graph.comparison import same_structure
@@ -53,6 +58,51 @@ class SlottedToo(Slotted):
     def __init__(self) -> None:
         super().__init__()
         self.more = {"k": 1}
+
+
+class OneSlot:
+    __slots__ = "inner"  # noqa: PLC0205  # allowed, so users write it
+
+    def __init__(self) -> None:
+        self.inner = [1]
+
+
+class HiddenSlot:
+    __slots__ = ("__inner",)
+
+    def __init__(self) -> None:
+        self.__inner = [1]
+
+    def add(self) -> None:
+        self.__inner.append(2)
+
+
+class Tagged(list[int]):
+    tags: list[str]
+
+
+class Mark(int):
+    notes: list[str]
+
+
+class RaisingInASet(Plain):
+    def __hash__(self) -> int:
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("cannot be compared")
+
+
+def tagged() -> Tagged:
+    made = Tagged([1])
+    made.tags = ["a"]
+    return made
+
+
+def marked() -> Mark:
+    made = Mark(5)
+    made.notes = ["a"]
+    return made
 
 
 class Record(msgspec.Struct):
@@ -109,6 +159,18 @@ CASES: dict[str, tuple[Any, Callable[[Any], object]]] = {
     "slots, one set later": (Slotted(), assign("unset", 1)),
     "slots, inherited": (SlottedToo(), lambda one: one.inner.append(2)),
     "slots of a subclass": (SlottedToo(), lambda one: one.more.clear()),
+    "a lone slot": (OneSlot(), lambda one: one.inner.append(2)),
+    "a slot of a hidden name": (HiddenSlot(), lambda one: one.add()),
+    "deque": (deque([1]), lambda one: one.append(2)),
+    "bytearray": (bytearray(b"x"), lambda one: one.append(2)),
+    "array": (array("i", [1]), lambda one: one.append(2)),
+    "counter": (Counter("ab"), lambda one: one.update("a")),
+    "attributes of a list": (tagged(), lambda one: one.tags.append("b")),
+    "attributes of a number": ([marked()], lambda one: one[0].notes.append("b")),
+    "set of objects": ({Plain()}, lambda one: next(iter(one)).tags.append("b")),
+    "set of objects, one more": ({Plain()}, lambda one: one.add(1)),
+    "frozenset of objects": ([frozenset({Plain()})], lambda one: next(iter(one[0])).tags.append("b")),
+    "set, eq raises": ({RaisingInASet()}, lambda one: one.add(1)),
     "struct": (Record(), lambda one: one.inner.append(2)),
     "struct with a dict": (OpenRecord(), assign("extra", 1)),
     "dataclass with a NaN": (Sheet(), lambda one: one.cells["a"].append(math.nan)),
@@ -132,12 +194,61 @@ def test_a_copy_is_the_same_until_it_is_changed(case: str) -> None:
     assert not same_structure(one, value) and not same_structure(value, one)
 
 
+def built(random_: random.Random, depth: int = 0) -> Any:
+    """Containers and objects in each other."""
+
+    def inner() -> Any:
+        return built(random_, depth + 1)
+
+    match random_.randrange(6) if depth < 4 else 0:
+        case 1:
+            return [inner() for _ in range(random_.randrange(4))]
+        case 2:
+            return {number: inner() for number in range(random_.randrange(4))}
+        case 3:
+            return deque(inner() for _ in range(random_.randrange(3)))
+        case 4:
+            return (inner(), inner())
+        case 5:
+            made = Plain()
+            made.tags = inner()
+            return made
+    return random_.randrange(5)
+
+
+def changeable(value: Any) -> list[Any]:
+    """All parts that can be changed in place."""
+    if isinstance(value, int | str):
+        return []
+    if isinstance(value, dict | Plain):
+        parts = list((value if isinstance(value, dict) else vars(value)).values())
+    else:
+        parts = list(value)
+    inside = [one for part in parts for one in changeable(part)]
+    return inside + ([value] if isinstance(value, list | deque | Plain) else [])
+
+
+@settings(max_examples=max(500, settings().max_examples))  # cheap, and what it looks for is rare
+@given(seed=st.integers(0, 2**32))
+def test_one_change_is_found_among_many_parts(seed: int) -> None:
+    random_ = random.Random(seed)
+    value = [built(random_) for _ in range(8)]
+    one = copy.deepcopy(value)
+    assert same_structure(one, value)
+    changed = random_.choice(changeable(one))
+    if isinstance(changed, Plain):
+        changed.url = "changed"
+    else:
+        changed.append("changed")
+    assert not same_structure(one, value)
+
+
 def test_two_classes_of_the_same_parts_are_not_the_same() -> None:
     assert not same_structure(Plain(), Raising())
 
 
-def test_what_has_no_parts_to_look_at_counts_as_unchanged() -> None:
-    assert same_structure(object(), object())
+def test_what_cannot_be_taken_apart_counts_as_unchanged() -> None:
+    assert same_structure(threading.Lock(), threading.Lock()) and same_structure(object(), object())
 
 
 @pytest.mark.parametrize("make_storage", [lambda: None, InMemoryCheckpointStorage], ids=["none", "memory"])
@@ -163,3 +274,15 @@ async def read_by_two(value: Any, storage: Any) -> None:
     builder = WorkflowBuilder(start_executor=writer, checkpoint_storage=storage)
     result = await builder.add_fan_out_edges(writer, readers).build().run("x")
     assert result.get_final_state() is WorkflowRunState.IDLE
+
+
+@pytest.mark.parametrize("make_storage", [lambda: None, InMemoryCheckpointStorage], ids=["none", "memory"])
+async def test_what_is_added_in_place_to_a_deque_in_the_state_is_kept(make_storage: Callable[[], Any]) -> None:
+    async def add(word: str, ctx: WorkflowContext[Any, list[str]]) -> None:
+        if "words" not in ctx.state:
+            ctx.set_state("words", deque())
+        ctx.get_state("words").append(word)
+        await ctx.yield_output(list(ctx.get_state("words")))
+
+    workflow = alone(add, checkpoint_storage=make_storage())
+    assert [(await workflow.run(word)).get_outputs() for word in "abc"] == [[["a"]], [["a", "b"]], [["a", "b", "c"]]]
