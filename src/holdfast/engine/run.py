@@ -32,6 +32,8 @@ logger = get_logger("engine")
 
 
 class Run:
+    """Claims its thread, takes in what the caller sent, drives supersteps, and gives the thread up again."""
+
     def __init__(self, compiled: Compiled, live: LiveThreads, clock: Clock, request: RunRequest) -> None:
         self.run_id = request.run_id or new_run_id()
         self._compiled = compiled
