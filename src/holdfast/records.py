@@ -1,4 +1,8 @@
-"""Frozen data that crosses rooms: what a thread's messages, checkpoints, commits and journal look like."""
+"""Frozen data that crosses rooms: what a thread's messages, checkpoints, commits and journal look like.
+
+`gc=False`: a store may hold many thousands of these, and none of them can be part of a cycle, so the collector of
+garbage need not visit them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ class WorkflowMessage(msgspec.Struct, frozen=True):
     """Unique in its thread and the same over every resume; the order of delivery."""
 
 
-class CheckpointInfo(msgspec.Struct, frozen=True):
+class CheckpointInfo(msgspec.Struct, frozen=True, gc=False):
     """A checkpoint without its payload. Accepted wherever a checkpoint id is."""
 
     checkpoint_id: str
@@ -52,7 +56,7 @@ class CheckpointInfo(msgspec.Struct, frozen=True):
         return self.checkpoint_id
 
 
-class Lease(msgspec.Struct, frozen=True):
+class Lease(msgspec.Struct, frozen=True, gc=False):
     """The right to move a thread, proved with every write."""
 
     thread_id: str
@@ -62,7 +66,7 @@ class Lease(msgspec.Struct, frozen=True):
     """Grows with every new owner; a commit with an old one is refused."""
 
 
-class LoggedEvents(msgspec.Struct, frozen=True):
+class LoggedEvents(msgspec.Struct, frozen=True, gc=False):
     """The durable events of one commit, packed: their seqs are first_seq, first_seq + 1, ..."""
 
     first_seq: int
@@ -88,7 +92,7 @@ class Commit(msgspec.Struct, frozen=True):
     status: str = ""
 
 
-class JournalEntry(msgspec.Struct, frozen=True):
+class JournalEntry(msgspec.Struct, frozen=True, gc=False):
     """The recorded outcome of one delivery whose superstep is not committed yet."""
 
     number: int
@@ -97,7 +101,7 @@ class JournalEntry(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class InboxItem(msgspec.Struct, frozen=True):
+class InboxItem(msgspec.Struct, frozen=True, gc=False):
     item_id: str
     kind: str
     body: bytes
@@ -117,12 +121,12 @@ class OpenedThread(msgspec.Struct, frozen=True):
     status: str = ""
 
 
-class StoredCheckpoint(msgspec.Struct, frozen=True):
+class StoredCheckpoint(msgspec.Struct, frozen=True, gc=False):
     info: CheckpointInfo
     root: bytes
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """That a request is settled, answered or expired: another answer is refused."""
 
     answered_at: datetime

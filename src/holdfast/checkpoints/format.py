@@ -90,7 +90,8 @@ def _encode_messages(messages: dict[str, list[WorkflowMessage]], tree: dict[str,
     payloads: list[Any] = []
     for sent in messages.values():
         for message in sent:
-            if places.setdefault(id(message.data), len(payloads)) == len(payloads):
+            if id(message.data) not in places:
+                places[id(message.data)] = len(payloads)
                 payloads.append(message.data)
     try:
         tree["payloads"] = codec.encode(payloads, "messages")

@@ -243,24 +243,36 @@ async def test_a_waiting_run_that_is_cancelled_as_the_owner_ends_costs_the_owner
     assert waiting[0].cancelled()
 
 
-@pytest.mark.parametrize("moment", range(6))
+class Leaving:
+    """A store's pause: so many turns after the first release it cancels the run that waits for the thread."""
+
+    def __init__(self, moment: int) -> None:
+        self._moment = moment
+        self.waiting: asyncio.Task[WorkflowRunResult] | None = None
+
+    async def __call__(self, moment: str) -> None:
+        if moment == "after release" and self.waiting is not None:
+            self._cancel(self.waiting, self._moment)
+            self.waiting = None
+
+    def _cancel(self, task: asyncio.Task[WorkflowRunResult], turns_left: int) -> None:
+        if turns_left:
+            asyncio.get_running_loop().call_soon(self._cancel, task, turns_left - 1)
+        else:
+            task.cancel()
+
+
+@pytest.mark.parametrize("moment", range(8))
 async def test_a_waiting_run_that_is_cancelled_as_it_gets_the_thread_passes_it_on(moment: int) -> None:
     seen: list[str] = []
-    gate = Gate()
-    workflow = logging(seen, gate, checkpoint_storage=awaiting_storage())
+    gate, leaving = Gate(), Leaving(moment)
+    workflow = logging(seen, gate, checkpoint_storage=StoreCheckpointStorage(AwaitingStore(leaving)))
     first = start(workflow, "first")
     await gate.arrived.wait()
-    cancelled, last = (start(workflow, word, on_busy="enqueue") for word in ("cancelled", "last"))
+    leaving.waiting, last = (start(workflow, word, on_busy="enqueue") for word in ("cancelled", "last"))
     await turns(1)
-    first.add_done_callback(lambda _: asyncio.ensure_future(later()))
-
-    async def later() -> None:
-        await turns(moment)
-        cancelled.cancel()
-
     gate.opened.set()
     assert (await first).get_outputs() == ["first"]
-    await asyncio.wait([cancelled])
     assert (await last).get_outputs()[-1] == "last" and seen[0] == "first" and seen[-1] == "last"
 
 
@@ -277,20 +289,19 @@ class Counted(Executor):
         await self.gate.pass_through(word, ctx)
 
 
-async def test_a_thread_in_a_storage_is_let_go_of_when_the_last_one_who_waited_has_left() -> None:
-    gate, alive = Gate(), WeakSet[Executor]()
-    builder = WorkflowBuilder(start_executor=Counted("c", gate, alive), checkpoint_storage=InMemoryCheckpointStorage())
-    workflow = builder.build()
+@pytest.mark.parametrize("moment", range(8))
+async def test_a_thread_in_a_storage_is_let_go_of_when_the_last_one_who_waited_has_left(moment: int) -> None:
+    gate, alive, leaving = Gate(), WeakSet[Executor](), Leaving(moment)
+    storage = StoreCheckpointStorage(AwaitingStore(leaving))
+    workflow = WorkflowBuilder(start_executor=Counted("c", gate, alive), checkpoint_storage=storage).build()
 
     async def left_by_one_who_waited(thread_id: str) -> None:
         owner = start(workflow, "x", thread_id=thread_id)
         await gate.arrived.wait()
-        waiting = start(workflow, "y", thread_id=thread_id, on_busy="enqueue")
-        owner.add_done_callback(lambda _: waiting.cancel())
+        leaving.waiting = waiting = start(workflow, "y", thread_id=thread_id, on_busy="enqueue")
         await turns(1)
         gate.opened.set()
         await asyncio.wait([owner, waiting])
-        assert waiting.cancelled()
 
     for thread_id in ("the first, which stays", "another", "a third"):
         gate.arrived.clear()

@@ -247,6 +247,10 @@ def test_two_classes_of_the_same_parts_are_not_the_same() -> None:
     assert not same_structure(Plain(), Raising())
 
 
+def test_a_nan_is_the_same_as_another() -> None:
+    assert same_structure([float("nan")], [float("nan")])
+
+
 def test_what_cannot_be_taken_apart_counts_as_unchanged() -> None:
     assert same_structure(threading.Lock(), threading.Lock()) and same_structure(object(), object())
 
