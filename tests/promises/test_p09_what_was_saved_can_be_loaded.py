@@ -15,7 +15,9 @@ from holdfast.codecs import StoredFieldIgnored
 
 def a_class(*fields: Any, name: str = "Ticket") -> type:
     """A dataclass of a package that no executor here belongs to. Equal names are one class at different times."""
-    return make_dataclass(name, fields, namespace={"__module__": "shop.tickets"})
+    made = make_dataclass(name, fields)
+    made.__module__ = "shop.tickets"  # not by a namespace: from 3.12 on that is overridden
+    return made
 
 
 BEFORE = a_class(("number", int), ("urgent", bool, field(default=False)))

@@ -61,7 +61,8 @@ async def planted(storage: StoreCheckpointStorage, tree: Any) -> None:
 @pytest.fixture
 def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
     """A package on the path, and one that is loaded, which nobody declared. Tells whether the first was imported."""
-    bait = make_dataclass("Bait", [("x", int)], namespace={"__module__": "loaded_elsewhere"})
+    bait = make_dataclass("Bait", [("x", int)])
+    bait.__module__ = "loaded_elsewhere"
     monkeypatch.setitem(sys.modules, "loaded_elsewhere", types.ModuleType("loaded_elsewhere"))
     monkeypatch.setattr(sys.modules["loaded_elsewhere"], "Bait", bait, raising=False)
     (tmp_path / "sprung_trap.py").write_text(
@@ -125,10 +126,9 @@ async def test_types_can_be_declared_by_name(trap: Callable[[], bool], where: st
     assert trap(), "now it may be imported"
 
 
-FromAnnotation = make_dataclass("FromAnnotation", [("x", int)], namespace={"__module__": "shop.annotated"})
-Nested = make_dataclass(
-    "Nested", [("inner", types.GenericAlias(list, (FromAnnotation,)))], namespace={"__module__": "shop.annotated"}
-)
+FromAnnotation = make_dataclass("FromAnnotation", [("x", int)])
+Nested = make_dataclass("Nested", [("inner", types.GenericAlias(list, (FromAnnotation,)))])
+FromAnnotation.__module__ = Nested.__module__ = "shop.annotated"
 
 
 async def test_types_reachable_from_handlers_are_declared(storage: StoreCheckpointStorage) -> None:
