@@ -170,9 +170,27 @@ class WorkflowEvent(msgspec.Struct, frozen=True):
                 raise UnreadableValue(f"event.{name}", f"expected {kind.__name__}, got {fields[name]!r}")
         return cls(**fields)
 
+    # Ways to make the events of the engine, as a consumer's tests need them.
+
+    @classmethod
+    def started(cls) -> WorkflowEvent:
+        return cls("started")
+
+    @classmethod
+    def status(cls, state: WorkflowRunState) -> WorkflowEvent:
+        return cls("status", state=state)
+
+    @classmethod
+    def failed(cls, details: WorkflowErrorDetails) -> WorkflowEvent:
+        return cls("failed", details=details)
+
     @classmethod
     def output(cls, executor_id: str, data: Any) -> WorkflowEvent:
         return cls("output", data, executor_id=executor_id)
+
+    @classmethod
+    def intermediate(cls, executor_id: str, data: Any) -> WorkflowEvent:
+        return cls("intermediate", data, executor_id=executor_id)
 
     @classmethod
     def warning(cls, message: str) -> WorkflowEvent:
@@ -185,6 +203,44 @@ class WorkflowEvent(msgspec.Struct, frozen=True):
     @classmethod
     def emit(cls, executor_id: str, data: Any) -> WorkflowEvent:
         return cls("data", data, executor_id=executor_id, origin=WorkflowEventSource.EXECUTOR)
+
+    @classmethod
+    def request_info(
+        cls, request_id: str, source_executor_id: str, request_data: Any, response_type: Any
+    ) -> WorkflowEvent:
+        return cls(
+            "request_info",
+            request_data,
+            executor_id=source_executor_id,
+            request_id=request_id,
+            source_executor_id=source_executor_id,
+            request_type=type(request_data),
+            response_type=response_type,
+        )
+
+    @classmethod
+    def superstep_started(cls, iteration: int) -> WorkflowEvent:
+        return cls("superstep_started", iteration=iteration)
+
+    @classmethod
+    def superstep_completed(cls, iteration: int) -> WorkflowEvent:
+        return cls("superstep_completed", iteration=iteration)
+
+    @classmethod
+    def executor_invoked(cls, executor_id: str, data: Any = None) -> WorkflowEvent:
+        return cls("executor_invoked", data, executor_id=executor_id)
+
+    @classmethod
+    def executor_completed(cls, executor_id: str, data: Any = None) -> WorkflowEvent:
+        return cls("executor_completed", data, executor_id=executor_id)
+
+    @classmethod
+    def executor_failed(cls, executor_id: str, details: WorkflowErrorDetails) -> WorkflowEvent:
+        return cls("executor_failed", executor_id=executor_id, details=details)
+
+    @classmethod
+    def executor_bypassed(cls, executor_id: str, data: Any = None) -> WorkflowEvent:
+        return cls("executor_bypassed", data, executor_id=executor_id)
 
 
 _KINDS: dict[str, type] = {

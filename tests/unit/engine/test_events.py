@@ -283,3 +283,16 @@ async def test_iterations_are_counted_anew_for_each_message() -> None:
         result = await workflow.run(message)
         counted = [event.iteration for event in result if event.type == "superstep_completed"]
         assert counted == list(range(1, message + 2))
+
+
+async def test_events_made_by_hand_are_those_that_a_run_tells() -> None:
+    """So that a consumer can be tested without a workflow."""
+    told = [event async for event in shouting().run("hi", stream=True)]
+    made = [
+        WorkflowEvent.started(),
+        WorkflowEvent.status(WorkflowRunState.IN_PROGRESS),
+        WorkflowEvent.superstep_started(1),
+        WorkflowEvent.executor_invoked("shout", "hi"),
+    ]
+    assert told[: len(made)] == made
+    assert WorkflowEvent.output("deliver", "<HI>") in told
