@@ -82,8 +82,9 @@ MEMBERS = {
     "WorkflowContext": "send_message yield_output add_event request_info get_state set_state state request_id "
     "source_executor_ids get_source_executor_id get_sent_messages get_yielded_outputs is_streaming",
     "WorkflowEvent": "type data origin state details executor_id request_id source_executor_id request_type "
-    "response_type iteration emit to_dict from_dict started status failed output intermediate warning error request_info "
-    "superstep_started superstep_completed executor_invoked executor_completed executor_failed executor_bypassed",
+    "response_type iteration emit to_dict from_dict started status failed output intermediate warning error "
+    "request_info superstep_started superstep_completed executor_invoked executor_completed executor_failed "
+    "executor_bypassed",
     "WorkflowErrorDetails": "error_type message traceback executor_id extra from_exception",
     "WorkflowCheckpoint": "workflow_name graph_signature_hash checkpoint_id previous_checkpoint_id timestamp messages "
     "state pending_request_info_events iteration_count metadata version to_dict from_dict",

@@ -1,10 +1,10 @@
-"""What a handler may do: the contract between executors and whatever runs them."""
+"""What a handler may do: the contract between executors and whatever runs them (engine/context.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.events import WorkflowEvent
 
@@ -24,7 +24,7 @@ else:
     WOutT = TypeVar("WOutT", contravariant=True)
 
 
-class WorkflowContext(Generic[OutT, WOutT]):
+class WorkflowContext(Protocol[OutT, WOutT]):
     """Handed to every handler: `WorkflowContext[Sent]`, or `WorkflowContext[Sent, Yielded]`.
 
     Nothing a handler does through its context is visible to anybody else before its superstep is committed,
@@ -41,15 +41,15 @@ class WorkflowContext(Generic[OutT, WOutT]):
 
     async def send_message(self, message: OutT, target_id: str | None = None) -> None:
         """Send along the executor's edges, or only to `target_id`. Delivered in the next superstep, as it is now."""
-        raise NotImplementedError  # every method here is written in engine/context.py
+        ...
 
     async def yield_output(self, output: WOutT) -> None:
         """Give a result to whoever runs the workflow."""
-        raise NotImplementedError
+        ...
 
     async def add_event(self, event: WorkflowEvent) -> None:
         """Tell the run's consumer something of your own."""
-        raise NotImplementedError
+        ...
 
     async def request_info(
         self,
@@ -66,70 +66,63 @@ class WorkflowContext(Generic[OutT, WOutT]):
         When `deadline` passes unanswered, `default` is delivered as the answer; without a default the request
         expires.
         """
-        raise NotImplementedError
+        ...
 
     def get_state(self, key: str, default: Any = None) -> Any:
         """The committed value plus this executor's own writes; never a sibling's. What you get is yours to change."""
-        raise NotImplementedError
+        ...
 
     def set_state(self, key: str, value: Any) -> None:
         """Write a shared value; for a key with a reducer, contribute to it."""
-        raise NotImplementedError
+        ...
 
-    def delete_state(self, key: str) -> None:
-        raise NotImplementedError
+    def delete_state(self, key: str) -> None: ...
 
     @property
     def state(self) -> MutableMapping[str, Any]:
         """The shared state as a mapping, read and written as `get_state` and `set_state` do."""
-        raise NotImplementedError
+        ...
 
     @property
     def private(self) -> MutableMapping[str, Any]:
         """State of this executor alone; saved with the checkpoint."""
-        raise NotImplementedError
+        ...
 
     @property
-    def executor_id(self) -> str:
-        raise NotImplementedError
+    def executor_id(self) -> str: ...
 
     @property
-    def thread_id(self) -> str:
-        raise NotImplementedError
+    def thread_id(self) -> str: ...
 
     @property
-    def run_id(self) -> str:
-        raise NotImplementedError
+    def run_id(self) -> str: ...
 
     @property
     def request_id(self) -> str | None:
         """In a response handler: the request that was answered."""
-        raise NotImplementedError
+        ...
 
     @property
-    def source_executor_ids(self) -> list[str]:
-        raise NotImplementedError
+    def source_executor_ids(self) -> list[str]: ...
 
     def get_source_executor_id(self) -> str:
         """The one sender. Raises RuntimeError if a fan-in joined several: use `source_executor_ids`."""
-        raise NotImplementedError
+        ...
 
-    def get_sent_messages(self) -> list[Any]:
-        raise NotImplementedError
+    def get_sent_messages(self) -> list[Any]: ...
 
-    def get_yielded_outputs(self) -> list[Any]:
-        raise NotImplementedError
+    def get_yielded_outputs(self) -> list[Any]: ...
 
     def is_streaming(self) -> bool:
         """Whether somebody watches events as they happen."""
-        raise NotImplementedError
+        ...
 
     @property
     def function_invocation_kwargs(self) -> Mapping[str, Any]:
         """Arguments of this run for tools, those for this executor if they were given by executor."""
-        raise NotImplementedError
+        ...
 
     @property
     def client_kwargs(self) -> Mapping[str, Any]:
         """Arguments of this run for model clients, those for this executor if they were given by executor."""
-        raise NotImplementedError
+        ...
