@@ -34,6 +34,7 @@ from holdfast import (
     HoldfastError,
     IncompatibleWorkflow,
     InMemoryCheckpointStorage,
+    InvalidRun,
     InvalidSelection,
     NoPendingRequests,
     NoResponseHandler,
@@ -397,3 +398,10 @@ async def test_two_executors_that_asked_with_one_id_can_be_mended_and_resumed() 
     wrong[0] = False
     asked = (await workflow.run(thread_id="t")).get_request_info_events()
     assert [event.request_id for event in asked] == ["one", "two"], "what could not be merged is not replayed"
+
+
+async def test_answers_are_given_by_request_ids_that_are_text() -> None:
+    workflow = shouting(checkpoint_storage=InMemoryCheckpointStorage())
+    with pytest.raises(InvalidRun, match=r"responses must map request ids to answers, got 5 as an id"):
+        await workflow.run(responses={5: "yes"})
+    assert (await workflow.run("hi")).get_outputs() == ["<HI>"]

@@ -89,7 +89,7 @@ class RunHandle:
                 given = self._request.on_busy
                 self._start(on_busy="enqueue" if given == "reject" else given)
 
-    async def respond(self, responses: Mapping[str, Any]) -> None:
+    async def respond(self, responses: Mapping[Any, Any]) -> None:
         """Answer pending requests, once what runs has come to rest."""
         self._refuse_if_closed()
         own = isolated(dict(responses))

@@ -17,8 +17,8 @@ Durability = Literal["sync", "async", "exit"]
 class RunOptions(TypedDict, total=False):
     """The keyword arguments of `run`, beside `stream`."""
 
-    responses: Mapping[str, Any] | None
-    """Answers to pending requests, by request id."""
+    responses: Mapping[Any, Any] | None
+    """Answers to pending requests, by request id. (Any: `event.request_id` may be None for a checker, not here.)"""
     checkpoint_id: str | CheckpointInfo | None
     """Go back to this checkpoint first."""
     checkpoint_storage: Any
@@ -97,6 +97,9 @@ def _refuse_meaningless(message: Any, responses: Any, checkpoint_id: Any, fork: 
         raise InvalidRun("run(fork=True) needs the checkpoint_id to fork from.")
     if responses is not None and not isinstance(responses, Mapping):
         raise InvalidRun(f"responses must map request ids to answers, got {type(responses).__name__}.")
+    for request_id in responses or ():
+        if not isinstance(request_id, str):
+            raise InvalidRun(f"responses must map request ids to answers, got {request_id!r} as an id.")
     if responses is not None and not responses:
         raise InvalidRun("responses is empty: give at least one answer, or leave it out to resume.")
 
