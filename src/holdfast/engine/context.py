@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
 from datetime import datetime
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -35,7 +35,7 @@ class _Ended:
         raise ContextEnded(self._executor_id)
 
 
-_ended = cache(_Ended)
+_ended = lru_cache(1024)(_Ended)
 
 
 class DeliveryContext(WorkflowContext[Any, Any]):

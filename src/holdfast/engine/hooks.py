@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import MutableMapping
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from holdfast.engine.position import Position
@@ -37,7 +37,7 @@ class HookContext:
         self._position.state = {**self._position.state, key: isolated(value)}
 
 
-@cache
+@lru_cache(1024)
 def _takes_context(function: Any, without: int) -> bool:
     return len(inspect.signature(function).parameters) > without
 
