@@ -25,13 +25,6 @@ SOAK = bool(os.environ.get("HOLDFAST_SOAK"))
 settings.load_profile("soak" if SOAK else "default")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if not SOAK:
-        for item in items:
-            if item.get_closest_marker("soak"):
-                item.add_marker(pytest.mark.skip(reason="long exploration: run `make soak`"))
-
-
 @pytest.fixture(autouse=True)
 def _no_settings_of_the_callers_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOLDFAST_LOG", raising=False)

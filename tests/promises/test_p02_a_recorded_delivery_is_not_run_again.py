@@ -191,7 +191,7 @@ class TallyByContext(Tally):
         ctx.private["total"] = self.total
         return {}
 
-    async def on_checkpoint_restore(self, state: dict[str, Any], ctx: Any) -> None:  # type: ignore[override]
+    async def on_checkpoint_restore(self, state: dict[str, Any], ctx: Any) -> None:  # type: ignore[override]  # as above
         self.total = ctx.private["total"]
 
 

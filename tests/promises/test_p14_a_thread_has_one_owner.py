@@ -279,6 +279,6 @@ async def test_a_failing_final_commit_does_not_keep_the_thread(storage: StoreChe
     workflow = alone(Relay("relay", stage), storage)
     with pytest.raises(StorageFailed, match="No space left"):
         await workflow.run("x", thread_id="t")
-    storage.store.commit = commit  # type: ignore[method-assign]
+    storage.store.commit = commit  # type: ignore[method-assign]  # the disk has room again
     assert (await workflow.run("y", thread_id="t")).get_final_state() is WorkflowRunState.IDLE
     assert stage.calls == ["relay(y)"]

@@ -47,7 +47,7 @@ ZONES: Any = st.one_of(
 )
 MOMENTS = st.datetimes(
     datetime.datetime(2, 1, 1),  # noqa: DTZ001 - bounds have no zone
-    datetime.datetime(9998, 1, 1),  # noqa: DTZ001
+    datetime.datetime(9998, 1, 1),  # noqa: DTZ001 - bounds have no zone
     timezones=ZONES,
 )
 ATOMS = st.one_of(

@@ -151,7 +151,7 @@ def _struct_maker(cls: type[msgspec.Struct]) -> Callable[[], msgspec.Struct]:
             first = metaclass(cls.__name__, (cls,), hookless)(**nothing)
             vars(object)["__class__"].__set__(first, cls)
             model.append(first)
-        copied: msgspec.Struct = model[0].__copy__()  # type: ignore[attr-defined]
+        copied: msgspec.Struct = model[0].__copy__()  # type: ignore[attr-defined]  # not in its stubs
         return copied
 
     return make

@@ -196,7 +196,7 @@ def decode_timedelta(tree: dict[str, Tree], walk: Decoders, depth: int) -> timed
 
 def _timezone_args(tz: timezone) -> tuple[Any, ...]:
     # The only way to tell a zone named "UTC+02:00" from one without a name.
-    args: tuple[Any, ...] = tz.__getinitargs__()  # type: ignore[attr-defined]
+    args: tuple[Any, ...] = tz.__getinitargs__()  # type: ignore[attr-defined]  # not in its stubs
     return args
 
 

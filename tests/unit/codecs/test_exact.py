@@ -93,7 +93,7 @@ def test_a_pydantic_model_keeps_which_fields_were_set() -> None:
 
 
 def test_a_cached_property_is_computed_again_and_not_stored() -> None:
-    class Circle(make_dataclass("Circle", [("radius", float)])):  # type: ignore[misc]
+    class Circle(make_dataclass("Circle", [("radius", float)])):  # type: ignore[misc]  # a base made by a call
         @cached_property
         def area(self) -> object:
             return object()
@@ -108,7 +108,7 @@ def test_a_type_hint_that_cannot_be_stored_does_not_stop_the_object_that_carries
     class Undeclared:
         pass
 
-    box: Box[Any] = Box[Undeclared](1)  # type: ignore[arg-type]
+    box: Box[Any] = Box[Undeclared](1)  # type: ignore[arg-type]  # what is being shown
     assert vars(again(box)) == {"item": 1}
 
 

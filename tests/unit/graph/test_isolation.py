@@ -236,10 +236,11 @@ def test_attributes_of_a_list_subclass_are_copied_too() -> None:
 
 
 def test_attributes_outside_the_fields_are_copied_too() -> None:
-    value, struct = Open(), StructWithDict([1])
-    value.extra = [1]  # type: ignore[attr-defined]
-    assert isolated(value).extra == [1]  # type: ignore[attr-defined]
-    assert isolated(value).extra is not value.extra  # type: ignore[attr-defined]
+    value: Any = Open()
+    struct = StructWithDict([1])
+    value.extra = [1]
+    assert isolated(value).extra == [1]
+    assert isolated(value).extra is not value.extra
     assert isolated(struct).content is not struct.content
 
 
@@ -302,8 +303,8 @@ def test_the_rest_is_isolated_from_what_cannot_be_copied() -> None:
 
 
 def test_a_second_reference_to_what_cannot_be_copied_is_the_value_too() -> None:
-    client = Plain([1])
-    client.lock = threading.Lock()  # type: ignore[attr-defined]
+    client: Any = Plain([1])
+    client.lock = threading.Lock()
     made: list[Any] = isolated([client, client, {"again": client}])
     assert made[0] is made[1] is made[2]["again"] is client
 

@@ -85,7 +85,7 @@ class Person:
     name: str
 
 
-class Registered(ABC):  # noqa: B024
+class Registered(ABC):  # noqa: B024  # classes are registered with it, not derived
     pass
 
 
@@ -625,7 +625,7 @@ def test_a_name_of_the_module_is_not_hidden_by_a_callers_local() -> None:
     def plain(first: Dog) -> None: ...
 
     def caller() -> dict[str, object]:
-        Dog = int  # noqa: F841
+        Dog = int  # noqa: F841  # there to be found by mistake
         return hints_of(plain)
 
     assert caller()["first"] is Dog
