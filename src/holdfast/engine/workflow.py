@@ -132,6 +132,11 @@ class Workflow:
         return [found[delivery_id] for delivery_id in sorted(found)]
 
     @property
+    def graph(self) -> Graph:
+        """What it is made of, frozen."""
+        return self._graph
+
+    @property
     def edge_groups(self) -> list[EdgeGroup]:
         return list(self._graph.edge_groups)
 
@@ -164,8 +169,7 @@ class Workflow:
 
     @property
     def output_types(self) -> list[Any]:
-        every = (kind for one in self.get_output_executors() for kind in one.workflow_output_types)
-        return list(dict.fromkeys(every))
+        return list(self._graph.output_types)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -54,6 +54,12 @@ class Graph:
         return {executor_id: node.executor for executor_id, node in self.nodes.items()}
 
     @cached_property
+    def output_types(self) -> tuple[Any, ...]:
+        """What its results are declared to be."""
+        yielding = (one for key, one in self.executors.items() if self.designation.event_type(key) == "output")
+        return tuple(dict.fromkeys(kind for one in yielding for kind in one.workflow_output_types))
+
+    @cached_property
     def annotations(self) -> tuple[Any, ...]:
         """Every type that its handlers name: what a checkpoint of it may hold."""
         found: dict[Any, None] = {}
