@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from holdfast.engine.builder import (
         WorkflowBuilder as WorkflowBuilder,
     )
+    from holdfast.engine.functions import (
+        FunctionalWorkflow as FunctionalWorkflow,
+        workflow as workflow,
+    )
     from holdfast.engine.handle import (
         RunHandle as RunHandle,
     )
@@ -36,6 +40,14 @@ if TYPE_CHECKING:
     )
     from holdfast.engine.run_arguments import (
         Secret as Secret,
+    )
+    from holdfast.engine.run_context import (
+        RunContext as RunContext,
+        get_run_context as get_run_context,
+    )
+    from holdfast.engine.step_function import (
+        StepWrapper as StepWrapper,
+        step as step,
     )
     from holdfast.engine.stream import (
         ResponseStream as ResponseStream,
@@ -73,11 +85,16 @@ if TYPE_CHECKING:
         RequestExpired as RequestExpired,
         RunInterrupted as RunInterrupted,
         StateConflict as StateConflict,
+        StepArgumentsUnsavable as StepArgumentsUnsavable,
+        StepNameTaken as StepNameTaken,
+        StepOutsideWorkflow as StepOutsideWorkflow,
         StorageFailed as StorageFailed,
+        SubWorkflowFailed as SubWorkflowFailed,
         ThreadBusy as ThreadBusy,
         ThreadConflict as ThreadConflict,
         ThreadNotFound as ThreadNotFound,
         ThreadNotIdle as ThreadNotIdle,
+        TimedOut as TimedOut,
         TypeCompatibilityError as TypeCompatibilityError,
         UnknownExecutor as UnknownExecutor,
         UnknownRequest as UnknownRequest,
@@ -105,6 +122,9 @@ if TYPE_CHECKING:
     from holdfast.graph.context import (
         WorkflowContext as WorkflowContext,
     )
+    from holdfast.graph.drawing.viz import (
+        WorkflowViz as WorkflowViz,
+    )
     from holdfast.graph.edges import (
         Case as Case,
         Default as Default,
@@ -129,6 +149,9 @@ if TYPE_CHECKING:
         handler as handler,
         response_handler as response_handler,
     )
+    from holdfast.graph.policy import (
+        RetryPolicy as RetryPolicy,
+    )
     from holdfast.graph.reducers import (
         add as add,
         append as append,
@@ -136,6 +159,11 @@ if TYPE_CHECKING:
     )
     from holdfast.graph.validation import (
         validate_workflow_graph as validate_workflow_graph,
+    )
+    from holdfast.graph.workflow_executor import (
+        SubWorkflowRequestMessage as SubWorkflowRequestMessage,
+        SubWorkflowResponseMessage as SubWorkflowResponseMessage,
+        WorkflowExecutor as WorkflowExecutor,
     )
     from holdfast.records import (
         CheckpointInfo as CheckpointInfo,
@@ -174,6 +202,7 @@ _HOME = {
     "FanInEdgeGroup": "holdfast.graph.edges",
     "FanOutEdgeGroup": "holdfast.graph.edges",
     "FunctionExecutor": "holdfast.graph.function_executor",
+    "FunctionalWorkflow": "holdfast.engine.functions",
     "GraphConnectivityError": "holdfast.errors",
     "HandlerCancelled": "holdfast.errors",
     "HoldfastError": "holdfast.errors",
@@ -195,12 +224,21 @@ _HOME = {
     "RequestExpired": "holdfast.errors",
     "RequestTerms": "holdfast.events",
     "ResponseStream": "holdfast.engine.stream",
+    "RetryPolicy": "holdfast.graph.policy",
+    "RunContext": "holdfast.engine.run_context",
     "RunHandle": "holdfast.engine.handle",
     "RunInterrupted": "holdfast.errors",
     "Secret": "holdfast.engine.run_arguments",
     "SingleEdgeGroup": "holdfast.graph.edges",
     "StateConflict": "holdfast.errors",
+    "StepArgumentsUnsavable": "holdfast.errors",
+    "StepNameTaken": "holdfast.errors",
+    "StepOutsideWorkflow": "holdfast.errors",
+    "StepWrapper": "holdfast.engine.step_function",
     "StorageFailed": "holdfast.errors",
+    "SubWorkflowFailed": "holdfast.errors",
+    "SubWorkflowRequestMessage": "holdfast.graph.workflow_executor",
+    "SubWorkflowResponseMessage": "holdfast.graph.workflow_executor",
     "SwitchCaseEdgeGroup": "holdfast.graph.edges",
     "SwitchCaseEdgeGroupCase": "holdfast.graph.edges",
     "SwitchCaseEdgeGroupDefault": "holdfast.graph.edges",
@@ -208,6 +246,7 @@ _HOME = {
     "ThreadConflict": "holdfast.errors",
     "ThreadNotFound": "holdfast.errors",
     "ThreadNotIdle": "holdfast.errors",
+    "TimedOut": "holdfast.errors",
     "TypeCompatibilityError": "holdfast.errors",
     "UnknownExecutor": "holdfast.errors",
     "UnknownRequest": "holdfast.errors",
@@ -225,21 +264,26 @@ _HOME = {
     "WorkflowEventSource": "holdfast.events",
     "WorkflowEventType": "holdfast.events",
     "WorkflowException": "holdfast.errors",
+    "WorkflowExecutor": "holdfast.graph.workflow_executor",
     "WorkflowMessage": "holdfast.records",
     "WorkflowRunResult": "holdfast.engine.result",
     "WorkflowRunState": "holdfast.events",
     "WorkflowRunnerException": "holdfast.errors",
     "WorkflowValidationError": "holdfast.errors",
+    "WorkflowViz": "holdfast.graph.drawing.viz",
     "WrongInputType": "holdfast.errors",
     "add": "holdfast.graph.reducers",
     "append": "holdfast.graph.reducers",
     "executor": "holdfast.graph.function_executor",
+    "get_run_context": "holdfast.engine.run_context",
     "handler": "holdfast.graph.handlers",
     "merge": "holdfast.graph.reducers",
     "register_type": "holdfast.codecs.types",
     "response_handler": "holdfast.graph.handlers",
     "run_sync": "holdfast.engine.sync",
+    "step": "holdfast.engine.step_function",
     "validate_workflow_graph": "holdfast.graph.validation",
+    "workflow": "holdfast.engine.functions",
 }
 
 __all__ = list(_HOME)

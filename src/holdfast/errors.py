@@ -22,6 +22,10 @@ HoldfastError
 │   └── WorkflowRunnerException                a run could not start or go on
 │       ├── ContextEnded                       (also RuntimeError)
 │       ├── HandlerCancelled                   (also RuntimeError)
+│       ├── TimedOut                           (also TimeoutError)
+│       ├── SubWorkflowFailed
+│       ├── StepOutsideWorkflow                (also RuntimeError)
+│       ├── StepNameTaken                      (also ValueError)
 │       ├── WrongInputType                     (also RuntimeError)
 │       ├── InvalidSelection                   (also RuntimeError)
 │       ├── WorkflowConvergenceException
@@ -40,6 +44,7 @@ HoldfastError
 │           ├── CheckpointHookFailed
 │           ├── StorageFailed
 │           ├── UnsavableValue                 (also TypeError)
+│           │   └── StepArgumentsUnsavable
 │           └── UnreadableValue
 └── NotInAsyncCode                             `run_sync` inside a running event loop (also RuntimeError)
 """
@@ -312,6 +317,58 @@ class HandlerCancelled(WorkflowRunnerException, RuntimeError):
         )
 
 
+class TimedOut(WorkflowRunnerException, TimeoutError):
+    """An executor or a step took longer than its `timeout`. It was cancelled and has ended."""
+
+    code = "timed_out"
+
+    def __init__(self, executor_id: str, seconds: float) -> None:
+        self.executor_id = executor_id
+        self.seconds = seconds
+        super().__init__(
+            f"{executor_id!r} did not end within {seconds:g} s. It was cancelled, and nothing of the attempt was kept. "
+            "Give it a longer timeout, or retries."
+        )
+
+
+class SubWorkflowFailed(WorkflowRunnerException):
+    """A sub-workflow failed, and with it the executor that runs it. `__cause__` is what was raised inside."""
+
+    code = "sub_workflow_failed"
+
+    def __init__(self, executor_id: str, workflow_name: str, error: BaseException) -> None:
+        self.executor_id = executor_id
+        self.workflow_name = workflow_name
+        self.error = error
+        super().__init__(
+            f"Sub-workflow {workflow_name!r} of executor {executor_id!r} failed: {type(error).__name__}: {error}. "
+            "Nothing of the superstep was kept; the thread stands at its last checkpoint, inside the sub-workflow, "
+            "and a resume goes on there."
+        )
+
+
+class StepOutsideWorkflow(WorkflowRunnerException, RuntimeError):
+    code = "step_outside_workflow"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"Step {name!r} was called outside of a workflow, where nothing can record its result. Call it from a "
+            f"function marked @workflow or from a handler; to call the plain function use {name}.function(...)."
+        )
+
+
+class StepNameTaken(WorkflowRunnerException, ValueError):
+    code = "step_name_taken"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"Two different functions are called as step {name!r}. Results are found by name, so one could be given "
+            "to the other. Give one of them another name: @step(name=...) or ctx.step(..., name=...)."
+        )
+
+
 class WrongInputType(WorkflowRunnerException, RuntimeError):
     code = "wrong_input_type"
 
@@ -508,6 +565,17 @@ class UnsavableValue(WorkflowCheckpointException, TypeError):
         self.path = path
         self.reason = reason
         super().__init__(f"Cannot save {path}: {reason}. Nothing was written.{' ' + remedy if remedy else ''}")
+
+
+class StepArgumentsUnsavable(UnsavableValue):
+    """A step is found again by its arguments, and these have no digest. It was not called."""
+
+    code = "step_arguments_unsavable"
+
+    def __init__(self, name: str, error: UnsavableValue) -> None:
+        self.name = name
+        remedy = f"The step was not called. Pass key='...' to say which call of {name!r} it is."
+        super().__init__(error.path, error.reason, remedy)
 
 
 class UnreadableValue(WorkflowCheckpointException):

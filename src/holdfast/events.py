@@ -133,6 +133,8 @@ class WorkflowEvent(msgspec.Struct, frozen=True):
     """`superstep_completed`: the executors that ran, in the order of their deliveries."""
     has_pending_messages: bool | None = None
     has_pending_requests: bool | None = None
+    child_id: int | None = None
+    """What happens in a sub-workflow: the delivery that started it, which tells children of one executor apart."""
     replayed: bool = False
     """True for what happened before an interruption and is only told again."""
     seq: int | None = None
@@ -258,6 +260,7 @@ _KINDS: dict[str, type] = {
     "executors": tuple,
     "has_pending_messages": bool,
     "has_pending_requests": bool,
+    "child_id": int,
     "replayed": bool,
     "seq": int,
     "timestamp": datetime,

@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import MutableMapping
+from typing import Any
 
 ROOT = "holdfast"
 ENVIRONMENT_VARIABLE = "HOLDFAST_LOG"
@@ -54,3 +56,11 @@ class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]  # generic for t
     def emit(self, record: logging.LogRecord) -> None:
         self.setStream(sys.stderr)
         super().emit(record)
+
+
+class NamedLines(logging.LoggerAdapter[logging.Logger]):
+    """Puts `name=value` before every line, as `ctx.logger` does with thread, run and executor."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        named = " ".join(f"{name}={value}" for name, value in (self.extra or {}).items())
+        return f"{named}: {msg}", kwargs

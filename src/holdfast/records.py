@@ -36,6 +36,55 @@ class WorkflowMessage(msgspec.Struct, frozen=True):
     """Unique in its thread and the same over every resume; the order of delivery."""
 
 
+class Record(msgspec.Struct, frozen=True):
+    """One thing that a delivery need not do again: a step that ended, a sleep, an answer, an attempt that failed.
+
+    Records of a delivery are found by their key; their order is that in which the things happened.
+    """
+
+    kind: str
+    """`step` ended well, `failed` it raised, `answered`, `expired`, `slept`: these settle a call. `sleeping` and
+    `attempt` only tell how far it is. `gone` stands where a record was taken back."""
+    key: str = ""
+    """Which call of the delivery it is about; empty for an attempt of the delivery itself."""
+    name: str = ""
+    """The call's name, for people."""
+    after: str | None = None
+    """The call before it in the same flow of control."""
+    within: str | None = None
+    """The step that it was made in."""
+    value: Any = None
+    """The result, answer or error; an `Encoded` one where there is a storage."""
+    effects: Any = None
+    """What a step sent, yielded and wrote; encoded like the value."""
+    until: datetime | None = None
+    """`sleeping`, `attempt`: when to go on."""
+    run_id: str | None = None
+    """The run that made it."""
+
+
+SETTLES = frozenset({"step", "failed", "answered", "expired", "slept"})
+"""Kinds of records that give a call its result."""
+
+
+class SuspendedDelivery(msgspec.Struct, frozen=True):
+    """A delivery that waits: for a time, for answers, or to be tried again. It then runs from the top, and takes
+    what is recorded from its records."""
+
+    message: WorkflowMessage
+    due_at: datetime | None = None
+    """When it is to run; None if only an answer can wake it."""
+    waits: tuple[str, ...] = ()
+    """The requests whose answers it waits for."""
+    records: tuple[Record, ...] = ()
+    is_ready: bool = False
+    """Whether to run it in the next superstep: an answer has come."""
+    told: tuple[str, ...] = ()
+    """Digests of the events that it has told, so that they are not told as new again."""
+    run_id: str | None = None
+    """The run that suspended it."""
+
+
 class CheckpointInfo(msgspec.Struct, frozen=True, gc=False):
     """A checkpoint without its payload. Accepted wherever a checkpoint id is."""
 

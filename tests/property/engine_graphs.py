@@ -510,4 +510,5 @@ async def final(storage: Any, thread: str = THREAD) -> dict[str, Any]:
     tree = head.to_dict()
     # One that never ran has nothing to remember, whether it was asked to or was not even made yet.
     kept = {key: one for key, one in tree.get("executors", {}).items() if one != {"saved": {"seen": []}}}
+    tree["counters"] = tree["counters"][:2]  # the third says which rewind it was: no two ends share it
     return {part: tree.get(part) for part in COMPARED} | {"answered": sorted(head.answered), "executors": kept}

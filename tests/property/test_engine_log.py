@@ -23,11 +23,14 @@ from tests.property.engine_graphs import (
 )
 
 from holdfast import InMemoryCheckpointStorage, Workflow, WorkflowCheckpoint, WorkflowEvent, WorkflowRunResult
+from holdfast.engine.journal import Journal
 from holdfast.engine.lane import Lane
+from holdfast.engine.level import Level, child_level, root_level
 from holdfast.engine.position import Position, position_of
 from holdfast.engine.scope import RunScope
-from holdfast.engine.superstep import apply, in_delivery_order, plan as plan_lanes
+from holdfast.engine.superstep import apply, plan as plan_lanes
 from holdfast.engine.thread import Instances, Thread
+from holdfast.testing import FakeClock
 
 POINTS = st.lists(st.integers(0, 30), max_size=4)
 ATTEMPTS = st.sampled_from(("undisturbed", "failing")) | POINTS.map(tuple)
@@ -135,17 +138,18 @@ async def superstep(workflow: Workflow, position: Position, order: list[int]) ->
     thread.position = position
 
     told: list[WorkflowEvent] = []
-    scope = RunScope(compiled, thread, None, "r", told.append, lambda: None, is_streaming=False)
+    clock, journal = FakeClock(), Journal(thread, None, is_kept=False)
+    scope = RunScope(compiled, thread, None, "r", told.append, lambda: None, clock, journal, is_streaming=False)
 
-    def open_lane(executor_id: str) -> Lane:
-        return Lane(scope, executor_id)
+    def open_lane(level: Level, executor_id: str) -> Lane:
+        return Lane(scope, level, executor_id)
 
-    lanes = plan_lanes(position, open_lane)
+    level = root_level(compiled, thread)
+    lanes = plan_lanes(level, clock.now, open_lane, lambda parent, child: child_level(parent, child, thread))
     for place in dict.fromkeys((*(one % len(lanes) for one in order), *range(len(lanes)))):
         for message in lanes[place].messages:
             await lanes[place].deliver(message)
-    done = in_delivery_order(lanes)
-    after, _ = await apply(position, lanes, done, compiled.routes, compiled.graph.reducers, None)
+    after, _, _ = await apply(level, None, clock.now)
     return after
 
 

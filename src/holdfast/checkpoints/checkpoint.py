@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.events import WorkflowEvent
-from holdfast.records import Answer, CheckpointInfo, ExecutorMemory, WorkflowMessage
+from holdfast.records import Answer, CheckpointInfo, ExecutorMemory, SuspendedDelivery, WorkflowMessage
 
 CheckpointID = str
 
@@ -33,6 +33,40 @@ class Counters(msgspec.Struct, frozen=True):
     since_input: int = 0
     """Supersteps since the last outside input; `max_iterations` limits this."""
     next_delivery_id: int = 1
+    epoch: int = 0
+    """The commit of the last rewind; 0 before the first. Deliveries after it are others than those before."""
+
+
+class ChildCheckpoint(msgspec.Struct, frozen=True):
+    """A sub-workflow that has not ended: the same parts as its parent's, kept apart."""
+
+    executor_id: str
+    """The WorkflowExecutor that started it."""
+    message: WorkflowMessage
+    """The delivery that started it."""
+    messages: dict[str, list[WorkflowMessage]] = msgspec.field(default_factory=dict)
+    state: dict[str, Any] = msgspec.field(default_factory=dict)
+    pending_request_info_events: dict[str, WorkflowEvent] = msgspec.field(default_factory=dict)
+    executors: dict[str, ExecutorMemory] = msgspec.field(default_factory=dict)
+    buffers: dict[str, dict[str, list[Any]]] = msgspec.field(default_factory=dict)
+    answered: dict[str, Answer] = msgspec.field(default_factory=dict)
+    suspended: dict[int, SuspendedDelivery] = msgspec.field(default_factory=dict)
+    children: dict[int, ChildCheckpoint] = msgspec.field(default_factory=dict)
+    asked: tuple[str, ...] = ()
+    """Its requests that are pending outside of it."""
+    since_input: int = 0
+    attempts: int = 0
+    """How often it was started and failed."""
+    due_at: datetime | None = None
+    """When it is to be started again."""
+
+    @property
+    def deliveries(self) -> list[WorkflowMessage]:
+        return in_order(self.messages)
+
+
+def in_order(messages: Mapping[str, list[WorkflowMessage]]) -> list[WorkflowMessage]:
+    return sorted(chain.from_iterable(messages.values()), key=lambda message: message.delivery_id)
 
 
 class WorkflowCheckpoint(msgspec.Struct, frozen=True):
@@ -65,6 +99,10 @@ class WorkflowCheckpoint(msgspec.Struct, frozen=True):
     buffers: dict[str, dict[str, list[Any]]] = msgspec.field(default_factory=dict)
     """What fan-ins have received so far, by edge group and sender."""
     answered: dict[str, Answer] = msgspec.field(default_factory=dict)
+    suspended: dict[int, SuspendedDelivery] = msgspec.field(default_factory=dict)
+    """Deliveries that wait for a time or an answer, with what they have recorded."""
+    children: dict[int, ChildCheckpoint] = msgspec.field(default_factory=dict)
+    """Sub-workflows that have not ended, by the delivery that started them."""
     run_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
     """Run arguments; secret ones are left out."""
     counters: Counters = Counters()
@@ -76,7 +114,7 @@ class WorkflowCheckpoint(msgspec.Struct, frozen=True):
     @property
     def deliveries(self) -> list[WorkflowMessage]:
         """All that is due, in the order of delivery."""
-        return sorted(chain.from_iterable(self.messages.values()), key=lambda message: message.delivery_id)
+        return in_order(self.messages)
 
     @property
     def info(self) -> CheckpointInfo:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.codec import DeclaredTypes
+from holdfast.codec import Codec, DeclaredTypes
+from holdfast.codecs.json_codec import JsonCodec
 from holdfast.codecs.reachable import declared_types
 from holdfast.codecs.types import remember
 
@@ -16,3 +17,7 @@ def declared_for(
     declared = declared_types(annotations, executor_code, allowed)
     remember(declared)
     return declared
+
+
+def codec_for(declared: DeclaredTypes) -> Codec:
+    return JsonCodec(declared)

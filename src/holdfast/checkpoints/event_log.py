@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from holdfast.checkpoints.format import decode_request, encode_request
+from holdfast.checkpoints.parts import decode_request, encode_request
 from holdfast.codec import Codec, Tree
 from holdfast.codecs.exceptions import encodable_exception
 from holdfast.codecs.json_bytes import from_bytes, to_bytes
@@ -59,6 +59,8 @@ def _encode(event: WorkflowEvent, codec: Codec) -> Tree | None:
     tree: dict[str, Tree] = {"type": kind}
     if event.executor_id is not None:
         tree["executor_id"] = event.executor_id
+    if event.child_id is not None:
+        tree["child_id"] = event.child_id
     if kind in _WITHOUT_DATA:
         return tree
     if event.iteration is not None:
@@ -96,7 +98,7 @@ def _decode(tree: dict[str, Any], codec: Codec, info: CheckpointInfo | None, **s
         request = decode_request(tree["request"], codec)
         fields = {name: getattr(request, name) for name in WorkflowEvent.__struct_fields__ if name not in stamp}
         return WorkflowEvent(**fields, **stamp)
-    fields = {name: tree[name] for name in ("executor_id", "iteration") if name in tree}
+    fields = {name: tree[name] for name in ("executor_id", "iteration", "child_id") if name in tree}
     if "data" in tree:
         fields["data"] = codec.decode(tree["data"], f"{tree['type']} event")
     if "state" in tree:

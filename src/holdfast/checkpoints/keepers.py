@@ -49,8 +49,8 @@ class ThreadKeeper(Protocol):
     never_waits: bool
     """Whether its methods end without awaiting anything, so that no cancellation can come in between."""
 
-    def load_journal(self) -> dict[int, Tree]:
-        """Outcomes recorded since the head, by delivery id. Raises DamagedCheckpoint."""
+    def load_journal(self) -> dict[int, list[Tree]]:
+        """What was recorded since the head, by delivery id, in order. Raises DamagedCheckpoint."""
 
     def load_inbox(self) -> dict[str, Any]:
         """Messages that were posted and are in no commit yet, by item id. Raises DamagedCheckpoint."""
@@ -71,7 +71,7 @@ class ThreadKeeper(Protocol):
         """Append one commit, and give the info of its checkpoint; without one it holds only events and a status."""
 
     async def record(self, delivery_id: int, outcome: Tree | None) -> None:
-        """Put a delivery's outcome into the journal; None takes it back."""
+        """Put what a delivery came to, or recorded on its way, into the journal; None takes its outcome back."""
 
     async def release(self) -> None: ...
 
@@ -105,12 +105,14 @@ class StoredThread:
         self._signature: dict[str, Any] | None = None
         self._signature_bytes = msgspec.Raw(b"{}")
 
-    def load_journal(self) -> dict[int, Tree]:
+    def load_journal(self) -> dict[int, list[Tree]]:
+        found: dict[int, list[Tree]] = {}
         try:
-            last = {entry.delivery_id: from_bytes(entry.body, "its journal") for entry in self._opened.journal}
+            for entry in self._opened.journal:
+                found.setdefault(entry.delivery_id, []).append(from_bytes(entry.body, "its journal"))
         except UnreadableValue as error:
             raise DamagedCheckpoint(str(self.head_id), str(error)) from error
-        return {delivery_id: outcome for delivery_id, outcome in last.items() if outcome != TAKEN_BACK}
+        return found
 
     def load_inbox(self) -> dict[str, Any]:
         try:
@@ -201,7 +203,7 @@ class PlainThread:
         if self._head is not None:
             self.number, self.head_id = self._head.number, self._head.checkpoint_id
 
-    def load_journal(self) -> dict[int, Tree]:
+    def load_journal(self) -> dict[int, list[Tree]]:
         return {}
 
     def load_inbox(self) -> dict[str, Any]:

@@ -9,7 +9,13 @@ from holdfast.cancelling import to_its_end
 from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
 from holdfast.checkpoints.keepers import ThreadKeeper
 from holdfast.engine.effects import Effects
-from holdfast.engine.position import Position, counters_of, executor_memories, messages_by_source
+from holdfast.engine.position import (
+    Position,
+    child_checkpoints,
+    counters_of,
+    executor_memories,
+    messages_by_source,
+)
 from holdfast.engine.run_arguments import without_secrets
 from holdfast.engine.scope import RunScope
 from holdfast.engine.thread import NOT_IN_STEP
@@ -70,17 +76,17 @@ class Committer:
         self,
         after: Position,
         started: WorkflowEvent,
-        done: Iterable[tuple[str, Effects]],
-        warnings: list[WorkflowEvent],
+        effects: Iterable[Effects],
+        told: list[WorkflowEvent],
         executor_ids: tuple[str, ...],
     ) -> Saved:
         if self._keeper is None:
             self._move(after, is_ahead=True)
             return None, None
         self._backlog.append(started)
-        for _, effects in done:
-            self._backlog.extend(effects.events)
-        self._backlog.extend(warnings)
+        for one in effects:
+            self._backlog.extend(one.events)
+        self._backlog.extend(told)
         if self._only_at_exit:
             self._backlog.append(superstep_completed(after, executor_ids))
             self._move(after, is_ahead=True)
@@ -107,13 +113,13 @@ class Committer:
         thread = self._thread
         checkpoint = self._checkpoint_of(after, keeper.number + 1)
         events = list(self._backlog)
-        is_final = executor_ids is not None and not after.mailbox and not thread.inbox
+        is_final = executor_ids is not None and not after.is_busy and not thread.inbox
         if executor_ids is not None:
             events.append(superstep_completed(after, executor_ids))
         if is_final:
             events.append(WorkflowEvent("status", state=resting_state(after)))
         # Deliveries recorded in the journal are still due after an entry; a superstep settles all of them.
-        keeps_journal = executor_ids is None and bool(thread.journal)
+        keeps_journal = executor_ids is None and bool(thread.journal or thread.records)
         info = await self._to_its_end(
             keeper,
             keeper.commit(
@@ -176,11 +182,13 @@ class Committer:
             executors=executor_memories(after),
             buffers=after.buffers,
             answered=after.answered,
+            suspended=after.suspended,
+            children=child_checkpoints(after) if after.children else {},
             run_kwargs=without_secrets(after.run_kwargs) if after.run_kwargs else {},
             counters=counters_of(after),
             graph_signature=compiled.signature,
             number=number,
-            status=(resting_state(after) if not after.mailbox else running_state(after)).value,
+            status=(running_state(after) if after.is_busy else resting_state(after)).value,
         )
 
 
@@ -201,6 +209,6 @@ def superstep_completed(
         checkpoint=info,
         last_seq=last_seq,
         executors=executor_ids,
-        has_pending_messages=bool(after.mailbox),
+        has_pending_messages=after.is_busy,
         has_pending_requests=bool(after.requests),
     )

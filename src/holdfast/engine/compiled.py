@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.checkpoints.declared import declared_for
+from holdfast.checkpoints.declared import codec_for, declared_for
+from holdfast.codec import Codec
 from holdfast.engine.routing import Routes
-from holdfast.graph.executor import Executor
-from holdfast.graph.function_executor import FunctionExecutor
 from holdfast.graph.graph import Graph
 from holdfast.graph.signature import graph_signature, signature_hash
-
-
-def _code_of(executor: Executor) -> Any:
-    """What the user wrote: the data types beside it may be stored."""
-    return executor.func if isinstance(executor, FunctionExecutor) else type(executor)
+from holdfast.graph.workflow_executor import WorkflowExecutor
 
 
 class Compiled:
@@ -26,4 +21,23 @@ class Compiled:
         self.signature_hash = signature_hash(self.signature)
         self.hooked = {executor_id: None for executor_id, one in graph.executors.items() if one.saves_state}
         """Executors that have checkpoint hooks; the others are never asked."""
-        self.declared = declared_for(graph.annotations, map(_code_of, graph.executors.values()), allowed_types)
+        self.children = {
+            executor_id: Compiled(one.graph)
+            for executor_id, one in graph.executors.items()
+            if isinstance(one, WorkflowExecutor)
+        }
+        self.has_hooks: bool = bool(self.hooked) or any(child.has_hooks for child in self.children.values())
+        """Here or in any sub-workflow."""
+        self.declared = declared_for(graph.annotations, (one.code for one in graph.executors.values()), allowed_types)
+        for child in self.children.values():
+            self.declared = self.declared.union(child.declared)
+        self.step_names: dict[str, dict[str, Any]] = {}
+        """By executor: step name -> the code that bears it."""
+        self._codec: Codec | None = None
+
+    @property
+    def codec(self) -> Codec:
+        """For digests where there is no storage, and so no codec of its own."""
+        if self._codec is None:
+            self._codec = codec_for(self.declared)
+        return self._codec

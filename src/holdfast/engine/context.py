@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
-from datetime import datetime
+import logging
+from collections.abc import Callable, Mapping, MutableMapping
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from holdfast.engine.calls import frame_effects
 from holdfast.engine.effects import DELETED, Effects
 from holdfast.engine.requests import agreed_terms
-from holdfast.engine.run_arguments import RunArguments, arguments_for
+from holdfast.engine.run_arguments import RunArguments
 from holdfast.engine.state import StateMapping, is_missing
-from holdfast.engine.telling import own_event
 from holdfast.errors import ContextEnded, InvalidRun, UnknownExecutor, type_name
-from holdfast.events import RESERVED_FOR_ENGINE, WorkflowEvent, WorkflowEventSource
+from holdfast.events import RESERVED_FOR_ENGINE, RequestTerms, WorkflowEvent, WorkflowEventSource
 from holdfast.graph.context import WorkflowContext
 from holdfast.graph.isolation import isolated
+from holdfast.graph.policy import STOP, RetryPolicy, Seconds, in_seconds, make_policy
+from holdfast.log import NamedLines, get_logger
 from holdfast.names import check_identifier
-from holdfast.records import WorkflowMessage
 
 if TYPE_CHECKING:
-    from holdfast.engine.lane import Lane
+    from holdfast.engine.delivery import Delivery
 
 
 class _Ended:
@@ -41,44 +43,55 @@ _ended = lru_cache(1024)(_Ended)
 class DeliveryContext(WorkflowContext[Any, Any]):
     """What `holdfast.WorkflowContext` promises, for one delivery."""
 
-    __slots__ = ("_arguments", "_effects", "_lane", "_message")
+    __slots__ = ("_arguments", "_effects", "_lane", "_message", "delivery")
 
-    def __init__(self, lane: Lane, message: WorkflowMessage, effects: Effects) -> None:
-        self._lane = lane
-        self._message = message
-        self._effects = effects
+    def __init__(self, delivery: Delivery) -> None:
+        self.delivery = delivery
+        self._lane = delivery.lane
+        self._message = delivery.message
+        self._effects = delivery.effects
         self._arguments: dict[str, RunArguments] | None = None
 
     def end(self) -> None:
         """The handler is done: what a task that it left behind does now would reach nobody, so it is refused."""
         self._effects = cast(Effects, _ended(self._lane.executor_id))
+        self.delivery.end()
 
     async def send_message(self, message: Any, target_id: str | None = None) -> None:
-        nodes = self._lane.scope.compiled.graph.nodes
+        nodes = self._lane.level.compiled.graph.nodes
         if target_id is not None and target_id not in nodes:
             raise UnknownExecutor(target_id, nodes, f"A message of executor {self.executor_id!r}")
-        self._effects.sends.append((isolated(message), target_id))
+        sent = (isolated(message), target_id)
+        self._effects.sends.append(sent)
+        if self.delivery.has_session:
+            for effects in frame_effects():
+                effects.sends.append(sent)
 
     async def yield_output(self, output: Any) -> None:
-        kind = self._lane.scope.compiled.graph.designation.event_type(self._lane.executor_id)
+        lane = self._lane
+        kind = lane.level.compiled.graph.designation.event_type(lane.executor_id)
         if kind is None:
             return
-        event = WorkflowEvent(kind, isolated(output), executor_id=self._lane.executor_id)
+        event = WorkflowEvent(kind, isolated(output), executor_id=lane.executor_id)
         self._effects.outputs.append(event)
-        self._lane.tell(own_event(event), self._effects)
+        if self.delivery.has_session:
+            for effects in frame_effects():
+                effects.outputs.append(event)
+        self.delivery.tell_once(lane.as_told(event))
 
     async def add_event(self, event: WorkflowEvent) -> None:
         if event.type in RESERVED_FOR_ENGINE:
             text = f"Executor {self.executor_id!r} tried to add a {event.type!r} event; only the engine makes those."
-            self._lane.tell(WorkflowEvent("warning", text, executor_id=self.executor_id), self._effects)
+            self.delivery.tell_once(WorkflowEvent("warning", text, executor_id=self._lane.told_id))
             return
+        lane = self._lane
         taken = msgspec.structs.replace(
             event,
             data=isolated(event.data),
             origin=WorkflowEventSource.EXECUTOR,
-            executor_id=event.executor_id or self.executor_id,
+            executor_id=event.executor_id or self._lane.told_id,
         )
-        self._lane.tell(taken, self._effects)
+        self.delivery.tell_once(lane.in_child(taken))
 
     async def request_info(
         self,
@@ -94,27 +107,45 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         check_identifier("assignee", assignee)
         terms = agreed_terms(response_type, deadline, default, assignee)
         # Made from the delivery, so that one that is run again after a crash asks the same question, not a second one.
-        made_id = f"{self.executor_id}-{self._message.delivery_id}-{len(self._effects.requests) + 1}"
+        made_id = f"{self._made_id()}-{len(self._effects.requests) + 1}"
         chosen = request_id if request_id is not None else made_id
         taken = any(chosen == one.request_id for one in self._effects.requests)
-        if taken or chosen in self._lane.position.requests:
+        if taken or self.is_pending(chosen):
             raise InvalidRun(
                 f"Request {chosen!r} is already pending in thread {self.thread_id!r}. Choose another request_id."
             )
-        event = WorkflowEvent(
+        event = self._request(request_data, response_type, chosen, terms)
+        self._effects.requests.append(event)
+        if self.delivery.has_session:
+            for effects in frame_effects():
+                effects.requests.append(event)
+        self._tell_request(event)
+        self._warn_if_unanswerable(request_data, response_type)
+
+    def _made_id(self) -> str:
+        return f"{self._lane.told_id}-{self._message.delivery_id}"
+
+    def is_pending(self, request_id: str) -> bool:
+        position = self._lane.position
+        return request_id in position.requests or request_id in position.asked
+
+    def _request(self, data: object, response_type: Any, request_id: str, terms: RequestTerms | None) -> WorkflowEvent:
+        return WorkflowEvent(
             "request_info",
-            isolated(request_data),
+            isolated(data),
             executor_id=self.executor_id,
-            request_id=chosen,
+            request_id=request_id,
             source_executor_id=self.executor_id,
-            request_type=type(request_data),
+            request_type=type(data),
             response_type=type(None) if response_type is None else response_type,
             terms=terms,
         )
-        self._effects.requests.append(event)
-        self._lane.tell(own_event(event), self._effects)
-        self._lane.scope.on_request()
-        self._warn_if_unanswerable(request_data, response_type)
+
+    def _tell_request(self, event: WorkflowEvent) -> None:
+        lane = self._lane
+        self.delivery.tell_once(lane.as_told(event))
+        if lane.is_asked_outside:
+            lane.scope.on_request()
 
     def _warn_if_unanswerable(self, request_data: object, response_type: Any) -> None:
         if self._lane.executor.is_request_supported(type(request_data), response_type):
@@ -123,7 +154,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
             f"Executor {self.executor_id!r} asks with {type_name(type(request_data))} for {type_name(response_type)}, "
             "but has no @response_handler for these types, so no answer can be accepted. Add one."
         )
-        self._lane.tell(WorkflowEvent("warning", text, executor_id=self.executor_id), self._effects)
+        self.delivery.tell_once(WorkflowEvent("warning", text, executor_id=self._lane.told_id))
 
     # ------------------------------------------------------------ state
 
@@ -141,6 +172,9 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         if not isinstance(key, str):
             raise InvalidRun(f"State keys are strings, got {key!r} from executor {self.executor_id!r}.")
         self._effects.writes.append((key, value))
+        if self.delivery.has_session:
+            for effects in frame_effects():
+                effects.writes.append((key, value))
         self._lane.state.write(key, value)
 
     @property
@@ -204,6 +238,79 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         if self._arguments is None:
             self._arguments = {}
         if parameter not in self._arguments:
-            given = self._lane.position.run_kwargs.get(parameter)
-            self._arguments[parameter] = arguments_for(given, self.executor_id)
+            self._arguments[parameter] = self._lane.level.arguments(parameter, self.executor_id)
         return self._arguments[parameter]
+
+    # ------------------------------------------------------------ recorded work
+
+    async def step(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        name: str | None = None,
+        key: str | None = None,
+        retry: RetryPolicy | int | None = None,
+        timeout: Seconds | None = None,
+        on_error: Any = STOP,
+    ) -> Any:
+        chosen = step_name(function, name)
+        policy = make_policy(f"Step {chosen!r}", retry, timeout, on_error, fallback="a function")
+        return await self.delivery.session.step(function, arguments, {}, chosen, key, policy)
+
+    async def sleep(self, duration: float | timedelta | datetime) -> None:
+        clock, session = self._lane.scope.clock, self.delivery.session
+        if isinstance(duration, datetime):
+            if duration.tzinfo is None:
+                raise InvalidRun(f"ctx.sleep needs a time with a zone, got {duration!r}: try .replace(tzinfo=UTC).")
+            until = duration
+            return await session.sleep(lambda: until, [duration])
+        seconds = in_seconds("ctx.sleep", duration)
+        return await session.sleep(lambda: clock.now() + timedelta(seconds=seconds), [seconds])
+
+    async def ask(
+        self,
+        data: object,
+        response_type: Any,
+        *,
+        request_id: str | None = None,
+        deadline: datetime | None = None,
+        default: Any = ...,
+        assignee: str | None = None,
+    ) -> Any:
+        """`request_info` whose answer comes back to the caller, maybe weeks later and in another process."""
+        check_identifier("request_id", request_id)
+        check_identifier("assignee", assignee)
+        terms = agreed_terms(response_type, deadline, default, assignee)
+        session = self.delivery.session
+        call = session.question([data, response_type], request_id)
+        digest = call.key.partition(" ")[2].replace(" #", "-")
+        chosen = request_id if request_id is not None else f"{self._made_id()}-{digest}"
+
+        def ask_once() -> None:
+            if not self.is_pending(chosen):
+                event = self._request(data, response_type, chosen, terms)
+                self.delivery.asked.append(event)
+                self._tell_request(event)
+
+        return await session.answer(call, ask_once, chosen)
+
+    @property
+    def idempotency_key(self) -> str:
+        return self.delivery.idempotency_key
+
+    @property
+    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        named = {"thread": self.thread_id, "run": self.run_id, "executor": self._lane.told_id}
+        return NamedLines(get_logger("executor"), named)
+
+
+def step_name(function: Any, name: str | None) -> str:
+    """The given name, or the function's own. Raises ValueError for a function without one."""
+    if name is not None:
+        check_identifier("A step's name", name)
+    if not callable(function):
+        raise TypeError(f"A step needs a function, got {function!r}. Pass the function, not what it returns.")
+    found = name or getattr(getattr(function, "func", function), "__name__", None)
+    if found is None or (found == "<lambda>" and name is None):
+        raise ValueError(f"{function!r} has no name of its own: pass ctx.step(..., name='what it does').")
+    return str(found)

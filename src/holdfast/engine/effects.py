@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.checkpoints.format import decode_request, encode_request
+from holdfast.checkpoints.parts import decode_request, encode_request
 from holdfast.codec import Codec, Encoded, Tree
 from holdfast.events import WorkflowEvent
+from holdfast.graph.workflow_executor import SubWorkflowResponseMessage
+from holdfast.records import SuspendedDelivery, WorkflowMessage
 
 DELETED: Any = type("Deleted", (), {"__repr__": lambda self: "DELETED"})()
 """Written in place of a value: the key goes."""
@@ -24,7 +26,25 @@ class Replaced:
 class Effects:
     """What a delivery sent, yielded, asked and wrote. Nobody else sees any of it before the merge."""
 
-    __slots__ = ("events", "outputs", "private", "requests", "saved", "sends", "writes")
+    __slots__ = (
+        "answers",
+        "events",
+        "forwarded_to",
+        "is_isolated",
+        "is_plain",
+        "is_settled",
+        "is_start",
+        "is_undone",
+        "message",
+        "outputs",
+        "private",
+        "requests",
+        "saved",
+        "sends",
+        "suspended",
+        "withdrawn",
+        "writes",
+    )
 
     def __init__(self) -> None:
         self.sends: list[tuple[Any, str | None]] = []
@@ -36,8 +56,28 @@ class Effects:
         """All of its events, for the thread's log."""
         self.saved: Any = None
         """The executor's hook dict after this delivery, frozen; None where it has no hooks."""
+        self.is_settled = False
+        """Whether what was changed in place has been added to the writes."""
         self.private: dict[str, Any] | None = None
         """The executor's private state after this delivery; None if it was not touched."""
+        self.is_plain = True
+        """Whether it did nothing of what follows, as almost always."""
+        self.is_undone = False
+        """Whether what the handler did is not to count: it failed, or has to wait."""
+        self.message: WorkflowMessage | None = None
+        """The delivery itself, where it is needed again."""
+        self.suspended: SuspendedDelivery | None = None
+        """Set if the delivery waits: then it did nothing yet but ask, and runs again later."""
+        self.withdrawn: tuple[str, ...] = ()
+        """Requests that it had asked and does not wait for any more."""
+        self.is_start = False
+        """Whether the message starts a sub-workflow."""
+        self.answers: list[SubWorkflowResponseMessage] = []
+        """For sub-workflows that were started earlier."""
+        self.is_isolated = False
+        """It failed, and fan-ins go on without it."""
+        self.forwarded_to: str | None = None
+        """It failed, and this executor gets its message."""
 
 
 def encode_effects(effects: Effects, executor_id: str, codec: Codec) -> Tree:
@@ -52,6 +92,14 @@ def encode_effects(effects: Effects, executor_id: str, codec: Codec) -> Tree:
     }
     if effects.private is not None:
         tree["private"] = codec.encode(effects.private, f"private state of {executor_id!r}")
+    if effects.answers:
+        tree["answers"] = [
+            [codec.encode(one.data, f"{path}.answers"), encode_request(one.source_event, codec)]
+            for one in effects.answers
+        ]
+    for part in ("is_start", "is_isolated", "forwarded_to", "withdrawn"):
+        if getattr(effects, part):
+            tree[part] = getattr(effects, part)
     return tree
 
 
@@ -70,7 +118,8 @@ def _decode_write(key: str, kind: str, tree: Tree = None, *, path: str, codec: C
     return key, Replaced(value) if kind == "replaced" else value
 
 
-def decode_effects(tree: Tree, executor_id: str, codec: Codec) -> Effects:
+def decode_effects(tree: Tree, executor_id: str, codec: Codec, message: WorkflowMessage | None = None) -> Effects:
+    """`message` is the delivery whose effects they are, which the journal does not repeat."""
     path = f"journal of {executor_id!r}"
     effects = Effects()
     effects.sends = [(codec.decode(data, path), target) for data, target in tree["sends"]]
@@ -82,4 +131,15 @@ def decode_effects(tree: Tree, executor_id: str, codec: Codec) -> Effects:
     effects.saved = None if tree["saved"] is None else Encoded(tree["saved"], codec)
     if "private" in tree:
         effects.private = codec.decode(tree["private"], path)
+    effects.is_settled = True
+    effects.message = message
+    effects.is_start = bool(tree.get("is_start"))
+    effects.answers = [
+        SubWorkflowResponseMessage(codec.decode(data, path), decode_request(request, codec))
+        for data, request in tree.get("answers", ())
+    ]
+    effects.is_isolated = bool(tree.get("is_isolated"))
+    effects.forwarded_to = tree.get("forwarded_to")
+    effects.withdrawn = tuple(tree.get("withdrawn", ()))
+    effects.is_plain = not {"is_start", "answers", "is_isolated", "forwarded_to", "withdrawn"} & tree.keys()
     return effects

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdfast.engine.position import Position
+from holdfast.engine.position import Position, every_level
 from holdfast.engine.request import RunRequest
 from holdfast.engine.requests import check_answers, deliver_answers, pass_deadlines
 from holdfast.engine.run_arguments import arranged
@@ -51,8 +51,8 @@ def enter(
     is_resume = is_restored or has_passed
     if request.message is not None:
         check_message(graph, request.message)
-    if request.message is not None and standing.mailbox and request.on_busy == "reject":
-        raise ThreadNotIdle(thread.thread_id, len(standing.mailbox))
+    if request.message is not None and standing.is_interrupted and request.on_busy == "reject":
+        raise ThreadNotIdle(thread.thread_id, sum(_unfinished(one) for one in every_level(standing)))
     is_unknown = standing.next_delivery_id == 1 and not thread.inbox
     if request.responses is not None and request.thread_id is not None and is_unknown:
         raise ThreadNotFound(request.thread_id)
@@ -79,9 +79,9 @@ def _accepted(
     if request.message is not None:
         return _message(graph, position, request, inbox)
     has_run = request.thread_id is not None and position.next_delivery_id > 1
-    if inbox and not position.mailbox:
+    if inbox and not position.is_interrupted:
         return Entry(None)  # what is in the inbox is the input of this run
-    if is_resume or position.mailbox or position.requests or has_run:
+    if is_resume or position.is_busy or position.requests or has_run:
         told_again = _replayed((*position.outputs, *position.requests.values()))
         given = request.function_invocation_kwargs is not None or request.client_kwargs is not None
         return Entry(_with_arguments(graph, position.successor(), request) if given else None, told_again)
@@ -106,6 +106,10 @@ def _message(graph: Graph, position: Position, request: RunRequest, inbox: Mappi
     after = with_message(graph, waiting_before, request.message)
     after.run_kwargs = {}
     return Entry(_with_arguments(graph, after, request), (), (*warnings, *undeliverable), tuple(inbox))
+
+
+def _unfinished(position: Position) -> int:
+    return len(position.mailbox) + len(position.suspended)
 
 
 def accepts(graph: Graph, message: Any) -> bool:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from holdfast.codec import Codec, Encoded
 from holdfast.engine import hooks
+from holdfast.engine.compiled import Compiled
 from holdfast.engine.effects import Effects
+from holdfast.engine.level import Level, instances_of
 from holdfast.engine.position import Position
 from holdfast.engine.thread import Thread
 from holdfast.errors import CheckpointHookFailed
 from holdfast.graph.executor import Executor
 from holdfast.graph.isolation import isolated
+
+_Here = tuple[Compiled, Position, dict[str, Executor]]
+"""A workflow of the nesting: what it is, where it stands, and its instances."""
 
 
 class ExecutorMemories:
@@ -21,9 +26,9 @@ class ExecutorMemories:
     With a storage they are frozen into trees, which the checkpoint needs anyway; without one they are copied.
     """
 
-    def __init__(self, thread: Thread, hooked: Collection[str], codec: Codec | None) -> None:
+    def __init__(self, thread: Thread, compiled: Compiled, codec: Codec | None) -> None:
         self._thread = thread
-        self._hooked = hooked
+        self._compiled = compiled
         self._codec = codec
 
     async def taken(self, executor: Executor, position: Position) -> Any:
@@ -31,9 +36,8 @@ class ExecutorMemories:
         kept = await hooks.save(executor, position, self._thread.thread_id)
         return self._frozen(kept, executor.id)
 
-    async def take_into(self, effects: Effects, executor: Executor) -> None:
+    async def take_into(self, effects: Effects, executor: Executor, before: Position) -> None:
         """What the executor keeps after one delivery, with what its hook wrote through `ctx`."""
-        before = self._thread.position
         seen = before.successor()
         if effects.private is not None:
             seen.private = {**seen.private, executor.id: isolated(effects.private)}
@@ -52,28 +56,32 @@ class ExecutorMemories:
             state = isolated(frozen)
         await hooks.restore(executor, state, position, self._thread.thread_id)
 
-    def _frozen(self, kept: dict[str, Any], executor_id: str) -> Any:
+    def _frozen(self, kept: Any, executor_id: str) -> Any:
         if self._codec is None:
             return isolated(kept)
         return Encoded(self._codec.encode(kept, f"executors[{executor_id!r}].saved"), self._codec)
 
+    # ------------------------------------------------------------ every level of the nesting
+
+    def _levels(self, compiled: Compiled, position: Position, executors: dict[str, Executor]) -> Iterator[_Here]:
+        yield compiled, position, executors
+        for child in position.children.values():
+            inner = compiled.children.get(child.executor_id)
+            if inner is not None and inner.has_hooks:
+                yield from self._levels(inner, child.position, instances_of(self._thread, child, inner))
+
+    def _here(self, position: Position) -> Iterator[_Here]:
+        return self._levels(self._compiled, position, self._thread.executors)
+
     async def remember(self, after: Position) -> None:
         """Ask every executor with hooks what it keeps, whether it ran or not: they may share objects."""
-        executors = self._thread.executors
-        saved = dict(after.saved)
-        for executor_id in self._hooked:
-            if executor_id in executors:
-                saved[executor_id] = await self.taken(executors[executor_id], after)
-        after.saved = saved
-
-    async def restore(self, executor_id: str) -> None:
-        """Put an executor where the position says; one that the position does not know is made anew."""
-        thread = self._thread
-        frozen = thread.position.saved.get(executor_id)
-        if frozen is None:
-            thread.executors.pop(executor_id, None)
-        else:
-            await self.put_back(thread.executors[executor_id], frozen, thread.position)
+        _own_children(after, self._compiled)
+        for compiled, position, executors in self._here(after):
+            saved = dict(position.saved)
+            for executor_id in compiled.hooked:
+                if executor_id in executors:
+                    saved[executor_id] = await self.taken(executors[executor_id], position)
+            position.saved = saved
 
     async def restore_here(self) -> None:
         """Put every executor with hooks where the position says, whether it ran or not: they may share objects.
@@ -81,26 +89,60 @@ class ExecutorMemories:
         All of them are tried; the first error is raised then, and the thread stays marked.
         """
         errors = []
-        for executor_id in self._hooked:
-            if executor_id in self._thread.executors:
-                try:
-                    await self.restore(executor_id)
-                except CheckpointHookFailed as error:
-                    errors.append(error)
+        for compiled, position, executors in self._here(self._thread.position):
+            for executor_id in compiled.hooked:
+                if executor_id in executors:
+                    try:
+                        await self._restore(executors, executor_id, position.saved.get(executor_id), position)
+                    except CheckpointHookFailed as error:
+                        errors.append(error)
         if errors:
             raise errors[0]
         self._thread.is_dirty = False
 
-    async def restore_all(self, position: Position, saved: dict[str, Any]) -> None:
+    async def _restore(self, executors: dict[str, Executor], executor_id: str, frozen: Any, position: Position) -> None:
+        """One that the position does not know is made anew."""
+        if frozen is None:
+            executors.pop(executor_id, None)
+        else:
+            await self.put_back(executors[executor_id], frozen, position)
+
+    async def put_back_in(self, level: Level, executor_id: str, saved: Any) -> Executor:
+        """The executor as it was after a delivery, or before the superstep where `saved` is None."""
+        frozen = level.position.saved.get(executor_id) if saved is None else saved
+        await self._restore(level.executors, executor_id, frozen, level.position)
+        return level.executors[executor_id]
+
+    async def restore_all(self, position: Position, saved: Mapping[str, Any]) -> None:
         """Stand at another position. If a hook fails, the thread stands where it stood."""
         thread = self._thread
         position.saved = {key: self._frozen(value, key) for key, value in saved.items()}
+        _freeze_children(position, self._frozen)
         before, thread.position = thread.position, position
-        for executor_id in saved:
-            thread.executors[executor_id]  # made now, to be restored with the others
+        children, thread.children = thread.children, {}
+        for _, level, executors in self._here(position):
+            for executor_id in level.saved:
+                executors[executor_id]  # made now, to be restored with the others
         try:
             await self.restore_here()
         except BaseException:
-            thread.position, thread.is_dirty = before, True
+            thread.position, thread.children, thread.is_dirty = before, children, True
             raise
         thread.journal = {}
+        thread.records = {}
+
+
+def _own_children(after: Position, compiled: Compiled) -> None:
+    """Positions of children that did not run are shared with the position before, which must stay as it is."""
+    hooked = {key: child for key, child in after.children.items() if compiled.children[child.executor_id].has_hooks}
+    if hooked:
+        own = {key: child.at(child.position.successor()) for key, child in hooked.items()}
+        after.children = {**after.children, **own}
+        for child in own.values():
+            _own_children(child.position, compiled.children[child.executor_id])
+
+
+def _freeze_children(position: Position, frozen: Any) -> None:
+    for child in position.children.values():
+        child.position.saved = {key: frozen(value, key) for key, value in child.position.saved.items()}
+        _freeze_children(child.position, frozen)

@@ -81,7 +81,9 @@ class RunHandle:
         self._refuse_if_busy()
         item_id, own = new_item_id(), isolated(message)
         await post_message(self._request.storage, self._thread_id, item_id, own, self._compiled.declared)
-        self._live.get(self._thread_id).inbox[item_id] = own
+        thread = self._live.get(self._thread_id)
+        thread.inbox[item_id] = own
+        thread.wake()
         if self._run is None or self._task is None or not self._run.takes_input:
             await self._settled()
             if not self._is_closed and item_id in self._live.get(self._thread_id).inbox:

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.engine.context import DeliveryContext
+from holdfast.engine.delivery import Delivery
 from holdfast.engine.effects import DELETED, Effects, Replaced
+from holdfast.engine.failures import meet_failure
 from holdfast.engine.state import LaneState
 from holdfast.engine.telling import own_event
-from holdfast.errors import HandlerCancelled, WorkflowRunnerException
+from holdfast.engine.timeouts import TimeIsUp, within
+from holdfast.errors import HandlerCancelled, TimedOut, WorkflowRunnerException
 from holdfast.events import WorkflowErrorDetails, WorkflowEvent
-from holdfast.graph.handlers import Handler, Returns
+from holdfast.graph.handlers import Returns
 from holdfast.graph.isolation import isolated
+from holdfast.graph.policy import DEFAULT, FailurePolicy
 from holdfast.records import WorkflowMessage
 
 if TYPE_CHECKING:
     from holdfast.codec import Codec
+    from holdfast.engine.level import Level
     from holdfast.engine.position import Position
     from holdfast.engine.scope import RunScope
+
+current_delivery: ContextVar[Delivery | None] = ContextVar("holdfast_delivery", default=None)
+"""The delivery whose handler runs in this task: a step that is called there belongs to it."""
 
 
 class Lane:
@@ -31,16 +43,21 @@ class Lane:
         "executor",
         "executor_id",
         "failure",
+        "level",
         "messages",
         "position",
         "results",
+        "told_id",
     )
 
-    def __init__(self, scope: RunScope, executor_id: str) -> None:
+    def __init__(self, scope: RunScope, level: Level, executor_id: str) -> None:
         self._scope = scope
+        self.level = level
         self.executor_id = executor_id
-        self.executor = scope.thread.executors[executor_id]
-        self.position: Position = scope.thread.position
+        self.executor = level.executors[executor_id]
+        self.position: Position = level.position
+        self.told_id: str = executor_id if level.parent is None else level.path + executor_id
+        """The executor's id where it is told: with the path of its sub-workflow."""
         self.messages: list[WorkflowMessage] = []
         self.results: list[Effects] = []
         self.failure: BaseException | None = None
@@ -52,9 +69,26 @@ class Lane:
         return self._scope
 
     @property
+    def steps_path(self) -> str:
+        """Before the names of its steps, where they are told."""
+        return self.level.path if self.executor.is_function else f"{self.told_id}/"
+
+    @property
+    def is_asked_outside(self) -> bool:
+        """Whether its questions go to whoever runs the workflow, rather than to an executor of a parent."""
+        level: Level | None = self.level
+        while level is not None and level.parent is not None:
+            if not level.executor.propagate_request:
+                return False
+            level = level.parent
+        return True
+
+    # ------------------------------------------------------------ state
+
+    @property
     def state(self) -> LaneState:
         if self._state is None:
-            self._state = LaneState(self.position.state, self._scope.compiled.graph.reducers)
+            self._state = LaneState(self.position.state, self.level.compiled.graph.reducers)
         return self._state
 
     @property
@@ -71,67 +105,162 @@ class Lane:
     def touched_private(self) -> dict[str, Any] | None:
         return self._private
 
+    def write_again(self, key: str, value: Any) -> None:
+        self.state.write(key, _own(value))
+
+    def replace_private(self, private: dict[str, Any]) -> None:
+        self._private = isolated(private)
+
+    def undo(self) -> None:
+        """Back to what the deliveries before left: this one failed, or has to wait."""
+        self._state = None
+        self._private = None
+        for done in self.results:
+            for key, value in done.writes:
+                self.write_again(key, value)
+            if done.private is not None:
+                self.replace_private(done.private)
+
+    # ------------------------------------------------------------ telling
+
     def tell(self, event: WorkflowEvent, effects: Effects) -> None:
         self._scope.emit(event)
         if self._scope.is_logged:
             effects.events.append(event)
 
+    def in_child(self, event: WorkflowEvent) -> WorkflowEvent:
+        child_id = self.level.child_id
+        return event if child_id is None else msgspec.structs.replace(event, child_id=child_id)
+
+    def as_told(self, event: WorkflowEvent) -> WorkflowEvent:
+        """An output or a request of this executor, as the run's consumer sees it."""
+        if self.level.parent is None:
+            return event
+        if event.type == "request_info":
+            told = msgspec.structs.replace(event, executor_id=self.told_id, source_executor_id=self.told_id)
+        else:
+            kind, told_id = self.level.told_as(self.executor_id, event.type)
+            told = msgspec.structs.replace(event, type=kind, executor_id=told_id)
+        return self.in_child(told)
+
+    # ------------------------------------------------------------ one delivery
+
     async def deliver(self, message: WorkflowMessage) -> Effects:
         """Run the handler for one message. Its effects are added to `results`."""
-        effects = Effects()
-        request = message.original_request_info_event
-        table = self.executor.table
-        handler = table.find(message.data) if request is None else table.find_response(request.data, message.data)
-        if handler is None:
-            raise WorkflowRunnerException(
-                f"Executor {self.executor_id!r} has no handler for a {type(message.data).__qualname__} any more; one "
-                "was due when the checkpoint was made. Nothing was changed. Add the handler and resume."
-            )
-        executor_id = self.executor_id
-        self.tell(WorkflowEvent("executor_invoked", message.data, executor_id=executor_id), effects)
-        context = DeliveryContext(self, message, effects)
+        if self._state is not None:
+            for done in self.results:
+                self.settle(done, self._scope.codec)  # each delivery's own, so that this one can be undone alone
+        policy = self.level.compiled.graph.policies.get(self.executor_id, DEFAULT)
+        delivery = Delivery(self, message)
+        context = DeliveryContext(delivery)
+        self._tell_invoked(delivery)
+        outer = current_delivery.get()
+        current_delivery.set(delivery)
         try:
-            # The mailbox keeps the message as it was sent: should this superstep fail, it is delivered again.
-            await self._call(handler, isolated(message.data), request, context)
+            await self._call(message, context, policy)
+            effects = self._ended(delivery)
         except asyncio.CancelledError as error:
-            if self._is_cancelled():
+            if not delivery.is_suspended or self._is_cancelled(after_suspension=True):
+                self._refuse_own_cancellation(error)
                 raise
-            self.failure = HandlerCancelled(executor_id)
-            details = WorkflowErrorDetails.from_exception(self.failure, executor_id=executor_id)
-            self._scope.emit(WorkflowEvent("executor_failed", executor_id=executor_id, details=details))
-            raise self.failure from error
-        except BaseException as error:
-            self.failure = error
-            details = WorkflowErrorDetails.from_exception(error, executor_id=executor_id)
-            self._scope.emit(WorkflowEvent("executor_failed", executor_id=executor_id, details=details))
+            effects = self._suspend(delivery)
+        except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
             raise
+        except BaseException as error:  # noqa: BLE001  # raised again there, unless a policy says otherwise
+            effects = await self._met(error, delivery, policy)
         finally:
             context.end()
-        self.tell(WorkflowEvent("executor_completed", _done(effects), executor_id=executor_id), effects)
+            current_delivery.set(outer)  # not `reset`: a coroutine that is thrown away ends in another context
         self.results.append(effects)
         return effects
 
-    def _is_cancelled(self) -> bool:
-        """Whether somebody cancelled the run, rather than something inside the handler a task of its own."""
+    def _tell_invoked(self, delivery: Delivery) -> None:
+        event = self.in_child(WorkflowEvent("executor_invoked", delivery.message.data, executor_id=self.told_id))
+        if delivery.before is None:
+            self.tell(event, delivery.effects)
+        elif delivery.before.run_id != self._scope.run_id:
+            self._scope.emit(own_event(event, replayed=True))
+
+    def _ended(self, delivery: Delivery) -> Effects:
+        if delivery.is_suspended:  # it kept the cancellation to itself
+            return self._suspend(delivery)
+        delivery.complete()
+        self._tell_completed(delivery.effects)
+        return delivery.effects
+
+    def _suspend(self, delivery: Delivery) -> Effects:
+        effects = delivery.suspended()
+        effects.is_undone = True
+        self.undo()
+        return effects
+
+    def _tell_completed(self, effects: Effects) -> None:
+        if not effects.is_start:  # a sub-workflow has only begun
+            done = WorkflowEvent("executor_completed", _done(effects), executor_id=self.told_id)
+            self.tell(self.in_child(done), effects)
+
+    async def _met(self, error: BaseException, delivery: Delivery, policy: FailurePolicy) -> Effects:
+        """What a failed delivery comes to under its policy. Raises the error if that is to end the superstep."""
+        met = await meet_failure(delivery, error, policy)
+        if met is None:
+            self._fail(error)
+            raise error
+        met.is_undone = True
+        self.undo()
+        return met
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = error
+        details = WorkflowErrorDetails.from_exception(error, executor_id=self.told_id)
+        self._scope.emit(self.in_child(WorkflowEvent("executor_failed", executor_id=self.told_id, details=details)))
+
+    def _refuse_own_cancellation(self, error: asyncio.CancelledError) -> None:
+        """Raises HandlerCancelled if nobody cancelled the run, but something inside the handler a task of its own."""
+        if not self._is_cancelled():
+            failure = HandlerCancelled(self.told_id)
+            self._fail(failure)
+            raise failure from error
+
+    def _is_cancelled(self, *, after_suspension: bool = False) -> bool:
+        """Whether somebody cancelled the run, rather than something inside the handler a task of its own.
+
+        A suspension cancels the task too: that one is taken off first.
+        """
         task = asyncio.current_task()
-        if task is None or task is self._scope.task:
+        if task is None:
             return self._scope.is_cancelled()
-        return task.cancelling() > 0
+        if after_suspension and task.cancelling():
+            task.uncancel()
+        return self._scope.is_cancelled() if task is self._scope.task else task.cancelling() > 0
 
     def settle(self, effects: Effects, codec: Codec | None) -> None:
         """Complete the effects of a delivery that is to be recorded by itself, with what it changed in place."""
+        if effects.is_settled:
+            return
+        effects.is_settled = True
         if self._state is not None:
             changed = self._state.changed_in_place(codec)
             effects.writes += [(key, Replaced(isolated(value))) for key, value in changed]
         if self._private is not None:
             effects.private = isolated(self._private)
 
-    async def _call(self, handler: Handler, data: Any, request: WorkflowEvent | None, context: DeliveryContext) -> None:
+    async def _call(self, message: WorkflowMessage, context: DeliveryContext, policy: FailurePolicy) -> None:
+        request = message.original_request_info_event
+        table = self.executor.table
+        handler = table.find(message.data) if request is None else table.find_response(request.data, message.data)
+        if handler is None:
+            raise WorkflowRunnerException(
+                f"Executor {self.told_id!r} has no handler for a {type(message.data).__qualname__} any more; one "
+                "was due when the checkpoint was made. Nothing was changed. Add the handler and resume."
+            )
+        # The mailbox keeps the message as it was sent: should this superstep fail, it is delivered again.
+        data = isolated(message.data)
         arguments = (data,) if request is None else (isolated(request.data), data)
         if handler.takes_context:
-            returned = await handler.function(self.executor, *arguments, context)
-        else:
-            returned = await handler.function(self.executor, *arguments)
+            arguments = (*arguments, context)
+        context.delivery.task = asyncio.current_task()
+        work = handler.function(self.executor, *arguments)
+        returned = await (work if policy.timeout is None else self._in_time(work, policy.timeout, context))
         if returned is None or handler.returns is Returns.NOTHING:
             return
         if handler.returns is Returns.SENT:
@@ -139,18 +268,27 @@ class Lane:
         else:
             await context.yield_output(returned)
 
+    async def _in_time(self, work: Coroutine[Any, Any, Any], seconds: float, context: DeliveryContext) -> Any:
+        def run_by(task: asyncio.Task[Any]) -> None:
+            context.delivery.task = task
+
+        try:
+            return await within(seconds, work, self._scope.clock, run_by)
+        except TimeIsUp as error:
+            raise TimedOut(self.told_id, seconds) from error.__cause__
+
     def replay(self, recorded: Effects) -> None:
         """Take the outcome of a delivery that ended before an interruption, instead of running it again."""
-        told = WorkflowEvent("executor_bypassed", _done(recorded), executor_id=self.executor_id)
+        told = WorkflowEvent("executor_bypassed", _done(recorded), executor_id=self.told_id)
         recorded.events = []
-        for event in (told, *recorded.outputs, *recorded.requests):
+        for event in (self.in_child(told), *map(self.as_told, (*recorded.outputs, *recorded.requests))):
             self.tell(own_event(event), recorded)
-        if recorded.requests:
+        if recorded.requests and self.is_asked_outside:
             self._scope.on_request()
         for key, value in recorded.writes:
-            self.state.write(key, _own(value))
+            self.write_again(key, value)
         if recorded.private is not None:
-            self._private = isolated(recorded.private)
+            self.replace_private(recorded.private)
         self.results.append(recorded)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 from holdfast.cancelling import to_its_end
@@ -14,17 +15,19 @@ from holdfast.engine.effects import Effects, encode_effects
 from holdfast.engine.entry import with_inbox
 from holdfast.engine.executor_memory import ExecutorMemories
 from holdfast.engine.lane import Lane
-from holdfast.engine.position import Position
+from holdfast.engine.level import Level, child_level, root_level
+from holdfast.engine.position import Child, Position, every_level, next_wake_up
 from holdfast.engine.scope import RunScope
-from holdfast.engine.superstep import apply, in_delivery_order, plan
+from holdfast.engine.superstep import apply, plan
 from holdfast.errors import (
     CheckpointHookFailed,
     DuplicateRequest,
     StateConflict,
+    SubWorkflowFailed,
     UnsavableValue,
     WorkflowConvergenceException,
 )
-from holdfast.events import WorkflowEvent
+from holdfast.events import WorkflowErrorDetails, WorkflowEvent
 from holdfast.log import get_logger
 from holdfast.records import WorkflowMessage
 
@@ -42,7 +45,8 @@ class Loop:
         self._compiled = scope.compiled
         self._thread = scope.thread
         self._emit = scope.emit
-        self._memory = ExecutorMemories(scope.thread, scope.compiled.hooked, scope.codec)
+        self._memory = ExecutorMemories(scope.thread, scope.compiled, scope.codec)
+        self._now = scope.clock.now
         self._committer = committer
         self._unfinished = 0
         """Deliveries of the present superstep that have not ended."""
@@ -61,7 +65,7 @@ class Loop:
         scope.cancels_before = scope.task.cancelling() if scope.task is not None else 0
         self.takes_input = True
         try:
-            while thread.position.mailbox or thread.inbox:
+            while await self._has_work():
                 if thread.inbox:
                     await self._take_in()
                 if thread.position.since_input >= limit:
@@ -73,6 +77,34 @@ class Loop:
                     await self._give_way()
         finally:
             self.takes_input = False
+
+    async def _has_work(self) -> bool:
+        """Whether there is something to do now. Waits for sleepers; but not where somebody outside is asked: then the
+        thread comes to rest, and they go on with the next run."""
+        thread = self._thread
+        while True:
+            position = thread.position
+            if position.mailbox or thread.inbox:
+                return True
+            if not position.suspended and not position.children:
+                return False
+            if position.is_due(self._now()):
+                return True
+            wake_up = next_wake_up(position)
+            if wake_up is None or position.requests:
+                return False
+            await self._sleep_until(wake_up)
+
+    async def _sleep_until(self, time: datetime) -> None:
+        """Until then, or until something comes into the inbox."""
+        loop = asyncio.get_running_loop()
+        waker = self._thread.waker = loop.create_future()
+        alarm = loop.create_task(self._scope.clock.sleep((time - self._now()).total_seconds()))
+        try:
+            await asyncio.wait([waker, alarm], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._thread.waker = None
+            alarm.cancel()
 
     def _heed_cancel(self) -> None:
         """A handler that kept a cancellation to itself has finished its work; the run ends all the same."""
@@ -101,40 +133,77 @@ class Loop:
         iteration = position.iteration + 1
         started = WorkflowEvent("superstep_started", iteration=iteration)
         self._emit(started)
-        lanes = plan(position, self._open_lane)
+        level = root_level(self._compiled, thread)
         logged_before = self._committer.backlog_size
+        lanes: list[Lane] = []
         try:
-            self._unfinished = len(position.mailbox)
+            lanes = plan(level, self._now, self._open_lane, self._open_child)
+            self._unfinished = sum([len(lane.messages) for lane in lanes])
             was_cancelled = await run_side_by_side(lanes, self._run_lane)
-            graph = self._compiled.graph
-            done = in_delivery_order(lanes)
-            after, warnings = await apply(
-                position, lanes, done, self._compiled.routes, graph.reducers, self._scope.codec
-            )
-            for warning in warnings:
-                self._emit(warning)
-                logger.warning("thread %s: %s", thread.thread_id, warning.data)
-            if self._compiled.hooked:
+            after, told, effects = await apply(level, self._scope.codec, self._now)
+            self._tell(told)
+            if self._compiled.has_hooks:
                 await self._memory.remember(after)
-            ran = tuple([lane.executor_id for lane in lanes])
-            info, last_seq = await self._committer.commit_superstep(after, started, done, warnings, ran)
+            ran = tuple([lane.told_id for lane in lanes])
+            info, last_seq = await self._committer.commit_superstep(after, started, effects, told, ran)
         except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
             self._thread.is_dirty = True
             raise
         except BaseException as error:
-            failed = (lane.executor_id for lane in lanes if lane.failure is error)
-            self.failed_executor_id = next(failed, None)
+            failed = next((lane for lane in lanes if lane.failure is error), None)
+            self.failed_executor_id = None if failed is None else failed.told_id
             self._committer.forget_since(logged_before)
             self._thread.is_dirty = True
+            outer = self._failed_child(failed, error) if failed is not None else None
             await to_its_end(self._discard(lanes, iteration, error))
+            if outer is not None:
+                raise outer from error
             raise
         thread.journal = {}
+        if thread.records or thread.children:
+            self._forget_settled()
         self._emit(superstep_completed(after, ran, info, last_seq))
         if was_cancelled:
             raise asyncio.CancelledError
 
-    def _open_lane(self, executor_id: str) -> Lane:
-        return Lane(self._scope, executor_id)
+    def _tell(self, events: Sequence[WorkflowEvent]) -> None:
+        for event in events:
+            self._emit(event)
+            if event.type == "warning":
+                logger.warning("thread %s: %s", self._thread.thread_id, event.data)
+
+    def _forget_settled(self) -> None:
+        """Records of what still waits are in the checkpoint; sub-workflows that ended need no executors."""
+        self._thread.records = {}
+        alive = {child_id for level in every_level(self._thread.position) for child_id in level.children}
+        for child_id in self._thread.children.keys() - alive:
+            del self._thread.children[child_id]
+
+    def _open_lane(self, level: Level, executor_id: str) -> Lane:
+        return Lane(self._scope, level, executor_id)
+
+    def _open_child(self, parent: Level, child: Child) -> Level:
+        level = child_level(parent, child, self._thread)
+        limit = level.compiled.graph.max_iterations
+        if level.position.mailbox and level.position.since_input >= limit:
+            error = WorkflowConvergenceException(self._thread.thread_id, limit)
+            raise SubWorkflowFailed(level.path.removesuffix("/"), level.compiled.graph.name, error) from error
+        return level
+
+    def _failed_child(self, lane: Lane, error: BaseException) -> SubWorkflowFailed | None:
+        """A failure in a sub-workflow is one of the executors that it runs in, up to the thread's own workflow."""
+        if lane.level.parent is None or not isinstance(error, Exception):
+            return None
+        level: Level | None = lane.level
+        failure: SubWorkflowFailed | None = None
+        while level is not None and level.parent is not None:
+            path = level.path.removesuffix("/")
+            failure = SubWorkflowFailed(path, level.compiled.graph.name, error)
+            details = WorkflowErrorDetails.from_exception(error, executor_id=path)
+            event = WorkflowEvent("executor_failed", executor_id=path, details=details, child_id=level.parent.child_id)
+            self._emit(event)
+            level = level.parent
+        return failure
 
     async def _run_lane(self, lane: Lane) -> None:
         for message in lane.messages:
@@ -145,7 +214,9 @@ class Loop:
                 continue
             effects = await lane.deliver(message)
             self._unfinished -= 1
-            if self._unfinished and self._must_record_now(lane):
+            if effects.is_undone:
+                await self._undo(lane)
+            if effects.suspended is None and self._unfinished and self._must_record_now(lane):
                 await self._record(lane, message, effects)
 
     def _must_record_now(self, lane: Lane) -> bool:
@@ -153,12 +224,18 @@ class Loop:
         may die, and a later delivery to the same executor may change what this one left."""
         if self._committer.has_journal or len(lane.messages) > 1:
             return True
-        return lane.executor_id in self._compiled.hooked
+        return lane.executor.saves_state
+
+    async def _undo(self, lane: Lane) -> None:
+        """The delivery failed or has to wait: its executor goes back to where the deliveries before left it."""
+        if lane.executor.saves_state:
+            saved = next((one.saved for one in reversed(lane.results) if one.saved is not None), None)
+            lane.executor = await self._memory.put_back_in(lane.level, lane.executor_id, saved)
 
     async def _replay(self, lane: Lane, recorded: Effects) -> None:
         lane.replay(recorded)
         if recorded.saved is not None:
-            seen = self._thread.position.successor()
+            seen = lane.position.successor()
             if recorded.private is not None:
                 seen.private = {**seen.private, lane.executor_id: recorded.private}
             await self._memory.put_back(lane.executor, recorded.saved, seen)
@@ -172,7 +249,7 @@ class Loop:
             return
         lane.settle(effects, self._scope.codec)
         if lane.executor.saves_state:
-            await self._memory.take_into(effects, lane.executor)
+            await self._memory.take_into(effects, lane.executor, lane.position)
         keeper = self._scope.keeper
         if keeper is not None and self._committer.has_journal:
             await keeper.record(message.delivery_id, encode_effects(effects, lane.executor_id, keeper.codec))
@@ -189,7 +266,7 @@ class Loop:
         saving. Not so where all of them ended and their merge or commit failed: then they are what has to change."""
         for lane in lanes:
             for message, effects in zip(lane.messages, lane.results, strict=False):
-                if message.delivery_id not in self._thread.journal:
+                if effects.suspended is None and message.delivery_id not in self._thread.journal:
                     with contextlib.suppress(UnsavableValue, CheckpointHookFailed):
                         await self._record(lane, message, effects)
 
@@ -220,7 +297,7 @@ class Loop:
 
     async def enter(self, after: Position, consumed: Sequence[str] = ()) -> None:
         """Commit a position that came from outside: an input, answers, a rewind. Always saved at once."""
-        if self._compiled.hooked:
+        if self._compiled.has_hooks:
             await self._memory.remember(after)
         # To its end, so that what is committed and what the live thread believes cannot part.
         _, cancelled = await to_its_end(self._committer.commit(after, consumed))

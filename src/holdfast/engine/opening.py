@@ -9,7 +9,7 @@ from holdfast.checkpoints.keepers import ThreadKeeper
 from holdfast.checkpoints.storage import load_checkpoint, open_thread
 from holdfast.clock import Clock
 from holdfast.engine.compiled import Compiled
-from holdfast.engine.effects import decode_effects
+from holdfast.engine.journal import take_journal
 from holdfast.engine.live import BUSY_POLL_SECONDS, LiveThreads, Ownership, ending_run
 from holdfast.engine.loop import Loop
 from holdfast.engine.position import Position, position_of
@@ -21,7 +21,6 @@ from holdfast.errors import (
     InvalidRun,
     RunInterrupted,
     ThreadBusy,
-    UnreadableValue,
 )
 from holdfast.events import WorkflowEvent
 from holdfast.graph.signature import differences
@@ -138,7 +137,7 @@ class Opening:
         if keeper.has_inbox:  # what the store has, and only that: another object may have delivered the rest
             thread.inbox = keeper.load_inbox()
         if named is None or named.checkpoint_id == thread.head_id:
-            _take_journal(thread, keeper)
+            take_journal(thread, keeper)
 
     def rewound(self, thread: Thread, *, is_new: bool) -> Position | None:
         """Where the caller's checkpoint is; None if none was named, or the thread stands there already."""
@@ -150,7 +149,10 @@ class Opening:
             )
         if named is None or (named.checkpoint_id == thread.head_id and not fork and not thread.is_ahead):
             return None
-        return self._position_at(named)
+        position = self._position_at(named)
+        if not fork:  # deliveries after it are others than those that followed the checkpoint the first time
+            position.epoch = thread.number + 1
+        return position
 
     async def rewind(self, thread: Thread, loop: Loop) -> None:
         """Go to the checkpoint that the caller named, once it is sure that the run is accepted."""
@@ -164,7 +166,9 @@ class Opening:
         position = position_of(checkpoint)
         # With force=True what was due to executors that are gone is left out.
         position.mailbox = [message for message in position.mailbox if message.target_id in known]
-        position.requests = {key: one for key, one in position.requests.items() if one.source_executor_id in known}
+        position.requests = {key: one for key, one in position.requests.items() if _asker(one) in known}
+        position.suspended = {key: one for key, one in position.suspended.items() if one.message.target_id in known}
+        position.children = {key: one for key, one in position.children.items() if one.executor_id in known}
         return position
 
     async def _stand_at(self, checkpoint: WorkflowCheckpoint, thread: Thread, loop: Loop) -> None:
@@ -173,6 +177,12 @@ class Opening:
         await loop.restore(self._position_at(checkpoint), saved)
         thread.head_id = checkpoint.checkpoint_id
         thread.is_ahead = False
+
+
+def _asker(request: WorkflowEvent) -> str:
+    """The executor of this very workflow that waits for the answer, itself or for its sub-workflow."""
+    asker = str(request.source_executor_id)
+    return asker if request.child_id is None else asker.partition("/")[0]
 
 
 def check_fits(checkpoint: WorkflowCheckpoint, compiled: Compiled, *, force: bool) -> list[WorkflowEvent]:
@@ -189,7 +199,9 @@ def check_fits(checkpoint: WorkflowCheckpoint, compiled: Compiled, *, force: boo
         else:
             breaking.append("its graph signature is another one")
     due = {*(str(one.target_id) for one in checkpoint.deliveries)}
-    due |= {str(one.source_executor_id) for one in checkpoint.pending_request_info_events.values()}
+    due |= {_asker(one) for one in checkpoint.pending_request_info_events.values()}
+    due |= {str(one.message.target_id) for one in checkpoint.suspended.values()}
+    due |= {one.executor_id for one in checkpoint.children.values()}
     gone = sorted(due - compiled.graph.nodes.keys())
     if gone and checkpoint.graph_signature_hash == compiled.signature_hash:
         reason = f"something is due to executor {gone[0]!r}, which its graph does not have"
@@ -201,18 +213,6 @@ def check_fits(checkpoint: WorkflowCheckpoint, compiled: Compiled, *, force: boo
         return []
     text = "The workflow changed since the checkpoint was made: " + "; ".join((*breaking, *added)) + "."
     return [WorkflowEvent("warning", text)]
-
-
-def _take_journal(thread: Thread, keeper: ThreadKeeper) -> None:
-    """Also where the number is the same: another owner may have recorded deliveries and ended before its commit."""
-    targets = {message.delivery_id: str(message.target_id) for message in thread.position.mailbox}
-    for delivery_id, tree in keeper.load_journal().items():
-        if delivery_id in targets and delivery_id not in thread.journal:
-            try:
-                thread.journal[delivery_id] = decode_effects(tree, targets[delivery_id], keeper.codec)
-            except (KeyError, TypeError, ValueError, AttributeError, UnreadableValue) as error:
-                reason = f"the journal entry of delivery {delivery_id} is not one ({error!r})"
-                raise DamagedCheckpoint(str(keeper.head_id), reason) from error
 
 
 _Place = tuple[int, str]

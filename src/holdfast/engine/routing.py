@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
 
+import msgspec
+
 from holdfast.errors import InvalidSelection, type_name
 from holdfast.events import WorkflowErrorDetails, WorkflowEvent
 from holdfast.graph.edges import (
@@ -42,6 +44,12 @@ class Sorter:
         )
         self.next_delivery_id += 1
 
+    def pass_on(self, message: WorkflowMessage, target_id: str) -> None:
+        """The same message to another executor."""
+        passed = msgspec.structs.replace(message, target_id=target_id, delivery_id=self.next_delivery_id)
+        self.mailbox.append(passed)
+        self.next_delivery_id += 1
+
     def held(self, group_id: str) -> dict[str, list[Any]]:
         """What a fan-in has received so far, to be added to; emptied with `clear()` when it is joined."""
         held = self._owned.get(group_id)
@@ -72,6 +80,15 @@ class Routes:
         for group in graph.edge_groups:
             for source_id in group.source_executor_ids:
                 self._ways[source_id].append(_way(graph, group, source_id))
+        for executor_id, fallback_id in graph.fallbacks.items():
+            # One that only stands in for another sends where that would have sent.
+            if not self._ways[fallback_id]:
+                self._ways[fallback_id] = self._ways[executor_id]
+        self._fan_ins = {
+            executor_id: [group for group in graph.edge_groups if _joins(group, executor_id)]
+            for executor_id in graph.policies
+        }
+        """Of executors that may fail without ending the superstep."""
         self._sync_ways = {
             source_id: cast(list[Way], ways)
             for source_id, ways in self._ways.items()
@@ -99,6 +116,13 @@ class Routes:
             taken = (answer if isinstance(answer, bool) else await answer) or taken
         if not taken:
             self._warn(sorter, source_id, data, target_id)
+
+    def go_without(self, sorter: Sorter, source_id: str) -> None:
+        """Fan-ins that wait for this sender take what the others sent; if nobody sent anything, nothing is joined."""
+        for group in self._fan_ins.get(source_id, ()):
+            held = sorter.held(group.id)
+            held.setdefault(source_id, [])
+            _join_if_complete(self._graph, group, sorter, held)
 
     def _warn(self, sorter: Sorter, source_id: str, data: Any, target_id: str | None) -> None:
         if not self._may_end_here(source_id):
@@ -225,27 +249,36 @@ async def _case(group: SwitchCaseEdgeGroup, sorter: Sorter, source_id: str, data
     return group.cases[-1].target_id
 
 
+def _joins(group: EdgeGroup, source_id: str) -> bool:
+    return isinstance(group, FanInEdgeGroup) and source_id in group.source_executor_ids
+
+
 def _fan_in(graph: Graph, group: FanInEdgeGroup, source_id: str) -> Way:
-    group_id, sources, target = group.id, tuple(group.source_executor_ids), group.target_executor_ids[0]
-    table = graph.executors[target].table
+    group_id, target = group.id, group.target_executor_ids[0]
 
     def take(sorter: Sorter, data: Any, target_id: str | None) -> bool:
         if target_id is not None and target_id != target:
             return False
         held = sorter.held(group_id)
         held.setdefault(source_id, []).append(data)
-        if len(held) < len(sources):
-            return True
-        joined = [one for source in sources for one in held[source]]
-        held.clear()
-        if table.find(joined) is None:
-            kinds = ", ".join(sorted({type_name(type(one)) for one in joined}))
-            text = f"The list of {kinds} joined for {target!r} was not delivered: it has no handler for such a list."
-            sorter.warnings.append(
-                WorkflowEvent("warning", f"{text} Remedy: a handler for list[...].", executor_id=target)
-            )
-            return True
-        sorter.deliver(joined, group_id, target, sources)
+        _join_if_complete(graph, group, sorter, held)
         return True
 
     return take
+
+
+def _join_if_complete(graph: Graph, group: EdgeGroup, sorter: Sorter, held: dict[str, list[Any]]) -> None:
+    sources, target = group.source_executor_ids, group.target_executor_ids[0]
+    if len(held) < len(sources):
+        return
+    present = tuple(source for source in sources if held[source])
+    joined = [one for source in present for one in held[source]]
+    held.clear()
+    if not joined:
+        return
+    if graph.executors[target].table.find(joined) is None:
+        kinds = ", ".join(sorted({type_name(type(one)) for one in joined}))
+        text = f"The list of {kinds} joined for {target!r} was not delivered: it has no handler for such a list."
+        sorter.warnings.append(WorkflowEvent("warning", f"{text} Remedy: a handler for list[...].", executor_id=target))
+        return
+    sorter.deliver(joined, group.id, target, present)

@@ -13,6 +13,7 @@ from holdfast.clock import Clock
 from holdfast.engine.committer import Committer, resting_state, running_state
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.entry import Entry, enter, with_message
+from holdfast.engine.journal import Journal
 from holdfast.engine.live import LiveThreads, Ownership
 from holdfast.engine.loop import Loop
 from holdfast.engine.opening import Opening
@@ -164,7 +165,7 @@ class Run:
         asked = {one.request_id: one for one in told if one.type == "request_info"}
         return WorkflowRunResult(
             # What is still due, or waits in a fan-in, must not change with the events that tell of it.
-            map(own_event, told) if position.mailbox or position.buffers else told,
+            map(own_event, told) if position.mailbox or position.buffers or position.children else told,
             self._statuses,
             [own_event(one) for one in position.outputs],
             [asked.get(key) or own_event(one) for key, one in position.requests.items()],
@@ -174,6 +175,7 @@ class Run:
         )
 
     def _scope(self, thread: Thread, keeper: ThreadKeeper | None) -> RunScope:
+        durability = self._request.durability
         return RunScope(
             self._compiled,
             thread,
@@ -182,6 +184,8 @@ class Run:
             # Nobody listens: keeping an event costs one append.
             self._events.append if self._listener is None else self._emit,
             self._first_request,
+            self._clock,
+            Journal(thread, keeper, is_kept=keeper is not None and keeper.has_journal and durability != "exit"),
             is_streaming=self._listener is not None,
         )
 
@@ -240,7 +244,7 @@ class Run:
     def _waits_for(self, thread: Thread) -> bool:
         """A message that was told to wait lets an interrupted thread come to rest first."""
         request = self._request
-        return request.message is not None and request.on_busy == "enqueue" and bool(thread.position.mailbox)
+        return request.message is not None and request.on_busy == "enqueue" and thread.position.is_interrupted
 
     async def _prepare(self, thread: Thread, loop: Loop, *, is_new: bool) -> Entry:
         """Check what the caller sent. Raises, with nothing written, if it cannot be accepted."""
@@ -252,5 +256,5 @@ class Run:
             return entry
         await self._opening.rewind(thread, loop)
         after = thread.position.successor() if entry.position is None else entry.position
-        after.saved = thread.position.saved
+        after.saved, after.epoch = thread.position.saved, rewound.epoch
         return replace(entry, position=after)

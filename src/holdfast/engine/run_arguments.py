@@ -45,6 +45,11 @@ class RunArguments(Mapping[str, Any]):
         self._given = given
         self._seen: dict[str, Any] = {}
 
+    @property
+    def as_given(self) -> dict[str, Any]:
+        """Secrets still closed, to be handed on."""
+        return dict(self._given)
+
     def __getitem__(self, key: str) -> Any:
         if key not in self._seen:
             self._seen[key] = _opened(self._given[key])

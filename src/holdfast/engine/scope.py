@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast.checkpoints.keepers import ThreadKeeper
+from holdfast.clock import Clock
 from holdfast.codec import Codec
 from holdfast.engine.compiled import Compiled
+from holdfast.engine.journal import Journal
 from holdfast.engine.thread import Thread
 from holdfast.events import WorkflowEvent
 
 
 class RunScope:
     __slots__ = (
+        "after_record",
+        "bypassed",
         "cancels_before",
+        "clock",
         "codec",
         "compiled",
         "emit",
         "is_logged",
         "is_streaming",
+        "journal",
         "keeper",
         "on_request",
         "run_id",
@@ -36,6 +42,8 @@ class RunScope:
         run_id: str,
         emit: Callable[[WorkflowEvent], None],
         on_request: Callable[[], None],
+        clock: Clock,
+        journal: Journal,
         *,
         is_streaming: bool,
     ) -> None:
@@ -49,6 +57,12 @@ class RunScope:
         """Tells the run's consumer."""
         self.on_request = on_request
         """Told when an executor has asked somebody."""
+        self.clock = clock
+        self.journal = journal
+        self.after_record: Callable[[], Awaitable[None]] = _nothing
+        """Called when a step was recorded; the loop may make a checkpoint of it."""
+        self.bypassed: set[tuple[int, str]] = set()
+        """Recorded steps whose replay was told in this run: delivery and key."""
         self.is_streaming = is_streaming
         self.is_logged = keeper is not None
         """Whether events are kept for the thread's log, beside being told."""
@@ -60,3 +74,7 @@ class RunScope:
     def is_cancelled(self) -> bool:
         """Whether somebody cancelled the run since it began to drive."""
         return self.task is not None and self.task.cancelling() > self.cancels_before
+
+
+async def _nothing() -> None:
+    return

@@ -2,71 +2,204 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from datetime import datetime
 
 from holdfast.codec import Codec
+from holdfast.engine.children import designated_outputs, risen, started_child
 from holdfast.engine.effects import Effects
 from holdfast.engine.lane import Lane
-from holdfast.engine.position import Position
-from holdfast.engine.routing import Routes, Sorter
+from holdfast.engine.level import Level
+from holdfast.engine.position import Child, Position, is_awake
+from holdfast.engine.requests import deliver_answers
+from holdfast.engine.routing import Sorter
 from holdfast.engine.state import merge_state
 from holdfast.errors import DuplicateRequest
 from holdfast.events import WorkflowEvent
 from holdfast.graph.isolation import isolated
-from holdfast.graph.reducers import Reducer
+from holdfast.records import Answer, WorkflowMessage
 
 
-def plan(position: Position, open_lane: Callable[[str], Lane]) -> list[Lane]:
-    """A lane for each executor that has something to do, in the order of their first deliveries."""
+def plan(
+    level: Level,
+    now: Callable[[], datetime],
+    open_lane: Callable[[Level, str], Lane],
+    open_child: Callable[[Level, Child], Level],
+) -> list[Lane]:
+    """A lane for each executor that has something to do, in the order of their first deliveries; then those of
+    sub-workflows. The clock is only asked where something may be asleep."""
+    position = level.position
     mailbox = position.mailbox
+    if position.suspended:
+        mailbox = _with_woken(level, now())
     if len(mailbox) == 1:
-        lane = open_lane(str(mailbox[0].target_id))
+        lane = open_lane(level, str(mailbox[0].target_id))
         lane.messages.append(mailbox[0])
-        return [lane]
-    lanes: dict[str, Lane] = {}
-    for message in mailbox:
-        target_id = str(message.target_id)
-        lane = lanes.get(target_id) or lanes.setdefault(target_id, open_lane(target_id))
-        lane.messages.append(message)
-    return list(lanes.values())
+        level.lanes = [lane]
+    else:
+        lanes: dict[str, Lane] = {}
+        for message in mailbox:
+            target_id = str(message.target_id)
+            lane = lanes.get(target_id) or lanes.setdefault(target_id, open_lane(level, target_id))
+            lane.messages.append(message)
+        level.lanes = list(lanes.values())
+    if not position.children:
+        return level.lanes
+    level.levels = [open_child(level, child) for child in position.children.values() if child.is_due(now())]
+    return [*level.lanes, *(lane for child in level.levels for lane in plan(child, now, open_lane, open_child))]
+
+
+def _with_woken(level: Level, now: datetime) -> list[WorkflowMessage]:
+    awake = [one.message for one in level.position.suspended.values() if is_awake(one, now)]
+    level.woken = [message.delivery_id for message in awake]
+    return sorted([*awake, *level.position.mailbox], key=lambda message: message.delivery_id)
 
 
 async def apply(
-    position: Position,
-    lanes: list[Lane],
-    done: list[tuple[str, Effects]],
-    routes: Routes,
-    reducers: Mapping[str, Reducer],
-    codec: Codec | None,
-) -> tuple[Position, list[WorkflowEvent]]:
-    """The next position, and warnings about messages that go nowhere.
+    level: Level, codec: Codec | None, now: Callable[[], datetime]
+) -> tuple[Position, list[WorkflowEvent], list[Effects]]:
+    """The next position, what is to be told of it (warnings, sub-workflows that ended), and all effects.
 
-    The position given is left as it is. Effects (`done`, in the order of the deliveries) are folded in this order, then
-    in that of the sends, so the outcome does not depend on which lane ended first. Only a condition of an edge may
-    await. Raises StateConflict.
+    The position given is left as it is. Effects are folded in the order of the deliveries, then in that of the sends,
+    so the outcome does not depend on which lane ended first. Only a condition of an edge may await. Raises
+    StateConflict or DuplicateRequest.
     """
-    after = position.successor()
-    sorter = Sorter(position.buffers, position.next_delivery_id)
-    for executor_id, effects in done:
-        for data, target_id in effects.sends:
-            if not routes.send_now(sorter, executor_id, data, target_id):
-                await routes.send(sorter, executor_id, data, target_id)
-        if effects.outputs:
-            after.outputs = [*after.outputs, *effects.outputs]
-        if effects.requests:
-            after.requests = _with_requests(after.requests, effects.requests)
-    after.mailbox = sorter.mailbox
-    after.buffers = sorter.buffers
-    after.next_delivery_id = sorter.next_delivery_id
+    merge = _Merge(level, level.position.next_delivery_id, now)
+    after = await merge.merged(codec)
+    after.outputs = [*after.outputs, *merge.outputs] if merge.outputs else after.outputs
+    if merge.requests:
+        after.requests = _with_requests(after.requests, merge.requests)
     after.iteration += 1
-    after.since_input += 1
-    touched = [(lane.executor_id, lane.touched_state) for lane in lanes if lane.touched_state is not None]
-    if touched:
-        after.state = merge_state(position.state, touched, reducers, codec)
-    for lane in lanes:
-        if lane.touched_private is not None:
-            after.private = {**after.private, lane.executor_id: isolated(lane.touched_private)}
-    return after, sorter.warnings
+    return after, merge.told, merge.effects
+
+
+class _Merge:
+    """Folds the effects of one level, those of its sub-workflows included, into its next position."""
+
+    def __init__(self, level: Level, next_delivery_id: int, now: Callable[[], datetime]) -> None:
+        self._level = level
+        self._now = now
+        self._after = level.position.successor()
+        self._next_delivery_id = next_delivery_id
+        self.outputs: list[WorkflowEvent] = []
+        self.requests: list[WorkflowEvent] = []
+        self.withdrawn: tuple[str, ...] = ()
+        """Requests that were asked outside of this level, and that nobody waits for any more."""
+        self.told: list[WorkflowEvent] = []
+        self.effects: list[Effects] = []
+        """All of them, for the thread's log."""
+
+    async def merged(self, codec: Codec | None) -> Position:
+        level, after = self._level, self._after
+        done = in_delivery_order(level.lanes)
+        self.effects += [effects for _, effects in done]
+        if level.levels:
+            done = [*await self._children(codec), *done]
+        if level.woken:
+            after.suspended = {key: one for key, one in after.suspended.items() if key not in level.woken}
+        sorter = Sorter(after.buffers, self._next_delivery_id)
+        routes = level.compiled.routes
+        for executor_id, effects in done:
+            for data, target_id in effects.sends:
+                if not routes.send_now(sorter, executor_id, data, target_id):
+                    await routes.send(sorter, executor_id, data, target_id)
+            if effects.outputs:
+                self.outputs += effects.outputs
+            if effects.requests:
+                self.requests += effects.requests
+            if not effects.is_plain:
+                self._fold_rest(executor_id, effects, sorter)
+        after.mailbox = sorter.mailbox
+        after.buffers = sorter.buffers
+        after.next_delivery_id = sorter.next_delivery_id
+        self.told += sorter.warnings
+        # Supersteps in which only sleepers woke up do not count: a workflow may wait as often as it likes.
+        if level.position.mailbox or level.levels:
+            after.since_input += 1
+        self._merge_state(codec)
+        return after
+
+    def _merge_state(self, codec: Codec | None) -> None:
+        after, lanes = self._after, self._level.lanes
+        touched = [(lane.executor_id, lane.touched_state) for lane in lanes if lane.touched_state is not None]
+        if touched:
+            after.state = merge_state(after.state, touched, self._level.compiled.graph.reducers, codec)
+        for lane in lanes:
+            if lane.touched_private is not None:
+                after.private = {**after.private, lane.executor_id: isolated(lane.touched_private)}
+
+    def _fold_rest(self, executor_id: str, effects: Effects, sorter: Sorter) -> None:
+        level, after, message = self._level, self._after, effects.message
+        if effects.suspended is not None:
+            suspended = effects.suspended
+            after.suspended = {**after.suspended, suspended.message.delivery_id: suspended}
+        if effects.is_isolated:
+            level.compiled.routes.go_without(sorter, executor_id)
+        if effects.forwarded_to is not None and message is not None:
+            sorter.pass_on(message, effects.forwarded_to)
+        if effects.is_start and message is not None:
+            graph = level.compiled.children[executor_id].graph
+            child = started_child(graph, executor_id, message, sorter.next_delivery_id)
+            sorter.next_delivery_id += 1
+            after.children = {**after.children, message.delivery_id: child}
+        for request_id in effects.withdrawn:
+            self._withdraw(request_id, executor_id)
+        for answer in effects.answers:
+            self._answer(str(answer.source_event.request_id), answer.data, sorter)
+
+    def _withdraw(self, request_id: str, executor_id: str) -> None:
+        """Nobody waits for the answer any more."""
+        after = self._after
+        if request_id in after.asked:
+            after.asked -= {request_id}
+            self.withdrawn += (request_id,)
+        if request_id in after.requests:
+            after.requests = {key: one for key, one in after.requests.items() if key != request_id}
+            after.answered = {**after.answered, request_id: Answer(self._now(), expired_for=executor_id)}
+
+    def _answer(self, request_id: str, value: object, sorter: Sorter) -> None:
+        after = self._after
+        for child_id, child in after.children.items():
+            if request_id in child.position.requests:
+                answered = deliver_answers(child.position, {request_id: value}, self._now(), sorter.next_delivery_id)
+                sorter.next_delivery_id = answered.next_delivery_id
+                answered.since_input = 0
+                after.children = {**after.children, child_id: child.at(answered)}
+                return
+        text = f"The answer to request {request_id!r} came after another one, and was dropped."
+        self.told.append(WorkflowEvent("warning", text))
+
+    async def _children(self, codec: Codec | None) -> list[tuple[str, Effects]]:
+        """Advance the sub-workflows that had something to do; what they yielded and asked rises to this level."""
+        done = []
+        after = self._after
+        children = dict(after.children)
+        for level in self._level.levels:
+            assert level.child is not None and level.child_id is not None  # noqa: S101, PT018  # a child's level
+            merge = _Merge(level, self._next_delivery_id, self._now)
+            position = await merge.merged(codec)
+            self._next_delivery_id = position.next_delivery_id
+            self.told += merge.told
+            self.effects += merge.effects
+            effects = risen(level, merge.outputs, merge.requests)
+            executor_id = level.child.executor_id
+            effects.outputs = designated_outputs(self._level.compiled.graph, executor_id, effects.outputs)
+            effects.withdrawn = merge.withdrawn
+            effects.is_plain = not merge.withdrawn
+            if level.executor.propagate_request:
+                position.asked |= {str(one.request_id) for one in merge.requests}
+            elif merge.requests:
+                position.requests = _with_requests(position.requests, merge.requests)
+            if position.has_ended:
+                del children[level.child_id]
+                path = self._level.path + executor_id
+                ended = WorkflowEvent("executor_completed", executor_id=path, child_id=self._level.child_id)
+                self.told.append(ended)
+            else:
+                children[level.child_id] = level.child.at(position)
+            done.append((executor_id, effects))
+        after.children = children
+        return done
 
 
 def in_delivery_order(lanes: list[Lane]) -> list[tuple[str, Effects]]:

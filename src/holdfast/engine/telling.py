@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
+from typing import TYPE_CHECKING
+
 import msgspec
 
+from holdfast.codec import Codec
+from holdfast.engine.calls import current_frame
+from holdfast.errors import UnsavableValue
 from holdfast.events import WorkflowEvent
 from holdfast.graph.isolation import is_unchangeable, isolated
+
+if TYPE_CHECKING:
+    from holdfast.engine.delivery import Delivery
 
 
 def own_event(event: WorkflowEvent, *, replayed: bool | None = None) -> WorkflowEvent:
@@ -19,3 +29,52 @@ def own_event(event: WorkflowEvent, *, replayed: bool | None = None) -> Workflow
     if is_unchangeable(event.data):
         return event
     return msgspec.structs.replace(event, data=isolated(event.data))
+
+
+class Telling:
+    """What one delivery tells. One that was suspended runs from the top again, and comes by what it told before."""
+
+    __slots__ = ("_before", "_effects", "_lane", "_left", "_told")
+
+    def __init__(self, delivery: Delivery) -> None:
+        self._lane = delivery.lane
+        self._effects = delivery.effects
+        self._before = delivery.before
+        self._left = Counter(self._before.told) if self._before is not None else None
+        self._told: list[WorkflowEvent] = []
+
+    def tell_once(self, event: WorkflowEvent) -> None:
+        """To the consumer and the log; but what was told before is only told again to whoever did not hear it."""
+        if self._left is None:
+            if current_frame.get() is None:
+                self._told.append(event)
+            self._lane.tell(own_event(event), self._effects)
+            return
+        if current_frame.get() is None:  # a step that is recorded is not run again, so it tells nothing twice
+            self._told.append(event)
+            digest = _digest(event, self._codec)
+            if self._left[digest] > 0:
+                self._left[digest] -= 1
+                if self._before is not None and self._before.run_id != self._lane.scope.run_id:
+                    self._lane.scope.emit(own_event(event, replayed=True))
+                return
+        self._lane.tell(own_event(event), self._effects)
+
+    @property
+    def _codec(self) -> Codec:
+        scope = self._lane.scope
+        return scope.codec or scope.compiled.codec
+
+    def digests(self) -> tuple[str, ...]:
+        now = Counter(_digest(event, self._codec) for event in self._told)
+        before = Counter() if self._before is None else Counter(self._before.told)
+        return tuple((now | before).elements())
+
+
+def _digest(event: WorkflowEvent, codec: Codec) -> str:
+    try:
+        data = codec.encode(event.data, "event")
+    except UnsavableValue:
+        data = type(event.data).__qualname__
+    told = msgspec.json.encode([event.type, event.executor_id, event.request_id, data])
+    return hashlib.blake2b(told, digest_size=8).hexdigest()

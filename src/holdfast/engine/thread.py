@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.position import Position
 from holdfast.events import WorkflowRunState
 from holdfast.graph.executor import Executor
-from holdfast.graph.graph import Node
+from holdfast.graph.graph import Graph, Node
+from holdfast.records import Record
 
 if TYPE_CHECKING:
     from holdfast.engine.effects import Effects
@@ -34,7 +36,9 @@ class Thread:
     """One durable line of execution, as this process holds it."""
 
     __slots__ = (
+        "children",
         "executors",
+        "graphs_given",
         "head_id",
         "inbox",
         "is_abandoned",
@@ -46,9 +50,12 @@ class Thread:
         "owner",
         "position",
         "queue",
+        "records",
+        "serves_given",
         "status",
         "storage",
         "thread_id",
+        "waker",
     )
 
     def __init__(self, thread_id: str, executors: Instances) -> None:
@@ -63,6 +70,16 @@ class Thread:
         """Whether it was moved without a storage since its head was saved."""
         self.journal: dict[int, Effects] = {}
         """Outcomes of deliveries that ended in a superstep that did not; not run again."""
+        self.records: dict[int, list[Record]] = {}
+        """What deliveries recorded since the head, on top of what a suspended one had recorded before."""
+        self.children: dict[int, Instances] = {}
+        """Executors of sub-workflows, by the delivery that started them."""
+        self.serves_given = False
+        """Whether the executors that the user made serve it, rather than others made like them."""
+        self.graphs_given: dict[int, int] = {}
+        """Sub-workflow, by its identity -> the child that the user's own executors serve: the first."""
+        self.waker: asyncio.Future[None] | None = None
+        """Resolved when something comes into the inbox while the run waits for a sleeper."""
         self.owner: Any = None
         """The Ownership of the run that moves it now."""
         self.is_abandoned = False
@@ -79,3 +96,13 @@ class Thread:
         """Messages that were sent to the thread and are in no commit yet, by item id, in the order of arrival."""
         self.is_dirty = False
         """Whether executors may stand elsewhere than the position says: undoing a superstep was not completed."""
+
+    def given_to_child(self, child_id: int, graph: Graph) -> Mapping[str, Executor] | None:
+        if not self.serves_given or self.graphs_given.setdefault(id(graph), child_id) != child_id:
+            return None
+        return graph.executors
+
+    def wake(self) -> None:
+        """Something came into the inbox."""
+        if self.waker is not None and not self.waker.done():
+            self.waker.set_result(None)

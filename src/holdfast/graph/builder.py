@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal, Self, TypeAlias
 
@@ -25,8 +26,9 @@ from holdfast.graph.edges import (
 )
 from holdfast.graph.graph import Graph, Node
 from holdfast.graph.participants import node_of
+from holdfast.graph.policy import DEFAULT, ISOLATE, SKIP, STOP, FailurePolicy, RetryPolicy, Seconds, make_policy
 from holdfast.graph.reducers import Reducer
-from holdfast.graph.validation import designate, validate_workflow_graph
+from holdfast.graph.validation import check_paths, designate, validate_workflow_graph
 from holdfast.names import check_identifier
 
 Participant: TypeAlias = Any
@@ -67,6 +69,7 @@ class GraphBuilder:
         self._ids_by_thing: dict[int, str] = {}
         self._things: list[Any] = []  # keeps them alive: ids of objects are only unique while they live
         self._names: dict[str, str] = {}
+        self._policies: dict[str, FailurePolicy] = {}
         self._groups: list[EdgeGroup] = []
         self._start_id: str | None = None
         self._was_built = False
@@ -95,6 +98,25 @@ class GraphBuilder:
 
     register_agent = register_executor
 
+    def with_policy(
+        self,
+        executor: Participant,
+        *,
+        retry: RetryPolicy | int | None = None,
+        timeout: Seconds | None = None,
+        on_error: Any = STOP,
+    ) -> Self:
+        """Say how failures of an executor or agent are met, in place of what it was made with."""
+        executor_id = self._add(executor)
+        policy = make_policy(f"Executor {executor_id!r}", retry, timeout, on_error, fallback="an executor")
+        self._set_policy(executor_id, policy)
+        return self
+
+    def _set_policy(self, executor_id: str, policy: FailurePolicy) -> None:
+        if not isinstance(policy.on_error, str):  # an executor that does the work instead: it joins the graph
+            policy = replace(policy, on_error=self._add(policy.on_error))
+        self._policies[executor_id] = policy
+
     def _add(self, thing: Participant) -> str:
         if isinstance(thing, str):
             return self._named(thing)
@@ -108,6 +130,8 @@ class GraphBuilder:
         self._nodes[executor_id] = node
         self._ids_by_thing[id(thing)] = executor_id
         self._things.append(thing)
+        if node.executor.policy is not DEFAULT:
+            self._set_policy(executor_id, node.executor.policy)
         return executor_id
 
     def _named(self, name: str) -> str:
@@ -191,7 +215,9 @@ class GraphBuilder:
         self._was_built = True
         executors = {executor_id: node.executor for executor_id, node in nodes.items()}
         _warn_of_random_ids(executors)
-        validate_workflow_graph(self._groups, executors, self._start_id)
+        fallbacks = self._fallbacks()
+        validate_workflow_graph(self._groups, executors, self._start_id, fallbacks)
+        check_paths(executors)
         return Graph(
             name=self._name or _made_up_name(executors[self._start_id]),
             description=self._description,
@@ -201,7 +227,17 @@ class GraphBuilder:
             max_iterations=self._max_iterations,
             designation=designate(executors, self._ids(self._output_from), self._ids(self._intermediate_output_from)),
             reducers=dict(self._reducers),
+            policies={key: policy for key, policy in self._policies.items() if policy != DEFAULT},
+            fallbacks=fallbacks,
         )
+
+    def _fallbacks(self) -> dict[str, str]:
+        modes = (STOP, SKIP, ISOLATE)
+        return {
+            executor_id: self._named(policy.on_error)
+            for executor_id, policy in self._policies.items()
+            if policy.on_error not in modes
+        }
 
     def _ids(self, designated: Designated) -> list[str] | str | None:
         if designated is None or isinstance(designated, str):

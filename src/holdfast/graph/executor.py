@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 from holdfast.errors import type_name
 from holdfast.graph.handlers import MARK, Declaration, Handler, read_handler
+from holdfast.graph.policy import DEFAULT, STOP, FailurePolicy, RetryPolicy, Seconds, make_policy
 from holdfast.graph.types import depends_on_value, flatten_union, is_instance_of, is_type_compatible, most_specific
 from holdfast.records import WorkflowMessage
 
@@ -85,6 +86,7 @@ class Executor:
 
     id: str
     table: HandlerTable
+    policy: FailurePolicy = DEFAULT
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         made = super().__new__(cls)
@@ -97,9 +99,19 @@ class Executor:
         return made
 
     def __init__(
-        self, id: str, *, type: str | None = None, type_: str | None = None, defer_discovery: bool = False, **_: Any
+        self,
+        id: str,
+        *,
+        type: str | None = None,
+        type_: str | None = None,
+        defer_discovery: bool = False,
+        retry: RetryPolicy | int | None = None,
+        timeout: Seconds | None = None,
+        on_error: Any = STOP,
+        **_: Any,
     ) -> None:
         self.id = _checked_id(id)
+        self.policy = make_policy(f"Executor {id!r}", retry, timeout, on_error, fallback="an executor")
         self.type = type_ or type or self.__class__.__name__
         if not defer_discovery:
             self.table = table_of(self.__class__)
@@ -160,6 +172,14 @@ class Executor:
             kind.on_checkpoint_save is not Executor.on_checkpoint_save
             or kind.on_checkpoint_restore is not Executor.on_checkpoint_restore
         )
+
+    is_function = False
+    """Whether it is a function workflow, whose steps are told under their own names."""
+
+    @property
+    def code(self) -> Any:
+        """What the user wrote: it names the executor in a signature, and the data types beside it may be stored."""
+        return type(self)
 
     def to_dict(self) -> dict[str, Any]:
         return {"id": self.id, "type": self.type}

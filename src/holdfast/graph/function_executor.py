@@ -11,11 +11,15 @@ from typing import Any, overload
 from holdfast.cancelling import to_its_end
 from holdfast.graph.executor import Executor, HandlerTable
 from holdfast.graph.handlers import Declaration, Handler, read_handler
+from holdfast.graph.policy import STOP, RetryPolicy, Seconds
 from holdfast.graph.types import hints_of
 
 
 class FunctionExecutor(Executor):
-    """An executor made of one function: `func(message)` or `func(message, ctx)`. A sync function runs in a thread."""
+    """An executor made of one function: `func(message)` or `func(message, ctx)`. A sync function runs in a thread.
+
+    `retry=`, `timeout=` and `on_error=` are those of every Executor.
+    """
 
     def __init__(
         self,
@@ -25,19 +29,24 @@ class FunctionExecutor(Executor):
         input: Any = None,
         output: Any = None,
         workflow_output: Any = None,
+        **policy: Any,
     ) -> None:
         if not callable(func):
             raise ValueError(f"FunctionExecutor needs a function, got {func!r}.")
         if isinstance(func, (staticmethod, classmethod)):
             raise ValueError("FunctionExecutor does not take static or class methods: pass the plain function.")
         _refuse_generator(func)
-        super().__init__(id or getattr(func, "__name__", "") or "function", defer_discovery=True)
+        super().__init__(id or getattr(func, "__name__", "") or "function", defer_discovery=True, **policy)
         self.func = func
         self.table = HandlerTable(self.id, [_handler_of(func, input, output, workflow_output)])
 
+    @property
+    def code(self) -> Any:
+        return self.func
+
     async def __call__(self, *args: Any) -> Any:
         """Call the function itself, as in a test."""
-        if _is_async(self.func):
+        if is_async(self.func):
             return await self.func(*args)
         return await asyncio.to_thread(self.func, *args)
 
@@ -46,7 +55,15 @@ class FunctionExecutor(Executor):
 def executor(func: Callable[..., Any]) -> FunctionExecutor: ...
 @overload
 def executor(
-    func: None = None, *, id: str | None = None, input: Any = None, output: Any = None, workflow_output: Any = None
+    func: None = None,
+    *,
+    id: str | None = None,
+    input: Any = None,
+    output: Any = None,
+    workflow_output: Any = None,
+    retry: RetryPolicy | int | None = None,
+    timeout: Seconds | None = None,
+    on_error: Any = STOP,
 ) -> Callable[[Callable[..., Any]], FunctionExecutor]: ...
 def executor(
     func: Callable[..., Any] | None = None,
@@ -55,11 +72,12 @@ def executor(
     input: Any = None,
     output: Any = None,
     workflow_output: Any = None,
+    **policy: Any,
 ) -> Any:
     """Make a function an executor: `@executor` or `@executor(id="upper")`."""
 
     def make(function: Callable[..., Any]) -> FunctionExecutor:
-        return FunctionExecutor(function, id, input=input, output=output, workflow_output=workflow_output)
+        return FunctionExecutor(function, id, input=input, output=output, workflow_output=workflow_output, **policy)
 
     return make if func is None else make(func)
 
@@ -91,7 +109,7 @@ def _plain(func: Any) -> tuple[Any, ...]:
     return func, getattr(func, "__call__", None)  # noqa: B004  # asked what kind it is, not whether it can be called
 
 
-def _is_async(func: Callable[..., Any]) -> bool:
+def is_async(func: Callable[..., Any]) -> bool:
     return any(map(inspect.iscoroutinefunction, _plain(func)))
 
 
@@ -105,7 +123,7 @@ def _refuse_generator(func: Callable[..., Any]) -> None:
 
 def _as_method(func: Callable[..., Any]) -> Callable[..., Any]:
     """Handlers are called with their executor first; the function does not know of one."""
-    if _is_async(func):
+    if is_async(func):
 
         @functools.wraps(func)
         async def in_loop(_: Executor, *args: Any) -> Any:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from holdfast.graph.edges import EdgeGroup
 from holdfast.graph.executor import Executor
+from holdfast.graph.policy import FailurePolicy
 from holdfast.graph.reducers import Reducer
 
 
@@ -48,6 +49,10 @@ class Graph:
     max_iterations: int
     designation: OutputDesignation
     reducers: Mapping[str, Reducer]
+    policies: Mapping[str, FailurePolicy] = field(default_factory=dict)
+    """Of the executors that have one; failures of the others end the superstep."""
+    fallbacks: Mapping[str, str] = field(default_factory=dict)
+    """Executor -> the one that gets its message when it fails."""
 
     @cached_property
     def executors(self) -> dict[str, Executor]:

@@ -1,4 +1,4 @@
-"""What may stand in a graph: executors, agents, and functions that make one of these."""
+"""What may stand in a graph: executors, workflows, agents, and functions that make one of these."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from holdfast.graph.context import WorkflowContext
 from holdfast.graph.executor import Executor
 from holdfast.graph.graph import Node
 from holdfast.graph.handlers import handler
+from holdfast.graph.workflow_executor import WorkflowExecutor, find_graph
 
 
 class AgentNode(Executor):
@@ -53,6 +54,10 @@ def node_of(thing: Any) -> Node:
                 "__init__ (in a dataclass: in __post_init__)."
             )
         return Node(thing, thing.fresh)
+    graph = find_graph(thing)
+    if graph is not None:
+        name = graph.name
+        return Node(WorkflowExecutor(thing, name), lambda: WorkflowExecutor(thing, name))
     if is_agent(thing):
         return Node(AgentNode(thing), lambda: AgentNode(thing))
     if _is_factory(thing):

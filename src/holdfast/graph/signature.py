@@ -9,27 +9,30 @@ from typing import Any
 import msgspec
 
 from holdfast.graph.edges import EdgeGroup, FanOutEdgeGroup
-from holdfast.graph.executor import Executor
-from holdfast.graph.function_executor import FunctionExecutor
 from holdfast.graph.graph import Graph
+from holdfast.graph.workflow_executor import WorkflowExecutor
 from holdfast.names import stable_name
 
 
 def graph_signature(graph: Graph) -> dict[str, Any]:
     """Nodes with the names of their types, edges with kind and condition name. The same in every process."""
-    return {
+    signature: dict[str, Any] = {
         "start": graph.start_executor_id,
-        "executors": {executor_id: _kind(one) for executor_id, one in sorted(graph.executors.items())},
+        "executors": {executor_id: stable_name(one.code) for executor_id, one in sorted(graph.executors.items())},
         "edges": sorted(line for group in graph.edge_groups for line in _lines(group)),
     }
+    children = {
+        executor_id: graph_signature(one.graph)
+        for executor_id, one in sorted(graph.executors.items())
+        if isinstance(one, WorkflowExecutor)
+    }
+    if children:
+        signature["children"] = children
+    return signature
 
 
 def signature_hash(signature: Mapping[str, Any]) -> str:
     return hashlib.sha256(msgspec.json.encode(signature, order="sorted")).hexdigest()
-
-
-def _kind(executor: Executor) -> str:
-    return stable_name(executor.func) if isinstance(executor, FunctionExecutor) else stable_name(type(executor))
 
 
 def _lines(group: EdgeGroup) -> list[str]:
@@ -59,4 +62,8 @@ def differences(stored: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[
     edges_then, edges_now = set(stored.get("edges", ())), set(current["edges"])
     breaking += [f"edge {line!r} is gone" for line in sorted(edges_then - edges_now)]
     added += [f"edge {line!r} is new" for line in sorted(edges_now - edges_then)]
+    for executor_id in sorted({*stored.get("children", {})} & {*current.get("children", {})}):
+        inner = differences(stored["children"][executor_id], current["children"][executor_id])
+        breaking += [f"in sub-workflow {executor_id!r} {one}" for one in inner[0]]
+        added += [f"in sub-workflow {executor_id!r} {one}" for one in inner[1]]
     return breaking, added

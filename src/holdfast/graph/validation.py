@@ -7,6 +7,7 @@ from types import GenericAlias
 from typing import Any
 
 from holdfast.errors import (
+    DuplicateExecutorId,
     EdgeDuplicationError,
     GraphConnectivityError,
     TypeCompatibilityError,
@@ -16,7 +17,7 @@ from holdfast.errors import (
 )
 from holdfast.graph.edges import Edge, EdgeGroup, FanInEdgeGroup
 from holdfast.graph.executor import Executor
-from holdfast.graph.graph import OutputDesignation
+from holdfast.graph.graph import Graph, OutputDesignation
 from holdfast.graph.types import is_type_compatible
 from holdfast.log import get_logger
 
@@ -24,7 +25,10 @@ logger = get_logger("graph")
 
 
 def validate_workflow_graph(
-    edge_groups: Sequence[EdgeGroup], executors: Mapping[str, Executor], start_executor_id: str
+    edge_groups: Sequence[EdgeGroup],
+    executors: Mapping[str, Executor],
+    start_executor_id: str,
+    fallbacks: Mapping[str, str] | None = None,
 ) -> None:
     """Raises the first WorkflowValidationError found: duplicate edges, then types, then connectivity."""
     if start_executor_id not in executors:
@@ -33,7 +37,40 @@ def validate_workflow_graph(
     for group in edge_groups:
         for edge in group.edges:
             _types_fit(edge, executors, joined=isinstance(group, FanInEdgeGroup))
-    _all_reachable(edge_groups, executors, start_executor_id)
+    _fallbacks_fit(fallbacks or {}, executors)
+    _all_reachable(edge_groups, executors, start_executor_id, fallbacks or {})
+
+
+def _fallbacks_fit(fallbacks: Mapping[str, str], executors: Mapping[str, Executor]) -> None:
+    for executor_id, fallback_id in fallbacks.items():
+        given, accepted = executors[executor_id].input_types, executors[fallback_id].input_types
+        if given and accepted and not any(is_type_compatible(one, other) for one in given for other in accepted):
+            raise TypeCompatibilityError(executor_id, fallback_id, given, accepted)
+        seen = {executor_id}
+        while fallback_id and fallback_id not in seen:
+            seen.add(fallback_id)
+            fallback_id = fallbacks.get(fallback_id, "")
+        if fallback_id == executor_id:
+            raise GraphConnectivityError(
+                f"Executor {executor_id!r} is a fallback of itself, so a message that fails would go round for ever. "
+                "Let the last fallback stop, skip or isolate."
+            )
+
+
+def check_paths(executors: Mapping[str, Executor]) -> None:
+    """What happens in a sub-workflow is told under `executor/inner`. Raises DuplicateExecutorId if that is taken."""
+    paths = [path for one in executors.values() for path in _inner_paths(one)]
+    taken = next((path for path in paths if path in executors), None)
+    if taken is not None:
+        raise DuplicateExecutorId(taken)
+
+
+def _inner_paths(executor: Executor) -> list[str]:
+    graph = getattr(executor, "graph", None)
+    if not isinstance(graph, Graph):
+        return []
+    below = [path for one in graph.executors.values() for path in (one.id, *_inner_paths(one))]
+    return [f"{executor.id}/{path}" for path in below]
 
 
 def _no_duplicate_edges(edge_groups: Sequence[EdgeGroup]) -> None:
@@ -63,8 +100,10 @@ def _silent(edge: Edge, sent: list[Any]) -> str:
     return edge.target_id if sent else edge.source_id
 
 
-def _all_reachable(edge_groups: Sequence[EdgeGroup], executors: Mapping[str, Executor], start_id: str) -> None:
-    targets: dict[str, set[str]] = {}
+def _all_reachable(
+    edge_groups: Sequence[EdgeGroup], executors: Mapping[str, Executor], start_id: str, fallbacks: Mapping[str, str]
+) -> None:
+    targets = {executor_id: {fallback_id} for executor_id, fallback_id in fallbacks.items()}
     for group in edge_groups:
         for edge in group.edges:
             targets.setdefault(edge.source_id, set()).add(edge.target_id)

@@ -91,12 +91,12 @@ def _handlers(graph: Graph, allow_direct_output: bool, propagate_request: bool) 
     ]
 
 
-# The engine's context has these two beside what WorkflowContext promises to users.
+# The engine's context has a `delivery` beside what WorkflowContext promises to users.
 
 
 async def _start_child(executor: WorkflowExecutor, message: Any, ctx: Any) -> None:
-    ctx.start_child(message)
+    ctx.delivery.start_child()
 
 
 async def _answer_child(executor: WorkflowExecutor, answer: SubWorkflowResponseMessage, ctx: Any) -> None:
-    ctx.answer_child(answer)
+    ctx.delivery.answer_child(answer)

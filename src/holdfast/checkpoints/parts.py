@@ -1,0 +1,145 @@
+"""Parts of a stored checkpoint that occur in several places: messages, requests, what executors keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from holdfast.codec import Codec, Encoded, Tree
+from holdfast.errors import UnreadableValue, UnsavableValue
+from holdfast.events import RequestTerms, WorkflowEvent
+from holdfast.records import Answer, ExecutorMemory, MessageType, WorkflowMessage
+
+Messages = Mapping[str, list[WorkflowMessage]]
+"""By sender."""
+
+
+def encode_messages(messages: Messages, tree: dict[str, Tree], codec: Codec) -> None:
+    places: dict[int, int] = {}
+    payloads: list[Any] = []
+    for sent in messages.values():
+        for message in sent:
+            if id(message.data) not in places:
+                places[id(message.data)] = len(payloads)
+                payloads.append(message.data)
+    try:
+        tree["payloads"] = codec.encode(payloads, "messages")
+    except UnsavableValue:
+        _name_the_message(messages, codec)
+        raise
+    tree["messages"] = {
+        source_id: [encode_message(message, places[id(message.data)], codec) for message in sent]
+        for source_id, sent in messages.items()
+    }
+
+
+def _name_the_message(messages: Messages, codec: Codec) -> None:
+    """Raise the error again with the path of the message: it is only worked out when it is needed."""
+    for source_id, sent in messages.items():
+        for index, message in enumerate(sent):
+            codec.encode(message.data, f"messages[{source_id!r}][{index}].data")
+
+
+def encode_message(message: WorkflowMessage, place: int, codec: Codec) -> list[Tree]:
+    if message.original_request_info_event is not None:
+        request = encode_request(message.original_request_info_event, codec)
+        return [message.delivery_id, message.target_id, place, None, request]
+    if message.source_ids is not None:
+        return [message.delivery_id, message.target_id, place, list(message.source_ids)]
+    return [message.delivery_id, message.target_id, place]
+
+
+def encode_request(event: WorkflowEvent, codec: Codec) -> dict[str, Tree]:
+    path = f"pending_request_info_events[{event.request_id!r}]"
+    tree: dict[str, Tree] = {
+        "request_id": event.request_id,
+        "source_executor_id": event.source_executor_id,
+        "data": codec.encode(event.data, f"{path}.data"),
+        "response_type": codec.encode(event.response_type, f"{path}.response_type"),
+    }
+    if event.child_id is not None:
+        tree["child_id"] = event.child_id
+    terms = event.terms
+    if terms is not None:
+        tree["deadline"] = terms.deadline.isoformat() if terms.deadline else None
+        tree["assignee"] = terms.assignee
+        if terms.default is not ...:
+            tree["default"] = codec.encode(terms.default, f"{path}.default")
+    return tree
+
+
+def encode_memory(executor_id: str, memory: ExecutorMemory, codec: Codec) -> dict[str, Tree]:
+    tree = {}
+    if isinstance(memory.saved, Encoded):
+        tree["saved"] = memory.saved.tree
+    elif memory.saved is not None:
+        tree["saved"] = codec.encode(memory.saved, f"executors[{executor_id!r}].saved")
+    if memory.private is not None:
+        tree["private"] = codec.encode(memory.private, f"executors[{executor_id!r}].private")
+    return tree
+
+
+def encode_answered(answered: Mapping[str, Answer]) -> dict[str, Tree]:
+    return {
+        key: [answer.answered_at.isoformat(), answer.answered_by, answer.expired_for]
+        for key, answer in answered.items()
+    }
+
+
+# ---------------------------------------------------------------- back
+
+
+def decode_dict(tree: Tree, path: str, codec: Codec) -> dict[str, Any]:
+    value = codec.decode(tree, path)
+    if not isinstance(value, dict):
+        raise UnreadableValue(path, f"expected a dict, got {type(value).__name__}")
+    return value
+
+
+def decode_messages(
+    messages: Mapping[str, list[list[Any]]], payloads: Sequence[Tree], codec: Codec
+) -> dict[str, list[WorkflowMessage]]:
+    return {
+        source_id: [decode_message(source_id, one, payloads, codec) for one in sent]
+        for source_id, sent in messages.items()
+    }
+
+
+def decode_message(source_id: str, stored: list[Any], payloads: Sequence[Tree], codec: Codec) -> WorkflowMessage:
+    delivery_id, target_id, place, *rest = stored
+    # Each delivery gets a value of its own: one that changes it must not change its sibling's.
+    data = codec.decode(payloads[place], f"messages[{source_id!r}].data")
+    sources = tuple(rest[0]) if rest and rest[0] is not None else None
+    if len(rest) < 2:
+        return WorkflowMessage(data, source_id, target_id, source_ids=sources, delivery_id=delivery_id)
+    request = decode_request(rest[1], codec)
+    return WorkflowMessage(data, source_id, target_id, MessageType.RESPONSE, request, None, delivery_id)
+
+
+def decode_request(tree: dict[str, Tree], codec: Codec) -> WorkflowEvent:
+    path = f"pending_request_info_events[{tree['request_id']!r}]"
+    data = codec.decode(tree["data"], f"{path}.data")
+    terms = None
+    if "deadline" in tree:
+        deadline = tree["deadline"] and datetime.fromisoformat(tree["deadline"])
+        default = codec.decode(tree["default"], f"{path}.default") if "default" in tree else ...
+        terms = RequestTerms(deadline, default, tree["assignee"])
+    return WorkflowEvent(
+        "request_info",
+        data,
+        request_id=tree["request_id"],
+        source_executor_id=tree["source_executor_id"],
+        executor_id=tree["source_executor_id"],
+        request_type=type(data),
+        response_type=codec.decode(tree["response_type"], f"{path}.response_type"),
+        terms=terms,
+        child_id=tree.get("child_id"),
+    )
+
+
+def decode_memory(executor_id: str, tree: dict[str, Tree], codec: Codec) -> ExecutorMemory:
+    path = f"executors[{executor_id!r}]"
+    saved = decode_dict(tree["saved"], f"{path}.saved", codec) if "saved" in tree else None
+    private = decode_dict(tree["private"], f"{path}.private", codec) if "private" in tree else None
+    return ExecutorMemory(saved, private)

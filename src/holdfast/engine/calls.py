@@ -1,0 +1,109 @@
+"""Calls of a delivery that are recorded: how each is told from the others, in this run and in the next."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from holdfast.codec import Codec
+from holdfast.engine.effects import Effects
+from holdfast.errors import StepArgumentsUnsavable, StepNameTaken, UnsavableValue
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a step, a sleep or a question, as its records know it."""
+
+    name: str
+    key: str
+    after: str | None
+    """The call before it in the same flow of control: code that was changed shows here."""
+    within: str | None
+    """The step that it is made in."""
+
+
+class Frame:
+    """What a step does while it runs: recorded with its result, and done again when that is replayed."""
+
+    __slots__ = ("call", "effects", "outer")
+
+    def __init__(self, call: Call, outer: Frame | None) -> None:
+        self.call = call
+        self.outer = outer
+        self.effects = Effects()
+
+
+current_frame: ContextVar[Frame | None] = ContextVar("holdfast_frame", default=None)
+"""The step that runs in this task, the innermost one."""
+
+
+def frame_effects() -> Iterator[Effects]:
+    """Effects of the steps that run in this task, the innermost first."""
+    frame = current_frame.get()
+    while frame is not None:
+        yield frame.effects
+        frame = frame.outer
+
+
+_last_call: ContextVar[tuple[int, str] | None] = ContextVar("holdfast_last_call", default=None)
+"""The delivery's session, by its identity, and the call that this flow of control made last. Tasks inherit it."""
+
+
+class Calls:
+    """Names the calls of one delivery: by name, digest of the arguments, and occurrence among equals."""
+
+    def __init__(self, codec: Codec, names: dict[str, Any]) -> None:
+        self._codec = codec
+        self._names = names
+        """Step name -> the code that bears it, for the executor."""
+        self._seen: Counter[str] = Counter()
+
+    def identify(self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any], key: str | None) -> Call:
+        """Raises StepArgumentsUnsavable if the arguments have no digest, and no `key` was given."""
+        if key is not None:
+            return self._call(name, f"{name} = {key}")
+        found = f"{name} {self._digest(name, arguments, keywords)}"
+        self._seen[found] += 1
+        occurrence = self._seen[found]
+        return self._call(name, found if occurrence == 1 else f"{found} #{occurrence}")
+
+    def _call(self, name: str, key: str) -> Call:
+        last = _last_call.get()
+        frame = current_frame.get()
+        after = last[1] if last is not None and last[0] == id(self) else None
+        return Call(name, key, after, None if frame is None else frame.call.key)
+
+    def made(self, call: Call) -> None:
+        """The call has come back: what this flow of control calls next comes after it."""
+        _last_call.set((id(self), call.key))
+
+    def _digest(self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> str:
+        given = [list(arguments), [[key, keywords[key]] for key in sorted(keywords)]]
+        try:
+            tree = self._codec.encode(given, f"arguments of {name!r}")
+        except UnsavableValue as error:
+            raise StepArgumentsUnsavable(name, error) from error
+        return hashlib.blake2b(msgspec.json.encode(tree), digest_size=8).hexdigest()
+
+    def check_name(self, name: str, function: Any) -> None:
+        """Raises StepNameTaken if another function was recorded under the name."""
+        code = code_of(function)
+        known = self._names.setdefault(name, code)
+        if known is not code and known != code:
+            raise StepNameTaken(name)
+
+
+def code_of(function: Any) -> Any:
+    """What makes two functions the same: a lambda in a loop is another object each time, of the same code."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = getattr(function, "__func__", function)
+    function = getattr(function, "__wrapped__", function)
+    return getattr(function, "__code__", function)

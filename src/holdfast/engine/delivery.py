@@ -1,0 +1,162 @@
+"""A delivery while its handler runs: the engine's side of it, behind the context that the handler holds."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.calls import current_frame, frame_effects
+from holdfast.engine.effects import Effects
+from holdfast.engine.steps import Session
+from holdfast.engine.telling import Telling, own_event
+from holdfast.errors import AnswerRejected, ContextEnded, UnknownRequest
+from holdfast.events import WorkflowEvent
+from holdfast.graph.coercion import coerce
+from holdfast.graph.isolation import isolated
+from holdfast.graph.workflow_executor import SubWorkflowResponseMessage
+from holdfast.records import SuspendedDelivery, WorkflowMessage
+
+if TYPE_CHECKING:
+    from holdfast.engine.lane import Lane
+
+
+class Delivery:
+    """One message on its way through one handler, and what it comes to."""
+
+    __slots__ = ("_is_over", "_session", "_telling", "asked", "before", "effects", "lane", "message", "task")
+
+    def __init__(self, lane: Lane, message: WorkflowMessage) -> None:
+        self.lane = lane
+        self.message = message
+        self.effects = Effects()
+        suspended = lane.position.suspended
+        self.before: SuspendedDelivery | None = suspended.get(message.delivery_id) if suspended else None
+        """What it was when it was last suspended; None if this is the first time that it runs."""
+        self.asked: list[WorkflowEvent] = []
+        """New questions that it waits for itself."""
+        self.task: asyncio.Task[Any] | None = None
+        """The one that runs the handler."""
+        self._session: Session | None = None
+        self._telling: Telling | None = None
+        self._is_over = False
+
+    # ------------------------------------------------------------ recorded work
+
+    @property
+    def session(self) -> Session:
+        """Raises ContextEnded for a task that the handler left behind."""
+        self.check_open()
+        if self._session is None:
+            assert self.task is not None  # noqa: S101  # set before the handler is called
+            self._session = Session(self, self.task)
+        return self._session
+
+    @property
+    def has_session(self) -> bool:
+        return self._session is not None
+
+    def check_open(self) -> None:
+        if self._is_over:
+            raise ContextEnded(self.lane.executor_id)
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same whenever this delivery, or the step that runs in it now, is tried; another after a rewind."""
+        frame = current_frame.get() if self._session is not None else None
+        thread = self.lane.scope.thread
+        step = "" if frame is None else frame.call.key
+        parts = (thread.thread_id, thread.position.epoch, self.message.delivery_id, step)
+        return hashlib.blake2b("\0".join(map(str, parts)).encode(), digest_size=16).hexdigest()
+
+    def do_again(self, effects: Effects, *, is_news: bool) -> None:
+        """What a recorded step did beside giving its result."""
+        lane = self.lane
+        for taken in (self.effects, *frame_effects()):
+            taken.sends += effects.sends
+            taken.outputs += effects.outputs
+            taken.requests += effects.requests
+            taken.writes += effects.writes
+        for key, value in effects.writes:
+            lane.write_again(key, value)
+        if effects.private is not None:
+            lane.replace_private(effects.private)
+        if is_news:
+            for event in effects.outputs:
+                lane.scope.emit(own_event(lane.as_told(event), replayed=True))
+
+    # ------------------------------------------------------------ telling
+
+    def tell(self, event: WorkflowEvent) -> None:
+        self.lane.tell(self.lane.in_child(event), self.effects)
+
+    def tell_once(self, event: WorkflowEvent) -> None:
+        """Not as new again when the delivery runs again."""
+        if self._telling is None:
+            self._telling = Telling(self)
+        self._telling.tell_once(event)
+
+    # ------------------------------------------------------------ how it ends
+
+    @property
+    def is_suspended(self) -> bool:
+        return self._session is not None and self._session.waits.is_suspended
+
+    def suspended(self) -> Effects:
+        """In place of its effects: what it has asked, told and recorded so far. All else it does again."""
+        session = self._session
+        assert session is not None  # noqa: S101  # asked only of a delivery that is suspended
+        effects = Effects()
+        effects.is_plain = False
+        effects.requests = self.asked
+        effects.events = self.effects.events
+        effects.suspended = SuspendedDelivery(
+            self.message,
+            session.waits.due_at,
+            session.waits.requests,
+            tuple(session.records),
+            told=() if self._telling is None else self._telling.digests(),
+            run_id=self.lane.scope.run_id,
+        )
+        return effects
+
+    def complete(self) -> None:
+        """The handler came to its end."""
+        if self._session is not None:
+            self._session.end()
+        if self.before is not None and self.before.waits:
+            self.effects.withdrawn = self.before.waits
+            self.effects.is_plain = False
+
+    async def failed(self, error: BaseException) -> None:
+        if self._session is not None:
+            await self._session.take_back_failures(error)
+
+    def end(self) -> None:
+        self._is_over = True
+        if self._session is not None:
+            self._session.stop()
+
+    # ------------------------------------------------------------ sub-workflows
+
+    def start_child(self) -> None:
+        self.effects.message = self.message
+        self.effects.is_start = True
+        self.effects.is_plain = False
+
+    def answer_child(self, answer: SubWorkflowResponseMessage) -> None:
+        """Raises UnknownRequest or AnswerRejected if no child waits for it."""
+        request_id = str(answer.source_event.request_id)
+        lane = self.lane
+        children = lane.position.children.values()
+        mine = [child.position.requests for child in children if child.executor_id == lane.executor_id]
+        request = next((pending[request_id] for pending in mine if request_id in pending), None)
+        if request is None:
+            thread_id = lane.scope.thread.thread_id
+            raise UnknownRequest(request_id, thread_id, [key for pending in mine for key in pending])
+        try:
+            value = coerce(answer.data, request.response_type)
+        except (ValueError, TypeError) as error:
+            raise AnswerRejected(request_id, request.response_type, answer.data, str(error)) from error
+        self.effects.answers.append(SubWorkflowResponseMessage(isolated(value), request))
+        self.effects.is_plain = False

@@ -1,0 +1,90 @@
+"""Failed deliveries: tried again, stepped over, or handed to another executor, as their policy says."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from holdfast.engine.effects import Effects
+from holdfast.errors import UnsavableValue
+from holdfast.events import WorkflowErrorDetails, WorkflowEvent
+from holdfast.graph.policy import DEFAULT, ISOLATE, SKIP, FailurePolicy, RetryPolicy
+from holdfast.records import Record, SuspendedDelivery, WorkflowMessage
+
+if TYPE_CHECKING:
+    from holdfast.engine.delivery import Delivery
+    from holdfast.engine.lane import Lane
+
+
+async def meet_failure(delivery: Delivery, error: BaseException, policy: FailurePolicy) -> Effects | None:
+    """What the delivery comes to; None if its failure is to end the superstep."""
+    lane, message = delivery.lane, delivery.message
+    await delivery.failed(error)
+    if policy is DEFAULT or not isinstance(error, Exception):
+        return None
+    attempts = 1 + _recorded_attempts(lane, message)
+    if policy.retry is not None and policy.retry.retries(error, attempts):
+        return await _retried(lane, error, message, attempts, policy.retry)
+    return _stepped_over(lane, error, message, policy) if policy.contains else None
+
+
+def _recorded_attempts(lane: Lane, message: WorkflowMessage) -> int:
+    records = lane.scope.journal.records_of(message, lane.position)
+    return sum(one.kind == "attempt" and not one.key for one in records)
+
+
+async def _retried(
+    lane: Lane, error: Exception, message: WorkflowMessage, attempts: int, retry: RetryPolicy
+) -> Effects:
+    """It waits for its next attempt; what it recorded stays recorded, all else is done again."""
+    scope = lane.scope
+    delay = retry.delay_after(attempts)
+    until = scope.clock.now() + timedelta(seconds=delay)
+    records = scope.journal.records_of(message, lane.position)
+    await scope.journal.append(message.delivery_id, Record("attempt", value=_said(lane, error), until=until))
+    effects = _failed(lane, error)
+    effects.suspended = SuspendedDelivery(
+        message, until, _still_asked(lane, message), tuple(records), run_id=scope.run_id
+    )
+    told = {"attempt": attempts, "delay_seconds": delay}
+    details = WorkflowErrorDetails.from_exception(error, executor_id=lane.told_id)
+    event = WorkflowEvent("executor_retrying", told, executor_id=lane.told_id, details=details)
+    lane.tell(lane.in_child(event), effects)
+    return effects
+
+
+def _stepped_over(lane: Lane, error: Exception, message: WorkflowMessage, policy: FailurePolicy) -> Effects | None:
+    fallback_id = lane.level.compiled.graph.fallbacks.get(lane.executor_id)
+    if fallback_id is not None and not lane.level.compiled.graph.executors[fallback_id].can_handle(message):
+        return None  # such as the answer to a question that only the failed executor could take
+    effects = _failed(lane, error)
+    effects.message = message
+    effects.withdrawn = _still_asked(lane, message)
+    effects.is_isolated = policy.on_error == ISOLATE
+    effects.forwarded_to = fallback_id
+    mode = policy.on_error if policy.on_error in (SKIP, ISOLATE) else f"fallback {fallback_id}"
+    details = WorkflowErrorDetails.from_exception(error, executor_id=lane.told_id)
+    event = WorkflowEvent("executor_skipped", mode, executor_id=lane.told_id, details=details)
+    lane.tell(lane.in_child(event), effects)
+    return effects
+
+
+def _failed(lane: Lane, error: Exception) -> Effects:
+    effects = Effects()
+    effects.is_plain = False
+    effects.is_settled = True
+    details = WorkflowErrorDetails.from_exception(error, executor_id=lane.told_id)
+    lane.tell(lane.in_child(WorkflowEvent("executor_failed", executor_id=lane.told_id, details=details)), effects)
+    return effects
+
+
+def _still_asked(lane: Lane, message: WorkflowMessage) -> tuple[str, ...]:
+    before = lane.position.suspended.get(message.delivery_id)
+    return () if before is None else before.waits
+
+
+def _said(lane: Lane, error: Exception) -> object:
+    try:
+        return lane.scope.journal.kept(error, "error")
+    except UnsavableValue:
+        return lane.scope.journal.kept(f"{type(error).__name__}: {error}", "error")

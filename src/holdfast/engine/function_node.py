@@ -1,0 +1,97 @@
+"""A function as the one executor of a graph: how its parameters are read, and how it is called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.engine.context import DeliveryContext
+from holdfast.engine.run_context import RunContext, current_run_context
+from holdfast.graph.executor import Executor, HandlerTable
+from holdfast.graph.handlers import Handler, Returns
+from holdfast.graph.types import flatten_union, hints_of
+
+
+@dataclass(frozen=True)
+class FunctionShape:
+    function: Callable[..., Any]
+    name: str
+    message_type: Any
+    """What it accepts: the annotation of its first parameter; `None` where it takes no message."""
+    output_type: Any
+    takes_message: bool
+    takes_context: bool
+    context_first: bool
+    parameters: int
+
+
+def read_function(function: Any) -> FunctionShape:
+    """Raises TypeError, saying what to do, for what cannot be a workflow."""
+    name = getattr(function, "__name__", "") or type(function).__name__
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise TypeError(
+            f"@workflow: {name!r} is a generator, which would never run. Return the result, and tell progress with "
+            "`await ctx.add_event(...)`."
+        )
+    if not inspect.iscoroutinefunction(function):
+        what = "must be an `async def`" if callable(function) else "is no function"
+        raise TypeError(
+            f"@workflow: {name!r} {what}. What is not async belongs into a @step, which runs it in a thread."
+        )
+    parameters = [one for one in inspect.signature(function).parameters.values() if one.kind is not one.VAR_KEYWORD]
+    hints = hints_of(function)
+    contexts = [one for one in parameters if _is_context(one, hints)]
+    others = [one for one in parameters if one not in contexts]
+    needed = [one for one in others[1:] if one.default is one.empty]
+    if needed or len(contexts) > 1 or (contexts and parameters.index(contexts[0]) > 1):
+        raise TypeError(
+            f"@workflow: {name!r} takes {', '.join(one.name for one in parameters)}; expected a message, a RunContext, "
+            "or both: `async def f(message: T, ctx: RunContext) -> R`."
+        )
+    message_type = hints.get(others[0].name, Any) if others else None
+    output = hints.get("return", Any)
+    context_first = bool(contexts) and parameters[0] is contexts[0]
+    return FunctionShape(
+        function, name, message_type, output, bool(others), bool(contexts), context_first, len(parameters)
+    )
+
+
+def _is_context(parameter: inspect.Parameter, hints: dict[str, Any]) -> bool:
+    hint = hints.get(parameter.name)
+    return any(one is RunContext for one in flatten_union(hint)) or (hint is None and parameter.name == "ctx")
+
+
+class FunctionNode(Executor):
+    """The executor of a function workflow: each message runs the function from the top."""
+
+    is_function = True
+
+    def __init__(self, shape: FunctionShape, id: str) -> None:
+        super().__init__(id, defer_discovery=True)
+        self._shape = shape
+        accepted = type(None) if shape.message_type is None else shape.message_type
+        outputs = () if shape.output_type in (None, type(None)) else tuple(flatten_union(shape.output_type))
+        self.table = HandlerTable(id, [Handler(id, _run, accepted, None, (), outputs, True, Returns.YIELDED)])
+
+    @property
+    def code(self) -> Any:
+        return self._shape.function
+
+    async def run(self, message: Any, ctx: DeliveryContext) -> Any:
+        shape = self._shape
+        context = RunContext(ctx)
+        arguments = [message] if shape.takes_message else []
+        if shape.takes_context:
+            arguments = [context, *arguments] if shape.context_first else [*arguments, context]
+        outer = current_run_context.get()
+        current_run_context.set(context)
+        try:
+            return await shape.function(*arguments)
+        finally:
+            current_run_context.set(outer)
+
+
+async def _run(node: FunctionNode, message: Any, ctx: DeliveryContext) -> Any:
+    return await node.run(message, ctx)

@@ -1,0 +1,130 @@
+"""Function workflows: an async function whose steps are recorded, run like any other workflow."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
+
+from holdfast.clock import Clock
+from holdfast.engine.function_node import FunctionNode, read_function
+from holdfast.engine.lane import current_delivery
+from holdfast.engine.request import RunOptions, check_storage
+from holdfast.engine.result import WorkflowRunResult
+from holdfast.engine.run_context import get_run_context
+from holdfast.engine.stream import ResponseStream
+from holdfast.engine.workflow import Workflow
+from holdfast.errors import InvalidRun
+from holdfast.events import WorkflowEvent
+from holdfast.graph.builder import GraphBuilder
+from holdfast.graph.graph import Graph
+from holdfast.names import check_identifier
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class FunctionalWorkflow(Generic[P, R]):
+    """What `@workflow` makes of a function. `run` it, or `build` a Workflow with a storage of its own."""
+
+    def __init__(
+        self,
+        function: Callable[P, Coroutine[Any, Any, R]],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        checkpoint_storage: Any = None,
+    ) -> None:
+        check_identifier("name", name)
+        if checkpoint_storage is not None:
+            check_storage(checkpoint_storage)
+        self.function = function
+        self._shape = read_function(function)
+        self.name = name or self._shape.name
+        self.description = description if description is not None else inspect.getdoc(function)
+        self._storage = checkpoint_storage
+        self._built: Workflow | None = None
+        functools.update_wrapper(self, function, updated=())
+
+    def build(
+        self, checkpoint_storage: Any = None, *, allowed_types: Iterable[type | str] = (), clock: Clock | None = None
+    ) -> Workflow:
+        """A Workflow of its own, with threads of its own: everything a graph's workflow can do, it can."""
+        storage = checkpoint_storage if checkpoint_storage is not None else self._storage
+        if storage is not None:
+            check_storage(storage)
+        return Workflow(self._new_graph(), storage, allowed_types=allowed_types, clock=clock)
+
+    def _new_graph(self) -> Graph:
+        return GraphBuilder(
+            name=self.name, description=self.description, start_executor=FunctionNode(self._shape, self.name)
+        ).graph()
+
+    @property
+    def _workflow(self) -> Workflow:
+        if self._built is None:
+            self._built = self.build()
+        return self._built
+
+    @property
+    def graph(self) -> Graph:
+        """One executor: what a WorkflowExecutor and a drawing need."""
+        return self._workflow.graph
+
+    @overload
+    def run(
+        self, message: Any = None, *, stream: Literal[False] = False, **options: Unpack[RunOptions]
+    ) -> Coroutine[Any, Any, WorkflowRunResult]: ...
+    @overload
+    def run(
+        self, message: Any = None, *, stream: Literal[True], **options: Unpack[RunOptions]
+    ) -> ResponseStream[WorkflowEvent, WorkflowRunResult]: ...
+    def run(self, message: Any = None, *, stream: bool = False, **options: Unpack[RunOptions]) -> Any:
+        """As `Workflow.run`: a new message, answers to pending requests, or a resume."""
+        return self._workflow.run(message, stream=stream, **options)  # type: ignore[call-overload]  # a plain bool
+
+    def open(self, thread_id: str | None = None, **options: Any) -> Any:
+        """As `Workflow.open`: a live handle on a thread."""
+        return self._workflow.open(thread_id=thread_id, **options)
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Inside a running workflow: call the function as a part of it, its steps recorded with the caller's."""
+        delivery = current_delivery.get()
+        if delivery is None:
+            raise InvalidRun(
+                f"Workflow {self.name!r} was called like a function, outside of a workflow, where nothing can record "
+                f"its steps. Use `await {self.name}.run(message)`."
+            )
+        if self._shape.takes_context and len(args) + len(kwargs) < self._shape.parameters:
+            context: Any = get_run_context()
+            args = (*args, context)  # type: ignore[assignment]  # the context that the caller left out
+        return await self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"FunctionalWorkflow({self.name!r})"
+
+
+@overload
+def workflow(func: Callable[P, Coroutine[Any, Any, R]]) -> FunctionalWorkflow[P, R]: ...
+@overload
+def workflow(
+    func: None = None, *, name: str | None = None, description: str | None = None, checkpoint_storage: Any = None
+) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], FunctionalWorkflow[P, R]]: ...
+def workflow(
+    func: Callable[..., Any] | None = None,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    checkpoint_storage: Any = None,
+) -> Any:
+    """Make an async function a workflow: `@workflow` or `@workflow(name="triage", checkpoint_storage=...)`.
+
+    It takes the message and, if it wants one, a `RunContext`. It may be run again from the top at any time: what it
+    does outside of steps must come out the same, and have no effect.
+    """
+
+    def make(function: Callable[..., Any]) -> FunctionalWorkflow[Any, Any]:
+        return FunctionalWorkflow(function, name=name, description=description, checkpoint_storage=checkpoint_storage)
+
+    return make if func is None else make(func)

@@ -1,0 +1,121 @@
+"""The journal of a run's thread: what deliveries record before their superstep is committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from holdfast.checkpoints.keepers import TAKEN_BACK, ThreadKeeper
+from holdfast.checkpoints.levels import decode_record, encode_record
+from holdfast.codec import Codec, Encoded, Tree
+from holdfast.engine.effects import decode_effects
+from holdfast.engine.position import Position, every_level
+from holdfast.engine.thread import Thread
+from holdfast.errors import DamagedCheckpoint, UnreadableValue
+from holdfast.graph.isolation import isolated
+from holdfast.records import Record, WorkflowMessage
+
+GONE = Record("gone")
+"""Stands where a record was taken back, so that the others keep their places."""
+
+
+class Journal:
+    """Appends to the records of deliveries: in memory, and in the store where it keeps a journal."""
+
+    def __init__(self, thread: Thread, keeper: ThreadKeeper | None, *, is_kept: bool) -> None:
+        self._thread = thread
+        self._keeper = keeper if is_kept else None
+        self._codec: Codec | None = None if keeper is None else keeper.codec
+        # An entry names the head that it extends: none may be on its way while a commit makes another one.
+        self.lock = asyncio.Lock()
+        self.since_commit = 0
+        """Records appended since the last commit."""
+
+    def records_of(self, message: WorkflowMessage, position: Position) -> list[Record]:
+        """All that a delivery has recorded, with what it had when it was last suspended."""
+        delivery_id = message.delivery_id
+        found = self._thread.records.get(delivery_id)
+        if found is None:
+            before = position.suspended.get(delivery_id)
+            found = self._thread.records[delivery_id] = list(before.records) if before is not None else []
+        return found
+
+    def kept(self, value: Any, what: str) -> Any:
+        """The value as a record keeps it: nothing that user code does later reaches it. Raises UnsavableValue."""
+        if value is None:
+            return None
+        return isolated(value) if self._codec is None else Encoded(self._codec.encode(value, what), self._codec)
+
+    async def append(self, delivery_id: int, record: Record) -> None:
+        """Recorded when this returns: it is not done again, whatever happens to the process."""
+        records = self._thread.records[delivery_id]
+        records.append(record)
+        self.since_commit += 1
+        if self._keeper is not None:
+            tree = encode_record(record, self._keeper.codec)
+            tree["n"] = len(records) - 1
+            async with self.lock:
+                await self._keeper.record(delivery_id, tree)
+
+    async def take_back(self, delivery_id: int, places: Iterable[int]) -> None:
+        """These records do not count any more: what they recorded is done again."""
+        records = self._thread.records[delivery_id]
+        for place in places:
+            records[place] = GONE
+            if self._keeper is not None:
+                async with self.lock:
+                    await self._keeper.record(delivery_id, {"kind": GONE.kind, "n": place})
+
+
+def value_of(kept: Any, what: str) -> Any:
+    """What `kept` was made of, as a copy of one's own."""
+    return kept.codec.decode(kept.tree, what) if isinstance(kept, Encoded) else isolated(kept)
+
+
+def take_journal(thread: Thread, keeper: ThreadKeeper) -> None:
+    """What the store has recorded since the head. Raises DamagedCheckpoint.
+
+    Also where the number is the same: another owner may have recorded deliveries and ended before its commit.
+    """
+    messages = _unsettled(thread.position)
+    for delivery_id, trees in keeper.load_journal().items():
+        if delivery_id in messages and delivery_id not in thread.journal:
+            try:
+                _take(thread, messages[delivery_id], trees, keeper.codec)
+            except (KeyError, TypeError, ValueError, AttributeError, UnreadableValue) as error:
+                reason = f"the journal entry of delivery {delivery_id} is not one ({error!r})"
+                raise DamagedCheckpoint(str(keeper.head_id), reason) from error
+
+
+def _unsettled(position: Position) -> Mapping[int, WorkflowMessage]:
+    due = [message for level in every_level(position) for message in level.mailbox]
+    due += [one.message for level in every_level(position) for one in level.suspended.values()]
+    return {message.delivery_id: message for message in due}
+
+
+def _take(thread: Thread, message: WorkflowMessage, trees: list[Tree], codec: Codec) -> None:
+    delivery_id = message.delivery_id
+    outcome = None
+    records = _committed(thread.position, delivery_id)
+    for tree in trees:
+        if "kind" in tree:
+            place = tree["n"]
+            record = decode_record(tree, codec)
+            if place < len(records):  # in the checkpoint already, or taken back
+                records[place] = GONE if record.kind == GONE.kind else records[place]
+            else:
+                records.append(record)
+        else:
+            outcome = None if tree == TAKEN_BACK else tree
+    if records:
+        thread.records[delivery_id] = records
+    if outcome is not None:
+        thread.journal[delivery_id] = decode_effects(outcome, str(message.target_id), codec, message)
+
+
+def _committed(position: Position, delivery_id: int) -> list[Record]:
+    for level in every_level(position):
+        if delivery_id in level.suspended:
+            return list(level.suspended[delivery_id].records)
+    return []

@@ -1,0 +1,91 @@
+"""A level: one workflow of the nesting as a superstep sees it, the thread's own or one of its sub-workflows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.compiled import Compiled
+from holdfast.engine.position import Child, Position
+from holdfast.engine.run_arguments import RunArguments, arguments_for, arranged
+from holdfast.engine.thread import Instances, Thread
+from holdfast.graph.executor import Executor
+from holdfast.graph.workflow_executor import WorkflowExecutor
+
+if TYPE_CHECKING:
+    from holdfast.engine.lane import Lane
+
+
+class Level:
+    __slots__ = ("child", "child_id", "compiled", "executors", "lanes", "levels", "parent", "path", "position", "woken")
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        position: Position,
+        executors: dict[str, Executor],
+        parent: Level | None = None,
+        child: Child | None = None,
+    ) -> None:
+        self.compiled = compiled
+        self.position = position
+        self.executors = executors
+        self.parent = parent
+        self.child = child
+        """The sub-workflow that it is; None for the thread's own workflow."""
+        self.child_id = None if child is None else child.message.delivery_id
+        self.path: str = "" if parent is None or child is None else f"{parent.path}{child.executor_id}/"
+        """Before the ids of its executors, where they are told to a consumer."""
+        self.lanes: list[Lane] = []
+        """Those of this superstep."""
+        self.levels: list[Level] = []
+        """Sub-workflows that have something to do in this superstep."""
+        self.woken: list[int] = []
+        """Suspended deliveries that run in this superstep."""
+
+    @property
+    def executor(self) -> WorkflowExecutor:
+        """The executor of the parent that started it."""
+        assert self.parent is not None and self.child is not None  # noqa: S101, PT018  # asked of children only
+        found = self.parent.compiled.graph.executors[self.child.executor_id]
+        assert isinstance(found, WorkflowExecutor)  # noqa: S101  # `Compiled` has a child for no other
+        return found
+
+    def told_as(self, executor_id: str, kind: str) -> tuple[str, str]:
+        """How an output is told: its type and by whom.
+
+        One that becomes a message of the parent is only progress to whoever watches: `data`, not `output`.
+        """
+        if self.parent is None:
+            return kind, executor_id
+        if kind == "intermediate":
+            return kind, self.path + executor_id
+        if not self.executor.allow_direct_output:
+            return "data", self.path + executor_id
+        above = self.parent.compiled.graph.designation.event_type(self.executor.id)
+        return ("data", self.path + executor_id) if above is None else self.parent.told_as(self.executor.id, above)
+
+    def arguments(self, parameter: str, executor_id: str) -> RunArguments:
+        """Run arguments for one executor. Those for a WorkflowExecutor are handed on to its sub-workflow."""
+        if self.parent is None or self.child is None:
+            return arguments_for(self.position.run_kwargs.get(parameter), executor_id)
+        given: dict[str, Any] = self.parent.arguments(parameter, self.child.executor_id).as_given
+        return arguments_for(arranged(given, self.compiled.graph.nodes, parameter), executor_id)
+
+
+def root_level(compiled: Compiled, thread: Thread) -> Level:
+    return Level(compiled, thread.position, thread.executors)
+
+
+def child_level(parent: Level, child: Child, thread: Thread) -> Level:
+    compiled = parent.compiled.children[child.executor_id]
+    return Level(compiled, child.position, instances_of(thread, child, compiled), parent, child)
+
+
+def instances_of(thread: Thread, child: Child, compiled: Compiled) -> Instances:
+    """The executors of a child, made when it is first needed. Each child has its own."""
+    child_id = child.message.delivery_id
+    found = thread.children.get(child_id)
+    if found is None:
+        given = thread.given_to_child(child_id, compiled.graph)
+        found = thread.children[child_id] = Instances(compiled.graph.nodes, given)
+    return found

@@ -1,0 +1,104 @@
+"""Making the records of one delivery: results with what their steps did, errors, and taking these back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cancelling import to_its_end
+from holdfast.codec import Encoded
+from holdfast.engine.calls import Call
+from holdfast.engine.effects import Effects, Replaced, encode_effects
+from holdfast.errors import UnsavableValue
+from holdfast.graph.isolation import isolated
+from holdfast.log import get_logger
+from holdfast.records import Record, WorkflowMessage
+
+if TYPE_CHECKING:
+    from holdfast.engine.lane import Lane
+
+logger = get_logger("engine")
+
+
+class Recorder:
+    def __init__(self, lane: Lane, message: WorkflowMessage) -> None:
+        self._lane = lane
+        self._journal = lane.scope.journal
+        self._delivery_id = message.delivery_id
+        self.records = self._journal.records_of(message, lane.level.position)
+        self._failures: dict[int, BaseException] = {}
+        """Place among the records -> the error recorded there, as it was raised in this run."""
+
+    async def append(self, record: Record) -> None:
+        # To its end: what happened is recorded, even if its delivery is cancelled just now.
+        _, cancelled = await to_its_end(self._journal.append(self._delivery_id, record))
+        if cancelled is not None:
+            raise cancelled
+
+    async def record(self, kind: str, call: Call, value: Any = None, effects: Any = None) -> None:
+        run_id = self._lane.scope.run_id
+        await self.append(Record(kind, call.key, call.name, call.after, call.within, value, effects, run_id=run_id))
+
+    async def record_result(self, call: Call, value: Any, did: Effects, private_before: Any) -> None:
+        """Raises UnsavableValue, naming the step, for a result that cannot be stored."""
+        effects: Any = self._completed(did, private_before)
+        codec = self._lane.scope.codec
+        if effects is not None and codec is not None:
+            effects = Encoded(encode_effects(effects, self._lane.executor_id, codec), codec)
+        await self.record("step", call, self._journal.kept(value, f"result of step {call.name!r}"), effects)
+
+    def private(self) -> Any:
+        touched = self._lane.touched_private
+        return None if touched is None else isolated(touched)
+
+    def _completed(self, effects: Effects, private_before: Any) -> Effects | None:
+        """What the step did, with what it changed in place; None if it did nothing."""
+        lane = self._lane
+        if lane.touched_state is not None:
+            changed = lane.touched_state.changed_in_place(lane.scope.codec)
+            effects.writes += [(key, Replaced(isolated(value))) for key, value in changed]
+        if lane.touched_private is not None and lane.touched_private != (private_before or {}):
+            effects.private = isolated(lane.touched_private)
+        did = effects.sends or effects.outputs or effects.requests or effects.writes or effects.private is not None
+        return effects if did else None
+
+    # ------------------------------------------------------------ errors
+
+    def kept_error(self, error: BaseException) -> Any:
+        """The error as it can be kept: itself, or what it said."""
+        try:
+            return self._journal.kept(error, "error")
+        except UnsavableValue:
+            return self._journal.kept(f"{type(error).__name__}: {error}", "error")
+
+    async def record_failure(self, call: Call, error: Exception) -> None:
+        """So that code which caught the error goes the same way when it runs again."""
+        try:
+            kept = error if self._lane.scope.codec is None else self._journal.kept(error, "error")
+        except UnsavableValue:
+            text = "step %r failed with %s, which cannot be stored: it is called again when its delivery runs again"
+            logger.warning(text, call.name, type(error).__name__)
+            return
+        self._failures[len(self.records)] = error
+        await self.record("failed", call, kept)
+
+    def raised_again(self, record: Record, error: BaseException) -> None:
+        place = next(place for place, one in enumerate(self.records) if one is record)
+        self._failures[place] = error
+
+    async def take_back_failures(self, error: BaseException) -> None:
+        """The delivery failed with these errors, rather than going on after them: next time their steps are tried."""
+        causes = set(map(id, _causes(error)))
+        places = [place for place, one in self._failures.items() if id(one) in causes]
+        await self._journal.take_back(self._delivery_id, places)
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """An error, those in its group, and what they came from."""
+    found: dict[int, BaseException] = {}
+    todo: list[BaseException | None] = [error]
+    while todo:
+        one = todo.pop()
+        if one is not None and id(one) not in found:
+            found[id(one)] = one
+            todo += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
+    return list(found.values())

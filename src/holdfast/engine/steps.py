@@ -1,0 +1,294 @@
+"""Steps, sleeps and questions inside one delivery: recorded when they settle, and not done again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from holdfast.codec import Encoded
+from holdfast.engine.calls import Call, Calls, Frame, current_frame
+from holdfast.engine.effects import Effects, decode_effects
+from holdfast.engine.journal import value_of
+from holdfast.engine.recorder import Recorder
+from holdfast.engine.replay import Replay
+from holdfast.engine.requests import request_key
+from holdfast.engine.suspension import Waits
+from holdfast.engine.timeouts import TimeIsUp, within
+from holdfast.engine.work import Work
+from holdfast.errors import RequestExpired, TimedOut
+from holdfast.events import WorkflowErrorDetails, WorkflowEvent
+from holdfast.graph.isolation import isolated
+from holdfast.graph.policy import ISOLATE, SKIP, STOP, FailurePolicy
+from holdfast.log import get_logger
+from holdfast.records import Record
+
+if TYPE_CHECKING:
+    from holdfast.engine.delivery import Delivery
+
+logger = get_logger("engine")
+
+
+class Session:
+    """The recorded side of one delivery, made when its handler first needs it."""
+
+    def __init__(self, delivery: Delivery, task: asyncio.Task[Any]) -> None:
+        lane, message = delivery.lane, delivery.message
+        scope = lane.scope
+        self._delivery = delivery
+        self._lane = lane
+        self._clock = scope.clock
+        self._delivery_id = message.delivery_id
+        self._recorder = Recorder(lane, message)
+        self.records = self._recorder.records
+        names = scope.compiled.step_names.setdefault(lane.told_id, {})
+        self._calls = Calls(scope.codec or scope.compiled.codec, names)
+        self._replay = Replay(self.records)
+        self._in_flight: dict[str, asyncio.Future[Any]] = {}
+        self.waits = Waits(task, scope.clock)
+
+    # ------------------------------------------------------------ steps
+
+    async def step(
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[Any],
+        keywords: Mapping[str, Any],
+        name: str,
+        key: str | None,
+        policy: FailurePolicy,
+    ) -> Any:
+        """The function's result: from the record, if there is one, otherwise by calling it now."""
+        self._delivery.check_open()
+        self._calls.check_name(name, function)
+        call = self._calls.identify(name, self._plain(arguments), keywords, key)
+        if call.key in self._in_flight:  # the same key: the same step
+            return await asyncio.shield(self._in_flight[call.key])
+        try:
+            record = self._replay.find(call.key)
+            if record is not None:
+                return await self._replayed(call, record)
+            work = Work(function, arguments, keywords, policy)
+            return await self._performed(call, work)
+        finally:
+            self._calls.made(call)
+
+    def _plain(self, arguments: Sequence[Any]) -> list[Any]:
+        """A context among the arguments says nothing about which call it is."""
+        return [one for one in arguments if not hasattr(one, "idempotency_key")]
+
+    async def _replayed(self, call: Call, record: Record) -> Any:
+        self._warn_if_moved(call, record)
+        await self._replay.turn_of(record)
+        is_news = self._is_news(call, record)
+        if record.effects is not None:
+            self._delivery.do_again(self._effects_of(record), is_news=is_news)
+        value = value_of(record.value, f"result of {call.name!r}")
+        if is_news:
+            told = None if record.kind == "failed" else isolated(value)
+            self._tell(WorkflowEvent("executor_bypassed", told, executor_id=self._path(call)))
+        if record.kind == "failed":
+            self._recorder.raised_again(record, value)
+            raise value
+        self._replay_done(call, value)
+        return value
+
+    def _replay_done(self, call: Call, value: Any) -> None:
+        """A step whose key was given may be called again by another branch."""
+        if " = " in call.key:
+            done = self._in_flight[call.key] = asyncio.get_running_loop().create_future()
+            done.set_result(value)
+
+    def _effects_of(self, record: Record) -> Effects:
+        kept = record.effects
+        if isinstance(kept, Encoded):
+            return decode_effects(kept.tree, self._lane.executor_id, kept.codec)
+        effects: Effects = kept
+        return effects
+
+    async def _performed(self, call: Call, work: Work) -> Any:
+        settled = self._in_flight[call.key] = asyncio.get_running_loop().create_future()
+        settled.add_done_callback(_look_at)
+        self.waits.begin()
+        try:
+            value = await self._attempted(call, work)
+        except BaseException as error:
+            settled.cancel() if isinstance(error, asyncio.CancelledError) else settled.set_exception(error)
+            raise
+        finally:
+            self.waits.end()
+        if not settled.done():
+            settled.set_result(value)
+        return value
+
+    async def _attempted(self, call: Call, work: Work) -> Any:
+        attempts = [one for one in self.records if one.kind == "attempt" and one.key == call.key]
+        number = len(attempts)
+        if attempts and attempts[-1].until is not None:
+            await self._pause(attempts[-1].until)
+        else:
+            self._tell(WorkflowEvent("executor_invoked", executor_id=self._path(call)))
+        retry = work.policy.retry
+        while True:
+            frame = Frame(call, current_frame.get())
+            private_before = self._recorder.private()
+            current_frame.set(frame)
+            value, failure = None, None
+            try:
+                value = await self._limited(call, work)
+            except Exception as error:  # noqa: BLE001  # a user's step may raise anything; its policy says what then
+                failure = error
+            finally:
+                current_frame.set(frame.outer)
+            if failure is not None:
+                number += 1
+                if retry is None or not retry.retries(failure, number):
+                    return await self._failed(call, failure, work)
+                await self._retry(call, failure, number, retry.delay_after(number))
+                continue
+            await self._recorder.record_result(call, value, frame.effects, private_before)
+            await self._lane.scope.after_record()
+            self._tell(WorkflowEvent("executor_completed", isolated(value), executor_id=self._path(call)))
+            return value
+
+    async def _limited(self, call: Call, work: Work) -> Any:
+        seconds = work.policy.timeout
+        if seconds is None:
+            return await work.done()
+        try:
+            return await within(seconds, work.done(), self._clock)
+        except TimeIsUp as error:
+            raise TimedOut(self._path(call), seconds) from error.__cause__
+
+    async def _retry(self, call: Call, error: Exception, number: int, delay: float) -> None:
+        until = self._clock.now() + timedelta(seconds=delay)
+        said = self._recorder.kept_error(error)
+        await self._recorder.append(Record("attempt", call.key, call.name, value=said, until=until))
+        details = WorkflowErrorDetails.from_exception(error, executor_id=self._path(call))
+        told = {"attempt": number, "delay_seconds": delay}
+        self._tell(WorkflowEvent("executor_retrying", told, executor_id=self._path(call), details=details))
+        await self._pause(until)
+
+    async def _pause(self, until: datetime) -> None:
+        """Between two attempts: the step does not count as running, so its delivery may be suspended meanwhile."""
+        if until > self._clock.now():
+            self.waits.end()
+            try:
+                await self.waits.until(until)
+            finally:
+                self.waits.begin()
+
+    async def _failed(self, call: Call, error: Exception, work: Work) -> Any:
+        """All attempts are made: raise the error, or give what the policy puts in its place."""
+        path, mode = self._path(call), work.policy.on_error
+        details = WorkflowErrorDetails.from_exception(error, executor_id=path)
+        self._tell(WorkflowEvent("executor_failed", executor_id=path, details=details))
+        if mode == STOP:
+            await self._recorder.record_failure(call, error)
+            raise error
+        if mode == SKIP:
+            value: Any = None
+        elif mode == ISOLATE:
+            value = error
+        else:
+            value = await work.done_instead()
+        shown = mode if mode in (SKIP, ISOLATE) else "fallback"
+        await self._recorder.record_result(call, value, Effects(), self._recorder.private())
+        self._tell(WorkflowEvent("executor_skipped", shown, executor_id=path, details=details))
+        return value
+
+    # ------------------------------------------------------------ sleeping and asking
+
+    async def sleep(self, until: Callable[[], datetime], arguments: Sequence[Any]) -> None:
+        """Return at that time: the time is recorded, so it is the same after a restart."""
+        self._delivery.check_open()
+        call = self._calls.identify("sleep", arguments, {}, None)
+        slept = self._replay.find(call.key)
+        try:
+            if slept is not None:
+                await self._replay.turn_of(slept)
+                return
+            began = next((one.until for one in self.records if one.kind == "sleeping" and one.key == call.key), None)
+            if began is None:
+                began = until()
+                await self._recorder.append(Record("sleeping", call.key, "sleep", until=began))
+            await self._replay.over()
+            if began > self._clock.now():
+                await self.waits.until(began)
+            await self._recorder.record("slept", call)
+        finally:
+            self._calls.made(call)
+
+    async def answer(self, call: Call, ask: Callable[[], None], request_id: str) -> Any:
+        """The answer to a question. `ask` asks it, unless it is pending already. Raises RequestExpired."""
+        call = replace(call, key=request_key(request_id))
+        settled = self._replay.find(call.key)
+        if settled is None:
+            ask()
+            await self.waits.answered(request_id)
+        assert settled is not None  # noqa: S101  # waiting for an answer ends in the suspension of the delivery
+        await self._replay.turn_of(settled)
+        self._calls.made(call)
+        if settled.kind == "expired":
+            raise RequestExpired(request_id, self._lane.told_id, settled.until)
+        return value_of(settled.value, f"answer to {request_id!r}")
+
+    def question(self, arguments: Sequence[Any], request_id: str | None) -> Call:
+        return self._calls.identify("request", arguments, {}, request_id)
+
+    async def take_back_failures(self, error: BaseException) -> None:
+        await self._recorder.take_back_failures(error)
+
+    # ------------------------------------------------------------ telling
+
+    def _path(self, call: Call) -> str:
+        return f"{self._lane.steps_path}{call.name}"
+
+    def _tell(self, event: WorkflowEvent) -> None:
+        self._delivery.tell(event)
+
+    def _is_news(self, call: Call, record: Record) -> bool:
+        """Whether the replay is worth telling: once a run, of what another run recorded. A delivery that sleeps a lot
+        runs from the top a lot."""
+        scope = self._lane.scope
+        mark = (self._delivery_id, call.key)
+        if record.run_id == scope.run_id or mark in scope.bypassed:
+            return False
+        scope.bypassed.add(mark)
+        return True
+
+    def _warn_if_moved(self, call: Call, record: Record) -> None:
+        if record.after != call.after:
+            then, now = (_named(key) for key in (record.after, call.after))
+            text = (
+                f"Step {call.name!r} of {self._lane.told_id!r} was recorded {then} and is now reached {now}: the code "
+                "changed since. Its recorded result was used."
+            )
+            self._delivery.tell_once(WorkflowEvent("warning", text, executor_id=self._lane.told_id))
+
+    def end(self) -> None:
+        """The handler came to its end by itself: recorded steps that it did not reach are worth a warning."""
+        unreached = self._replay.unreached()
+        if unreached:
+            names = ", ".join(repr(name) for name in dict.fromkeys(unreached))
+            text = (
+                f"{self._lane.told_id!r} ended without reaching what it had recorded: {names}. The code changed since, "
+                "or does not do the same every time; the recorded results were not used."
+            )
+            self._delivery.tell_once(WorkflowEvent("warning", text, executor_id=self._lane.told_id))
+
+    def stop(self) -> None:
+        self.waits.stop()
+        self._replay.stop()
+
+
+def _named(key: str | None) -> str:
+    return "at the beginning" if key is None else f"after {key.partition(' ')[0]!r}"
+
+
+def _look_at(settled: asyncio.Future[Any]) -> None:
+    """Whoever called the step has its error; a future that nobody else waited for must not complain."""
+    if not settled.cancelled():
+        settled.exception()

@@ -1,0 +1,84 @@
+"""Text in a drawing: which characters can be shown, how wide they are, where a long name is broken."""
+
+from __future__ import annotations
+
+import re
+
+# Widths of a common sans-serif face in thousandths of the font size, for the printable characters from space to tilde.
+# They come from a table of our own and not from a font: a drawing must be the same on every machine.
+_ASCII_WIDTHS = (
+    "278 278 355 556 556 889 667 191 333 333 389 584 278 333 278 278 556 556 556 556 556 556 556 556 556 556 278 278 "
+    "584 584 584 556 1015 667 667 722 722 667 611 778 722 278 500 667 556 833 722 778 667 778 722 667 611 722 667 944 "
+    "667 667 611 278 278 278 469 556 333 556 556 500 556 556 278 556 556 222 222 500 222 833 556 556 556 556 333 500 "
+    "278 556 500 722 500 500 500 334 260 334 584"
+)
+_WIDTHS = {chr(32 + number): int(width) for number, width in enumerate(_ASCII_WIDTHS.split())}
+_OTHER_WIDTH, _WIDE_WIDTH = 600, 1000
+_ROOM = 1.1
+"""Faces differ: where the reader's is wider than the table, text still stays in its box."""
+
+_WIDE = ((0x1100, 0x115F), (0x2E80, 0xA4CF), (0xAC00, 0xD7A3), (0xF900, 0xFAFF), (0xFE30, 0xFE6F), (0xFF00, 0xFF60),
+         (0xFFE0, 0xFFE6), (0x1F300, 0x1FAFF), (0x20000, 0x3FFFD))  # fmt: skip
+
+_WHITESPACE = re.compile("[\t\n\v\f\r\x85\u2028\u2029 ]+")
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_PIECES = re.compile(r"[^ _./:-]*[ _./:-]?")
+
+ELLIPSIS = "\u2026"
+
+
+def shown(text: str) -> str:
+    """The text on one line, with a mark for each character that cannot be written or seen."""
+    return _UNPRINTABLE.sub("\ufffd", _WHITESPACE.sub(" ", text).strip(" ")) or "\u2423"
+
+
+def width_of(text: str, size: float) -> float:
+    """An estimate, in pixels."""
+    return sum(_width_of_character(one) for one in text) * _ROOM * size / 1000
+
+
+def _width_of_character(character: str) -> int:
+    if character in _WIDTHS:
+        return _WIDTHS[character]
+    code = ord(character)
+    if 0x300 <= code <= 0x36F or 0x200B <= code <= 0x200F:
+        return 0
+    return _WIDE_WIDTH if any(first <= code <= last for first, last in _WIDE) else _OTHER_WIDTH
+
+
+def wrapped(text: str, size: float, *, width: float, lines: int) -> list[str]:
+    """At most `lines` lines of at most about `width` pixels, broken after separators; the rest is an ellipsis."""
+    made = [""]
+    for piece in _pieces(shown(text), size, width):
+        if made[-1] and width_of((made[-1] + piece).rstrip(), size) > width:
+            made.append("")
+        made[-1] += piece
+    made = [line.strip(" ") for line in made]
+    if len(made) > lines:
+        made = [*made[: lines - 1], _cut(made[lines - 1], size, width)]
+    return made
+
+
+def _pieces(text: str, size: float, width: float) -> list[str]:
+    """Parts that a line can be made of: up to the next separator, and none wider than a line."""
+    made: list[str] = []
+    for piece in _PIECES.findall(text):
+        while width_of(piece, size) > width:
+            fitting = _fitting(piece, size, width)
+            made.append(piece[:fitting])
+            piece = piece[fitting:]
+        if piece:
+            made.append(piece)
+    return made
+
+
+def _fitting(text: str, size: float, width: float) -> int:
+    """How many characters fit; at least one, so that whoever cuts gets on."""
+    length = len(text)
+    while length > 1 and width_of(text[:length], size) > width:
+        length -= 1
+    return length
+
+
+def _cut(line: str, size: float, width: float) -> str:
+    return line[: _fitting(line, size, width - width_of(ELLIPSIS, size))].rstrip(" ") + ELLIPSIS

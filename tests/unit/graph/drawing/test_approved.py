@@ -1,0 +1,48 @@
+"""The drawings that people looked at and found good. A change that alters one of them is a change to look at.
+
+To approve what is drawn now: `python tests/unit/graph/drawing/test_approved.py`, look at the files that changed, and
+commit them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[4]
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+
+from tests.unit.graph.drawing.gallery import GALLERY  # noqa: E402  # found only now when run as a script
+
+from holdfast.graph.drawing.svg import to_svg  # noqa: E402
+
+APPROVED = Path(__file__).parent / "approved"
+DRAW_ONE = (
+    "from tests.unit.graph.drawing.gallery import dense as graph; from holdfast.graph.drawing.svg import to_svg; "
+)
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_it_is_drawn_as_approved(name: str) -> None:
+    assert to_svg(GALLERY[name]()).encode() == (APPROVED / f"{name}.svg").read_bytes()
+
+
+def test_every_approved_drawing_is_drawn() -> None:
+    assert {path.stem for path in APPROVED.glob("*.svg")} == set(GALLERY)
+
+
+def test_another_process_draws_the_same_bytes() -> None:
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)}
+    code = DRAW_ONE + "import sys; sys.stdout.buffer.write(to_svg(graph()).encode())"
+    drawn = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True).stdout
+    assert drawn == (APPROVED / "dense.svg").read_bytes()
+
+
+if __name__ == "__main__":
+    for name, build in GALLERY.items():
+        (APPROVED / f"{name}.svg").write_bytes(to_svg(build()).encode())

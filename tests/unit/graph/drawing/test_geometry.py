@@ -1,0 +1,36 @@
+"""Nothing in a drawing is in the way of anything else: over the gallery, and over graphs of any form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from tests.unit.graph.drawing.gallery import GALLERY
+from tests.unit.graph.drawing.geometry import of_drawing, of_svg, problems
+from tests.unit.graph.drawing.random_graphs import graphs
+
+from holdfast.graph.drawing.layout import lay_out
+from holdfast.graph.drawing.picture import picture_of
+from holdfast.graph.drawing.svg import to_svg
+from holdfast.graph.graph import Graph
+
+each_of_the_gallery = pytest.mark.parametrize("build", GALLERY.values(), ids=GALLERY)
+
+
+@each_of_the_gallery
+def test_no_box_overlaps_and_no_line_runs_through_a_box_or_label(build: Callable[[], Graph]) -> None:
+    assert problems(of_drawing(lay_out(picture_of(build(), with_hubs=True)))) == []
+
+
+@each_of_the_gallery
+def test_that_is_so_in_the_finished_picture_too(build: Callable[[], Graph]) -> None:
+    drawn = of_svg(to_svg(build()))
+    assert len(drawn.boxes) == len(drawn.lines) == 0 or drawn.boxes
+    assert problems(drawn) == []
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(graphs())
+def test_graphs_of_any_form_are_drawn_cleanly(graph: Graph) -> None:
+    assert problems(of_drawing(lay_out(picture_of(graph, with_hubs=True)))) == []
