@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
-from datetime import datetime
+from collections.abc import Callable, Mapping, MutableMapping
+from datetime import datetime, timedelta
+from logging import Logger, LoggerAdapter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.events import WorkflowEvent
+from holdfast.graph.policy import STOP, RetryPolicy, Seconds
 
 if TYPE_CHECKING:
     # Only checkers need the defaults; at run time `__class_getitem__` pads instead, so that the
@@ -66,6 +68,43 @@ class WorkflowContext(Protocol[OutT, WOutT]):
         When `deadline` passes unanswered, `default` is delivered as the answer; without a default the request
         expires.
         """
+        ...
+
+    async def step(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        name: str | None = None,
+        key: str | None = None,
+        retry: RetryPolicy | int | None = None,
+        timeout: Seconds | None = None,
+        on_error: Any = STOP,
+    ) -> Any:
+        """Call a function and record its result: once that is recorded, it is not called again for this delivery.
+
+        The record is found again by name, arguments and occurrence, or by `key`. A function that is not async runs in
+        a thread. Raises StepArgumentsUnsavable, without calling it, if the arguments cannot be encoded and there is
+        no `key`.
+        """
+        ...
+
+    async def sleep(self, duration: float | timedelta | datetime) -> None:
+        """Wait for some seconds, or until a time, across restarts.
+
+        The handler is cancelled meanwhile, and runs again from the top when the time has come: its steps are not
+        called again, all else is done again.
+        """
+        ...
+
+    @property
+    def idempotency_key(self) -> str:
+        """For outside services: the same whenever this delivery, or the step that runs now, is tried; another after a
+        fork or rewind."""
+        ...
+
+    @property
+    def logger(self) -> LoggerAdapter[Logger]:
+        """Adds thread, run and executor to every line."""
         ...
 
     def get_state(self, key: str, default: Any = None) -> Any:
