@@ -91,7 +91,7 @@ class ExecutorMemories:
         errors = []
         for compiled, position, executors in self._here(self._thread.position):
             for executor_id in compiled.hooked:
-                if executor_id in executors:
+                if executor_id in executors or executor_id in position.saved:
                     try:
                         await self._restore(executors, executor_id, position.saved.get(executor_id), position)
                     except CheckpointHookFailed as error:

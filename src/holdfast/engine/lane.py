@@ -43,6 +43,7 @@ class Lane:
         "executor",
         "executor_id",
         "failure",
+        "is_dropped",
         "level",
         "messages",
         "position",
@@ -61,6 +62,8 @@ class Lane:
         self.messages: list[WorkflowMessage] = []
         self.results: list[Effects] = []
         self.failure: BaseException | None = None
+        self.is_dropped = False
+        """Whether its sub-workflow failed elsewhere: what it does does not count any more."""
         self._state: LaneState | None = None
         self._private: dict[str, Any] | None = None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.compiled import Compiled
@@ -9,6 +11,7 @@ from holdfast.engine.position import Child, Position
 from holdfast.engine.run_arguments import RunArguments, arguments_for, arranged
 from holdfast.engine.thread import Instances, Thread
 from holdfast.graph.executor import Executor
+from holdfast.graph.policy import DEFAULT, FailurePolicy
 from holdfast.graph.workflow_executor import WorkflowExecutor
 
 if TYPE_CHECKING:
@@ -16,7 +19,21 @@ if TYPE_CHECKING:
 
 
 class Level:
-    __slots__ = ("child", "child_id", "compiled", "executors", "lanes", "levels", "parent", "path", "position", "woken")
+    __slots__ = (
+        "child",
+        "child_id",
+        "compiled",
+        "deadline",
+        "executors",
+        "failure",
+        "lanes",
+        "levels",
+        "parent",
+        "path",
+        "position",
+        "running",
+        "woken",
+    )
 
     def __init__(
         self,
@@ -41,6 +58,24 @@ class Level:
         """Sub-workflows that have something to do in this superstep."""
         self.woken: list[int] = []
         """Suspended deliveries that run in this superstep."""
+        self.failure: Exception | None = None
+        """Of a sub-workflow: what ended it in this superstep."""
+        self.deadline: datetime | None = None
+        """Of a sub-workflow: when its time is over, if its executor has a timeout."""
+        self.running: dict[Lane, asyncio.Task[Any] | None] = {}
+        """Its lanes that run now, those of the levels inside included."""
+
+    @property
+    def told_id(self) -> str:
+        """Of a sub-workflow: the executor that runs it, as it is told."""
+        return self.path.removesuffix("/")
+
+    @property
+    def policy(self) -> FailurePolicy:
+        """That of the executor that started it."""
+        if self.parent is None or self.child is None:
+            return DEFAULT
+        return self.parent.compiled.graph.policies.get(self.child.executor_id, DEFAULT)
 
     @property
     def executor(self) -> WorkflowExecutor:

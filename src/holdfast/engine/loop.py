@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,20 +14,21 @@ from holdfast.engine.concurrency import run_side_by_side
 from holdfast.engine.effects import Effects, encode_effects
 from holdfast.engine.entry import with_inbox
 from holdfast.engine.executor_memory import ExecutorMemories
+from holdfast.engine.guards import run_guarded
 from holdfast.engine.lane import Lane
-from holdfast.engine.level import Level, child_level, root_level
-from holdfast.engine.position import Child, Position, every_level, next_wake_up
+from holdfast.engine.level import Level, root_level
+from holdfast.engine.nesting import Nesting
+from holdfast.engine.position import Position, next_wake_up
 from holdfast.engine.scope import RunScope
 from holdfast.engine.superstep import apply, plan
 from holdfast.errors import (
     CheckpointHookFailed,
     DuplicateRequest,
     StateConflict,
-    SubWorkflowFailed,
     UnsavableValue,
     WorkflowConvergenceException,
 )
-from holdfast.events import WorkflowErrorDetails, WorkflowEvent
+from holdfast.events import WorkflowEvent
 from holdfast.log import get_logger
 from holdfast.records import WorkflowMessage
 
@@ -47,6 +48,7 @@ class Loop:
         self._emit = scope.emit
         self._memory = ExecutorMemories(scope.thread, scope.compiled, scope.codec)
         self._now = scope.clock.now
+        self._nesting = Nesting(scope)
         self._committer = committer
         self._unfinished = 0
         """Deliveries of the present superstep that have not ended."""
@@ -88,9 +90,12 @@ class Loop:
                 return True
             if not position.suspended and not position.children:
                 return False
-            if position.is_due(self._now()):
+            now = self._now()
+            deadline = self._nesting.next_deadline
+            if position.is_due(now) or (deadline is not None and deadline <= now):
                 return True
-            wake_up = next_wake_up(position)
+            times = [time for time in (deadline, next_wake_up(position)) if time is not None]
+            wake_up = min(times, default=None)
             if wake_up is None or position.requests:
                 return False
             await self._sleep_until(wake_up)
@@ -137,11 +142,13 @@ class Loop:
         logged_before = self._committer.backlog_size
         lanes: list[Lane] = []
         try:
-            lanes = plan(level, self._now, self._open_lane, self._open_child)
+            lanes = plan(level, self._now, self._open_lane, self._nesting.open_child)
             self._unfinished = sum([len(lane.messages) for lane in lanes])
-            was_cancelled = await run_side_by_side(lanes, self._run_lane)
+            was_cancelled = await run_side_by_side(lanes, self._run_any_lane)
             after, told, effects = await apply(level, self._scope.codec, self._now)
             self._tell(told)
+            if level.levels:
+                self._nesting.start_failed_anew(level)
             if self._compiled.has_hooks:
                 await self._memory.remember(after)
             ran = tuple([lane.told_id for lane in lanes])
@@ -154,14 +161,15 @@ class Loop:
             self.failed_executor_id = None if failed is None else failed.told_id
             self._committer.forget_since(logged_before)
             self._thread.is_dirty = True
-            outer = self._failed_child(failed, error) if failed is not None else None
+            outer = self._nesting.failure(level, failed, error)
             await to_its_end(self._discard(lanes, iteration, error))
             if outer is not None:
                 raise outer from error
             raise
         thread.journal = {}
         if thread.records or thread.children:
-            self._forget_settled()
+            thread.records = {}  # those of what still waits are in the checkpoint
+            self._nesting.forget_ended()
         self._emit(superstep_completed(after, ran, info, last_seq))
         if was_cancelled:
             raise asyncio.CancelledError
@@ -172,38 +180,13 @@ class Loop:
             if event.type == "warning":
                 logger.warning("thread %s: %s", self._thread.thread_id, event.data)
 
-    def _forget_settled(self) -> None:
-        """Records of what still waits are in the checkpoint; sub-workflows that ended need no executors."""
-        self._thread.records = {}
-        alive = {child_id for level in every_level(self._thread.position) for child_id in level.children}
-        for child_id in self._thread.children.keys() - alive:
-            del self._thread.children[child_id]
-
     def _open_lane(self, level: Level, executor_id: str) -> Lane:
         return Lane(self._scope, level, executor_id)
 
-    def _open_child(self, parent: Level, child: Child) -> Level:
-        level = child_level(parent, child, self._thread)
-        limit = level.compiled.graph.max_iterations
-        if level.position.mailbox and level.position.since_input >= limit:
-            error = WorkflowConvergenceException(self._thread.thread_id, limit)
-            raise SubWorkflowFailed(level.path.removesuffix("/"), level.compiled.graph.name, error) from error
-        return level
-
-    def _failed_child(self, lane: Lane, error: BaseException) -> SubWorkflowFailed | None:
-        """A failure in a sub-workflow is one of the executors that it runs in, up to the thread's own workflow."""
-        if lane.level.parent is None or not isinstance(error, Exception):
-            return None
-        level: Level | None = lane.level
-        failure: SubWorkflowFailed | None = None
-        while level is not None and level.parent is not None:
-            path = level.path.removesuffix("/")
-            failure = SubWorkflowFailed(path, level.compiled.graph.name, error)
-            details = WorkflowErrorDetails.from_exception(error, executor_id=path)
-            event = WorkflowEvent("executor_failed", executor_id=path, details=details, child_id=level.parent.child_id)
-            self._emit(event)
-            level = level.parent
-        return failure
+    def _run_any_lane(self, lane: Lane) -> Coroutine[Any, Any, None]:
+        if lane.level.parent is None:
+            return self._run_lane(lane)
+        return run_guarded(lane, self._run_lane, self._scope.clock)
 
     async def _run_lane(self, lane: Lane) -> None:
         for message in lane.messages:

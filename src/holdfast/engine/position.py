@@ -104,6 +104,13 @@ class Child:
         """The same child, elsewhere."""
         return Child(self.executor_id, self.message, position, self.attempts, self.due_at)
 
+    def tried_again(self, attempts: int, due_at: datetime) -> Child:
+        return Child(self.executor_id, self.message, self.position, attempts, due_at)
+
+    def begun(self) -> Child:
+        """The same, no longer waiting to be started again."""
+        return self if self.due_at is None else Child(self.executor_id, self.message, self.position, self.attempts)
+
     def is_due(self, now: datetime) -> bool:
         return self.due_at <= now if self.due_at is not None else self.position.is_due(now)
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from holdfast.codec import Codec
 from holdfast.engine.children import designated_outputs, risen, started_child
 from holdfast.engine.effects import Effects
+from holdfast.engine.guards import contained, guard_of
 from holdfast.engine.lane import Lane
 from holdfast.engine.level import Level
 from holdfast.engine.position import Child, Position, is_awake
@@ -24,10 +25,10 @@ def plan(
     level: Level,
     now: Callable[[], datetime],
     open_lane: Callable[[Level, str], Lane],
-    open_child: Callable[[Level, Child], Level],
+    open_child: Callable[[Level, Child], Level | None],
 ) -> list[Lane]:
     """A lane for each executor that has something to do, in the order of their first deliveries; then those of
-    sub-workflows. The clock is only asked where something may be asleep."""
+    sub-workflows: `open_child` gives None for one that waits. The clock is only asked where something may be asleep."""
     position = level.position
     mailbox = position.mailbox
     if position.suspended:
@@ -45,8 +46,10 @@ def plan(
         level.lanes = list(lanes.values())
     if not position.children:
         return level.lanes
-    level.levels = [open_child(level, child) for child in position.children.values() if child.is_due(now())]
-    return [*level.lanes, *(lane for child in level.levels for lane in plan(child, now, open_lane, open_child))]
+    opened = (open_child(level, child) for child in position.children.values())
+    level.levels = [child for child in opened if child is not None]
+    inner = (plan(child, now, open_lane, open_child) for child in level.levels if child.failure is None)
+    return [*level.lanes, *(lane for lanes in inner for lane in lanes)]
 
 
 def _with_woken(level: Level, now: datetime) -> list[WorkflowMessage]:
@@ -176,30 +179,49 @@ class _Merge:
         children = dict(after.children)
         for level in self._level.levels:
             assert level.child is not None and level.child_id is not None  # noqa: S101, PT018  # a child's level
-            merge = _Merge(level, self._next_delivery_id, self._now)
-            position = await merge.merged(codec)
-            self._next_delivery_id = position.next_delivery_id
-            self.told += merge.told
-            self.effects += merge.effects
-            effects = risen(level, merge.outputs, merge.requests)
-            executor_id = level.child.executor_id
-            effects.outputs = designated_outputs(self._level.compiled.graph, executor_id, effects.outputs)
-            effects.withdrawn = merge.withdrawn
-            effects.is_plain = not merge.withdrawn
-            if level.executor.propagate_request:
-                position.asked |= {str(one.request_id) for one in merge.requests}
-            elif merge.requests:
-                position.requests = _with_requests(position.requests, merge.requests)
-            if position.has_ended:
+            child, effects = await self._advanced(level, codec)
+            if child is None:
                 del children[level.child_id]
-                path = self._level.path + executor_id
-                ended = WorkflowEvent("executor_completed", executor_id=path, child_id=self._level.child_id)
-                self.told.append(ended)
             else:
-                children[level.child_id] = level.child.at(position)
-            done.append((executor_id, effects))
+                children[level.child_id] = child
+            done.append((level.child.executor_id, effects))
         after.children = children
         return done
+
+    async def _advanced(self, level: Level, codec: Codec | None) -> tuple[Child | None, Effects]:
+        """One sub-workflow after the superstep, None if it has ended, and what its executor has of it."""
+        if level.failure is None:
+            try:
+                return await self._merged_child(level, codec)
+            except Exception as error:
+                level.failure = error
+                if guard_of(level, error) is not level:
+                    raise
+        child, effects, told = contained(level, self._now(), self._next_delivery_id)
+        self._next_delivery_id += 1
+        self.told += told
+        return child, effects
+
+    async def _merged_child(self, level: Level, codec: Codec | None) -> tuple[Child | None, Effects]:
+        assert level.child is not None  # noqa: S101  # a child's level
+        merge = _Merge(level, self._next_delivery_id, self._now)
+        position = await merge.merged(codec)
+        effects = risen(level, merge.outputs, merge.requests)
+        effects.outputs = designated_outputs(self._level.compiled.graph, level.child.executor_id, effects.outputs)
+        effects.withdrawn = merge.withdrawn
+        effects.is_plain = not merge.withdrawn
+        if level.executor.propagate_request:
+            position.asked |= {str(one.request_id) for one in merge.requests}
+        elif merge.requests:
+            position.requests = _with_requests(position.requests, merge.requests)
+        self._next_delivery_id = position.next_delivery_id
+        self.told += merge.told
+        self.effects += merge.effects
+        if not position.has_ended:
+            return level.child.begun().at(position), effects
+        ended = WorkflowEvent("executor_completed", executor_id=level.told_id, child_id=self._level.child_id)
+        self.told.append(ended)
+        return None, effects
 
 
 def in_delivery_order(lanes: list[Lane]) -> list[tuple[str, Effects]]:

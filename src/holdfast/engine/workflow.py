@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Literal, Unpack, overload
 
 import msgspec
@@ -183,6 +183,30 @@ class Workflow:
 
     def to_json(self) -> str:
         return msgspec.json.encode(self.to_dict()).decode()
+
+    # ------------------------------------------------------------ drawing, loaded when first used
+
+    def to_mermaid(self, include_internal_executors: bool = False) -> str:
+        """As a Mermaid flowchart."""
+        from holdfast.graph.drawing.mermaid import to_mermaid
+
+        return to_mermaid(self._graph, include_internal_executors)
+
+    def to_dot(self, include_internal_executors: bool = False) -> str:
+        """In the language of Graphviz."""
+        from holdfast.graph.drawing.dot import to_dot
+
+        return to_dot(self._graph, include_internal_executors)
+
+    def to_svg(self, *, outcomes: Mapping[str, str] | None = None, include_internal_executors: bool = False) -> str:
+        """As a picture, drawn by holdfast itself. `outcomes` colours executors: see `outcomes_of`."""
+        from holdfast.graph.drawing.svg import to_svg
+
+        return to_svg(self._graph, outcomes=outcomes, include_internal_executors=include_internal_executors)
+
+    def _repr_svg_(self) -> str:
+        """What a notebook shows."""
+        return self.to_svg()
 
     def __repr__(self) -> str:
         return f"Workflow({self.name!r}, {len(self._graph.nodes)} executors)"

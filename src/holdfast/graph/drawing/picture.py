@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from holdfast.graph.edges import (
     Edge,
@@ -16,7 +16,6 @@ from holdfast.graph.edges import (
 )
 from holdfast.graph.executor import Executor
 from holdfast.graph.graph import Graph
-from holdfast.graph.policy import ISOLATE, SKIP, STOP
 
 ShapeKind: TypeAlias = Literal["executor", "workflow", "entry", "join", "switch", "selection"]
 LinkKind: TypeAlias = Literal["plain", "conditional", "fallback"]
@@ -87,7 +86,7 @@ class _Painter:
             self._links.append(Link(entry, self._index[start_id], bundle=-1))
         for number, group in enumerate(self._graph.edge_groups):
             self._draw_group(group, number)
-        for source_id, target_id in _fallbacks(self._graph):
+        for source_id, target_id in self._graph.fallbacks.items():
             self._links.append(Link(self._index[source_id], self._index[target_id], "fallback", ON_ERROR, -2))
         return Picture(self._graph.name, tuple(self._shapes), tuple(self._links))
 
@@ -146,12 +145,3 @@ def _labels(group: EdgeGroup) -> Iterator[str | None]:
 
 def _condition(edge: Edge) -> str | None:
     return edge.condition_name or ("condition" if edge.has_condition else None)
-
-
-def _fallbacks(graph: Graph) -> Iterator[tuple[str, str]]:
-    """Executors whose work another executor of the graph does when they fail, and that other."""
-    for executor_id, executor in graph.executors.items():
-        on_error: Any = getattr(getattr(executor, "policy", None), "on_error", STOP)
-        target_id = on_error if isinstance(on_error, str) else getattr(on_error, "id", None)
-        if target_id in graph.executors and on_error not in (STOP, SKIP, ISOLATE):
-            yield executor_id, str(target_id)
