@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from holdfast.engine.lane import Lane
 
 
-async def run_side_by_side(lanes: list[Lane], run_lane: Callable[[Lane], Coroutine[Any, Any, None]]) -> bool:
+async def run_side_by_side(lanes: Sequence[Lane], run_lane: Callable[[Lane], Coroutine[Any, Any, None]]) -> bool:
     """Run all lanes to their end. When one fails the others are cancelled and awaited, then its error is raised.
 
     True if the run was cancelled when every lane had ended well already: their work is done and worth a commit, so

@@ -19,7 +19,7 @@ from holdfast.errors import ContextEnded, InvalidRun, UnknownExecutor, type_name
 from holdfast.events import RESERVED_FOR_ENGINE, RequestTerms, WorkflowEvent, WorkflowEventSource
 from holdfast.graph.context import WorkflowContext
 from holdfast.graph.isolation import isolated
-from holdfast.graph.policy import STOP, RetryPolicy, Seconds, in_seconds, make_policy
+from holdfast.graph.policy import STOP, RetryPolicy, Seconds, in_seconds, step_policy
 from holdfast.log import NamedLines, get_logger
 from holdfast.names import check_identifier
 
@@ -55,7 +55,6 @@ class DeliveryContext(WorkflowContext[Any, Any]):
     def end(self) -> None:
         """The handler is done: what a task that it left behind does now would reach nobody, so it is refused."""
         self._effects = cast(Effects, _ended(self._lane.executor_id))
-        self.delivery.end()
 
     async def send_message(self, message: Any, target_id: str | None = None) -> None:
         nodes = self._lane.level.compiled.graph.nodes
@@ -254,7 +253,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         on_error: Any = STOP,
     ) -> Any:
         chosen = step_name(function, name)
-        policy = make_policy(f"Step {chosen!r}", retry, timeout, on_error, fallback="a function")
+        policy = step_policy(chosen, retry, timeout, on_error)
         return await self.delivery.session.step(function, arguments, {}, chosen, key, policy)
 
     async def sleep(self, duration: float | timedelta | datetime) -> None:
@@ -289,7 +288,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         def ask_once() -> None:
             if not self.is_pending(chosen):
                 event = self._request(data, response_type, chosen, terms)
-                self.delivery.asked.append(event)
+                self.delivery.asked = (*self.delivery.asked, event)
                 self._tell_request(event)
 
         return await session.answer(call, ask_once, chosen)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.calls import current_frame, frame_effects
+from holdfast.engine.context import DeliveryContext
 from holdfast.engine.effects import Effects
 from holdfast.engine.steps import Session
 from holdfast.engine.telling import Telling, own_event
@@ -24,22 +26,24 @@ if TYPE_CHECKING:
 class Delivery:
     """One message on its way through one handler, and what it comes to."""
 
-    __slots__ = ("_is_over", "_session", "_telling", "asked", "before", "effects", "lane", "message", "task")
+    before: SuspendedDelivery | None = None
+    """What it was when it was last suspended; None if this is the first time that it runs."""
+    asked: Sequence[WorkflowEvent] = ()
+    """New questions that it waits for itself."""
+    _session: Session | None = None
+    _telling: Telling | None = None
+    _is_over = False
 
     def __init__(self, lane: Lane, message: WorkflowMessage) -> None:
         self.lane = lane
         self.message = message
         self.effects = Effects()
-        suspended = lane.position.suspended
-        self.before: SuspendedDelivery | None = suspended.get(message.delivery_id) if suspended else None
-        """What it was when it was last suspended; None if this is the first time that it runs."""
-        self.asked: list[WorkflowEvent] = []
-        """New questions that it waits for itself."""
+        if lane.position.suspended:
+            self.before = lane.position.suspended.get(message.delivery_id)
+        self.context = DeliveryContext(self)
+        """What the handler holds."""
         self.task: asyncio.Task[Any] | None = None
         """The one that runs the handler."""
-        self._session: Session | None = None
-        self._telling: Telling | None = None
-        self._is_over = False
 
     # ------------------------------------------------------------ recorded work
 
@@ -96,6 +100,11 @@ class Delivery:
             self._telling = Telling(self)
         self._telling.tell_once(event)
 
+    @property
+    def told(self) -> Sequence[WorkflowEvent]:
+        """Events of its own, beside those that say that it runs."""
+        return () if self._telling is None else self._telling.emitted
+
     # ------------------------------------------------------------ how it ends
 
     @property
@@ -108,7 +117,7 @@ class Delivery:
         assert session is not None  # noqa: S101  # asked only of a delivery that is suspended
         effects = Effects()
         effects.is_plain = False
-        effects.requests = self.asked
+        effects.requests = list(self.asked)
         effects.events = self.effects.events
         effects.suspended = SuspendedDelivery(
             self.message,
@@ -134,6 +143,8 @@ class Delivery:
 
     def end(self) -> None:
         self._is_over = True
+        self.context.end()
+        del self.context  # it refers back: without this only the collector of garbage could free the two
         if self._session is not None:
             self._session.stop()
 
@@ -158,5 +169,5 @@ class Delivery:
             value = coerce(answer.data, request.response_type)
         except (ValueError, TypeError) as error:
             raise AnswerRejected(request_id, request.response_type, answer.data, str(error)) from error
-        self.effects.answers.append(SubWorkflowResponseMessage(isolated(value), request))
+        self.effects.answers = (*self.effects.answers, SubWorkflowResponseMessage(isolated(value), request))
         self.effects.is_plain = False

@@ -24,27 +24,36 @@ class Replaced:
 
 
 class Effects:
-    """What a delivery sent, yielded, asked and wrote. Nobody else sees any of it before the merge."""
+    """What a delivery sent, yielded, asked and wrote. Nobody else sees any of it before the merge.
 
-    __slots__ = (
-        "answers",
-        "events",
-        "forwarded_to",
-        "is_isolated",
-        "is_plain",
-        "is_settled",
-        "is_start",
-        "is_undone",
-        "message",
-        "outputs",
-        "private",
-        "requests",
-        "saved",
-        "sends",
-        "suspended",
-        "withdrawn",
-        "writes",
-    )
+    One is made for every delivery: what few of them have stands in the class, not in each instance.
+    """
+
+    saved: Any = None
+    """The executor's hook dict after this delivery, frozen; None where it has no hooks."""
+    private: dict[str, Any] | None = None
+    """The executor's private state after this delivery; None if it was not touched."""
+    is_settled = False
+    """Whether what was changed in place has been added to the writes."""
+    is_undone = False
+    """Whether what the handler did is not to count: it failed, or has to wait."""
+
+    is_plain = True
+    """Whether it did nothing of what follows, as almost always."""
+    message: WorkflowMessage | None = None
+    """The delivery itself, where it is needed again."""
+    suspended: SuspendedDelivery | None = None
+    """Set if the delivery waits: then it did nothing yet but ask, and runs again later."""
+    withdrawn: tuple[str, ...] = ()
+    """Requests that it had asked and does not wait for any more."""
+    is_start = False
+    """Whether the message starts a sub-workflow."""
+    answers: tuple[SubWorkflowResponseMessage, ...] = ()
+    """For sub-workflows that were started earlier."""
+    is_isolated = False
+    """It failed, and fan-ins go on without it."""
+    forwarded_to: str | None = None
+    """It failed, and this executor gets its message."""
 
     def __init__(self) -> None:
         self.sends: list[tuple[Any, str | None]] = []
@@ -54,30 +63,6 @@ class Effects:
         """(key, value, DELETED or Replaced), in order; for a key with a reducer a value is a contribution."""
         self.events: list[WorkflowEvent] = []
         """All of its events, for the thread's log."""
-        self.saved: Any = None
-        """The executor's hook dict after this delivery, frozen; None where it has no hooks."""
-        self.is_settled = False
-        """Whether what was changed in place has been added to the writes."""
-        self.private: dict[str, Any] | None = None
-        """The executor's private state after this delivery; None if it was not touched."""
-        self.is_plain = True
-        """Whether it did nothing of what follows, as almost always."""
-        self.is_undone = False
-        """Whether what the handler did is not to count: it failed, or has to wait."""
-        self.message: WorkflowMessage | None = None
-        """The delivery itself, where it is needed again."""
-        self.suspended: SuspendedDelivery | None = None
-        """Set if the delivery waits: then it did nothing yet but ask, and runs again later."""
-        self.withdrawn: tuple[str, ...] = ()
-        """Requests that it had asked and does not wait for any more."""
-        self.is_start = False
-        """Whether the message starts a sub-workflow."""
-        self.answers: list[SubWorkflowResponseMessage] = []
-        """For sub-workflows that were started earlier."""
-        self.is_isolated = False
-        """It failed, and fan-ins go on without it."""
-        self.forwarded_to: str | None = None
-        """It failed, and this executor gets its message."""
 
 
 def encode_effects(effects: Effects, executor_id: str, codec: Codec) -> Tree:
@@ -134,10 +119,10 @@ def decode_effects(tree: Tree, executor_id: str, codec: Codec, message: Workflow
     effects.is_settled = True
     effects.message = message
     effects.is_start = bool(tree.get("is_start"))
-    effects.answers = [
+    effects.answers = tuple(
         SubWorkflowResponseMessage(codec.decode(data, path), decode_request(request, codec))
         for data, request in tree.get("answers", ())
-    ]
+    )
     effects.is_isolated = bool(tree.get("is_isolated"))
     effects.forwarded_to = tree.get("forwarded_to")
     effects.withdrawn = tuple(tree.get("withdrawn", ()))

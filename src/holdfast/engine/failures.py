@@ -24,8 +24,8 @@ async def meet_failure(delivery: Delivery, error: BaseException, policy: Failure
         return None
     attempts = 1 + _recorded_attempts(lane, message)
     if policy.retry is not None and policy.retry.retries(error, attempts):
-        return await _retried(lane, error, message, attempts, policy.retry)
-    return _stepped_over(lane, error, message, policy) if policy.contains else None
+        return await _retried(delivery, error, attempts, policy.retry)
+    return _stepped_over(delivery, error, policy) if policy.contains else None
 
 
 def _recorded_attempts(lane: Lane, message: WorkflowMessage) -> int:
@@ -33,16 +33,15 @@ def _recorded_attempts(lane: Lane, message: WorkflowMessage) -> int:
     return sum(one.kind == "attempt" and not one.key for one in records)
 
 
-async def _retried(
-    lane: Lane, error: Exception, message: WorkflowMessage, attempts: int, retry: RetryPolicy
-) -> Effects:
+async def _retried(delivery: Delivery, error: Exception, attempts: int, retry: RetryPolicy) -> Effects:
     """It waits for its next attempt; what it recorded stays recorded, all else is done again."""
+    lane, message = delivery.lane, delivery.message
     scope = lane.scope
     delay = retry.delay_after(attempts)
     until = scope.clock.now() + timedelta(seconds=delay)
     records = scope.journal.records_of(message, lane.position)
     await scope.journal.append(message.delivery_id, Record("attempt", value=_said(lane, error), until=until))
-    effects = _failed(lane, error)
+    effects = _failed(delivery, error)
     effects.suspended = SuspendedDelivery(
         message, until, _still_asked(lane, message), tuple(records), run_id=scope.run_id
     )
@@ -53,11 +52,12 @@ async def _retried(
     return effects
 
 
-def _stepped_over(lane: Lane, error: Exception, message: WorkflowMessage, policy: FailurePolicy) -> Effects | None:
+def _stepped_over(delivery: Delivery, error: Exception, policy: FailurePolicy) -> Effects | None:
+    lane, message = delivery.lane, delivery.message
     fallback_id = lane.level.compiled.graph.fallbacks.get(lane.executor_id)
     if fallback_id is not None and not lane.level.compiled.graph.executors[fallback_id].can_handle(message):
         return None  # such as the answer to a question that only the failed executor could take
-    effects = _failed(lane, error)
+    effects = _failed(delivery, error)
     effects.message = message
     effects.withdrawn = _still_asked(lane, message)
     effects.is_isolated = policy.on_error == ISOLATE
@@ -69,8 +69,12 @@ def _stepped_over(lane: Lane, error: Exception, message: WorkflowMessage, policy
     return effects
 
 
-def _failed(lane: Lane, error: Exception) -> Effects:
+def _failed(delivery: Delivery, error: Exception) -> Effects:
+    """In place of what it did: that it ran, and failed. What it told beside that does not count."""
+    lane = delivery.lane
     effects = Effects()
+    effects.events = [one for one in delivery.effects.events if one.type == "executor_invoked"]
+    lane.scope.retract(delivery.told)
     effects.is_plain = False
     effects.is_settled = True
     details = WorkflowErrorDetails.from_exception(error, executor_id=lane.told_id)

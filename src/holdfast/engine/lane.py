@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.engine.context import DeliveryContext
 from holdfast.engine.delivery import Delivery
 from holdfast.engine.effects import DELETED, Effects, Replaced
 from holdfast.engine.failures import meet_failure
@@ -36,20 +35,11 @@ current_delivery: ContextVar[Delivery | None] = ContextVar("holdfast_delivery", 
 class Lane:
     """Sees the position that the superstep started from, plus its own writes; never another lane's."""
 
-    __slots__ = (
-        "_private",
-        "_scope",
-        "_state",
-        "executor",
-        "executor_id",
-        "failure",
-        "is_dropped",
-        "level",
-        "messages",
-        "position",
-        "results",
-        "told_id",
-    )
+    failure: BaseException | None = None
+    is_dropped = False
+    """Whether its sub-workflow failed elsewhere: what it does does not count any more."""
+    _state: LaneState | None = None
+    _private: dict[str, Any] | None = None
 
     def __init__(self, scope: RunScope, level: Level, executor_id: str) -> None:
         self._scope = scope
@@ -61,11 +51,6 @@ class Lane:
         """The executor's id where it is told: with the path of its sub-workflow."""
         self.messages: list[WorkflowMessage] = []
         self.results: list[Effects] = []
-        self.failure: BaseException | None = None
-        self.is_dropped = False
-        """Whether its sub-workflow failed elsewhere: what it does does not count any more."""
-        self._state: LaneState | None = None
-        self._private: dict[str, Any] | None = None
 
     @property
     def scope(self) -> RunScope:
@@ -139,7 +124,10 @@ class Lane:
         """An output or a request of this executor, as the run's consumer sees it."""
         if self.level.parent is None:
             return event
-        if event.type == "request_info":
+        if event.type == "request_info" and not self.is_asked_outside:
+            # An executor of the parent answers it: to whoever watches it is only progress.
+            told = WorkflowEvent("data", event.data, executor_id=self.told_id)
+        elif event.type == "request_info":
             told = msgspec.structs.replace(event, executor_id=self.told_id, source_executor_id=self.told_id)
         else:
             kind, told_id = self.level.told_as(self.executor_id, event.type)
@@ -153,32 +141,33 @@ class Lane:
         if self._state is not None:
             for done in self.results:
                 self.settle(done, self._scope.codec)  # each delivery's own, so that this one can be undone alone
-        policy = self.level.compiled.graph.policies.get(self.executor_id, DEFAULT)
+        policies = self.level.compiled.graph.policies
+        policy = policies.get(self.executor_id, DEFAULT) if policies else DEFAULT
         delivery = Delivery(self, message)
-        context = DeliveryContext(delivery)
         self._tell_invoked(delivery)
         outer = current_delivery.get()
         current_delivery.set(delivery)
         try:
-            await self._call(message, context, policy)
+            await self._call(delivery, policy)
             effects = self._ended(delivery)
         except asyncio.CancelledError as error:
-            if not delivery.is_suspended or self._is_cancelled(after_suspension=True):
-                self._refuse_own_cancellation(error)
+            if self._is_cancelled(after_suspension=delivery.is_suspended):
                 raise
-            effects = self._suspend(delivery)
+            effects = self._suspend(delivery) if delivery.is_suspended else await self._own_end(error, delivery, policy)
         except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
             raise
         except BaseException as error:  # noqa: BLE001  # raised again there, unless a policy says otherwise
             effects = await self._met(error, delivery, policy)
         finally:
-            context.end()
+            delivery.end()
             current_delivery.set(outer)  # not `reset`: a coroutine that is thrown away ends in another context
         self.results.append(effects)
         return effects
 
     def _tell_invoked(self, delivery: Delivery) -> None:
-        event = self.in_child(WorkflowEvent("executor_invoked", delivery.message.data, executor_id=self.told_id))
+        event = WorkflowEvent("executor_invoked", delivery.message.data, executor_id=self.told_id)
+        if self.level.parent is not None:
+            event = self.in_child(event)
         if delivery.before is None:
             self.tell(event, delivery.effects)
         elif delivery.before.run_id != self._scope.run_id:
@@ -187,20 +176,19 @@ class Lane:
     def _ended(self, delivery: Delivery) -> Effects:
         if delivery.is_suspended:  # it kept the cancellation to itself
             return self._suspend(delivery)
-        delivery.complete()
-        self._tell_completed(delivery.effects)
-        return delivery.effects
+        effects = delivery.effects
+        if delivery.before is not None or delivery.has_session:
+            delivery.complete()
+        if not effects.is_start:  # a sub-workflow has only begun
+            event = WorkflowEvent("executor_completed", _done(effects), executor_id=self.told_id)
+            self.tell(event if self.level.parent is None else self.in_child(event), effects)
+        return effects
 
     def _suspend(self, delivery: Delivery) -> Effects:
         effects = delivery.suspended()
         effects.is_undone = True
         self.undo()
         return effects
-
-    def _tell_completed(self, effects: Effects) -> None:
-        if not effects.is_start:  # a sub-workflow has only begun
-            done = WorkflowEvent("executor_completed", _done(effects), executor_id=self.told_id)
-            self.tell(self.in_child(done), effects)
 
     async def _met(self, error: BaseException, delivery: Delivery, policy: FailurePolicy) -> Effects:
         """What a failed delivery comes to under its policy. Raises the error if that is to end the superstep."""
@@ -217,14 +205,13 @@ class Lane:
         details = WorkflowErrorDetails.from_exception(error, executor_id=self.told_id)
         self._scope.emit(self.in_child(WorkflowEvent("executor_failed", executor_id=self.told_id, details=details)))
 
-    def _refuse_own_cancellation(self, error: asyncio.CancelledError) -> None:
-        """Raises HandlerCancelled if nobody cancelled the run, but something inside the handler a task of its own."""
-        if not self._is_cancelled():
-            failure = HandlerCancelled(self.told_id)
-            self._fail(failure)
-            raise failure from error
+    async def _own_end(self, error: asyncio.CancelledError, delivery: Delivery, policy: FailurePolicy) -> Effects:
+        """Nobody cancelled the run, but something inside the handler a task of its own: a failure like any other."""
+        failure = HandlerCancelled(self.told_id)
+        failure.__cause__ = error
+        return await self._met(failure, delivery, policy)
 
-    def _is_cancelled(self, *, after_suspension: bool = False) -> bool:
+    def _is_cancelled(self, *, after_suspension: bool) -> bool:
         """Whether somebody cancelled the run, rather than something inside the handler a task of its own.
 
         A suspension cancels the task too: that one is taken off first.
@@ -247,7 +234,8 @@ class Lane:
         if self._private is not None:
             effects.private = isolated(self._private)
 
-    async def _call(self, message: WorkflowMessage, context: DeliveryContext, policy: FailurePolicy) -> None:
+    async def _call(self, delivery: Delivery, policy: FailurePolicy) -> None:
+        message, context = delivery.message, delivery.context
         request = message.original_request_info_event
         table = self.executor.table
         handler = table.find(message.data) if request is None else table.find_response(request.data, message.data)
@@ -261,9 +249,9 @@ class Lane:
         arguments = (data,) if request is None else (isolated(request.data), data)
         if handler.takes_context:
             arguments = (*arguments, context)
-        context.delivery.task = asyncio.current_task()
+        delivery.task = asyncio.current_task()
         work = handler.function(self.executor, *arguments)
-        returned = await (work if policy.timeout is None else self._in_time(work, policy.timeout, context))
+        returned = await (work if policy.timeout is None else self._in_time(work, policy.timeout, delivery))
         if returned is None or handler.returns is Returns.NOTHING:
             return
         if handler.returns is Returns.SENT:
@@ -271,9 +259,9 @@ class Lane:
         else:
             await context.yield_output(returned)
 
-    async def _in_time(self, work: Coroutine[Any, Any, Any], seconds: float, context: DeliveryContext) -> Any:
+    async def _in_time(self, work: Coroutine[Any, Any, Any], seconds: float, delivery: Delivery) -> Any:
         def run_by(task: asyncio.Task[Any]) -> None:
-            context.delivery.task = task
+            delivery.task = task
 
         try:
             return await within(seconds, work, self._scope.clock, run_by)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -19,21 +20,20 @@ if TYPE_CHECKING:
 
 
 class Level:
-    __slots__ = (
-        "child",
-        "child_id",
-        "compiled",
-        "deadline",
-        "executors",
-        "failure",
-        "lanes",
-        "levels",
-        "parent",
-        "path",
-        "position",
-        "running",
-        "woken",
-    )
+    levels: Sequence[Level] = ()
+    """Sub-workflows that have something to do in this superstep."""
+    lanes: Sequence[Lane] = ()
+    """Those of this superstep."""
+    woken: Sequence[int] = ()
+    """Suspended deliveries that run in this superstep."""
+    failure: Exception | None = None
+    """Of a sub-workflow: what ended it in this superstep."""
+    deadline: datetime | None = None
+    """Of a sub-workflow: when its time is over, if its executor has a timeout."""
+    child_id: int | None = None
+    """Of a sub-workflow: the delivery that started it."""
+    path = ""
+    """Before the ids of its executors, where they are told to a consumer."""
 
     def __init__(
         self,
@@ -49,21 +49,11 @@ class Level:
         self.parent = parent
         self.child = child
         """The sub-workflow that it is; None for the thread's own workflow."""
-        self.child_id = None if child is None else child.message.delivery_id
-        self.path: str = "" if parent is None or child is None else f"{parent.path}{child.executor_id}/"
-        """Before the ids of its executors, where they are told to a consumer."""
-        self.lanes: list[Lane] = []
-        """Those of this superstep."""
-        self.levels: list[Level] = []
-        """Sub-workflows that have something to do in this superstep."""
-        self.woken: list[int] = []
-        """Suspended deliveries that run in this superstep."""
-        self.failure: Exception | None = None
-        """Of a sub-workflow: what ended it in this superstep."""
-        self.deadline: datetime | None = None
-        """Of a sub-workflow: when its time is over, if its executor has a timeout."""
-        self.running: dict[Lane, asyncio.Task[Any] | None] = {}
-        """Its lanes that run now, those of the levels inside included."""
+        if parent is not None and child is not None:
+            self.child_id = child.message.delivery_id
+            self.path = f"{parent.path}{child.executor_id}/"
+            self.running: dict[Lane, asyncio.Task[Any] | None] = {}
+            """Its lanes that run now, those of the levels inside included."""
 
     @property
     def told_id(self) -> str:

@@ -140,7 +140,7 @@ class Loop:
         self._emit(started)
         level = root_level(self._compiled, thread)
         logged_before = self._committer.backlog_size
-        lanes: list[Lane] = []
+        lanes: Sequence[Lane] = ()
         try:
             lanes = plan(level, self._now, self._open_lane, self._nesting.open_child)
             self._unfinished = sum([len(lane.messages) for lane in lanes])
@@ -166,6 +166,7 @@ class Loop:
             if outer is not None:
                 raise outer from error
             raise
+        level.lanes = ()  # they refer back: without this only the collector of garbage could free them
         thread.journal = {}
         if thread.records or thread.children:
             thread.records = {}  # those of what still waits are in the checkpoint
@@ -238,7 +239,7 @@ class Loop:
             await keeper.record(message.delivery_id, encode_effects(effects, lane.executor_id, keeper.codec))
         self._thread.journal[message.delivery_id] = effects
 
-    async def _settle_journal(self, lanes: list[Lane], error: BaseException) -> None:
+    async def _settle_journal(self, lanes: Sequence[Lane], error: BaseException) -> None:
         if self._unfinished or isinstance(error, asyncio.CancelledError):
             await self._record_finished(lanes)
         elif isinstance(error, StateConflict | DuplicateRequest):
@@ -260,7 +261,7 @@ class Loop:
                 if self._thread.journal.pop(message.delivery_id, None) is not None and self._scope.keeper is not None:
                     await self._scope.keeper.record(message.delivery_id, None)
 
-    async def _discard(self, lanes: list[Lane], iteration: int, error: BaseException) -> None:
+    async def _discard(self, lanes: Sequence[Lane], iteration: int, error: BaseException) -> None:
         """Leave no trace of a superstep that failed, but in the journal: executors go back to what the head says."""
         for undo in (self._settle_journal(lanes, error), self._memory.restore_here()):
             try:

@@ -52,7 +52,8 @@ class Position:
         if not self.suspended and not self.children:
             return False
         return any(one.is_ready or one.due_at is not None for one in self.suspended.values()) or any(
-            child.due_at is not None or child.position.is_busy for child in self.children.values()
+            child.due_at is not None or child.position.is_busy or child.position.has_ended
+            for child in self.children.values()
         )
 
     @property
@@ -112,7 +113,10 @@ class Child:
         return self if self.due_at is None else Child(self.executor_id, self.message, self.position, self.attempts)
 
     def is_due(self, now: datetime) -> bool:
-        return self.due_at <= now if self.due_at is not None else self.position.is_due(now)
+        if self.due_at is not None:
+            return self.due_at <= now
+        # One that has nothing left to wait for, its last request having expired, is to be ended.
+        return self.position.is_due(now) or self.position.has_ended
 
 
 def is_awake(one: SuspendedDelivery, now: datetime) -> bool:

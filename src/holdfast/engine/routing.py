@@ -77,18 +77,19 @@ class Routes:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._ways: dict[str, list[Way | AsyncWay]] = {executor_id: [] for executor_id in graph.nodes}
+        self._joins: dict[str, list[_Join]] = {}
         for group in graph.edge_groups:
+            join = _Join(graph, group) if isinstance(group, FanInEdgeGroup) else None
             for source_id in group.source_executor_ids:
-                self._ways[source_id].append(_way(graph, group, source_id))
+                self._ways[source_id].append(
+                    _way(graph, group, source_id) if join is None else _fan_in(join, source_id)
+                )
+                if join is not None:
+                    self._joins.setdefault(source_id, []).append(join)
         for executor_id, fallback_id in graph.fallbacks.items():
             # One that only stands in for another sends where that would have sent.
             if not self._ways[fallback_id]:
                 self._ways[fallback_id] = self._ways[executor_id]
-        self._fan_ins = {
-            executor_id: [group for group in graph.edge_groups if _joins(group, executor_id)]
-            for executor_id in graph.policies
-        }
-        """Of executors that may fail without ending the superstep."""
         self._sync_ways = {
             source_id: cast(list[Way], ways)
             for source_id, ways in self._ways.items()
@@ -119,10 +120,10 @@ class Routes:
 
     def go_without(self, sorter: Sorter, source_id: str) -> None:
         """Fan-ins that wait for this sender take what the others sent; if nobody sent anything, nothing is joined."""
-        for group in self._fan_ins.get(source_id, ()):
-            held = sorter.held(group.id)
+        for join in self._joins.get(source_id, ()):
+            held = sorter.held(join.group_id)
             held.setdefault(source_id, [])
-            _join_if_complete(self._graph, group, sorter, held)
+            join.deliver_if_complete(sorter, held)
 
     def _warn(self, sorter: Sorter, source_id: str, data: Any, target_id: str | None) -> None:
         if not self._may_end_here(source_id):
@@ -146,8 +147,6 @@ class Routes:
 
 
 def _way(graph: Graph, group: EdgeGroup, source_id: str) -> Way | AsyncWay:
-    if isinstance(group, FanInEdgeGroup):
-        return _fan_in(graph, group, source_id)
     if isinstance(group, SwitchCaseEdgeGroup):
         return _switch(graph, group, source_id)
     if isinstance(group, FanOutEdgeGroup):
@@ -249,36 +248,41 @@ async def _case(group: SwitchCaseEdgeGroup, sorter: Sorter, source_id: str, data
     return group.cases[-1].target_id
 
 
-def _joins(group: EdgeGroup, source_id: str) -> bool:
-    return isinstance(group, FanInEdgeGroup) and source_id in group.source_executor_ids
+class _Join:
+    """A fan-in as messages meet it: worked out once, since every message of every sender comes by."""
+
+    def __init__(self, graph: Graph, group: FanInEdgeGroup) -> None:
+        self.group_id = group.id
+        self.sources = tuple(group.source_executor_ids)
+        self.target = group.target_executor_ids[0]
+        self._table = graph.executors[self.target].table
+
+    def deliver_if_complete(self, sorter: Sorter, held: dict[str, list[Any]]) -> None:
+        if len(held) < len(self.sources):
+            return
+        present = tuple(source for source in self.sources if held[source])
+        joined = [one for source in present for one in held[source]]
+        held.clear()
+        if joined and self._table.find(joined) is not None:
+            sorter.deliver(joined, self.group_id, self.target, present)
+        elif joined:
+            kinds = ", ".join(sorted({type_name(type(one)) for one in joined}))
+            text = (
+                f"The list of {kinds} joined for {self.target!r} was not delivered: it has no handler for such a list."
+            )
+            warning = WorkflowEvent("warning", f"{text} Remedy: a handler for list[...].", executor_id=self.target)
+            sorter.warnings.append(warning)
 
 
-def _fan_in(graph: Graph, group: FanInEdgeGroup, source_id: str) -> Way:
-    group_id, target = group.id, group.target_executor_ids[0]
+def _fan_in(join: _Join, source_id: str) -> Way:
+    group_id, target = join.group_id, join.target
 
     def take(sorter: Sorter, data: Any, target_id: str | None) -> bool:
         if target_id is not None and target_id != target:
             return False
         held = sorter.held(group_id)
         held.setdefault(source_id, []).append(data)
-        _join_if_complete(graph, group, sorter, held)
+        join.deliver_if_complete(sorter, held)
         return True
 
     return take
-
-
-def _join_if_complete(graph: Graph, group: EdgeGroup, sorter: Sorter, held: dict[str, list[Any]]) -> None:
-    sources, target = group.source_executor_ids, group.target_executor_ids[0]
-    if len(held) < len(sources):
-        return
-    present = tuple(source for source in sources if held[source])
-    joined = [one for source in present for one in held[source]]
-    held.clear()
-    if not joined:
-        return
-    if graph.executors[target].table.find(joined) is None:
-        kinds = ", ".join(sorted({type_name(type(one)) for one in joined}))
-        text = f"The list of {kinds} joined for {target!r} was not delivered: it has no handler for such a list."
-        sorter.warnings.append(WorkflowEvent("warning", f"{text} Remedy: a handler for list[...].", executor_id=target))
-        return
-    sorter.deliver(joined, group.id, target, present)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -184,6 +184,7 @@ class Run:
             # Nobody listens: keeping an event costs one append.
             self._events.append if self._listener is None else self._emit,
             self._first_request,
+            self._retract,
             self._clock,
             Journal(thread, keeper, is_kept=keeper is not None and keeper.has_journal and durability != "exit"),
             is_streaming=self._listener is not None,
@@ -209,6 +210,11 @@ class Run:
         self._events.append(event)
         if self._listener is not None:
             self._listener(own_event(event))
+
+    def _retract(self, events: Sequence[WorkflowEvent]) -> None:
+        gone = set(map(id, events))
+        if gone:
+            self._events[:] = [event for event in self._events if id(event) not in gone]
 
     def _first_request(self) -> None:
         pending = WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from holdfast.checkpoints.keepers import ThreadKeeper
@@ -29,6 +29,7 @@ class RunScope:
         "journal",
         "keeper",
         "on_request",
+        "retract",
         "run_id",
         "task",
         "thread",
@@ -42,6 +43,7 @@ class RunScope:
         run_id: str,
         emit: Callable[[WorkflowEvent], None],
         on_request: Callable[[], None],
+        retract: Callable[[Sequence[WorkflowEvent]], None],
         clock: Clock,
         journal: Journal,
         *,
@@ -57,6 +59,8 @@ class RunScope:
         """Tells the run's consumer."""
         self.on_request = on_request
         """Told when an executor has asked somebody."""
+        self.retract = retract
+        """Takes events out of the run's result: an attempt that failed told them."""
         self.clock = clock
         self.journal = journal
         self.after_record: Callable[[], Awaitable[None]] = _nothing

@@ -10,7 +10,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 from holdfast.engine.context import step_name
 from holdfast.engine.lane import current_delivery
 from holdfast.errors import StepOutsideWorkflow
-from holdfast.graph.policy import STOP, RetryPolicy, Seconds, make_policy
+from holdfast.graph.policy import STOP, RetryPolicy, Seconds, step_policy
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,7 +33,7 @@ class StepWrapper(Generic[P, R]):
         self.name = step_name(function, name)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"@step: {self.name!r} is a generator, whose result cannot be recorded. Return a list.")
-        self._policy = make_policy(f"Step {self.name!r}", retry, timeout, on_error, fallback="a function")
+        self._policy = step_policy(self.name, retry, timeout, on_error)
         functools.update_wrapper(self, function, updated=())
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
+
+import msgspec
 
 from holdfast.codec import Codec
 from holdfast.engine.children import designated_outputs, risen, started_child
@@ -26,7 +28,7 @@ def plan(
     now: Callable[[], datetime],
     open_lane: Callable[[Level, str], Lane],
     open_child: Callable[[Level, Child], Level | None],
-) -> list[Lane]:
+) -> Sequence[Lane]:
     """A lane for each executor that has something to do, in the order of their first deliveries; then those of
     sub-workflows: `open_child` gives None for one that waits. The clock is only asked where something may be asleep."""
     position = level.position
@@ -79,6 +81,9 @@ async def apply(
 class _Merge:
     """Folds the effects of one level, those of its sub-workflows included, into its next position."""
 
+    withdrawn: tuple[str, ...] = ()
+    """Requests that were asked outside of this level, and that nobody waits for any more."""
+
     def __init__(self, level: Level, next_delivery_id: int, now: Callable[[], datetime]) -> None:
         self._level = level
         self._now = now
@@ -86,8 +91,6 @@ class _Merge:
         self._next_delivery_id = next_delivery_id
         self.outputs: list[WorkflowEvent] = []
         self.requests: list[WorkflowEvent] = []
-        self.withdrawn: tuple[str, ...] = ()
-        """Requests that were asked outside of this level, and that nobody waits for any more."""
         self.told: list[WorkflowEvent] = []
         self.effects: list[Effects] = []
         """All of them, for the thread's log."""
@@ -115,12 +118,18 @@ class _Merge:
         after.mailbox = sorter.mailbox
         after.buffers = sorter.buffers
         after.next_delivery_id = sorter.next_delivery_id
-        self.told += sorter.warnings
+        self.told += sorter.warnings if level.parent is None else map(self._in_child, sorter.warnings)
         # Supersteps in which only sleepers woke up do not count: a workflow may wait as often as it likes.
         if level.position.mailbox or level.levels:
             after.since_input += 1
         self._merge_state(codec)
         return after
+
+    def _in_child(self, warning: WorkflowEvent) -> WorkflowEvent:
+        level = self._level
+        text = f"In sub-workflow {level.told_id!r}: {warning.data}"
+        path = f"{level.path}{warning.executor_id}"
+        return msgspec.structs.replace(warning, data=text, executor_id=path, child_id=level.child_id)
 
     def _merge_state(self, codec: Codec | None) -> None:
         after, lanes = self._after, self._level.lanes
@@ -148,19 +157,19 @@ class _Merge:
         for request_id in effects.withdrawn:
             self._withdraw(request_id, executor_id)
         for answer in effects.answers:
-            self._answer(str(answer.source_event.request_id), answer.data, sorter)
+            self._answer(executor_id, str(answer.source_event.request_id), answer.data, sorter)
 
     def _withdraw(self, request_id: str, executor_id: str) -> None:
         """Nobody waits for the answer any more."""
         after = self._after
-        if request_id in after.asked:
-            after.asked -= {request_id}
+        after.asked -= {request_id}
+        if request_id not in after.requests:
             self.withdrawn += (request_id,)
-        if request_id in after.requests:
+        else:
             after.requests = {key: one for key, one in after.requests.items() if key != request_id}
             after.answered = {**after.answered, request_id: Answer(self._now(), expired_for=executor_id)}
 
-    def _answer(self, request_id: str, value: object, sorter: Sorter) -> None:
+    def _answer(self, executor_id: str, request_id: str, value: object, sorter: Sorter) -> None:
         after = self._after
         for child_id, child in after.children.items():
             if request_id in child.position.requests:
@@ -170,7 +179,7 @@ class _Merge:
                 after.children = {**after.children, child_id: child.at(answered)}
                 return
         text = f"The answer to request {request_id!r} came after another one, and was dropped."
-        self.told.append(WorkflowEvent("warning", text))
+        sorter.warnings.append(WorkflowEvent("warning", text, executor_id=executor_id))
 
     async def _children(self, codec: Codec | None) -> list[tuple[str, Effects]]:
         """Advance the sub-workflows that had something to do; what they yielded and asked rises to this level."""
@@ -211,7 +220,7 @@ class _Merge:
         effects.withdrawn = merge.withdrawn
         effects.is_plain = not merge.withdrawn
         if level.executor.propagate_request:
-            position.asked |= {str(one.request_id) for one in merge.requests}
+            position.asked |= {str(one.request_id) for one in merge.requests if one.child_id is None}
         elif merge.requests:
             position.requests = _with_requests(position.requests, merge.requests)
         self._next_delivery_id = position.next_delivery_id
@@ -224,7 +233,7 @@ class _Merge:
         return None, effects
 
 
-def in_delivery_order(lanes: list[Lane]) -> list[tuple[str, Effects]]:
+def in_delivery_order(lanes: Sequence[Lane]) -> list[tuple[str, Effects]]:
     """What each delivery did, whichever lane was quicker."""
     if len(lanes) == 1:
         return [(lanes[0].executor_id, effects) for effects in lanes[0].results]

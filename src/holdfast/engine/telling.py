@@ -34,7 +34,7 @@ def own_event(event: WorkflowEvent, *, replayed: bool | None = None) -> Workflow
 class Telling:
     """What one delivery tells. One that was suspended runs from the top again, and comes by what it told before."""
 
-    __slots__ = ("_before", "_effects", "_lane", "_left", "_told")
+    __slots__ = ("_before", "_effects", "_lane", "_left", "_told", "emitted")
 
     def __init__(self, delivery: Delivery) -> None:
         self._lane = delivery.lane
@@ -42,13 +42,15 @@ class Telling:
         self._before = delivery.before
         self._left = Counter(self._before.told) if self._before is not None else None
         self._told: list[WorkflowEvent] = []
+        self.emitted: list[WorkflowEvent] = []
+        """As they left the engine."""
 
     def tell_once(self, event: WorkflowEvent) -> None:
         """To the consumer and the log; but what was told before is only told again to whoever did not hear it."""
         if self._left is None:
             if current_frame.get() is None:
                 self._told.append(event)
-            self._lane.tell(own_event(event), self._effects)
+            self._tell(own_event(event))
             return
         if current_frame.get() is None:  # a step that is recorded is not run again, so it tells nothing twice
             self._told.append(event)
@@ -58,7 +60,11 @@ class Telling:
                 if self._before is not None and self._before.run_id != self._lane.scope.run_id:
                     self._lane.scope.emit(own_event(event, replayed=True))
                 return
-        self._lane.tell(own_event(event), self._effects)
+        self._tell(own_event(event))
+
+    def _tell(self, event: WorkflowEvent) -> None:
+        self.emitted.append(event)
+        self._lane.tell(event, self._effects)
 
     @property
     def _codec(self) -> Codec:

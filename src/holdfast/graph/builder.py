@@ -26,7 +26,7 @@ from holdfast.graph.edges import (
 )
 from holdfast.graph.graph import Graph, Node
 from holdfast.graph.participants import node_of
-from holdfast.graph.policy import DEFAULT, ISOLATE, SKIP, STOP, FailurePolicy, RetryPolicy, Seconds, make_policy
+from holdfast.graph.policy import DEFAULT, ISOLATE, SKIP, STOP, FailurePolicy, RetryPolicy, Seconds, executor_policy
 from holdfast.graph.reducers import Reducer
 from holdfast.graph.validation import check_paths, designate, validate_workflow_graph
 from holdfast.names import check_identifier
@@ -108,7 +108,7 @@ class GraphBuilder:
     ) -> Self:
         """Say how failures of an executor or agent are met, in place of what it was made with."""
         executor_id = self._add(executor)
-        policy = make_policy(f"Executor {executor_id!r}", retry, timeout, on_error, fallback="an executor")
+        policy = executor_policy(executor_id, retry, timeout, on_error)
         self._set_policy(executor_id, policy)
         return self
 
@@ -234,10 +234,20 @@ class GraphBuilder:
     def _fallbacks(self) -> dict[str, str]:
         modes = (STOP, SKIP, ISOLATE)
         return {
-            executor_id: self._named(policy.on_error)
+            executor_id: self._fallback(executor_id, policy.on_error)
             for executor_id, policy in self._policies.items()
             if policy.on_error not in modes
         }
+
+    def _fallback(self, executor_id: str, name: str) -> str:
+        found = self._names.get(name) or (name if name in self._nodes else None)
+        if found is None:
+            known = [STOP, SKIP, ISOLATE, *self._names, *self._nodes]
+            raise GraphConnectivityError(
+                f"on_error={name!r} of executor {executor_id!r} is neither 'stop', 'skip', 'isolate' nor an executor "
+                f"of the graph{did_you_mean(name, known)}. Pass the executor itself, or add it to the graph first."
+            )
+        return found
 
     def _ids(self, designated: Designated) -> list[str] | str | None:
         if designated is None or isinstance(designated, str):

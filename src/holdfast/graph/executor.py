@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from holdfast.errors import type_name
 from holdfast.graph.handlers import MARK, Declaration, Handler, read_handler
-from holdfast.graph.policy import DEFAULT, STOP, FailurePolicy, RetryPolicy, Seconds, make_policy
+from holdfast.graph.policy import DEFAULT, STOP, FailurePolicy, RetryPolicy, Seconds, executor_policy
 from holdfast.graph.types import depends_on_value, flatten_union, is_instance_of, is_type_compatible, most_specific
 from holdfast.records import WorkflowMessage
 
@@ -111,7 +111,7 @@ class Executor:
         **_: Any,
     ) -> None:
         self.id = _checked_id(id)
-        self.policy = make_policy(f"Executor {id!r}", retry, timeout, on_error, fallback="an executor")
+        self.policy = executor_policy(id, retry, timeout, on_error)
         self.type = type_ or type or self.__class__.__name__
         if not defer_discovery:
             self.table = table_of(self.__class__)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
+
+from holdfast.errors import did_you_mean
 
 Seconds: TypeAlias = "float | timedelta"
 
@@ -33,7 +36,7 @@ class RetryPolicy:
             raise ValueError(f"RetryPolicy(max_attempts=...): expected a positive integer, got {self.max_attempts!r}.")
         for name in ("initial_delay", "max_delay"):
             object.__setattr__(self, name, in_seconds(f"RetryPolicy({name}=...)", getattr(self, name)))
-        if not _is_number(self.backoff) or self.backoff < 1:
+        if not _is_number(self.backoff) or not 1 <= self.backoff < float("inf"):
             raise ValueError(f"RetryPolicy(backoff=...): expected a number of at least 1, got {self.backoff!r}.")
         if not _is_number(self.jitter) or not 0 <= self.jitter <= 1:
             raise ValueError(f"RetryPolicy(jitter=...): expected a number from 0 to 1, got {self.jitter!r}.")
@@ -84,9 +87,11 @@ class FailurePolicy:
 DEFAULT = FailurePolicy()
 
 
-def make_policy(owner: str, retry: Any, timeout: Any, on_error: Any, *, fallback: str) -> FailurePolicy:
+def make_policy(
+    owner: str, retry: Any, timeout: Any, on_error: Any, *, fallback: str, accepts: Callable[[Any], bool]
+) -> FailurePolicy:
     """Checked. Raises ValueError for what is no policy; `fallback` says what may stand in place of a mode."""
-    if retry is None and timeout is None and on_error == STOP:
+    if retry is None and timeout is None and on_error is STOP:
         return DEFAULT
     if type(retry) is int:
         retry = RetryPolicy(retry)
@@ -95,8 +100,10 @@ def make_policy(owner: str, retry: Any, timeout: Any, on_error: Any, *, fallback
     seconds = None if timeout is None else in_seconds(f"{owner}: timeout=", timeout)
     if seconds == 0:
         raise ValueError(f"{owner}: timeout= expects more than 0 seconds, got {timeout!r}.")
-    if on_error is None:
-        raise ValueError(f"{owner}: on_error= expects 'stop', 'skip', 'isolate' or {fallback}, got None.")
+    is_mode = isinstance(on_error, str) and on_error in (STOP, SKIP, ISOLATE)
+    if not is_mode and not accepts(on_error):
+        hint = did_you_mean(on_error, (STOP, SKIP, ISOLATE)) if isinstance(on_error, str) else ""
+        raise ValueError(f"{owner}: on_error= expects 'stop', 'skip', 'isolate' or {fallback}, got {on_error!r}{hint}.")
     return FailurePolicy(retry, seconds, on_error)
 
 
@@ -110,3 +117,15 @@ def in_seconds(what: str, given: Any) -> float:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def executor_policy(executor_id: str, retry: Any, timeout: Any, on_error: Any) -> FailurePolicy:
+    def may_stand_in(given: Any) -> bool:
+        return given is not None and not isinstance(given, (int, float, list, dict, set, tuple))
+
+    owner = f"Executor {executor_id!r}"
+    return make_policy(owner, retry, timeout, on_error, fallback="an executor", accepts=may_stand_in)
+
+
+def step_policy(name: str, retry: Any, timeout: Any, on_error: Any) -> FailurePolicy:
+    return make_policy(f"Step {name!r}", retry, timeout, on_error, fallback="a function", accepts=callable)

@@ -80,11 +80,14 @@ def find_graph(thing: Any) -> Graph | None:
 def _handlers(graph: Graph, allow_direct_output: bool, propagate_request: bool) -> list[Handler]:
     yielded = graph.output_types
     sent = () if allow_direct_output else yielded
-    if not propagate_request:
+    # One that declares nothing may send anything: then its questions must not look like all that it sends.
+    if not propagate_request and yielded:
         sent = (*sent, SubWorkflowRequestMessage)
     outputs = yielded if allow_direct_output else ()
     start = graph.executors[graph.start_executor_id]
-    accepted = [one.message_type for one in start.table.handlers]
+    # What answers a child of its own is nothing that comes from outside.
+    kinds = [one.message_type for one in start.table.handlers]
+    accepted = [kind for kind in kinds if kind is not SubWorkflowResponseMessage]
     return [
         *(Handler("start_child", _start_child, one, None, sent, outputs, True, Returns.NOTHING) for one in accepted),
         Handler("answer_child", _answer_child, SubWorkflowResponseMessage, None, (), (), True, Returns.NOTHING),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from holdfast.graph.drawing.layers import Spot
@@ -29,22 +29,35 @@ def order_layers(layers: list[list[Spot]], lanes: Sequence[Sequence[Spot]]) -> N
         if crossings < fewest:
             best, fewest = _copy(layers), crossings
     _restore(layers, best)
+    for lane in outermost_last:
+        _move_outside(layers, lane)
 
 
 def _move_outside(layers: list[list[Spot]], lane: Sequence[Spot]) -> None:
-    """Lead a link around everything, on the right or the left, if that saves a crossing.
+    """Lead a link around everything, on the right or the left, if that saves a crossing or a turn.
 
     Its spots stand in each other's way: moved one by one, each would first have to make things worse.
     """
+    ranks = [spot.rank for spot in lane]
+    near = layers[max(min(ranks) - 1, 0) : max(ranks) + 2]
+    before, cost = _copy(near), (_crossings(near), _open_turns(lane))
     for to_the_left in (False, True):
-        before, crossings = _copy(layers), _crossings(layers)
+        if cost == (0, 0):
+            return
         for spot in lane:
             layer = layers[spot.rank]
             layer.remove(spot)
             layer.insert(0 if to_the_left else len(layer), spot)
             _number(layer)
-        if _crossings(layers) >= crossings:
-            _restore(layers, before)
+        if (_crossings(near), _open_turns(lane)) < cost:
+            return
+        _restore(near, before)
+
+
+def _open_turns(lane: Sequence[Spot]) -> int:
+    """How many ends of a link upwards are not right beside their box, where they need no turn."""
+    ends = [spot.below or spot.above for spot in lane if spot.kind == "turn"]
+    return sum(abs(box.order - beside.order) > 1 for box, beside in ends)
 
 
 def _restore(layers: list[list[Spot]], orders: list[list[Spot]]) -> None:
@@ -123,14 +136,29 @@ def _crossings_of(left: Spot, right: Spot) -> int:
     )
 
 
-def _crossings(layers: list[list[Spot]]) -> int:
-    return sum(_inversions([one for spot in layer for one in sorted(below.order for below in spot.below)])
-               for layer in layers)  # fmt: skip
+def _crossings(layers: Sequence[Sequence[Spot]]) -> int:
+    """Between each of the layers and the next."""
+    return sum(_inversions(_ends_below(layer)) for layer in layers[:-1])
+
+
+def _ends_below(layer: Sequence[Spot]) -> list[int]:
+    """Where the links of a layer end in the next one, from left to right by their upper ends."""
+    found: list[int] = []
+    for spot in layer:
+        ends = [below.order for below in spot.below]
+        if len(ends) > 1:
+            ends.sort()
+        found += ends
+    return found
 
 
 def _inversions(numbers: list[int]) -> int:
     found, seen = 0, list[int]()
     for number in numbers:
-        found += len(seen) - bisect_right(seen, number)
-        insort(seen, number)
+        if not seen or number >= seen[-1]:
+            seen.append(number)
+            continue
+        place = bisect_right(seen, number)
+        found += len(seen) - place
+        seen.insert(place, number)
     return found

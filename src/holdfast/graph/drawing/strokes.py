@@ -75,7 +75,7 @@ class Lines:
         places = {id(one): self._place(one, down=down) for one in bundles}
         bundles.sort(key=lambda one: places[id(one)])
         wanted = [places[id(one)][0] for one in bundles]
-        is_wide, corner = kind in ("workflow", "join"), {"join": 4, "workflow": 24}.get(kind, 12)
+        is_wide, corner = kind in ("workflow", "join"), {"join": 4, "workflow": 18}.get(kind, 12)
         chosen = spread(middle, area.width / 2, wanted, is_wide=is_wide, corner=corner)
         for bundle, x in zip(bundles, chosen, strict=True):
             ports.update((route, x) for route in bundle)
@@ -83,9 +83,10 @@ class Lines:
     def _place(self, bundle: list[Route], *, down: bool) -> tuple[float, int]:
         """Where the other ends of links are, and in which order should that be the same."""
         spots = [self._next_spot(route, down=down) for route in bundle]
-        found = [self._to.get(route, spot.x) if spot is route.target else spot.x
-                 for route, spot in zip(bundle, spots, strict=True)]  # fmt: skip
-        return sum(found) / len(found), spots[0].order
+        ends = [self._to.get(route, spot.x) if spot is route.target else spot.x
+                for route, spot in zip(bundle, spots, strict=True)]  # fmt: skip
+        # Not their mean: Python versions differ in how they add floats, and a drawing must not.
+        return (min(ends) + max(ends)) / 2, spots[0].order
 
     def _next_spot(self, route: Route, *, down: bool) -> Spot:
         """What a link comes to first after its source, or last before its target, that it cannot swing past."""
