@@ -564,7 +564,12 @@ class UnsavableValue(WorkflowCheckpointException, TypeError):
     def __init__(self, path: str, reason: str, remedy: str = "") -> None:
         self.path = path
         self.reason = reason
+        self.remedy = remedy
         super().__init__(f"Cannot save {path}: {reason}. Nothing was written.{' ' + remedy if remedy else ''}")
+
+    def within(self, whole: str) -> UnsavableValue:
+        """The same error, where the value is part of something larger."""
+        return UnsavableValue(f"{whole}.{self.path}", self.reason, self.remedy)
 
 
 class StepArgumentsUnsavable(UnsavableValue):

@@ -34,6 +34,8 @@ class WorkflowMessage(msgspec.Struct, frozen=True):
     """All senders, where a fan-in joined several; otherwise None and `source_id` is the one."""
     delivery_id: int = 0
     """Unique in its thread and the same over every resume; the order of delivery."""
+    in_place_of: str | None = None
+    """The executor that failed at it, if it came to a fallback."""
 
 
 class Record(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from holdfast.checkpoints.parts import (
     encode_request,
 )
 from holdfast.codec import Codec, Encoded, Tree
-from holdfast.errors import UnreadableValue
+from holdfast.errors import UnreadableValue, UnsavableValue
 from holdfast.records import Answer, Record, SuspendedDelivery, WorkflowMessage
 
 
@@ -97,7 +97,10 @@ def _encode_child(child: ChildCheckpoint, codec: Codec) -> Tree:
         tree["attempts"] = child.attempts
     if child.due_at is not None:
         tree["due_at"] = child.due_at.isoformat()
-    encode_level(child, tree, codec)
+    try:
+        encode_level(child, tree, codec)
+    except UnsavableValue as error:  # whose state it is must be told too
+        raise error.within(f"children[{child.executor_id!r}]") from error
     return tree
 
 

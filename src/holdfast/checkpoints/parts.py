@@ -42,12 +42,16 @@ def _name_the_message(messages: Messages, codec: Codec) -> None:
 
 
 def encode_message(message: WorkflowMessage, place: int, codec: Codec) -> list[Tree]:
-    if message.original_request_info_event is not None:
-        request = encode_request(message.original_request_info_event, codec)
-        return [message.delivery_id, message.target_id, place, None, request]
-    if message.source_ids is not None:
-        return [message.delivery_id, message.target_id, place, list(message.source_ids)]
-    return [message.delivery_id, message.target_id, place]
+    tree: list[Tree] = [message.delivery_id, message.target_id, place]
+    asked = message.original_request_info_event
+    if asked is None and message.source_ids is None and message.in_place_of is None:
+        return tree
+    tree.append(None if message.source_ids is None else list(message.source_ids))
+    if asked is not None or message.in_place_of is not None:
+        tree.append(None if asked is None else encode_request(asked, codec))
+    if message.in_place_of is not None:
+        tree.append(message.in_place_of)
+    return tree
 
 
 def encode_request(event: WorkflowEvent, codec: Codec) -> dict[str, Tree]:
@@ -107,14 +111,13 @@ def decode_messages(
 
 
 def decode_message(source_id: str, stored: list[Any], payloads: Sequence[Tree], codec: Codec) -> WorkflowMessage:
-    delivery_id, target_id, place, *rest = stored
+    delivery_id, target_id, place, sources, asked, in_place_of = [*stored, *[None] * (6 - len(stored))]
     # Each delivery gets a value of its own: one that changes it must not change its sibling's.
     data = codec.decode(payloads[place], f"messages[{source_id!r}].data")
-    sources = tuple(rest[0]) if rest and rest[0] is not None else None
-    if len(rest) < 2:
-        return WorkflowMessage(data, source_id, target_id, source_ids=sources, delivery_id=delivery_id)
-    request = decode_request(rest[1], codec)
-    return WorkflowMessage(data, source_id, target_id, MessageType.RESPONSE, request, None, delivery_id)
+    senders = None if sources is None else tuple(sources)
+    kind = MessageType.STANDARD if asked is None else MessageType.RESPONSE
+    request = None if asked is None else decode_request(asked, codec)
+    return WorkflowMessage(data, source_id, target_id, kind, request, senders, delivery_id, in_place_of)
 
 
 def decode_request(tree: dict[str, Tree], codec: Codec) -> WorkflowEvent:

@@ -15,6 +15,7 @@ import msgspec
 from holdfast.codec import Codec
 from holdfast.engine.effects import Effects
 from holdfast.errors import StepArgumentsUnsavable, StepNameTaken, UnsavableValue
+from holdfast.events import WorkflowEvent
 
 
 @dataclass(frozen=True)
@@ -30,25 +31,46 @@ class Call:
 
 
 class Frame:
-    """What a step does while it runs: recorded with its result, and done again when that is replayed."""
+    """What one attempt of a step does while it runs: it counts, and is recorded, only if the attempt ends well."""
 
-    __slots__ = ("call", "effects", "outer")
+    __slots__ = ("call", "effects", "emitted", "outer", "owner", "written")
 
-    def __init__(self, call: Call, outer: Frame | None) -> None:
+    def __init__(self, call: Call, owner: object, outer: Frame | None) -> None:
         self.call = call
+        self.owner = owner
+        """The delivery that it belongs to: a workflow that is run inside of a step has deliveries of its own."""
         self.outer = outer
         self.effects = Effects()
+        self.emitted: list[WorkflowEvent] = []
+        """Events of its own that have left the engine."""
+        self.written: dict[str, Any] = {}
+        """State keys that it wrote, and what had been written of them before."""
 
 
-current_frame: ContextVar[Frame | None] = ContextVar("holdfast_frame", default=None)
+_current_frame: ContextVar[Frame | None] = ContextVar("holdfast_frame", default=None)
 """The step that runs in this task, the innermost one."""
 
 
-def frame_effects() -> Iterator[Effects]:
-    """Effects of the steps that run in this task, the innermost first."""
-    frame = current_frame.get()
-    while frame is not None:
-        yield frame.effects
+def enter_frame(call: Call, owner: object) -> Frame:
+    frame = Frame(call, owner, _current_frame.get())
+    _current_frame.set(frame)
+    return frame
+
+
+def leave_frame(frame: Frame) -> None:
+    _current_frame.set(frame.outer)
+
+
+def frame_of(owner: object) -> Frame | None:
+    """The innermost step of this delivery that runs in this task."""
+    frame = _current_frame.get()
+    return frame if frame is not None and frame.owner is owner else None
+
+
+def frames_of(owner: object) -> Iterator[Frame]:
+    frame = frame_of(owner)
+    while frame is not None and frame.owner is owner:
+        yield frame
         frame = frame.outer
 
 
@@ -59,7 +81,8 @@ _last_call: ContextVar[tuple[int, str] | None] = ContextVar("holdfast_last_call"
 class Calls:
     """Names the calls of one delivery: by name, digest of the arguments, and occurrence among equals."""
 
-    def __init__(self, codec: Codec, names: dict[str, Any]) -> None:
+    def __init__(self, owner: object, codec: Codec, names: dict[str, Any]) -> None:
+        self._owner = owner
         self._codec = codec
         self._names = names
         """Step name -> the code that bears it, for the executor."""
@@ -76,7 +99,7 @@ class Calls:
 
     def _call(self, name: str, key: str) -> Call:
         last = _last_call.get()
-        frame = current_frame.get()
+        frame = frame_of(self._owner)
         after = last[1] if last is not None and last[0] == id(self) else None
         return Call(name, key, after, None if frame is None else frame.call.key)
 

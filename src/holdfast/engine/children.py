@@ -84,6 +84,15 @@ def asking_level(graph: Graph, position: Position, request: WorkflowEvent) -> tu
     return (graph, position, str(request.source_executor_id)) if request.child_id is None else None
 
 
+def asking_child(position: Position, executor_id: str, request: WorkflowEvent) -> int | None:
+    """The child of this executor that waits for the answer. Children may have chosen the same request id."""
+    for key, child in position.children.items():
+        is_its = key == request.child_id or _has_child(child.position, request.child_id)
+        if child.executor_id == executor_id and is_its and request.request_id in child.position.requests:
+            return key
+    return None
+
+
 def as_asked_below(position: Position, request: WorkflowEvent) -> WorkflowEvent | None:
     """The request as the sub-workflow that asked it knows it. None if that is gone."""
     for key, child in position.children.items() if request.child_id is not None else ():

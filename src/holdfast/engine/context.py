@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from holdfast.engine.calls import frame_effects
 from holdfast.engine.effects import DELETED, Effects
 from holdfast.engine.requests import agreed_terms
 from holdfast.engine.run_arguments import RunArguments
@@ -60,11 +59,8 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         nodes = self._lane.level.compiled.graph.nodes
         if target_id is not None and target_id not in nodes:
             raise UnknownExecutor(target_id, nodes, f"A message of executor {self.executor_id!r}")
-        sent = (isolated(message), target_id)
-        self._effects.sends.append(sent)
-        if self.delivery.has_session:
-            for effects in frame_effects():
-                effects.sends.append(sent)
+        effects = self.delivery.sink if self.delivery.has_session else self._effects
+        effects.sends.append((isolated(message), target_id))
 
     async def yield_output(self, output: Any) -> None:
         lane = self._lane
@@ -72,10 +68,8 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         if kind is None:
             return
         event = WorkflowEvent(kind, isolated(output), executor_id=lane.executor_id)
-        self._effects.outputs.append(event)
-        if self.delivery.has_session:
-            for effects in frame_effects():
-                effects.outputs.append(event)
+        effects = self.delivery.sink if self.delivery.has_session else self._effects
+        effects.outputs.append(event)
         self.delivery.tell_once(lane.as_told(event))
 
     async def add_event(self, event: WorkflowEvent) -> None:
@@ -106,18 +100,15 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         check_identifier("assignee", assignee)
         terms = agreed_terms(response_type, deadline, default, assignee)
         # Made from the delivery, so that one that is run again after a crash asks the same question, not a second one.
-        made_id = f"{self._made_id()}-{len(self._effects.requests) + 1}"
+        made_id = f"{self._made_id()}-{self.delivery.requests_made + 1}"
         chosen = request_id if request_id is not None else made_id
-        taken = any(chosen == one.request_id for one in self._effects.requests)
+        taken = any(chosen == one.request_id for one in (*self._effects.requests, *self.delivery.sink.requests))
         if taken or self.is_pending(chosen):
             raise InvalidRun(
                 f"Request {chosen!r} is already pending in thread {self.thread_id!r}. Choose another request_id."
             )
         event = self._request(request_data, response_type, chosen, terms)
-        self._effects.requests.append(event)
-        if self.delivery.has_session:
-            for effects in frame_effects():
-                effects.requests.append(event)
+        self.delivery.sink.requests.append(event)
         self._tell_request(event)
         self._warn_if_unanswerable(request_data, response_type)
 
@@ -170,10 +161,11 @@ class DeliveryContext(WorkflowContext[Any, Any]):
     def _write(self, key: str, value: Any) -> None:
         if not isinstance(key, str):
             raise InvalidRun(f"State keys are strings, got {key!r} from executor {self.executor_id!r}.")
-        self._effects.writes.append((key, value))
+        effects = self._effects
         if self.delivery.has_session:
-            for effects in frame_effects():
-                effects.writes.append((key, value))
+            effects = self.delivery.sink
+            self.delivery.remember_write(key)
+        effects.writes.append((key, value))
         self._lane.state.write(key, value)
 
     @property

@@ -7,7 +7,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.calls import current_frame, frame_effects
+from holdfast.engine.calls import Frame, frame_of, frames_of
+from holdfast.engine.children import asking_child
 from holdfast.engine.context import DeliveryContext
 from holdfast.engine.effects import Effects
 from holdfast.engine.steps import Session
@@ -67,7 +68,7 @@ class Delivery:
     @property
     def idempotency_key(self) -> str:
         """The same whenever this delivery, or the step that runs in it now, is tried; another after a rewind."""
-        frame = current_frame.get() if self._session is not None else None
+        frame = frame_of(self) if self._session is not None else None
         thread = self.lane.scope.thread
         step = "" if frame is None else frame.call.key
         parts = (thread.thread_id, thread.position.epoch, self.message.delivery_id, step)
@@ -76,18 +77,46 @@ class Delivery:
     def do_again(self, effects: Effects, *, is_news: bool) -> None:
         """What a recorded step did beside giving its result."""
         lane = self.lane
-        for taken in (self.effects, *frame_effects()):
-            taken.sends += effects.sends
-            taken.outputs += effects.outputs
-            taken.requests += effects.requests
-            taken.writes += effects.writes
+        _add(effects, self.sink)
         for key, value in effects.writes:
+            self.remember_write(key)
             lane.write_again(key, value)
         if effects.private is not None:
             lane.replace_private(effects.private)
         if is_news:
             for event in effects.outputs:
                 lane.scope.emit(own_event(lane.as_told(event), replayed=True))
+
+    @property
+    def sink(self) -> Effects:
+        """Where what the handler does goes: into its effects, or into those of the step that runs in this task."""
+        frame = frame_of(self) if self._session is not None else None
+        return self.effects if frame is None else frame.effects
+
+    @property
+    def requests_made(self) -> int:
+        frames = frames_of(self) if self._session is not None else ()
+        return len(self.effects.requests) + sum(len(frame.effects.requests) for frame in frames)
+
+    def remember_write(self, key: str) -> None:
+        """Before a step writes a key of the state."""
+        if self._session is not None:
+            for frame in frames_of(self):
+                frame.written.setdefault(key, self.lane.state.written(key))
+
+    def keep_frame(self, frame: Frame) -> None:
+        """A step ended well: what it did is part of what is around it."""
+        _add(
+            frame.effects, self.effects if frame.outer is None or frame.outer.owner is not self else frame.outer.effects
+        )
+
+    def undo_frame(self, frame: Frame, private_before: dict[str, Any] | None) -> None:
+        """An attempt of a step failed: nothing of it is left but what a consumer has seen."""
+        for key, written in frame.written.items():
+            self.lane.state.put_back(key, written)
+        if self.lane.touched_private is not None:
+            self.lane.put_back_private(private_before)
+        self.lane.scope.retract(frame.emitted)
 
     # ------------------------------------------------------------ telling
 
@@ -157,17 +186,24 @@ class Delivery:
 
     def answer_child(self, answer: SubWorkflowResponseMessage) -> None:
         """Raises UnknownRequest or AnswerRejected if no child waits for it."""
-        request_id = str(answer.source_event.request_id)
-        lane = self.lane
-        children = lane.position.children.values()
-        mine = [child.position.requests for child in children if child.executor_id == lane.executor_id]
-        request = next((pending[request_id] for pending in mine if request_id in pending), None)
-        if request is None:
-            thread_id = lane.scope.thread.thread_id
+        lane, asked = self.lane, answer.source_event
+        request_id, thread_id = str(asked.request_id), self.lane.scope.thread.thread_id
+        children = lane.position.children
+        child_id = asking_child(lane.position, lane.executor_id, asked)
+        if child_id is None:
+            mine = [one.position.requests for one in children.values() if one.executor_id == lane.executor_id]
             raise UnknownRequest(request_id, thread_id, [key for pending in mine for key in pending])
+        request = children[child_id].position.requests[request_id]
         try:
             value = coerce(answer.data, request.response_type)
         except (ValueError, TypeError) as error:
             raise AnswerRejected(request_id, request.response_type, answer.data, str(error)) from error
-        self.effects.answers = (*self.effects.answers, SubWorkflowResponseMessage(isolated(value), request))
+        self.effects.answers = (*self.effects.answers, SubWorkflowResponseMessage(isolated(value), asked))
         self.effects.is_plain = False
+
+
+def _add(some: Effects, to: Effects) -> None:
+    to.sends += some.sends
+    to.outputs += some.outputs
+    to.requests += some.requests
+    to.writes += some.writes

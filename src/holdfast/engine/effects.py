@@ -52,6 +52,8 @@ class Effects:
     """For sub-workflows that were started earlier."""
     is_isolated = False
     """It failed, and fan-ins go on without it."""
+    sent_as: str | None = None
+    """The executor that it stands in for, whose edges its messages follow."""
     forwarded_to: str | None = None
     """It failed, and this executor gets its message."""
 

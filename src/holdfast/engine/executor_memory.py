@@ -16,8 +16,8 @@ from holdfast.errors import CheckpointHookFailed
 from holdfast.graph.executor import Executor
 from holdfast.graph.isolation import isolated
 
-_Here = tuple[Compiled, Position, dict[str, Executor]]
-"""A workflow of the nesting: what it is, where it stands, and its instances."""
+_Here = tuple[Compiled, Position, dict[str, Executor], str]
+"""A workflow of the nesting: what it is, where it stands, its instances, and the path to it."""
 
 
 class ExecutorMemories:
@@ -31,10 +31,10 @@ class ExecutorMemories:
         self._compiled = compiled
         self._codec = codec
 
-    async def taken(self, executor: Executor, position: Position) -> Any:
+    async def taken(self, executor: Executor, position: Position, path: str = "") -> Any:
         """What the executor keeps now, frozen. Raises CheckpointHookFailed or UnsavableValue."""
         kept = await hooks.save(executor, position, self._thread.thread_id)
-        return self._frozen(kept, executor.id)
+        return self._frozen(kept, path + executor.id)
 
     async def take_into(self, effects: Effects, executor: Executor, before: Position) -> None:
         """What the executor keeps after one delivery, with what its hook wrote through `ctx`."""
@@ -63,12 +63,15 @@ class ExecutorMemories:
 
     # ------------------------------------------------------------ every level of the nesting
 
-    def _levels(self, compiled: Compiled, position: Position, executors: dict[str, Executor]) -> Iterator[_Here]:
-        yield compiled, position, executors
+    def _levels(
+        self, compiled: Compiled, position: Position, executors: dict[str, Executor], path: str = ""
+    ) -> Iterator[_Here]:
+        yield compiled, position, executors, path
         for child in position.children.values():
             inner = compiled.children.get(child.executor_id)
             if inner is not None and inner.has_hooks:
-                yield from self._levels(inner, child.position, instances_of(self._thread, child, inner))
+                instances = instances_of(self._thread, child, inner)
+                yield from self._levels(inner, child.position, instances, f"{path}{child.executor_id}/")
 
     def _here(self, position: Position) -> Iterator[_Here]:
         return self._levels(self._compiled, position, self._thread.executors)
@@ -76,11 +79,11 @@ class ExecutorMemories:
     async def remember(self, after: Position) -> None:
         """Ask every executor with hooks what it keeps, whether it ran or not: they may share objects."""
         _own_children(after, self._compiled)
-        for compiled, position, executors in self._here(after):
+        for compiled, position, executors, path in self._here(after):
             saved = dict(position.saved)
             for executor_id in compiled.hooked:
                 if executor_id in executors:
-                    saved[executor_id] = await self.taken(executors[executor_id], position)
+                    saved[executor_id] = await self.taken(executors[executor_id], position, path)
             position.saved = saved
 
     async def restore_here(self) -> None:
@@ -89,7 +92,7 @@ class ExecutorMemories:
         All of them are tried; the first error is raised then, and the thread stays marked.
         """
         errors = []
-        for compiled, position, executors in self._here(self._thread.position):
+        for compiled, position, executors, _ in self._here(self._thread.position):
             for executor_id in compiled.hooked:
                 if executor_id in executors or executor_id in position.saved:
                     try:
@@ -120,7 +123,7 @@ class ExecutorMemories:
         _freeze_children(position, self._frozen)
         before, thread.position = thread.position, position
         children, thread.children = thread.children, {}
-        for _, level, executors in self._here(position):
+        for _, level, executors, _ in self._here(position):
             for executor_id in level.saved:
                 executors[executor_id]  # made now, to be restored with the others
         try:

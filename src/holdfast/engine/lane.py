@@ -99,6 +99,9 @@ class Lane:
     def replace_private(self, private: dict[str, Any]) -> None:
         self._private = isolated(private)
 
+    def put_back_private(self, private: dict[str, Any] | None) -> None:
+        self._private = None if private is None else isolated(private)
+
     def undo(self) -> None:
         """Back to what the deliveries before left: this one failed, or has to wait."""
         self._state = None
@@ -138,7 +141,7 @@ class Lane:
 
     async def deliver(self, message: WorkflowMessage) -> Effects:
         """Run the handler for one message. Its effects are added to `results`."""
-        if self._state is not None:
+        if self.results and (self._state is not None or self._private is not None):
             for done in self.results:
                 self.settle(done, self._scope.codec)  # each delivery's own, so that this one can be undone alone
         policies = self.level.compiled.graph.policies
@@ -177,6 +180,8 @@ class Lane:
         if delivery.is_suspended:  # it kept the cancellation to itself
             return self._suspend(delivery)
         effects = delivery.effects
+        if delivery.message.in_place_of is not None:
+            effects.sent_as = self._sent_as(delivery.message)
         if delivery.before is not None or delivery.has_session:
             delivery.complete()
         if not effects.is_start:  # a sub-workflow has only begun
@@ -197,8 +202,14 @@ class Lane:
             self._fail(error)
             raise error
         met.is_undone = True
+        met.sent_as = self._sent_as(delivery.message)
         self.undo()
         return met
+
+    def _sent_as(self, message: WorkflowMessage) -> str | None:
+        """The executor whose edges are followed: that of a message which another one failed at, unless there are own."""
+        stands_in = message.in_place_of is not None and not self.level.compiled.routes.has_edges(self.executor_id)
+        return message.in_place_of if stands_in else None
 
     def _fail(self, error: BaseException) -> None:
         self.failure = error
@@ -272,6 +283,7 @@ class Lane:
         """Take the outcome of a delivery that ended before an interruption, instead of running it again."""
         told = WorkflowEvent("executor_bypassed", _done(recorded), executor_id=self.told_id)
         recorded.events = []
+        recorded.sent_as = self._sent_as(recorded.message) if recorded.message is not None else None
         for event in (self.in_child(told), *map(self.as_told, (*recorded.outputs, *recorded.requests))):
             self.tell(own_event(event), recorded)
         if recorded.requests and self.is_asked_outside:

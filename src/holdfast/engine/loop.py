@@ -229,14 +229,16 @@ class Loop:
 
         The last delivery to end needs no record of its own: the commit is it.
         """
-        if not self._committer.records:
+        if not self._committer.records and len(lane.messages) == 1:
             return
         lane.settle(effects, self._scope.codec)
         if lane.executor.saves_state:
             await self._memory.take_into(effects, lane.executor, lane.position)
+        if not self._committer.records:
+            return
         keeper = self._scope.keeper
         if keeper is not None and self._committer.has_journal:
-            await keeper.record(message.delivery_id, encode_effects(effects, lane.executor_id, keeper.codec))
+            await keeper.record(message.delivery_id, encode_effects(effects, lane.told_id, keeper.codec))
         self._thread.journal[message.delivery_id] = effects
 
     async def _settle_journal(self, lanes: Sequence[Lane], error: BaseException) -> None:

@@ -44,9 +44,11 @@ class Sorter:
         )
         self.next_delivery_id += 1
 
-    def pass_on(self, message: WorkflowMessage, target_id: str) -> None:
+    def pass_on(self, message: WorkflowMessage, target_id: str, in_place_of: str) -> None:
         """The same message to another executor."""
-        passed = msgspec.structs.replace(message, target_id=target_id, delivery_id=self.next_delivery_id)
+        passed = msgspec.structs.replace(
+            message, target_id=target_id, delivery_id=self.next_delivery_id, in_place_of=in_place_of
+        )
         self.mailbox.append(passed)
         self.next_delivery_id += 1
 
@@ -86,16 +88,15 @@ class Routes:
                 )
                 if join is not None:
                     self._joins.setdefault(source_id, []).append(join)
-        for executor_id, fallback_id in graph.fallbacks.items():
-            # One that only stands in for another sends where that would have sent.
-            if not self._ways[fallback_id]:
-                self._ways[fallback_id] = self._ways[executor_id]
         self._sync_ways = {
             source_id: cast(list[Way], ways)
             for source_id, ways in self._ways.items()
             if ways and not any(map(inspect.iscoroutinefunction, ways))
         }
         """Senders whose messages ask no predicate: the common case, taken without awaiting."""
+
+    def has_edges(self, executor_id: str) -> bool:
+        return bool(self._ways[executor_id])
 
     def send_now(self, sorter: Sorter, source_id: str, data: Any, target_id: str | None) -> bool:
         """`send` for a sender whose messages ask no predicate; False for the others, and nothing was done."""

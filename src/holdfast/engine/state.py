@@ -59,6 +59,18 @@ class LaneState:
                 written = [*written, Replaced(copy)]
         self._own[key] = [*written, value]
 
+    def written(self, key: str) -> Any:
+        """What was written of a key so far, to be put back."""
+        return list(self._own[key]) if key in self._own else None
+
+    def put_back(self, key: str, written: Any) -> None:
+        """Forget what was written of a key since `written` was taken."""
+        self._read.pop(key, None)
+        if written is None:
+            self._own.pop(key, None)
+        else:
+            self._own[key] = written
+
     def keys(self) -> list[str]:
         every = dict.fromkeys((*self._committed, *self._own))
         return [key for key in every if self._base(key) is not _MISSING]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.codec import Encoded
-from holdfast.engine.calls import Call, Calls, Frame, current_frame
+from holdfast.engine.calls import Call, Calls, enter_frame, leave_frame
 from holdfast.engine.effects import Effects, decode_effects
 from holdfast.engine.journal import value_of
 from holdfast.engine.recorder import Recorder
@@ -22,13 +22,11 @@ from holdfast.errors import RequestExpired, TimedOut
 from holdfast.events import WorkflowErrorDetails, WorkflowEvent
 from holdfast.graph.isolation import isolated
 from holdfast.graph.policy import ISOLATE, SKIP, STOP, FailurePolicy
-from holdfast.log import get_logger
+from holdfast.names import check_identifier
 from holdfast.records import Record
 
 if TYPE_CHECKING:
     from holdfast.engine.delivery import Delivery
-
-logger = get_logger("engine")
 
 
 class Session:
@@ -44,7 +42,7 @@ class Session:
         self._recorder = Recorder(lane, message)
         self.records = self._recorder.records
         names = scope.compiled.step_names.setdefault(lane.told_id, {})
-        self._calls = Calls(scope.codec or scope.compiled.codec, names)
+        self._calls = Calls(delivery, scope.codec or scope.compiled.codec, names)
         self._replay = Replay(self.records)
         self._in_flight: dict[str, asyncio.Future[Any]] = {}
         self.waits = Waits(task, scope.clock)
@@ -62,6 +60,8 @@ class Session:
     ) -> Any:
         """The function's result: from the record, if there is one, otherwise by calling it now."""
         self._delivery.check_open()
+        if key is not None:
+            check_identifier("A step's key", key)
         self._calls.check_name(name, function)
         call = self._calls.identify(name, self._plain(arguments), keywords, key)
         if call.key in self._in_flight:  # the same key: the same step
@@ -132,26 +132,32 @@ class Session:
             self._tell(WorkflowEvent("executor_invoked", executor_id=self._path(call)))
         retry = work.policy.retry
         while True:
-            frame = Frame(call, current_frame.get())
-            private_before = self._recorder.private()
-            current_frame.set(frame)
-            value, failure = None, None
-            try:
-                value = await self._limited(call, work)
-            except Exception as error:  # noqa: BLE001  # a user's step may raise anything; its policy says what then
-                failure = error
-            finally:
-                current_frame.set(frame.outer)
-            if failure is not None:
-                number += 1
-                if retry is None or not retry.retries(failure, number):
-                    return await self._failed(call, failure, work)
-                await self._retry(call, failure, number, retry.delay_after(number))
-                continue
-            await self._recorder.record_result(call, value, frame.effects, private_before)
-            await self._lane.scope.after_record()
-            self._tell(WorkflowEvent("executor_completed", isolated(value), executor_id=self._path(call)))
-            return value
+            value, failure = await self._once(call, lambda: self._limited(call, work))
+            if failure is None:
+                self._tell(WorkflowEvent("executor_completed", isolated(value), executor_id=self._path(call)))
+                return value
+            number += 1
+            if retry is None or not retry.retries(failure, number):
+                return await self._failed(call, failure, work)
+            await self._retry(call, failure, number, retry.delay_after(number))
+
+    async def _once(self, call: Call, work: Callable[[], Coroutine[Any, Any, Any]]) -> tuple[Any, Exception | None]:
+        """One attempt: its result, recorded with all that it did, or its error, and then nothing is left of it."""
+        private_before = self._recorder.private()
+        frame = enter_frame(call, self._delivery)
+        try:
+            value = await work()
+        except BaseException as error:
+            self._delivery.undo_frame(frame, private_before)
+            if isinstance(error, Exception):
+                return None, error
+            raise
+        finally:
+            leave_frame(frame)
+        await self._recorder.record_result(call, value, frame.effects, private_before)
+        self._delivery.keep_frame(frame)
+        await self._lane.scope.after_record()
+        return value, None
 
     async def _limited(self, call: Call, work: Work) -> Any:
         seconds = work.policy.timeout
@@ -188,14 +194,15 @@ class Session:
         if mode == STOP:
             await self._recorder.record_failure(call, error)
             raise error
-        if mode == SKIP:
-            value: Any = None
-        elif mode == ISOLATE:
-            value = error
+        if mode == SKIP or mode == ISOLATE:
+            value: Any = None if mode == SKIP else error
+            await self._recorder.record_result(call, value, Effects(), self._recorder.private())
         else:
-            value = await work.done_instead()
+            value, second = await self._once(call, work.done_instead)
+            if second is not None:
+                await self._recorder.record_failure(call, second)
+                raise second from error
         shown = mode if mode in (SKIP, ISOLATE) else "fallback"
-        await self._recorder.record_result(call, value, Effects(), self._recorder.private())
         self._tell(WorkflowEvent("executor_skipped", shown, executor_id=path, details=details))
         return value
 

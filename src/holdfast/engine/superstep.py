@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.codec import Codec
-from holdfast.engine.children import designated_outputs, risen, started_child
+from holdfast.engine.children import asking_child, designated_outputs, risen, started_child
 from holdfast.engine.effects import Effects
 from holdfast.engine.guards import contained, guard_of
 from holdfast.engine.lane import Lane
@@ -20,6 +20,7 @@ from holdfast.engine.state import merge_state
 from holdfast.errors import DuplicateRequest
 from holdfast.events import WorkflowEvent
 from holdfast.graph.isolation import isolated
+from holdfast.graph.workflow_executor import SubWorkflowResponseMessage
 from holdfast.records import Answer, WorkflowMessage
 
 
@@ -106,9 +107,10 @@ class _Merge:
         sorter = Sorter(after.buffers, self._next_delivery_id)
         routes = level.compiled.routes
         for executor_id, effects in done:
+            source_id = effects.sent_as or executor_id
             for data, target_id in effects.sends:
-                if not routes.send_now(sorter, executor_id, data, target_id):
-                    await routes.send(sorter, executor_id, data, target_id)
+                if not routes.send_now(sorter, source_id, data, target_id):
+                    await routes.send(sorter, source_id, data, target_id)
             if effects.outputs:
                 self.outputs += effects.outputs
             if effects.requests:
@@ -119,8 +121,8 @@ class _Merge:
         after.buffers = sorter.buffers
         after.next_delivery_id = sorter.next_delivery_id
         self.told += sorter.warnings if level.parent is None else map(self._in_child, sorter.warnings)
-        # Supersteps in which only sleepers woke up do not count: a workflow may wait as often as it likes.
-        if level.position.mailbox or level.levels:
+        # Those in which only sleepers woke up do not count, nor those of sub-workflows, which have limits of their own.
+        if level.position.mailbox:
             after.since_input += 1
         self._merge_state(codec)
         return after
@@ -145,10 +147,11 @@ class _Merge:
         if effects.suspended is not None:
             suspended = effects.suspended
             after.suspended = {**after.suspended, suspended.message.delivery_id: suspended}
+        source_id = effects.sent_as or executor_id
         if effects.is_isolated:
-            level.compiled.routes.go_without(sorter, executor_id)
+            level.compiled.routes.go_without(sorter, source_id)
         if effects.forwarded_to is not None and message is not None:
-            sorter.pass_on(message, effects.forwarded_to)
+            sorter.pass_on(message, effects.forwarded_to, source_id)
         if effects.is_start and message is not None:
             graph = level.compiled.children[executor_id].graph
             child = started_child(graph, executor_id, message, sorter.next_delivery_id)
@@ -157,7 +160,7 @@ class _Merge:
         for request_id in effects.withdrawn:
             self._withdraw(request_id, executor_id)
         for answer in effects.answers:
-            self._answer(executor_id, str(answer.source_event.request_id), answer.data, sorter)
+            self._answer(executor_id, answer, sorter)
 
     def _withdraw(self, request_id: str, executor_id: str) -> None:
         """Nobody waits for the answer any more."""
@@ -169,15 +172,16 @@ class _Merge:
             after.requests = {key: one for key, one in after.requests.items() if key != request_id}
             after.answered = {**after.answered, request_id: Answer(self._now(), expired_for=executor_id)}
 
-    def _answer(self, executor_id: str, request_id: str, value: object, sorter: Sorter) -> None:
-        after = self._after
-        for child_id, child in after.children.items():
-            if request_id in child.position.requests:
-                answered = deliver_answers(child.position, {request_id: value}, self._now(), sorter.next_delivery_id)
-                sorter.next_delivery_id = answered.next_delivery_id
-                answered.since_input = 0
-                after.children = {**after.children, child_id: child.at(answered)}
-                return
+    def _answer(self, executor_id: str, answer: SubWorkflowResponseMessage, sorter: Sorter) -> None:
+        after, request_id = self._after, str(answer.source_event.request_id)
+        child_id = asking_child(after, executor_id, answer.source_event)
+        if child_id is not None:
+            child, answers = after.children[child_id], {request_id: answer.data}
+            answered = deliver_answers(child.position, answers, self._now(), sorter.next_delivery_id)
+            sorter.next_delivery_id = answered.next_delivery_id
+            answered.since_input = 0
+            after.children = {**after.children, child_id: child.at(answered)}
+            return
         text = f"The answer to request {request_id!r} came after another one, and was dropped."
         sorter.warnings.append(WorkflowEvent("warning", text, executor_id=executor_id))
 

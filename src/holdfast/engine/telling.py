@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.codec import Codec
-from holdfast.engine.calls import current_frame
+from holdfast.engine.calls import frame_of
 from holdfast.errors import UnsavableValue
 from holdfast.events import WorkflowEvent
 from holdfast.graph.isolation import is_unchangeable, isolated
@@ -34,9 +34,10 @@ def own_event(event: WorkflowEvent, *, replayed: bool | None = None) -> Workflow
 class Telling:
     """What one delivery tells. One that was suspended runs from the top again, and comes by what it told before."""
 
-    __slots__ = ("_before", "_effects", "_lane", "_left", "_told", "emitted")
+    __slots__ = ("_before", "_delivery", "_effects", "_lane", "_left", "_told", "emitted")
 
     def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
         self._lane = delivery.lane
         self._effects = delivery.effects
         self._before = delivery.before
@@ -48,11 +49,11 @@ class Telling:
     def tell_once(self, event: WorkflowEvent) -> None:
         """To the consumer and the log; but what was told before is only told again to whoever did not hear it."""
         if self._left is None:
-            if current_frame.get() is None:
+            if frame_of(self._delivery) is None:
                 self._told.append(event)
             self._tell(own_event(event))
             return
-        if current_frame.get() is None:  # a step that is recorded is not run again, so it tells nothing twice
+        if frame_of(self._delivery) is None:  # a step that is recorded is not run again, so it tells nothing twice
             self._told.append(event)
             digest = _digest(event, self._codec)
             if self._left[digest] > 0:
@@ -63,7 +64,8 @@ class Telling:
         self._tell(own_event(event))
 
     def _tell(self, event: WorkflowEvent) -> None:
-        self.emitted.append(event)
+        frame = frame_of(self._delivery)
+        (self.emitted if frame is None else frame.emitted).append(event)
         self._lane.tell(event, self._effects)
 
     @property

@@ -1,5 +1,76 @@
-"""Helpers for the tests of those who use holdfast, and for its own."""
+"""For the tests of those who use holdfast, and for its own. Needs no pytest; `holdfast.testing.plugin` gives it fixtures.
 
-from holdfast.testing.clock import FakeClock
+The names are imported when they are first used.
+"""
 
-__all__ = ["FakeClock"]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.testing.clock import (
+        FakeClock as FakeClock,
+    )
+    from holdfast.testing.crashing import (
+        assert_survives_crash as assert_survives_crash,
+    )
+    from holdfast.testing.events import (
+        EventRecorder as EventRecorder,
+    )
+    from holdfast.testing.faults import (
+        Faults as Faults,
+        InjectedFault as InjectedFault,
+        Pause as Pause,
+        ProcessGone as ProcessGone,
+    )
+    from holdfast.testing.faulty_storage import (
+        FaultyStorage as FaultyStorage,
+    )
+    from holdfast.testing.killing import (
+        assert_survives_kill as assert_survives_kill,
+    )
+    from holdfast.testing.scripted import (
+        Ask as Ask,
+        ScriptedExecutor as ScriptedExecutor,
+        ScriptOver as ScriptOver,
+    )
+    from holdfast.testing.survival import (
+        Survival as Survival,
+    )
+
+_HOME = {
+    "Ask": "holdfast.testing.scripted",
+    "EventRecorder": "holdfast.testing.events",
+    "FakeClock": "holdfast.testing.clock",
+    "Faults": "holdfast.testing.faults",
+    "FaultyStorage": "holdfast.testing.faulty_storage",
+    "InjectedFault": "holdfast.testing.faults",
+    "Pause": "holdfast.testing.faults",
+    "ProcessGone": "holdfast.testing.faults",
+    "ScriptOver": "holdfast.testing.scripted",
+    "ScriptedExecutor": "holdfast.testing.scripted",
+    "Survival": "holdfast.testing.survival",
+    "assert_survives_crash": "holdfast.testing.crashing",
+    "assert_survives_kill": "holdfast.testing.killing",
+}
+
+__all__ = list(_HOME)
+
+
+if not TYPE_CHECKING:  # checkers take the imports above; with this in sight they would let every misspelt name pass
+
+    def __getattr__(name: str) -> object:
+        home = _HOME.get(name)
+        if home is None:
+            from holdfast.errors import did_you_mean
+
+            raise AttributeError(f"module 'holdfast.testing' has no attribute {name!r}{did_you_mean(name, _HOME)}")
+        from importlib import import_module
+
+        value: object = getattr(import_module(home), name)
+        globals()[name] = value  # found directly from now on
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+
+QUIET_TURNS = 64
+"""Turns of the event loop after which, if somebody is still asleep, all are taken to be waiting."""
 
 
 class FakeClock:
@@ -61,6 +66,33 @@ class FakeClock:
             watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._watchers.append((number, watcher))
             await watcher
+
+    def advance_to_next(self) -> None:
+        """Move time on to where the first sleeper wakes. Nothing happens if nobody sleeps."""
+        asleep = [time for time, _, alarm in self._alarms if not alarm.done()]
+        if asleep:
+            self.advance(max(0.0, min(asleep) - self._elapsed))
+
+    @asynccontextmanager
+    async def skipping(self) -> AsyncIterator[None]:
+        """While it is open nobody sleeps for long: whenever all there is to do is wait, time moves on by itself.
+
+        It cannot see what goes on outside of the event loop, in threads or on a network: a `timeout=` around such
+        work may pass early. Use the real clock there.
+        """
+        mover = asyncio.create_task(self._skip())
+        try:
+            yield
+        finally:
+            mover.cancel()
+            await asyncio.wait([mover])
+
+    async def _skip(self) -> None:
+        while True:
+            await self.wait_for_sleepers()
+            for _ in range(QUIET_TURNS):
+                await asyncio.sleep(0)
+            self.advance_to_next()
 
     def _tell_watchers(self) -> None:
         asleep = self.sleepers
