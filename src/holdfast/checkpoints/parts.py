@@ -111,7 +111,8 @@ def decode_messages(
 
 
 def decode_message(source_id: str, stored: list[Any], payloads: Sequence[Tree], codec: Codec) -> WorkflowMessage:
-    delivery_id, target_id, place, sources, asked, in_place_of = [*stored, *[None] * (6 - len(stored))]
+    padded = [*stored, None, None, None]
+    delivery_id, target_id, place, sources, asked, in_place_of = padded[:6]
     # Each delivery gets a value of its own: one that changes it must not change its sibling's.
     data = codec.decode(payloads[place], f"messages[{source_id!r}].data")
     senders = None if sources is None else tuple(sources)

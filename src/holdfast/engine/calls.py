@@ -33,7 +33,7 @@ class Call:
 class Frame:
     """What one attempt of a step does while it runs: it counts, and is recorded, only if the attempt ends well."""
 
-    __slots__ = ("call", "effects", "emitted", "outer", "owner", "written")
+    __slots__ = ("call", "effects", "emitted", "outer", "owner", "seen", "written")
 
     def __init__(self, call: Call, owner: object, outer: Frame | None) -> None:
         self.call = call
@@ -43,6 +43,8 @@ class Frame:
         self.effects = Effects()
         self.emitted: list[WorkflowEvent] = []
         """Events of its own that have left the engine."""
+        self.seen: Counter[str] = Counter()
+        """How often each call was made in it."""
         self.written: dict[str, Any] = {}
         """State keys that it wrote, and what had been written of them before."""
 
@@ -93,15 +95,25 @@ class Calls:
         if key is not None:
             return self._call(name, f"{name} = {key}")
         found = f"{name} {self._digest(name, arguments, keywords)}"
-        self._seen[found] += 1
-        occurrence = self._seen[found]
-        return self._call(name, found if occurrence == 1 else f"{found} #{occurrence}")
+        frame = frame_of(self._owner)
+        seen = self._seen if frame is None else frame.seen  # a step that is tried again makes its calls again
+        seen[found] += 1
+        return self._call(name, found if seen[found] == 1 else f"{found} #{seen[found]}")
 
     def _call(self, name: str, key: str) -> Call:
         last = _last_call.get()
         frame = frame_of(self._owner)
+        key = key if frame is None else f"{key} in {frame.call.key}"
         after = last[1] if last is not None and last[0] == id(self) else None
         return Call(name, key, after, None if frame is None else frame.call.key)
+
+    @property
+    def last(self) -> Any:
+        return _last_call.get()
+
+    def go_back(self, last: Any) -> None:
+        """What was called since `last` was taken does not count: it belongs to an attempt that failed."""
+        _last_call.set(last)
 
     def made(self, call: Call) -> None:
         """The call has come back: what this flow of control calls next comes after it."""

@@ -106,9 +106,8 @@ class Delivery:
 
     def keep_frame(self, frame: Frame) -> None:
         """A step ended well: what it did is part of what is around it."""
-        _add(
-            frame.effects, self.effects if frame.outer is None or frame.outer.owner is not self else frame.outer.effects
-        )
+        outer = frame.outer
+        _add(frame.effects, outer.effects if outer is not None and outer.owner is self else self.effects)
 
     def undo_frame(self, frame: Frame, private_before: dict[str, Any] | None) -> None:
         """An attempt of a step failed: nothing of it is left but what a consumer has seen."""

@@ -25,7 +25,16 @@ async def meet_failure(delivery: Delivery, error: BaseException, policy: Failure
     attempts = 1 + _recorded_attempts(lane, message)
     if policy.retry is not None and policy.retry.retries(error, attempts):
         return await _retried(delivery, error, attempts, policy.retry)
-    return _stepped_over(delivery, error, policy) if policy.contains else None
+    met = _stepped_over(delivery, error, policy) if policy.contains else None
+    if met is None and attempts > 1:  # it failed for good: should it be resumed, it has all its attempts again
+        await _forget_attempts(lane, message)
+    return met
+
+
+async def _forget_attempts(lane: Lane, message: WorkflowMessage) -> None:
+    records = lane.scope.journal.records_of(message, lane.position)
+    places = [place for place, one in enumerate(records) if one.kind == "attempt" and not one.key]
+    await lane.scope.journal.take_back(message.delivery_id, places)
 
 
 def _recorded_attempts(lane: Lane, message: WorkflowMessage) -> int:

@@ -207,7 +207,7 @@ class Lane:
         return met
 
     def _sent_as(self, message: WorkflowMessage) -> str | None:
-        """The executor whose edges are followed: that of a message which another one failed at, unless there are own."""
+        """The executor whose edges are followed: the one that failed at the message, unless this one has its own."""
         stands_in = message.in_place_of is not None and not self.level.compiled.routes.has_edges(self.executor_id)
         return message.in_place_of if stands_in else None
 

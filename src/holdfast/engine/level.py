@@ -107,10 +107,9 @@ def child_level(parent: Level, child: Child, thread: Thread) -> Level:
 
 
 def instances_of(thread: Thread, child: Child, compiled: Compiled) -> Instances:
-    """The executors of a child, made when it is first needed. Each child has its own."""
+    """The executors of a child, made when they are first needed. Each child has its own, none the user's."""
     child_id = child.message.delivery_id
     found = thread.children.get(child_id)
     if found is None:
-        given = thread.given_to_child(child_id, compiled.graph)
-        found = thread.children[child_id] = Instances(compiled.graph.nodes, given)
+        found = thread.children[child_id] = Instances(compiled.graph.nodes)
     return found

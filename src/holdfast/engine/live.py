@@ -126,7 +126,6 @@ class LiveThreads:
             is_first = self._served_by_given == thread_id
             given = self._graph.executors if is_first else None
             thread = self._threads[thread_id] = Thread(thread_id, Instances(self._graph.nodes, given))
-            thread.serves_given = is_first
         return thread
 
     # ------------------------------------------------------------ one owner at a time

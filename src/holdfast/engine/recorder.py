@@ -88,7 +88,9 @@ class Recorder:
     async def take_back_failures(self, error: BaseException) -> None:
         """The delivery failed with these errors, rather than going on after them: next time their steps are tried."""
         causes = set(map(id, _causes(error)))
-        places = [place for place, one in self._failures.items() if id(one) in causes]
+        failed = {self.records[place].key for place, one in self._failures.items() if id(one) in causes}
+        kinds = ("failed", "attempt")
+        places = [place for place, one in enumerate(self.records) if one.key in failed and one.kind in kinds]
         await self._journal.take_back(self._delivery_id, places)
 
 

@@ -23,7 +23,7 @@ from holdfast.events import WorkflowErrorDetails, WorkflowEvent
 from holdfast.graph.isolation import isolated
 from holdfast.graph.policy import ISOLATE, SKIP, STOP, FailurePolicy
 from holdfast.names import check_identifier
-from holdfast.records import Record
+from holdfast.records import SETTLES, Record
 
 if TYPE_CHECKING:
     from holdfast.engine.delivery import Delivery
@@ -45,6 +45,8 @@ class Session:
         self._calls = Calls(delivery, scope.codec or scope.compiled.codec, names)
         self._replay = Replay(self.records)
         self._in_flight: dict[str, asyncio.Future[Any]] = {}
+        self._again: dict[str, Record] = {}
+        """Recorded in a step whose attempt failed: its next attempt takes them up."""
         self.waits = Waits(task, scope.clock)
 
     # ------------------------------------------------------------ steps
@@ -67,7 +69,7 @@ class Session:
         if call.key in self._in_flight:  # the same key: the same step
             return await asyncio.shield(self._in_flight[call.key])
         try:
-            record = self._replay.find(call.key)
+            record = self._replay.find(call.key) or self._again.pop(call.key, None)
             if record is not None:
                 return await self._replayed(call, record)
             work = Work(function, arguments, keywords, policy)
@@ -143,12 +145,14 @@ class Session:
 
     async def _once(self, call: Call, work: Callable[[], Coroutine[Any, Any, Any]]) -> tuple[Any, Exception | None]:
         """One attempt: its result, recorded with all that it did, or its error, and then nothing is left of it."""
-        private_before = self._recorder.private()
+        private_before, last = self._recorder.private(), self._calls.last
         frame = enter_frame(call, self._delivery)
         try:
             value = await work()
         except BaseException as error:
             self._delivery.undo_frame(frame, private_before)
+            self._calls.go_back(last)
+            self._keep_for_next_attempt(call)
             if isinstance(error, Exception):
                 return None, error
             raise
@@ -158,6 +162,12 @@ class Session:
         self._delivery.keep_frame(frame)
         await self._lane.scope.after_record()
         return value, None
+
+    def _keep_for_next_attempt(self, call: Call) -> None:
+        inner = [one for one in self.records if one.within == call.key and one.kind in SETTLES]
+        for record in inner:
+            self._in_flight.pop(record.key, None)
+            self._again[record.key] = record
 
     async def _limited(self, call: Call, work: Work) -> Any:
         seconds = work.policy.timeout
@@ -194,7 +204,7 @@ class Session:
         if mode == STOP:
             await self._recorder.record_failure(call, error)
             raise error
-        if mode == SKIP or mode == ISOLATE:
+        if mode in (SKIP, ISOLATE):
             value: Any = None if mode == SKIP else error
             await self._recorder.record_result(call, value, Effects(), self._recorder.private())
         else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.engine.position import Position
 from holdfast.events import WorkflowRunState
 from holdfast.graph.executor import Executor
-from holdfast.graph.graph import Graph, Node
+from holdfast.graph.graph import Node
 from holdfast.records import Record
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ class Thread:
     __slots__ = (
         "children",
         "executors",
-        "graphs_given",
         "head_id",
         "inbox",
         "is_abandoned",
@@ -51,7 +50,6 @@ class Thread:
         "position",
         "queue",
         "records",
-        "serves_given",
         "status",
         "storage",
         "thread_id",
@@ -74,10 +72,6 @@ class Thread:
         """What deliveries recorded since the head, on top of what a suspended one had recorded before."""
         self.children: dict[int, Instances] = {}
         """Executors of sub-workflows, by the delivery that started them."""
-        self.serves_given = False
-        """Whether the executors that the user made serve it, rather than others made like them."""
-        self.graphs_given: dict[int, int] = {}
-        """Sub-workflow, by its identity -> the child that the user's own executors serve: the first."""
         self.waker: asyncio.Future[None] | None = None
         """Resolved when something comes into the inbox while the run waits for a sleeper."""
         self.owner: Any = None
@@ -96,11 +90,6 @@ class Thread:
         """Messages that were sent to the thread and are in no commit yet, by item id, in the order of arrival."""
         self.is_dirty = False
         """Whether executors may stand elsewhere than the position says: undoing a superstep was not completed."""
-
-    def given_to_child(self, child_id: int, graph: Graph) -> Mapping[str, Executor] | None:
-        if not self.serves_given or self.graphs_given.setdefault(id(graph), child_id) != child_id:
-            return None
-        return graph.executors
 
     def wake(self) -> None:
         """Something came into the inbox."""
