@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         IncompatibleWorkflow as IncompatibleWorkflow,
         InvalidRun as InvalidRun,
         InvalidSelection as InvalidSelection,
+        MissingProgram as MissingProgram,
         MissingSecret as MissingSecret,
         NoEventLog as NoEventLog,
         NoPendingRequests as NoPendingRequests,
@@ -121,6 +122,9 @@ if TYPE_CHECKING:
     )
     from holdfast.graph.context import (
         WorkflowContext as WorkflowContext,
+    )
+    from holdfast.graph.drawing.outcomes import (
+        outcomes_of as outcomes_of,
     )
     from holdfast.graph.drawing.viz import (
         WorkflowViz as WorkflowViz,
@@ -212,6 +216,7 @@ _HOME = {
     "InvalidRun": "holdfast.errors",
     "InvalidSelection": "holdfast.errors",
     "MessageType": "holdfast.records",
+    "MissingProgram": "holdfast.errors",
     "MissingSecret": "holdfast.errors",
     "NoEventLog": "holdfast.errors",
     "NoPendingRequests": "holdfast.errors",
@@ -278,6 +283,7 @@ _HOME = {
     "get_run_context": "holdfast.engine.run_context",
     "handler": "holdfast.graph.handlers",
     "merge": "holdfast.graph.reducers",
+    "outcomes_of": "holdfast.graph.drawing.outcomes",
     "register_type": "holdfast.codecs.types",
     "response_handler": "holdfast.graph.handlers",
     "run_sync": "holdfast.engine.sync",

@@ -46,6 +46,7 @@ HoldfastError
 │           ├── UnsavableValue                 (also TypeError)
 │           │   └── StepArgumentsUnsavable
 │           └── UnreadableValue
+├── MissingProgram                             a program that is not part of holdfast is needed (also RuntimeError)
 └── NotInAsyncCode                             `run_sync` inside a running event loop (also RuntimeError)
 """
 
@@ -72,6 +73,12 @@ def _made_again(kind: type[HoldfastError], args: tuple[object, ...], attributes:
     error = kind.__new__(kind, *args)
     error.__dict__.update(attributes)
     return error
+
+
+class MissingProgram(HoldfastError, RuntimeError):
+    """Something needs a program that is not installed, or that failed."""
+
+    code = "missing_program"
 
 
 class NotInAsyncCode(HoldfastError, RuntimeError):

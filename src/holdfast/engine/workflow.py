@@ -198,10 +198,39 @@ class Workflow:
 
         return to_dot(self._graph, include_internal_executors)
 
-    def to_svg(self, *, outcomes: Mapping[str, str] | None = None, include_internal_executors: bool = False) -> str:
-        """As a picture, drawn by holdfast itself. `outcomes` colours executors: see `outcomes_of`."""
+    async def outcomes(self, thread_id: str | None = None, *, checkpoint_storage: Any = None) -> dict[str, str]:
+        """What happened to each executor in a thread, by path: `completed`, `failed`, `waiting`, `due`, ..."""
+        from holdfast.engine.outcomes import thread_outcomes
+
+        storage = checkpoint_storage if checkpoint_storage is not None else self._storage
+        if storage is None:
+            raise NoStorage("Reading what happened in a thread")
+        chosen = thread_id or self._live.own_id
+        if chosen is None:
+            raise InvalidRun("This workflow object has not run yet: name a thread, outcomes(thread_id).")
+        return await thread_outcomes(storage, chosen, self._compiled)
+
+    def to_svg(
+        self,
+        *,
+        thread: str | Iterable[WorkflowEvent] | None = None,
+        outcomes: Mapping[str, str] | None = None,
+        include_internal_executors: bool = False,
+    ) -> str:
+        """As a picture, drawn by holdfast itself, with what happened.
+
+        `thread` is the id of one in the workflow's storage, or the events of a run, such as its result; `outcomes` is
+        what `await workflow.outcomes(thread_id)` gives.
+        """
+        from holdfast.graph.drawing.outcomes import outcomes_of
         from holdfast.graph.drawing.svg import to_svg
 
+        if isinstance(thread, str):
+            from holdfast.engine.outcomes import awaited_elsewhere
+
+            outcomes = awaited_elsewhere(self.outcomes(thread))
+        elif thread is not None:
+            outcomes = outcomes_of(thread)
         return to_svg(self._graph, outcomes=outcomes, include_internal_executors=include_internal_executors)
 
     def _repr_svg_(self) -> str:

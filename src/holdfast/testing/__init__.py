@@ -1,4 +1,4 @@
-"""For the tests of those who use holdfast, and for its own. Needs no pytest; `holdfast.testing.plugin` gives it fixtures.
+"""For the tests of those who use holdfast, and for its own. Needs no pytest, and has fixtures for it (`plugin`).
 
 The names are imported when they are first used.
 """

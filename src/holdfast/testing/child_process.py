@@ -46,7 +46,7 @@ def wait_to_be_killed() -> None:
 
 async def live(order: dict[str, Any], reports: Reports) -> None:
     storage = Importable(**order["storage"]).load()(Path(order["folder"]))
-    if isinstance(storage, StoreCheckpointStorage) and isinstance(storage.store, MemoryStore):
+    if isinstance(storage, StoreCheckpointStorage) and type(storage.store) is MemoryStore:
         return reports.send(in_memory=type(storage).__name__)
     faults = Faults()
     watched = faults.wrap(storage)

@@ -32,7 +32,7 @@ class EventRecorder:
         self._awaited = [one for one in self._awaited if not one[2].done()]
 
     def of_type(self, *types: str, **fields: Any) -> list[WorkflowEvent]:
-        """Those of these types, in order; only those whose fields are as given: `of_type("output", executor_id="a")`."""
+        """Those of these types, in order, whose fields are as given: `of_type("output", executor_id="a")`."""
         return [event for event in self.events if any(_fits(event, kind, fields) for kind in types)]
 
     async def seen(self, kind: str, **fields: Any) -> WorkflowEvent:

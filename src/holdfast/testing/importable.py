@@ -34,8 +34,8 @@ def importable(what: str, thing: Any) -> Importable:
         if not module or not name:
             raise TypeError(f"{what} expects 'module:function', got {thing!r}.")
         return Importable(module, name)
-    home, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
-    if home is None or name is None or "<" in name or _found(home, name) is not thing:
+    home, name = str(getattr(thing, "__module__", None)), str(getattr(thing, "__qualname__", None))
+    if _found(home, name) is not thing:
         raise TypeError(
             f"{what} must be something that another process can import, such as a function on top of a module, or "
             f"its name, 'module:function'; got {thing!r}."
@@ -44,6 +44,7 @@ def importable(what: str, thing: Any) -> Importable:
 
 
 def _found(module: str, name: str) -> Any:
+    """None where the name says nothing: of a lambda, of what a function defined in itself, of an instance."""
     return reduce(lambda thing, part: getattr(thing, part, None), name.split("."), sys.modules.get(module))
 
 

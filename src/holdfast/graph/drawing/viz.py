@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from holdfast.errors import MissingProgram
 from holdfast.graph.drawing.dot import to_dot
 from holdfast.graph.drawing.mermaid import to_mermaid
 from holdfast.graph.drawing.svg import to_svg
@@ -76,12 +77,12 @@ def _temporary_file(suffix: str) -> Path:
 def _converted(source: bytes, format: str) -> bytes:
     program = shutil.which("dot")
     if program is None:
-        raise RuntimeError(
+        raise MissingProgram(
             f"A {format} file is made by the program 'dot' of Graphviz, which is not on PATH. Nothing was written. "
             "Install Graphviz (https://graphviz.org/download), or export an svg, which needs nothing else."
         )
     done = subprocess.run([program, f"-T{format}"], input=source, capture_output=True, check=False)
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip()
-        raise RuntimeError(f"Graphviz made no {format}, so nothing was written: {program} said {said!r}.")
+        raise MissingProgram(f"Graphviz made no {format}, so nothing was written: {program} said {said!r}.")
     return done.stdout
