@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, MutableMapping
 from datetime import datetime, timedelta
@@ -21,9 +22,11 @@ from holdfast.graph.isolation import isolated
 from holdfast.graph.policy import STOP, RetryPolicy, Seconds, in_seconds, step_policy
 from holdfast.log import NamedLines, get_logger
 from holdfast.names import check_identifier
+from holdfast.records import WorkflowMessage
 
 if TYPE_CHECKING:
     from holdfast.engine.delivery import Delivery
+    from holdfast.engine.lane import Lane
 
 
 class _Ended:
@@ -42,24 +45,37 @@ _ended = lru_cache(1024)(_Ended)
 class DeliveryContext(WorkflowContext[Any, Any]):
     """What `holdfast.WorkflowContext` promises, for one delivery."""
 
-    __slots__ = ("_arguments", "_effects", "_lane", "_message", "delivery")
+    __slots__ = ("_arguments", "_effects", "_lane", "_message", "task", "used")
 
-    def __init__(self, delivery: Delivery) -> None:
-        self.delivery = delivery
-        self._lane = delivery.lane
-        self._message = delivery.message
-        self._effects = delivery.effects
+    def __init__(self, lane: Lane, message: WorkflowMessage, effects: Effects) -> None:
+        self._lane = lane
+        self._message = message
+        self._effects = effects
         self._arguments: dict[str, RunArguments] | None = None
+        self.task: asyncio.Task[Any] | None = None
+        """The one that runs the handler."""
+        self.used: Delivery | None = None
+        """The engine's side of it, once something is recorded, asked or told."""
+
+    @property
+    def delivery(self) -> Delivery:
+        if self.used is None:
+            if isinstance(self._effects, _Ended):
+                raise ContextEnded(self.executor_id)
+            self.used = self._lane.take_up(self._message, self._effects, self.task)
+        return self.used
 
     def end(self) -> None:
         """The handler is done: what a task that it left behind does now would reach nobody, so it is refused."""
         self._effects = cast(Effects, _ended(self._lane.executor_id))
+        if self.used is not None:
+            self.used.end()
 
     async def send_message(self, message: Any, target_id: str | None = None) -> None:
         nodes = self._lane.level.compiled.graph.nodes
         if target_id is not None and target_id not in nodes:
             raise UnknownExecutor(target_id, nodes, f"A message of executor {self.executor_id!r}")
-        effects = self.delivery.sink if self.delivery.has_session else self._effects
+        effects = self._effects if self.used is None else self.used.sink
         effects.sends.append((isolated(message), target_id))
 
     async def yield_output(self, output: Any) -> None:
@@ -68,7 +84,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         if kind is None:
             return
         event = WorkflowEvent(kind, isolated(output), executor_id=lane.executor_id)
-        effects = self.delivery.sink if self.delivery.has_session else self._effects
+        effects = self._effects if self.used is None else self.used.sink
         effects.outputs.append(event)
         self.delivery.tell_once(lane.as_told(event))
 
@@ -162,9 +178,9 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         if not isinstance(key, str):
             raise InvalidRun(f"State keys are strings, got {key!r} from executor {self.executor_id!r}.")
         effects = self._effects
-        if self.delivery.has_session:
-            effects = self.delivery.sink
-            self.delivery.remember_write(key)
+        if self.used is not None:
+            effects = self.used.sink
+            self.used.remember_write(key)
         effects.writes.append((key, value))
         self._lane.state.write(key, value)
 
@@ -280,7 +296,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         def ask_once() -> None:
             if not self.is_pending(chosen):
                 event = self._request(data, response_type, chosen, terms)
-                self.delivery.asked = (*self.delivery.asked, event)
+                self.delivery.asked.append(event)
                 self._tell_request(event)
 
         return await session.answer(call, ask_once, chosen)

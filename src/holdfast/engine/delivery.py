@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.calls import Frame, frame_of, frames_of
 from holdfast.engine.children import asking_child
-from holdfast.engine.context import DeliveryContext
 from holdfast.engine.effects import Effects
 from holdfast.engine.steps import Session
 from holdfast.engine.telling import Telling, own_event
@@ -27,24 +26,18 @@ if TYPE_CHECKING:
 class Delivery:
     """One message on its way through one handler, and what it comes to."""
 
-    before: SuspendedDelivery | None = None
-    """What it was when it was last suspended; None if this is the first time that it runs."""
-    asked: Sequence[WorkflowEvent] = ()
-    """New questions that it waits for itself."""
-    _session: Session | None = None
-    _telling: Telling | None = None
-    _is_over = False
-
-    def __init__(self, lane: Lane, message: WorkflowMessage) -> None:
+    def __init__(self, lane: Lane, message: WorkflowMessage, effects: Effects, task: asyncio.Task[Any] | None) -> None:
         self.lane = lane
         self.message = message
-        self.effects = Effects()
-        if lane.position.suspended:
-            self.before = lane.position.suspended.get(message.delivery_id)
-        self.context = DeliveryContext(self)
-        """What the handler holds."""
-        self.task: asyncio.Task[Any] | None = None
-        """The one that runs the handler."""
+        self.effects = effects
+        self.before = lane.before(message)
+        """What it was when it was last suspended; None if this is the first time that it runs."""
+        self.asked: list[WorkflowEvent] = []
+        """New questions that it waits for itself."""
+        self._task = task
+        self._session: Session | None = None
+        self._telling: Telling | None = None
+        self._is_over = False
 
     # ------------------------------------------------------------ recorded work
 
@@ -53,13 +46,9 @@ class Delivery:
         """Raises ContextEnded for a task that the handler left behind."""
         self.check_open()
         if self._session is None:
-            assert self.task is not None  # noqa: S101  # set before the handler is called
-            self._session = Session(self, self.task)
+            assert self._task is not None  # noqa: S101  # set before the handler is called
+            self._session = Session(self, self._task)
         return self._session
-
-    @property
-    def has_session(self) -> bool:
-        return self._session is not None
 
     def check_open(self) -> None:
         if self._is_over:
@@ -145,7 +134,7 @@ class Delivery:
         assert session is not None  # noqa: S101  # asked only of a delivery that is suspended
         effects = Effects()
         effects.is_plain = False
-        effects.requests = list(self.asked)
+        effects.requests = self.asked
         effects.events = self.effects.events
         effects.suspended = SuspendedDelivery(
             self.message,
@@ -171,8 +160,6 @@ class Delivery:
 
     def end(self) -> None:
         self._is_over = True
-        self.context.end()
-        del self.context  # it refers back: without this only the collector of garbage could free the two
         if self._session is not None:
             self._session.stop()
 

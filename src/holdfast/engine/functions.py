@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from holdfast.clock import Clock
 from holdfast.engine.function_node import FunctionNode, read_function
-from holdfast.engine.lane import current_delivery
+from holdfast.engine.lane import current_context
 from holdfast.engine.request import RunOptions, check_storage
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.run_context import get_run_context
@@ -90,15 +90,15 @@ class FunctionalWorkflow(Generic[P, R]):
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Inside a running workflow: call the function as a part of it, its steps recorded with the caller's."""
-        delivery = current_delivery.get()
-        if delivery is None:
+        context = current_context.get()
+        if context is None:
             raise InvalidRun(
                 f"Workflow {self.name!r} was called like a function, outside of a workflow, where nothing can record "
                 f"its steps. Use `await {self.name}.run(message)`."
             )
         if self._shape.takes_context and len(args) + len(kwargs) < self._shape.parameters:
-            context: Any = get_run_context()
-            args = (*args, context)  # type: ignore[assignment]  # the context that the caller left out
+            given: Any = get_run_context()
+            args = (*args, given)  # type: ignore[assignment]  # the context that the caller left out
         return await self.function(*args, **kwargs)
 
     def __repr__(self) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.engine.context import DeliveryContext
 from holdfast.engine.delivery import Delivery
 from holdfast.engine.effects import DELETED, Effects, Replaced
 from holdfast.engine.failures import meet_failure
@@ -20,7 +21,7 @@ from holdfast.events import WorkflowErrorDetails, WorkflowEvent
 from holdfast.graph.handlers import Returns
 from holdfast.graph.isolation import isolated
 from holdfast.graph.policy import DEFAULT, FailurePolicy
-from holdfast.records import WorkflowMessage
+from holdfast.records import SuspendedDelivery, WorkflowMessage
 
 if TYPE_CHECKING:
     from holdfast.codec import Codec
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from holdfast.engine.position import Position
     from holdfast.engine.scope import RunScope
 
-current_delivery: ContextVar[Delivery | None] = ContextVar("holdfast_delivery", default=None)
-"""The delivery whose handler runs in this task: a step that is called there belongs to it."""
+current_context: ContextVar[DeliveryContext | None] = ContextVar("holdfast_context", default=None)
+"""The context of the handler that runs in this task: a step that is called there belongs to its delivery."""
 
 
 class Lane:
@@ -49,6 +50,8 @@ class Lane:
         self.position: Position = level.position
         self.told_id: str = executor_id if level.parent is None else level.path + executor_id
         """The executor's id where it is told: with the path of its sub-workflow."""
+        self._is_plain = level.parent is None and not level.position.suspended
+        """Not in a sub-workflow, and nothing waits: the common case, which costs least."""
         self.messages: list[WorkflowMessage] = []
         self.results: list[Effects] = []
 
@@ -144,49 +147,91 @@ class Lane:
         if self.results and (self._state is not None or self._private is not None):
             for done in self.results:
                 self.settle(done, self._scope.codec)  # each delivery's own, so that this one can be undone alone
-        policies = self.level.compiled.graph.policies
-        policy = policies.get(self.executor_id, DEFAULT) if policies else DEFAULT
-        delivery = Delivery(self, message)
-        self._tell_invoked(delivery)
-        outer = current_delivery.get()
-        current_delivery.set(delivery)
+        effects = Effects()
+        context = DeliveryContext(self, message, effects)
+        event = WorkflowEvent("executor_invoked", message.data, executor_id=self.told_id)
+        if self._is_plain:
+            self.tell(event, effects)
+        else:
+            self._tell_invoked(event, message, effects)
+        outer = current_context.get()
+        current_context.set(context)
         try:
-            await self._call(delivery, policy)
-            effects = self._ended(delivery)
+            returns, work = self._work(message, context)
+            returned = await work
+            if returned is not None and returns is not Returns.NOTHING:
+                await _give(returned, returns, context)
+            if context.used is not None or not self._is_plain or message.in_place_of is not None:
+                effects = self._ended(context, message, effects)
+            if not effects.is_start and not effects.is_undone:  # a sub-workflow has only begun
+                self._tell_completed(effects)
         except asyncio.CancelledError as error:
-            if self._is_cancelled(after_suspension=delivery.is_suspended):
+            is_suspended = context.used is not None and context.used.is_suspended
+            if self._is_cancelled(after_suspension=is_suspended):
                 raise
-            effects = self._suspend(delivery) if delivery.is_suspended else await self._own_end(error, delivery, policy)
+            effects = self._suspend(context.delivery) if is_suspended else await self._own_end(error, context)
         except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
             raise
         except BaseException as error:  # noqa: BLE001  # raised again there, unless a policy says otherwise
-            effects = await self._met(error, delivery, policy)
+            effects = await self._met(error, context.delivery)
         finally:
-            delivery.end()
-            current_delivery.set(outer)  # not `reset`: a coroutine that is thrown away ends in another context
+            context.end()
+            current_context.set(outer)  # not `reset`: a coroutine that is thrown away ends in another context
         self.results.append(effects)
         return effects
 
-    def _tell_invoked(self, delivery: Delivery) -> None:
-        event = WorkflowEvent("executor_invoked", delivery.message.data, executor_id=self.told_id)
-        if self.level.parent is not None:
-            event = self.in_child(event)
-        if delivery.before is None:
-            self.tell(event, delivery.effects)
-        elif delivery.before.run_id != self._scope.run_id:
-            self._scope.emit(own_event(event, replayed=True))
+    def before(self, message: WorkflowMessage) -> SuspendedDelivery | None:
+        """What the delivery was when it was last suspended."""
+        suspended = self.position.suspended
+        return suspended.get(message.delivery_id) if suspended else None
 
-    def _ended(self, delivery: Delivery) -> Effects:
-        if delivery.is_suspended:  # it kept the cancellation to itself
-            return self._suspend(delivery)
-        effects = delivery.effects
-        if delivery.message.in_place_of is not None:
-            effects.sent_as = self._sent_as(delivery.message)
-        if delivery.before is not None or delivery.has_session:
-            delivery.complete()
-        if not effects.is_start:  # a sub-workflow has only begun
-            event = WorkflowEvent("executor_completed", _done(effects), executor_id=self.told_id)
-            self.tell(event if self.level.parent is None else self.in_child(event), effects)
+    def take_up(self, message: WorkflowMessage, effects: Effects, task: asyncio.Task[Any] | None) -> Delivery:
+        return Delivery(self, message, effects, task)
+
+    def _tell_invoked(self, event: WorkflowEvent, message: WorkflowMessage, effects: Effects) -> None:
+        before = self.before(message)
+        if before is None:
+            self.tell(self.in_child(event), effects)
+        elif before.run_id != self._scope.run_id:
+            self._scope.emit(own_event(self.in_child(event), replayed=True))
+
+    def _tell_completed(self, effects: Effects) -> None:
+        event = WorkflowEvent("executor_completed", _done(effects), executor_id=self.told_id)
+        self.tell(event if self._is_plain else self.in_child(event), effects)
+
+    def _work(self, message: WorkflowMessage, context: DeliveryContext) -> tuple[Returns, Coroutine[Any, Any, Any]]:
+        """The handler's own coroutine, not awaited yet, and what becomes of its result."""
+        request = message.original_request_info_event
+        table = self.executor.table
+        handler = table.find(message.data) if request is None else table.find_response(request.data, message.data)
+        if handler is None:
+            raise WorkflowRunnerException(
+                f"Executor {self.told_id!r} has no handler for a {type(message.data).__qualname__} any more; one "
+                "was due when the checkpoint was made. Nothing was changed. Add the handler and resume."
+            )
+        # The mailbox keeps the message as it was sent: should this superstep fail, it is delivered again.
+        arguments: tuple[Any, ...] = (isolated(message.data),)
+        if request is not None:
+            arguments = (isolated(request.data), *arguments)
+        context.task = asyncio.current_task()
+        if handler.takes_context:
+            work = handler.function(self.executor, *arguments, context)
+        else:
+            work = handler.function(self.executor, *arguments)
+        seconds = self._policy.timeout
+        return handler.returns, work if seconds is None else self._in_time(work, seconds, context)
+
+    @property
+    def _policy(self) -> FailurePolicy:
+        policies = self.level.compiled.graph.policies
+        return policies.get(self.executor_id, DEFAULT) if policies else DEFAULT
+
+    def _ended(self, context: DeliveryContext, message: WorkflowMessage, effects: Effects) -> Effects:
+        if context.used is not None or self.before(message) is not None:
+            if context.delivery.is_suspended:  # it kept the cancellation to itself
+                return self._suspend(context.delivery)
+            context.delivery.complete()
+        effects.sent_as = self._sent_as(message)
         return effects
 
     def _suspend(self, delivery: Delivery) -> Effects:
@@ -195,9 +240,9 @@ class Lane:
         self.undo()
         return effects
 
-    async def _met(self, error: BaseException, delivery: Delivery, policy: FailurePolicy) -> Effects:
+    async def _met(self, error: BaseException, delivery: Delivery) -> Effects:
         """What a failed delivery comes to under its policy. Raises the error if that is to end the superstep."""
-        met = await meet_failure(delivery, error, policy)
+        met = await meet_failure(delivery, error, self._policy)
         if met is None:
             self._fail(error)
             raise error
@@ -216,11 +261,11 @@ class Lane:
         details = WorkflowErrorDetails.from_exception(error, executor_id=self.told_id)
         self._scope.emit(self.in_child(WorkflowEvent("executor_failed", executor_id=self.told_id, details=details)))
 
-    async def _own_end(self, error: asyncio.CancelledError, delivery: Delivery, policy: FailurePolicy) -> Effects:
+    async def _own_end(self, error: asyncio.CancelledError, context: DeliveryContext) -> Effects:
         """Nobody cancelled the run, but something inside the handler a task of its own: a failure like any other."""
         failure = HandlerCancelled(self.told_id)
         failure.__cause__ = error
-        return await self._met(failure, delivery, policy)
+        return await self._met(failure, context.delivery)
 
     def _is_cancelled(self, *, after_suspension: bool) -> bool:
         """Whether somebody cancelled the run, rather than something inside the handler a task of its own.
@@ -245,34 +290,9 @@ class Lane:
         if self._private is not None:
             effects.private = isolated(self._private)
 
-    async def _call(self, delivery: Delivery, policy: FailurePolicy) -> None:
-        message, context = delivery.message, delivery.context
-        request = message.original_request_info_event
-        table = self.executor.table
-        handler = table.find(message.data) if request is None else table.find_response(request.data, message.data)
-        if handler is None:
-            raise WorkflowRunnerException(
-                f"Executor {self.told_id!r} has no handler for a {type(message.data).__qualname__} any more; one "
-                "was due when the checkpoint was made. Nothing was changed. Add the handler and resume."
-            )
-        # The mailbox keeps the message as it was sent: should this superstep fail, it is delivered again.
-        data = isolated(message.data)
-        arguments = (data,) if request is None else (isolated(request.data), data)
-        if handler.takes_context:
-            arguments = (*arguments, context)
-        delivery.task = asyncio.current_task()
-        work = handler.function(self.executor, *arguments)
-        returned = await (work if policy.timeout is None else self._in_time(work, policy.timeout, delivery))
-        if returned is None or handler.returns is Returns.NOTHING:
-            return
-        if handler.returns is Returns.SENT:
-            await context.send_message(returned)
-        else:
-            await context.yield_output(returned)
-
-    async def _in_time(self, work: Coroutine[Any, Any, Any], seconds: float, delivery: Delivery) -> Any:
+    async def _in_time(self, work: Coroutine[Any, Any, Any], seconds: float, context: DeliveryContext) -> Any:
         def run_by(task: asyncio.Task[Any]) -> None:
-            delivery.task = task
+            context.task = task
 
         try:
             return await within(seconds, work, self._scope.clock, run_by)
@@ -302,7 +322,15 @@ def _own(written: Any) -> Any:
     return Replaced(isolated(written.value)) if isinstance(written, Replaced) else isolated(written)
 
 
+async def _give(returned: Any, returns: Returns, context: DeliveryContext) -> None:
+    if returns is Returns.SENT:
+        await context.send_message(returned)
+    else:
+        await context.yield_output(returned)
+
+
 def _done(effects: Effects) -> list[Any] | None:
     data = [data for data, _ in effects.sends]
-    data += [event.data for event in effects.outputs]
+    if effects.outputs:
+        data += [event.data for event in effects.outputs]
     return data or None

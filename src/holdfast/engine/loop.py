@@ -75,7 +75,7 @@ class Loop:
                 await self._superstep()
                 self._supersteps += 1
                 self._heed_cancel()
-                if thread.position.mailbox or thread.inbox:
+                if thread.position.mailbox or thread.inbox or thread.position.is_busy:
                     await self._give_way()
         finally:
             self.takes_input = False

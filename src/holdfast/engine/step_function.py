@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from holdfast.engine.context import step_name
-from holdfast.engine.lane import current_delivery
+from holdfast.engine.lane import current_context
 from holdfast.errors import StepOutsideWorkflow
 from holdfast.graph.policy import STOP, RetryPolicy, Seconds, step_policy
 
@@ -38,10 +38,10 @@ class StepWrapper(Generic[P, R]):
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Raises StepOutsideWorkflow where there is nothing to record it in."""
-        delivery = current_delivery.get()
-        if delivery is None:
+        context = current_context.get()
+        if context is None:
             raise StepOutsideWorkflow(self.name)
-        result: R = await delivery.session.step(self.function, args, kwargs, self.name, None, self._policy)
+        result: R = await context.delivery.session.step(self.function, args, kwargs, self.name, None, self._policy)
         return result
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:

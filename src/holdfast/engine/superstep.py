@@ -71,8 +71,9 @@ async def apply(
     StateConflict or DuplicateRequest.
     """
     merge = _Merge(level, level.position.next_delivery_id, now)
-    after = await merge.merged(codec)
-    after.outputs = [*after.outputs, *merge.outputs] if merge.outputs else after.outputs
+    after = merge.merged_now(codec) or await merge.merged(codec)
+    if merge.outputs:
+        after.outputs = [*after.outputs, *merge.outputs]
     if merge.requests:
         after.requests = _with_requests(after.requests, merge.requests)
     after.iteration += 1
@@ -96,6 +97,38 @@ class _Merge:
         self.effects: list[Effects] = []
         """All of them, for the thread's log."""
 
+    def merged_now(self, codec: Codec | None) -> Position | None:
+        """`merged` for the common case: one delivery, which did nothing special and asks no predicate. None for the
+        others, and nothing was done."""
+        level = self._level
+        if len(level.lanes) != 1 or level.levels or level.woken:
+            return None
+        lane = level.lanes[0]
+        effects = lane.results[0]
+        if len(lane.results) > 1 or not effects.is_plain or effects.sent_as is not None:
+            return None
+        after, sorter, send = self._after, Sorter(self._after.buffers, self._next_delivery_id), level.compiled.routes
+        for data, target_id in effects.sends:
+            if not send.send_now(sorter, lane.executor_id, data, target_id):
+                return None
+        self.effects.append(effects)
+        self.outputs, self.requests = effects.outputs, effects.requests
+        self._take_from(sorter)
+        if lane.touched_state is not None or lane.touched_private is not None:
+            self._merge_state(codec)
+        return after
+
+    def _take_from(self, sorter: Sorter) -> None:
+        after, level = self._after, self._level
+        after.mailbox = sorter.mailbox
+        after.buffers = sorter.buffers
+        after.next_delivery_id = sorter.next_delivery_id
+        if sorter.warnings:
+            self.told += sorter.warnings if level.parent is None else map(self._in_child, sorter.warnings)
+        # Those in which only sleepers woke up do not count, nor those of sub-workflows, which have limits of their own.
+        if level.position.mailbox:
+            after.since_input += 1
+
     async def merged(self, codec: Codec | None) -> Position:
         level, after = self._level, self._after
         done = in_delivery_order(level.lanes)
@@ -117,13 +150,7 @@ class _Merge:
                 self.requests += effects.requests
             if not effects.is_plain:
                 self._fold_rest(executor_id, effects, sorter)
-        after.mailbox = sorter.mailbox
-        after.buffers = sorter.buffers
-        after.next_delivery_id = sorter.next_delivery_id
-        self.told += sorter.warnings if level.parent is None else map(self._in_child, sorter.warnings)
-        # Those in which only sleepers woke up do not count, nor those of sub-workflows, which have limits of their own.
-        if level.position.mailbox:
-            after.since_input += 1
+        self._take_from(sorter)
         self._merge_state(codec)
         return after
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,6 +16,10 @@ Report: TypeAlias = dict[str, Any]
 
 LINE_LIMIT = 64 * 1024 * 1024
 """Bytes of one report: a workflow's whole state may be in it."""
+
+
+KILLED = (-9, 15)
+"""How a process ends that was killed hard: by SIGKILL, or as Windows reports it."""
 
 
 class ChildFailed(AssertionError):
@@ -60,7 +63,7 @@ class Child:
         kill_hard(self._process.pid)
         while await self.next_report() is not None:
             pass  # what it told before
-        return await self._process.wait() in (-signal.SIGKILL, signal.SIGTERM)
+        return await self._process.wait() in KILLED
 
 
 @asynccontextmanager
@@ -88,7 +91,7 @@ async def child(order: Report, errors: Path, seconds: float) -> AsyncIterator[Ch
         await process.communicate()
 
 
-async def at_most(number: int, works: list[Callable[[], Awaitable[None]]]) -> None:
+async def at_most(number: int, works: Iterable[Callable[[], Awaitable[None]]]) -> None:
     """Do all of it, so many at a time. The first error ends the rest."""
     left = iter(works)
 

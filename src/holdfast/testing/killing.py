@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -116,44 +117,34 @@ class _Trials:
                 raise _in_memory(self.order["storage"]["name"])
 
     async def kill_everywhere(self, chance: random.Random, random_kills: int) -> None:
-        works = [
-            self._killing_at({"point": point, "nth": nth, "when": when})
+        stops = [
+            {"point": point, "nth": nth, "when": when}
             for point in POINTS
             for nth in range(1, self.counts.get(point, 0) + 1)
             for when in MOMENTS
         ]
-        works += [self._killing_after(chance.uniform(0, self.duration)) for _ in range(random_kills)]
+        delays = [chance.uniform(0, self.duration) for _ in range(random_kills)]
+        works = [partial(self._kill_at, stop) for stop in stops]
+        works += [partial(self._kill_after, number, delay) for number, delay in enumerate(delays, 1)]
         await at_most(min(4, os.cpu_count() or 1), works)
 
-    def _killing_at(self, stop_at: Report) -> Callable[[], Any]:
+    async def _kill_at(self, stop_at: Report) -> None:
         point = f"{stop_at['when']} {stop_at['point']} {stop_at['nth']}"
+        trial = point.replace(" ", "-")
+        async with self._child(trial, stop_at=stop_at) as process:
+            await process.expect("started")
+            report = await process.expect("reached", "ended")
+            if "reached" in report and not await process.kill():
+                raise ChildFailed(f"The process waited to be killed {point}, and ended by itself.")
+        await self._resume(trial, point, process)
 
-        async def kill() -> None:
-            trial = point.replace(" ", "-")
-            async with self._child(trial, stop_at=stop_at) as process:
-                await process.expect("started")
-                await process.expect("reached", "ended")
-                await self._kill(process)
-            await self._resume(trial, point, process)
-
-        return kill
-
-    def _killing_after(self, delay: float) -> Callable[[], Any]:
-        point = f"{delay * 1000:.3f} ms after its start"
-
-        async def kill() -> None:
-            trial = f"random-{delay:.9f}"
-            async with self._child(trial) as process:
-                await process.expect("started")
-                await asyncio.sleep(delay)  # a moment left to chance: nobody could signal it
-                await process.kill()
-            await self._resume(trial, point, process)
-
-        return kill
-
-    async def _kill(self, process: Child) -> None:
-        if not await process.kill():
-            raise ChildFailed("The process ended by itself although it was told to wait for its end.")
+    async def _kill_after(self, number: int, delay: float) -> None:
+        trial = f"random-{number}"
+        async with self._child(trial) as process:
+            await process.expect("started")
+            await asyncio.sleep(delay)  # a moment left to chance: nobody could signal it
+            await process.kill()
+        await self._resume(trial, f"{delay * 1000:.3f} ms after its start", process)
 
     async def _resume(self, trial: str, point: str, killed: Child) -> None:
         recorded = Counter({(path, child_id): count for path, child_id, count in killed.recorded})

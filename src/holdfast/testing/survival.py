@@ -26,8 +26,8 @@ MakeWorkflow: TypeAlias = "Callable[[Any], Workflow] | FunctionalWorkflow[Any, A
 Answers: TypeAlias = "Mapping[Any, Any] | Callable[[WorkflowEvent], Any]"
 """Answers by request id or by question; or a function of the `request_info` event."""
 
-_COMPARED = ("state", "executors", "buffers", "requests", "suspended", "children")
-"""Parts of the last checkpoint that must be the same; the others are ids, times and what was only on its way."""
+_COMPARED = ("executor_id", "state", "executors", "buffers")
+"""Parts of the last checkpoint that must be the same; the others hold ids and times, or are seen at rest."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,15 @@ async def take_to_the_end(
         calls.update(_calls(result))
     [*_, head] = await read_lineage(storage, THREAD, workflow.name)
     tree = encode_checkpoint(head, tool_codec())
-    return Ending(rests, {part: tree[part] for part in _COMPARED if part in tree}, calls)
+    return Ending(rests, _comparable(tree), calls)
+
+
+def _comparable(tree: dict[str, Tree]) -> dict[str, Tree]:
+    """State and what executors keep, of a workflow and of the sub-workflows in it that have not ended."""
+    parts: dict[str, Tree] = {part: tree[part] for part in _COMPARED if part in tree}
+    if "children" in tree:
+        parts["children"] = [_comparable(child) for child in tree["children"]]
+    return parts
 
 
 def answers_to(result: WorkflowRunResult, answers: Answers | None) -> dict[str, Any]:
