@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import MutableMapping
 from typing import Any
 
 ROOT = "holdfast"
@@ -61,6 +60,10 @@ class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]  # generic for t
 class NamedLines(logging.LoggerAdapter[logging.Logger]):
     """Puts `name=value` before every line, as `ctx.logger` does with thread, run and executor."""
 
-    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        named = " ".join(f"{name}={value}" for name, value in (self.extra or {}).items())
-        return f"{named}: {msg}", kwargs
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        if self.isEnabledFor(level):
+            named = " ".join(f"{name}={value}" for name, value in (self.extra or {}).items())
+            prefix = named.replace("%", "%%") if args else named  # only lines with arguments are formatted
+            kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
+            line = f"{prefix}: {msg}"
+            self.logger.log(level, line, *args, **kwargs)

@@ -136,8 +136,8 @@ class Commit(msgspec.Struct, frozen=True):
     root: bytes | None = None
     """The checkpoint's encoded body."""
     events: LoggedEvents | None = None
-    keeps_journal: bool = False
-    """Whether recorded deliveries are still due after it; otherwise their entries go with the commit."""
+    unsettled: Sequence[int] = ()
+    """Deliveries that are still due after it: their journal entries stay, all others go with a checkpoint."""
     consumed: Sequence[str] = ()
     """Ids of the inbox items that this commit takes in."""
     status: str = ""

@@ -30,8 +30,9 @@ class Store(Protocol):
     async def commit(self, commit: Commit) -> None:
         """Append the commit: checkpoint, head, events and consumed inbox items, all or nothing.
 
-        Journal entries go with a checkpoint that does not keep them. Raises ThreadConflict if the fence is not the
-        thread's newest or the number is not the next; then nothing of it is stored.
+        Journal entries go with a checkpoint, but for those of deliveries that it names unsettled; a commit without a
+        checkpoint keeps them all. Raises ThreadConflict if the fence is not the thread's newest or the number is not
+        the next; then nothing of it is stored.
         """
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:

@@ -65,7 +65,7 @@ class ThreadKeeper(Protocol):
         run_id: str,
         status: str,
         *,
-        keeps_journal: bool = False,
+        unsettled: Sequence[int] = (),
         consumed: Sequence[str] = (),
     ) -> CheckpointInfo | None:
         """Append one commit, and give the info of its checkpoint; without one it holds only events and a status."""
@@ -137,7 +137,7 @@ class StoredThread:
         run_id: str,
         status: str,
         *,
-        keeps_journal: bool = False,
+        unsettled: Sequence[int] = (),
         consumed: Sequence[str] = (),
     ) -> CheckpointInfo | None:
         timestamp = checkpoint.timestamp if checkpoint is not None else utc_now()
@@ -145,7 +145,7 @@ class StoredThread:
         root = None if checkpoint is None else to_bytes(self._tree_of(checkpoint))
         logged = pack(events, self.last_seq + 1, run_id, timestamp, info, self.codec)
         number = self.number + 1
-        commit = Commit(self._lease, number, info, root, logged, keeps_journal, consumed, status)
+        commit = Commit(self._lease, number, info, root, logged, unsettled, consumed, status)
         try:  # as `storage_errors` does, without the cost of a context manager in every superstep
             await self._store.commit(commit)
         except HoldfastError:
@@ -219,7 +219,7 @@ class PlainThread:
         run_id: str,
         status: str,
         *,
-        keeps_journal: bool = False,
+        unsettled: Sequence[int] = (),
         consumed: Sequence[str] = (),
     ) -> CheckpointInfo | None:
         if checkpoint is None:

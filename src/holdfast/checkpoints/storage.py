@@ -139,7 +139,8 @@ async def open_thread(
 ) -> ThreadKeeper:
     """Claim the thread. Raises ThreadBusy while somebody else holds it."""
     if isinstance(storage, StoreCheckpointStorage):
-        opened = await storage.store.open(thread_id, owner, takeover=takeover)
+        with storage_errors(storage.store, "open a thread"):
+            opened = await storage.store.open(thread_id, owner, takeover=takeover)
         return StoredThread(storage.store, opened, codec_for(storage, declared.union(storage.declared)))
     plain = PlainThread(storage, thread_id, workflow_name, codec_for(storage, declared))
     await plain.find_head()
@@ -153,7 +154,8 @@ async def post_message(storage: Any, thread_id: str, item_id: str, message: Any,
     codec = codec_for(storage, declared.union(getattr(storage, "declared", DeclaredTypes())))
     tree = codec.encode(message, "message")
     if isinstance(storage, StoreCheckpointStorage):
-        await storage.store.post(thread_id, item_id, MESSAGE, to_bytes(tree))
+        with storage_errors(storage.store, "post a message"):
+            await storage.store.post(thread_id, item_id, MESSAGE, to_bytes(tree))
 
 
 async def load_checkpoint(storage: Any, checkpoint_id: str, declared: DeclaredTypes) -> WorkflowCheckpoint:

@@ -33,7 +33,7 @@ class Call:
 class Frame:
     """What one attempt of a step does while it runs: it counts, and is recorded, only if the attempt ends well."""
 
-    __slots__ = ("call", "effects", "emitted", "outer", "owner", "seen", "written")
+    __slots__ = ("call", "effects", "emitted", "outer", "owner", "private", "read", "seen", "written")
 
     def __init__(self, call: Call, owner: object, outer: Frame | None) -> None:
         self.call = call
@@ -43,6 +43,10 @@ class Frame:
         self.effects = Effects()
         self.emitted: list[WorkflowEvent] = []
         """Events of its own that have left the engine."""
+        self.read: dict[str, Any] = {}
+        """State keys that it read, and what they were then: what it changes in place is found by that."""
+        self.private: dict[str, Any] | None = None
+        """The executor's private state when it first looked; None if it did not."""
         self.seen: Counter[str] = Counter()
         """How often each call was made in it."""
         self.written: dict[str, Any] = {}

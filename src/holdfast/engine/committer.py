@@ -118,13 +118,11 @@ class Committer:
             events.append(superstep_completed(after, executor_ids))
         if is_final:
             events.append(WorkflowEvent("status", state=resting_state(after)))
-        # Deliveries recorded in the journal are still due after an entry; a superstep settles all of them.
-        keeps_journal = executor_ids is None and bool(thread.journal or thread.records)
+        # What is recorded in the journal is still due after an entry; a superstep settles all of it.
+        unsettled = (*thread.journal, *thread.records) if executor_ids is None else ()
         info = await self._to_its_end(
             keeper,
-            keeper.commit(
-                checkpoint, events, self._run_id, checkpoint.status, keeps_journal=keeps_journal, consumed=consumed
-            ),
+            keeper.commit(checkpoint, events, self._run_id, checkpoint.status, unsettled=unsettled, consumed=consumed),
         )
         self._backlog.clear()
         self._final_is_logged = is_final
@@ -133,6 +131,17 @@ class Committer:
         thread.number, thread.head_id = keeper.number, checkpoint.checkpoint_id
         self._emit(WorkflowEvent("checkpoint_saved", checkpoint=info))
         return info, keeper.last_seq - 1 if is_final else keeper.last_seq
+
+    async def commit_progress(self, position: Position, unsettled: Sequence[int]) -> None:
+        """A checkpoint in the middle of a superstep: the same position, with more of it recorded."""
+        keeper, thread = self._keeper, self._thread
+        if keeper is None:
+            return
+        checkpoint = self._checkpoint_of(position, keeper.number + 1)
+        commit = keeper.commit(checkpoint, (), self._run_id, checkpoint.status, unsettled=unsettled)
+        info = await self._to_its_end(keeper, commit)
+        thread.number, thread.head_id = keeper.number, checkpoint.checkpoint_id
+        self._emit(WorkflowEvent("checkpoint_saved", checkpoint=info))
 
     async def _to_its_end(
         self, keeper: ThreadKeeper, commit: Coroutine[Any, Any, CheckpointInfo | None]

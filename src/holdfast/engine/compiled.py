@@ -22,7 +22,7 @@ class Compiled:
         self.hooked = {executor_id: None for executor_id, one in graph.executors.items() if one.saves_state}
         """Executors that have checkpoint hooks; the others are never asked."""
         self.children = {
-            executor_id: Compiled(one.graph)
+            executor_id: Compiled(one.graph, getattr(one.workflow, "allowed_types", ()))
             for executor_id, one in graph.executors.items()
             if isinstance(one, WorkflowExecutor)
         }

@@ -165,8 +165,14 @@ class DeliveryContext(WorkflowContext[Any, Any]):
     # ------------------------------------------------------------ state
 
     def get_state(self, key: str, default: Any = None) -> Any:
-        value = self._lane.state.get(key)
+        value = self._read(key)
         return default if is_missing(value) else value
+
+    def _read(self, key: str) -> Any:
+        value = self._lane.state.get(key)
+        if self.used is not None:
+            self.used.remember_read(key, value)
+        return value
 
     def set_state(self, key: str, value: Any) -> None:
         self._write(key, isolated(value))
@@ -186,13 +192,16 @@ class DeliveryContext(WorkflowContext[Any, Any]):
 
     @property
     def state(self) -> MutableMapping[str, Any]:
-        return StateMapping(self._lane.state, self._write)
+        return StateMapping(self._lane.state, self._read, self._write)
 
     @property
     def private(self) -> MutableMapping[str, Any]:
         if isinstance(self._effects, _Ended):
             raise ContextEnded(self.executor_id)
-        return self._lane.private
+        private = self._lane.private
+        if self.used is not None:
+            self.used.remember_private(private)
+        return private
 
     # ------------------------------------------------------------ who and what
 

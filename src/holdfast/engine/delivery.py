@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.calls import Frame, frame_of, frames_of
 from holdfast.engine.children import asking_child
-from holdfast.engine.effects import Effects
+from holdfast.engine.effects import Effects, Replaced
+from holdfast.engine.state import change_to, is_missing
 from holdfast.engine.steps import Session
 from holdfast.engine.telling import Telling, own_event
 from holdfast.errors import AnswerRejected, ContextEnded, UnknownRequest
 from holdfast.events import WorkflowEvent
 from holdfast.graph.coercion import coerce
-from holdfast.graph.isolation import isolated
+from holdfast.graph.isolation import is_unchangeable, isolated
 from holdfast.graph.workflow_executor import SubWorkflowResponseMessage
 from holdfast.records import SuspendedDelivery, WorkflowMessage
 
@@ -68,17 +69,26 @@ class Delivery:
         lane = self.lane
         _add(effects, self.sink)
         for key, value in effects.writes:
-            self.remember_write(key)
-            lane.write_again(key, value)
+            if isinstance(value, Replaced):
+                self.remember_read(key, lane.state.get(key))
+                lane.state.change_in_place(key, isolated(value.value))
+            else:
+                self.remember_write(key)
+                lane.write_again(key, value)
         if effects.private is not None:
-            lane.replace_private(effects.private)
+            self.remember_private(lane.private)
+            change_to(lane.private, isolated(effects.private))
         if is_news:
             for event in effects.outputs:
                 lane.scope.emit(own_event(lane.as_told(event), replayed=True))
 
     @property
     def sink(self) -> Effects:
-        """Where what the handler does goes: into its effects, or into those of the step that runs in this task."""
+        """Where what the handler does goes: into its effects, or into those of the step that runs in this task.
+
+        Raises ContextEnded for a task that the handler left behind.
+        """
+        self.check_open()
         frame = frame_of(self) if self._session is not None else None
         return self.effects if frame is None else frame.effects
 
@@ -93,17 +103,32 @@ class Delivery:
             for frame in frames_of(self):
                 frame.written.setdefault(key, self.lane.state.written(key))
 
+    def remember_read(self, key: str, value: Any) -> None:
+        """A step looks at a value of the state, which it may change in place."""
+        for frame in frames_of(self) if self._session is not None else ():
+            if key not in frame.read and not is_missing(value) and not is_unchangeable(value):
+                frame.read[key] = isolated(value)
+
+    def remember_private(self, private: dict[str, Any]) -> None:
+        for frame in frames_of(self) if self._session is not None else ():
+            if frame.private is None:
+                frame.private = isolated(private)
+
     def keep_frame(self, frame: Frame) -> None:
         """A step ended well: what it did is part of what is around it."""
         outer = frame.outer
         _add(frame.effects, outer.effects if outer is not None and outer.owner is self else self.effects)
 
-    def undo_frame(self, frame: Frame, private_before: dict[str, Any] | None) -> None:
+    def undo_frame(self, frame: Frame) -> None:
         """An attempt of a step failed: nothing of it is left but what a consumer has seen."""
+        state = self.lane.touched_state
         for key, written in frame.written.items():
             self.lane.state.put_back(key, written)
-        if self.lane.touched_private is not None:
-            self.lane.put_back_private(private_before)
+        for key, then in frame.read.items() if state is not None else ():
+            if key not in frame.written:
+                self.lane.state.change_in_place(key, then)
+        if frame.private is not None:
+            change_to(self.lane.private, frame.private)
         self.lane.scope.retract(frame.emitted)
 
     # ------------------------------------------------------------ telling
@@ -192,4 +217,4 @@ def _add(some: Effects, to: Effects) -> None:
     to.sends += some.sends
     to.outputs += some.outputs
     to.requests += some.requests
-    to.writes += some.writes
+    to.writes += [one for one in some.writes if not isinstance(one[1], Replaced)]  # found again where they stand

@@ -82,7 +82,7 @@ def _failed(delivery: Delivery, error: Exception) -> Effects:
     """In place of what it did: that it ran, and failed. What it told beside that does not count."""
     lane = delivery.lane
     effects = Effects()
-    effects.events = [one for one in delivery.effects.events if one.type == "executor_invoked"]
+    effects.events = [one for one in delivery.effects.events if one.type.startswith("executor_")]
     lane.scope.retract(delivery.told)
     effects.is_plain = False
     effects.is_settled = True

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from holdfast.checkpoints.keepers import TAKEN_BACK, ThreadKeeper
 from holdfast.checkpoints.levels import decode_record, encode_record
 from holdfast.codec import Codec, Encoded, Tree
@@ -14,7 +16,7 @@ from holdfast.engine.position import Position, every_level
 from holdfast.engine.thread import Thread
 from holdfast.errors import DamagedCheckpoint, UnreadableValue
 from holdfast.graph.isolation import isolated
-from holdfast.records import Record, WorkflowMessage
+from holdfast.records import Record, SuspendedDelivery, WorkflowMessage
 
 GONE = Record("gone")
 """Stands where a record was taken back, so that the others keep their places."""
@@ -119,3 +121,33 @@ def _committed(position: Position, delivery_id: int) -> list[Record]:
         if delivery_id in level.suspended:
             return list(level.suspended[delivery_id].records)
     return []
+
+
+def with_records(position: Position, records: Mapping[int, list[Record]]) -> Position:
+    """The position in which what deliveries have recorded so far is part of them. The one given is left as it is."""
+    after = position.successor()
+    due = {message.delivery_id: SuspendedDelivery(message) for message in position.mailbox}
+    taken = {key: (position.suspended.get(key) or due.get(key)) for key in records}
+    ready = {
+        key: msgspec.structs.replace(one, records=tuple(records[key]), is_ready=True)
+        for key, one in taken.items()
+        if one is not None
+    }
+    after.mailbox = [message for message in position.mailbox if message.delivery_id not in ready]
+    after.suspended = {**position.suspended, **ready}
+    after.children = {key: child.at(with_records(child.position, records)) for key, child in position.children.items()}
+    return after
+
+
+def held_back(position: Position, records: Mapping[int, list[Record]]) -> Position:
+    """The position in which deliveries whose next attempt is not due yet wait for it, as when their last one failed."""
+    waiting = {}
+    for message in position.mailbox:
+        own = [one for one in records.get(message.delivery_id, ()) if one.kind == "attempt" and not one.key]
+        if own:
+            waiting[message.delivery_id] = SuspendedDelivery(message, own[-1].until, run_id=own[-1].run_id)
+    after = position.successor()
+    after.mailbox = [message for message in position.mailbox if message.delivery_id not in waiting]
+    after.suspended = {**position.suspended, **waiting}
+    after.children = {key: child.at(held_back(child.position, records)) for key, child in position.children.items()}
+    return after

@@ -102,9 +102,6 @@ class Lane:
     def replace_private(self, private: dict[str, Any]) -> None:
         self._private = isolated(private)
 
-    def put_back_private(self, private: dict[str, Any] | None) -> None:
-        self._private = None if private is None else isolated(private)
-
     def undo(self) -> None:
         """Back to what the deliveries before left: this one failed, or has to wait."""
         self._state = None
@@ -166,8 +163,8 @@ class Lane:
             if not effects.is_start and not effects.is_undone:  # a sub-workflow has only begun
                 self._tell_completed(effects)
         except asyncio.CancelledError as error:
-            is_suspended = context.used is not None and context.used.is_suspended
-            if self._is_cancelled(after_suspension=is_suspended):
+            is_suspended = self._take_off_suspension(context)
+            if self._is_cancelled():
                 raise
             effects = self._suspend(context.delivery) if is_suspended else await self._own_end(error, context)
         except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
@@ -228,7 +225,7 @@ class Lane:
 
     def _ended(self, context: DeliveryContext, message: WorkflowMessage, effects: Effects) -> Effects:
         if context.used is not None or self.before(message) is not None:
-            if context.delivery.is_suspended:  # it kept the cancellation to itself
+            if self._take_off_suspension(context):  # it kept the cancellation to itself
                 return self._suspend(context.delivery)
             context.delivery.complete()
         effects.sent_as = self._sent_as(message)
@@ -267,17 +264,22 @@ class Lane:
         failure.__cause__ = error
         return await self._met(failure, context.delivery)
 
-    def _is_cancelled(self, *, after_suspension: bool) -> bool:
-        """Whether somebody cancelled the run, rather than something inside the handler a task of its own.
-
-        A suspension cancels the task too: that one is taken off first.
-        """
+    def _take_off_suspension(self, context: DeliveryContext) -> bool:
+        """Whether the delivery was suspended. That cancels the task of its handler, which may be the run's own: it must
+        not look as if somebody had cancelled the run."""
+        if context.used is None or not context.used.is_suspended:
+            return False
         task = asyncio.current_task()
-        if task is None:
-            return self._scope.is_cancelled()
-        if after_suspension and task.cancelling():
+        if task is not None and task is context.task and task.cancelling():
             task.uncancel()
-        return self._scope.is_cancelled() if task is self._scope.task else task.cancelling() > 0
+        return True
+
+    def _is_cancelled(self) -> bool:
+        """Whether somebody cancelled the run, rather than something inside the handler a task of its own."""
+        task = asyncio.current_task()
+        if task is None or task is self._scope.task:
+            return self._scope.is_cancelled()
+        return task.cancelling() > 0
 
     def settle(self, effects: Effects, codec: Codec | None) -> None:
         """Complete the effects of a delivery that is to be recorded by itself, with what it changed in place."""
@@ -299,11 +301,11 @@ class Lane:
         except TimeIsUp as error:
             raise TimedOut(self.told_id, seconds) from error.__cause__
 
-    def replay(self, recorded: Effects) -> None:
+    def replay(self, message: WorkflowMessage, recorded: Effects) -> None:
         """Take the outcome of a delivery that ended before an interruption, instead of running it again."""
         told = WorkflowEvent("executor_bypassed", _done(recorded), executor_id=self.told_id)
         recorded.events = []
-        recorded.sent_as = self._sent_as(recorded.message) if recorded.message is not None else None
+        recorded.sent_as = self._sent_as(message)
         for event in (self.in_child(told), *map(self.as_told, (*recorded.outputs, *recorded.requests))):
             self.tell(own_event(event), recorded)
         if recorded.requests and self.is_asked_outside:

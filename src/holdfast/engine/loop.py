@@ -15,6 +15,7 @@ from holdfast.engine.effects import Effects, encode_effects
 from holdfast.engine.entry import with_inbox
 from holdfast.engine.executor_memory import ExecutorMemories
 from holdfast.engine.guards import run_guarded
+from holdfast.engine.journal import held_back, with_records
 from holdfast.engine.lane import Lane
 from holdfast.engine.level import Level, root_level
 from holdfast.engine.nesting import Nesting
@@ -38,6 +39,10 @@ SUPERSTEPS_PER_TURN = 16
 """How many supersteps may follow each other before other tasks get a turn, when nobody watches."""
 
 
+RECORDS_PER_CHECKPOINT = 100
+"""How many steps a handler or function may record before a checkpoint takes them in."""
+
+
 class Loop:
     """Moves one thread forward for one run."""
 
@@ -49,6 +54,7 @@ class Loop:
         self._memory = ExecutorMemories(scope.thread, scope.compiled, scope.codec)
         self._now = scope.clock.now
         self._nesting = Nesting(scope)
+        scope.after_record = self._save_progress
         self._committer = committer
         self._unfinished = 0
         """Deliveries of the present superstep that have not ended."""
@@ -63,6 +69,8 @@ class Loop:
         thread = self._thread
         limit = self._compiled.graph.max_iterations
         scope = self._scope
+        if thread.records:
+            thread.position = held_back(thread.position, thread.records)
         scope.task = asyncio.current_task()
         scope.cancels_before = scope.task.cancelling() if scope.task is not None else 0
         self.takes_input = True
@@ -170,6 +178,7 @@ class Loop:
         thread.journal = {}
         if thread.records or thread.children:
             thread.records = {}  # those of what still waits are in the checkpoint
+            self._scope.journal.since_commit = 0
             self._nesting.forget_ended()
         self._emit(superstep_completed(after, ran, info, last_seq))
         if was_cancelled:
@@ -184,6 +193,17 @@ class Loop:
     def _open_lane(self, level: Level, executor_id: str) -> Lane:
         return Lane(self._scope, level, executor_id)
 
+    async def _save_progress(self) -> None:
+        """After a number of records, make a checkpoint that holds them, so that the journal stays short."""
+        journal = self._scope.journal
+        if journal.since_commit < RECORDS_PER_CHECKPOINT or not self._committer.has_journal:
+            return
+        async with journal.lock:
+            if journal.since_commit >= RECORDS_PER_CHECKPOINT:
+                journal.since_commit = 0
+                recorded = with_records(self._thread.position, self._thread.records)
+                await self._committer.commit_progress(recorded, tuple(self._thread.journal))
+
     def _run_any_lane(self, lane: Lane) -> Coroutine[Any, Any, None]:
         if lane.level.parent is None:
             return self._run_lane(lane)
@@ -193,7 +213,7 @@ class Loop:
         for message in lane.messages:
             recorded = self._thread.journal.get(message.delivery_id)
             if recorded is not None:
-                await self._replay(lane, recorded)
+                await self._replay(lane, message, recorded)
                 self._unfinished -= 1
                 continue
             effects = await lane.deliver(message)
@@ -216,8 +236,8 @@ class Loop:
             saved = next((one.saved for one in reversed(lane.results) if one.saved is not None), None)
             lane.executor = await self._memory.put_back_in(lane.level, lane.executor_id, saved)
 
-    async def _replay(self, lane: Lane, recorded: Effects) -> None:
-        lane.replay(recorded)
+    async def _replay(self, lane: Lane, message: WorkflowMessage, recorded: Effects) -> None:
+        lane.replay(message, recorded)
         if recorded.saved is not None:
             seen = lane.position.successor()
             if recorded.private is not None:
@@ -238,7 +258,8 @@ class Loop:
             return
         keeper = self._scope.keeper
         if keeper is not None and self._committer.has_journal:
-            await keeper.record(message.delivery_id, encode_effects(effects, lane.told_id, keeper.codec))
+            async with self._scope.journal.lock:
+                await keeper.record(message.delivery_id, encode_effects(effects, lane.told_id, keeper.codec))
         self._thread.journal[message.delivery_id] = effects
 
     async def _settle_journal(self, lanes: Sequence[Lane], error: BaseException) -> None:
@@ -265,9 +286,13 @@ class Loop:
 
     async def _discard(self, lanes: Sequence[Lane], iteration: int, error: BaseException) -> None:
         """Leave no trace of a superstep that failed, but in the journal: executors go back to what the head says."""
-        for undo in (self._settle_journal(lanes, error), self._memory.restore_here()):
+
+        async def settle_journal() -> None:
+            await self._settle_journal(lanes, error)
+
+        for undo in (settle_journal, self._memory.restore_here):
             try:
-                await undo
+                await undo()
             except Exception as second:  # noqa: BLE001  # what failed first says more; the next run restores again
                 error.add_note(f"While it was undone: {second!r}")
         self._emit(WorkflowEvent("superstep_discarded", iteration=iteration))

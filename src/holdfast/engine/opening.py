@@ -9,21 +9,19 @@ from holdfast.checkpoints.keepers import ThreadKeeper
 from holdfast.checkpoints.storage import load_checkpoint, open_thread
 from holdfast.clock import Clock
 from holdfast.engine.compiled import Compiled
+from holdfast.engine.fitting import check_fits, fitting_position
 from holdfast.engine.journal import take_journal
 from holdfast.engine.live import BUSY_POLL_SECONDS, LiveThreads, Ownership, ending_run
 from holdfast.engine.loop import Loop
-from holdfast.engine.position import Position, position_of
+from holdfast.engine.position import Position
 from holdfast.engine.request import RunRequest
 from holdfast.engine.thread import NOT_IN_STEP, Thread
 from holdfast.errors import (
-    DamagedCheckpoint,
-    IncompatibleWorkflow,
     InvalidRun,
     RunInterrupted,
     ThreadBusy,
 )
 from holdfast.events import WorkflowEvent
-from holdfast.graph.signature import differences
 from holdfast.log import get_logger
 from holdfast.names import new_thread_id
 
@@ -149,7 +147,7 @@ class Opening:
             )
         if named is None or (named.checkpoint_id == thread.head_id and not fork and not thread.is_ahead):
             return None
-        position = self._position_at(named)
+        position = fitting_position(named, self._compiled)
         if not fork:  # deliveries after it are others than those that followed the checkpoint the first time
             position.epoch = thread.number + 1
         return position
@@ -161,58 +159,12 @@ class Opening:
             thread.number = NOT_IN_STEP
             await self._stand_at(self.named, thread, loop)
 
-    def _position_at(self, checkpoint: WorkflowCheckpoint) -> Position:
-        known = self._compiled.graph.nodes
-        position = position_of(checkpoint)
-        # With force=True what was due to executors that are gone is left out.
-        position.mailbox = [message for message in position.mailbox if message.target_id in known]
-        position.requests = {key: one for key, one in position.requests.items() if _asker(one) in known}
-        position.suspended = {key: one for key, one in position.suspended.items() if one.message.target_id in known}
-        position.children = {key: one for key, one in position.children.items() if one.executor_id in known}
-        return position
-
     async def _stand_at(self, checkpoint: WorkflowCheckpoint, thread: Thread, loop: Loop) -> None:
         known = self._compiled.graph.nodes
         saved = {key: one.saved for key, one in checkpoint.executors.items() if one.saved is not None and key in known}
-        await loop.restore(self._position_at(checkpoint), saved)
+        await loop.restore(fitting_position(checkpoint, self._compiled), saved)
         thread.head_id = checkpoint.checkpoint_id
         thread.is_ahead = False
-
-
-def _asker(request: WorkflowEvent) -> str:
-    """The executor of this very workflow that waits for the answer, itself or for its sub-workflow."""
-    asker = str(request.source_executor_id)
-    return asker if request.child_id is None else asker.partition("/")[0]
-
-
-def check_fits(checkpoint: WorkflowCheckpoint, compiled: Compiled, *, force: bool) -> list[WorkflowEvent]:
-    """A warning for each harmless change since the checkpoint was made. Raises IncompatibleWorkflow for others."""
-    name = compiled.graph.name
-    breaking: list[str] = []
-    added: list[str] = []
-    if checkpoint.workflow_name != name:
-        breaking.append(f"the workflow was called {checkpoint.workflow_name!r} and is called {name!r}")
-    if checkpoint.graph_signature_hash != compiled.signature_hash:
-        if checkpoint.graph_signature:
-            broken, added = differences(checkpoint.graph_signature, compiled.signature)
-            breaking += broken
-        else:
-            breaking.append("its graph signature is another one")
-    due = {*(str(one.target_id) for one in checkpoint.deliveries)}
-    due |= {_asker(one) for one in checkpoint.pending_request_info_events.values()}
-    due |= {str(one.message.target_id) for one in checkpoint.suspended.values()}
-    due |= {one.executor_id for one in checkpoint.children.values()}
-    gone = sorted(due - compiled.graph.nodes.keys())
-    if gone and checkpoint.graph_signature_hash == compiled.signature_hash:
-        reason = f"something is due to executor {gone[0]!r}, which its graph does not have"
-        raise DamagedCheckpoint(checkpoint.checkpoint_id, reason)
-    breaking += [f"something is due to executor {executor_id!r}, which is gone" for executor_id in gone]
-    if breaking and not force:
-        raise IncompatibleWorkflow(checkpoint.checkpoint_id, name, breaking)
-    if not breaking and not added:
-        return []
-    text = "The workflow changed since the checkpoint was made: " + "; ".join((*breaking, *added)) + "."
-    return [WorkflowEvent("warning", text)]
 
 
 _Place = tuple[int, str]

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cancelling import to_its_end
 from holdfast.codec import Encoded
-from holdfast.engine.calls import Call
+from holdfast.engine.calls import Call, Frame
 from holdfast.engine.effects import Effects, Replaced, encode_effects
 from holdfast.errors import UnsavableValue
+from holdfast.graph.comparison import same_structure
 from holdfast.graph.isolation import isolated
 from holdfast.log import get_logger
 from holdfast.records import Record, WorkflowMessage
@@ -38,28 +39,27 @@ class Recorder:
         run_id = self._lane.scope.run_id
         await self.append(Record(kind, call.key, call.name, call.after, call.within, value, effects, run_id=run_id))
 
-    async def record_result(self, call: Call, value: Any, did: Effects, private_before: Any) -> None:
+    async def record_result(self, call: Call, value: Any, frame: Frame | None = None) -> None:
         """Raises UnsavableValue, naming the step, for a result that cannot be stored."""
-        effects: Any = self._completed(did, private_before)
+        effects: Any = None if frame is None else self._done_in(frame)
         codec = self._lane.scope.codec
         if effects is not None and codec is not None:
             effects = Encoded(encode_effects(effects, self._lane.executor_id, codec), codec)
         await self.record("step", call, self._journal.kept(value, f"result of step {call.name!r}"), effects)
 
-    def private(self) -> Any:
-        touched = self._lane.touched_private
-        return None if touched is None else isolated(touched)
-
-    def _completed(self, effects: Effects, private_before: Any) -> Effects | None:
-        """What the step did, with what it changed in place; None if it did nothing."""
-        lane = self._lane
-        if lane.touched_state is not None:
-            changed = lane.touched_state.changed_in_place(lane.scope.codec)
-            effects.writes += [(key, Replaced(isolated(value))) for key, value in changed]
-        if lane.touched_private is not None and lane.touched_private != (private_before or {}):
-            effects.private = isolated(lane.touched_private)
-        did = effects.sends or effects.outputs or effects.requests or effects.writes or effects.private is not None
-        return effects if did else None
+    def _done_in(self, frame: Frame) -> Effects | None:
+        """What the step did, with what it changed in place of what it had read; None if it did nothing."""
+        lane, did = self._lane, Effects()
+        did.sends, did.outputs, did.requests = frame.effects.sends, frame.effects.outputs, frame.effects.requests
+        did.writes = [*frame.effects.writes]
+        if frame.read and lane.touched_state is not None:
+            changed = lane.touched_state.changed_since(frame.read, lane.scope.codec)
+            did.writes += [(key, Replaced(isolated(value))) for key, value in changed]
+        private = lane.touched_private
+        if frame.private is not None and private is not None and not same_structure(private, frame.private):
+            did.private = isolated(private)
+        is_something = did.sends or did.outputs or did.requests or did.writes or did.private is not None
+        return did if is_something else None
 
     # ------------------------------------------------------------ errors
 

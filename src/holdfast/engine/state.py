@@ -59,6 +59,20 @@ class LaneState:
                 written = [*written, Replaced(copy)]
         self._own[key] = [*written, value]
 
+    def changed_since(self, read: Mapping[str, Any], codec: Codec | None) -> list[tuple[str, Any]]:
+        """Of the values that were read, with what they were then: those that were changed in place."""
+        return [
+            (key, self._read[key])
+            for key, then in read.items()
+            if key in self._read and not _same(self._read[key], then, codec)
+        ]
+
+    def change_in_place(self, key: str, value: Any) -> None:
+        """Make a value that was changed in place what it was changed to; whoever holds it sees the change."""
+        copy = self.get(key)
+        if type(copy) is not type(value) or not change_to(copy, value):
+            self._read[key] = value
+
     def written(self, key: str) -> Any:
         """What was written of a key so far, to be put back."""
         return list(self._own[key]) if key in self._own else None
@@ -136,15 +150,31 @@ def merge_state(
     return state if merged is None else merged
 
 
+def change_to(changed: Any, value: Any) -> bool:
+    """Make a container what another one is, in place. False for what is no container."""
+    if isinstance(changed, list):
+        changed[:] = value
+    elif isinstance(changed, (dict, set)):
+        changed.clear()
+        changed.update(value)
+    elif hasattr(changed, "__dict__"):
+        changed.__dict__.clear()
+        changed.__dict__.update(value.__dict__)
+    else:
+        return False
+    return True
+
+
 class StateMapping(MutableMapping[str, Any]):
     """`ctx.state`: the whole state, read and written key by key."""
 
-    def __init__(self, lane: LaneState, write: Any) -> None:
+    def __init__(self, lane: LaneState, read: Any, write: Any) -> None:
         self._lane = lane
+        self._read = read
         self._write = write
 
     def __getitem__(self, key: str) -> Any:
-        value = self._lane.get(key)
+        value = self._read(key)
         if value is _MISSING:
             raise KeyError(key)
         return value

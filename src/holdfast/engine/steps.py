@@ -145,12 +145,12 @@ class Session:
 
     async def _once(self, call: Call, work: Callable[[], Coroutine[Any, Any, Any]]) -> tuple[Any, Exception | None]:
         """One attempt: its result, recorded with all that it did, or its error, and then nothing is left of it."""
-        private_before, last = self._recorder.private(), self._calls.last
+        last = self._calls.last
         frame = enter_frame(call, self._delivery)
         try:
             value = await work()
         except BaseException as error:
-            self._delivery.undo_frame(frame, private_before)
+            self._delivery.undo_frame(frame)
             self._calls.go_back(last)
             self._keep_for_next_attempt(call)
             if isinstance(error, Exception):
@@ -158,7 +158,7 @@ class Session:
             raise
         finally:
             leave_frame(frame)
-        await self._recorder.record_result(call, value, frame.effects, private_before)
+        await self._recorder.record_result(call, value, frame)
         self._delivery.keep_frame(frame)
         await self._lane.scope.after_record()
         return value, None
@@ -206,7 +206,7 @@ class Session:
             raise error
         if mode in (SKIP, ISOLATE):
             value: Any = None if mode == SKIP else error
-            await self._recorder.record_result(call, value, Effects(), self._recorder.private())
+            await self._recorder.record_result(call, value)
         else:
             value, second = await self._once(call, work.done_instead)
             if second is not None:

@@ -39,7 +39,8 @@ class Workflow:
     ) -> None:
         self._graph = graph
         self._storage = checkpoint_storage
-        self._compiled = Compiled(graph, allowed_types)
+        self.allowed_types = tuple(allowed_types)
+        self._compiled = Compiled(graph, self.allowed_types)
         self._live = LiveThreads(graph)
         self._clock = clock or SystemClock()
         self.id = new_run_id()

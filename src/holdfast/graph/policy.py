@@ -12,6 +12,9 @@ from holdfast.errors import did_you_mean
 
 Seconds: TypeAlias = "float | timedelta"
 
+LONGEST = 100 * 366 * 24 * 3600.0
+"""Seconds in a century: what is longer was not meant, and runs out of the calendar."""
+
 STOP, SKIP, ISOLATE = "stop", "skip", "isolate"
 
 
@@ -112,6 +115,8 @@ def in_seconds(what: str, given: Any) -> float:
     seconds = given.total_seconds() if isinstance(given, timedelta) else given
     if not _is_number(seconds) or not 0 <= seconds < float("inf"):
         raise ValueError(f"{what} expects seconds or a timedelta, not negative, got {given!r}.")
+    if seconds > LONGEST:
+        raise ValueError(f"{what} expects seconds or a timedelta, at most a century, got {given!r}.")
     return float(seconds)
 
 

@@ -68,8 +68,8 @@ class RecordedWork:
         checkpoint = decode_checkpoint(from_bytes(commit.root, "checkpoint"), self._codec)
         self._places = dict(_places(checkpoint, self._graph))
         self._kept = dict(self._kept_steps(checkpoint))
-        if not commit.keeps_journal:
-            self._journal.clear()
+        kept = set(commit.unsettled)
+        self._journal = {key: doing for key, doing in self._journal.items() if key[0] in kept}
 
     def _kept_steps(self, level: WorkflowCheckpoint | ChildCheckpoint) -> Iterator[tuple[tuple[int, int], Doing]]:
         for delivery_id, suspended in level.suspended.items():
