@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -182,6 +183,12 @@ class Delivery:
     async def failed(self, error: BaseException) -> None:
         if self._session is not None:
             await self._session.take_back_failures(error)
+
+    async def close(self) -> None:
+        """Nothing that it began goes on behind its back. In any case but one: where the event loop is being closed,
+        nothing can be awaited."""
+        if self._session is not None and sys.exc_info()[0] is not GeneratorExit:
+            await self._session.close()
 
     def end(self) -> None:
         self._is_over = True

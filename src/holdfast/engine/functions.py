@@ -9,12 +9,13 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from holdfast.clock import Clock
 from holdfast.engine.function_node import FunctionNode, read_function
+from holdfast.engine.handle import RunHandle
 from holdfast.engine.lane import current_context
-from holdfast.engine.request import RunOptions, check_storage
+from holdfast.engine.request import OnBusy, RunOptions, check_storage
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.run_context import get_run_context
 from holdfast.engine.stream import ResponseStream
-from holdfast.engine.workflow import Workflow
+from holdfast.engine.workflow import Workflow, show_options
 from holdfast.errors import InvalidRun
 from holdfast.events import WorkflowEvent
 from holdfast.graph.builder import GraphBuilder
@@ -84,9 +85,18 @@ class FunctionalWorkflow(Generic[P, R]):
         """As `Workflow.run`: a new message, answers to pending requests, or a resume."""
         return self._workflow.run(message, stream=stream, **options)  # type: ignore[call-overload]  # a plain bool
 
-    def open(self, thread_id: str | None = None, **options: Any) -> Any:
+    def open(
+        self,
+        *,
+        thread_id: str | None = None,
+        checkpoint_storage: Any = None,
+        on_busy: OnBusy = "reject",
+        takeover: bool = False,
+    ) -> RunHandle:
         """As `Workflow.open`: a live handle on a thread."""
-        return self._workflow.open(thread_id=thread_id, **options)
+        return self._workflow.open(
+            thread_id=thread_id, checkpoint_storage=checkpoint_storage, on_busy=on_busy, takeover=takeover
+        )
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Inside a running workflow: call the function as a part of it, its steps recorded with the caller's."""
@@ -103,6 +113,9 @@ class FunctionalWorkflow(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"FunctionalWorkflow({self.name!r})"
+
+
+show_options(FunctionalWorkflow.run)
 
 
 @overload

@@ -140,14 +140,19 @@ def with_records(position: Position, records: Mapping[int, list[Record]]) -> Pos
 
 
 def held_back(position: Position, records: Mapping[int, list[Record]]) -> Position:
-    """The position in which deliveries whose next attempt is not due yet wait for it, as when their last one failed."""
-    waiting = {}
+    """The position in which deliveries whose next attempt is not due yet wait for it, as when their last one failed,
+    and in which those that wait have all that they recorded."""
+    waiting = {
+        key: msgspec.structs.replace(one, records=tuple(records[key])) if key in records else one
+        for key, one in position.suspended.items()
+    }
     for message in position.mailbox:
-        own = [one for one in records.get(message.delivery_id, ()) if one.kind == "attempt" and not one.key]
+        recorded = records.get(message.delivery_id, ())
+        own = [one for one in recorded if one.kind == "attempt" and not one.key]
         if own:
-            waiting[message.delivery_id] = SuspendedDelivery(message, own[-1].until, run_id=own[-1].run_id)
+            waiting[message.delivery_id] = SuspendedDelivery(message, own[-1].until, records=tuple(recorded))
     after = position.successor()
     after.mailbox = [message for message in position.mailbox if message.delivery_id not in waiting]
-    after.suspended = {**position.suspended, **waiting}
+    after.suspended = waiting
     after.children = {key: child.at(held_back(child.position, records)) for key, child in position.children.items()}
     return after

@@ -154,8 +154,12 @@ class Lane:
         outer = current_context.get()
         current_context.set(context)
         try:
-            returns, work = self._work(message, context)
-            returned = await work
+            try:
+                returns, work = self._work(message, context)
+                returned = await work
+            finally:
+                if context.used is not None:
+                    await context.used.close()
             if returned is not None and returns is not Returns.NOTHING:
                 await _give(returned, returns, context)
             if context.used is not None or not self._is_plain or message.in_place_of is not None:

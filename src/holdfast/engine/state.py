@@ -182,6 +182,12 @@ class StateMapping(MutableMapping[str, Any]):
     def __setitem__(self, key: str, value: Any) -> None:
         self._write(key, isolated(value))
 
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """What is kept under the key: a change of it in place counts as written, as for any value that was read."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
     def __delitem__(self, key: str) -> None:
         if self._lane.get(key) is _MISSING:
             raise KeyError(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from holdfast.engine.context import step_name
 from holdfast.engine.lane import current_context
@@ -13,6 +13,7 @@ from holdfast.errors import StepOutsideWorkflow
 from holdfast.graph.policy import STOP, RetryPolicy, Seconds, step_policy
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
 
 
@@ -44,6 +45,12 @@ class StepWrapper(Generic[P, R]):
         result: R = await context.delivery.session.step(self.function, args, kwargs, self.name, None, self._policy)
         return result
 
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+    @overload
+    def __get__(
+        self: StepWrapper[Concatenate[Any, Q], R], instance: object, owner: type | None = None
+    ) -> StepWrapper[Q, R]: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method: the instance is not among the arguments that tell one call from another."""
         if instance is None:
@@ -55,6 +62,15 @@ class StepWrapper(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"StepWrapper({self.name!r})"
+
+
+class StepMaker(Protocol):
+    """What `@step(...)` with arguments gives: it makes a step of a function, async or not."""
+
+    @overload
+    def __call__(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> StepWrapper[P, R]: ...
+    @overload
+    def __call__(self, func: Callable[P, R], /) -> StepWrapper[P, R]: ...
 
 
 @overload
@@ -69,7 +85,7 @@ def step(
     retry: RetryPolicy | int | None = None,
     timeout: Seconds | None = None,
     on_error: Any = STOP,
-) -> Callable[[Callable[P, Any]], StepWrapper[P, Any]]: ...
+) -> StepMaker: ...
 def step(
     func: Callable[..., Any] | None = None,
     *,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,9 @@ class Session:
         self._in_flight: dict[str, asyncio.Future[Any]] = {}
         self._again: dict[str, Record] = {}
         """Recorded in a step whose attempt failed: its next attempt takes them up."""
+        self._task = task
+        self._others: set[asyncio.Task[Any]] = set()
+        """Tasks that the handler made, while they are in a step, asleep, or wait for an answer."""
         self.waits = Waits(task, scope.clock)
 
     # ------------------------------------------------------------ steps
@@ -68,14 +72,34 @@ class Session:
         call = self._calls.identify(name, self._plain(arguments), keywords, key)
         if call.key in self._in_flight:  # the same key: the same step
             return await asyncio.shield(self._in_flight[call.key])
-        try:
+        with self._in_call(call):
             record = self._replay.find(call.key) or self._again.pop(call.key, None)
             if record is not None:
                 return await self._replayed(call, record)
             work = Work(function, arguments, keywords, policy)
             return await self._performed(call, work)
+
+    @contextmanager
+    def _in_call(self, call: Call) -> Iterator[None]:
+        task = asyncio.current_task()
+        is_other = task is not None and task is not self._task and task not in self._others
+        if is_other and task is not None:
+            self._others.add(task)
+        try:
+            yield
         finally:
+            if is_other and task is not None:
+                self._others.discard(task)
             self._calls.made(call)
+
+    async def close(self) -> None:
+        """The handler has ended. What it left behind in the middle of a call is cancelled and awaited: its side effects
+        would belong to nobody."""
+        while self._others:
+            for task in self._others:
+                task.cancel()
+            await asyncio.wait(list(self._others))
+            self._others = {task for task in self._others if not task.done()}
 
     def _plain(self, arguments: Sequence[Any]) -> list[Any]:
         """A context among the arguments says nothing about which call it is."""
@@ -223,7 +247,7 @@ class Session:
         self._delivery.check_open()
         call = self._calls.identify("sleep", arguments, {}, None)
         slept = self._replay.find(call.key)
-        try:
+        with self._in_call(call):
             if slept is not None:
                 await self._replay.turn_of(slept)
                 return
@@ -235,19 +259,17 @@ class Session:
             if began > self._clock.now():
                 await self.waits.until(began)
             await self._recorder.record("slept", call)
-        finally:
-            self._calls.made(call)
 
     async def answer(self, call: Call, ask: Callable[[], None], request_id: str) -> Any:
         """The answer to a question. `ask` asks it, unless it is pending already. Raises RequestExpired."""
         call = replace(call, key=request_key(request_id))
         settled = self._replay.find(call.key)
-        if settled is None:
-            ask()
-            await self.waits.answered(request_id)
-        assert settled is not None  # noqa: S101  # waiting for an answer ends in the suspension of the delivery
-        await self._replay.turn_of(settled)
-        self._calls.made(call)
+        with self._in_call(call):
+            if settled is None:
+                ask()
+                await self.waits.answered(request_id)
+            assert settled is not None  # noqa: S101  # waiting for an answer ends in the suspension of the delivery
+            await self._replay.turn_of(settled)
         if settled.kind == "expired":
             raise RequestExpired(request_id, self._lane.told_id, settled.until)
         return value_of(settled.value, f"answer to {request_id!r}")

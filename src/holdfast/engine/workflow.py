@@ -242,7 +242,7 @@ class Workflow:
         return f"Workflow({self.name!r}, {len(self._graph.nodes)} executors)"
 
 
-def _show_options(function: Any) -> None:
+def show_options(function: Any) -> None:
     """Let `help()` and editors that ask at run time list the options by name."""
     shown = [one for one in inspect.signature(function).parameters.values() if one.kind is not one.VAR_KEYWORD]
     options = (
@@ -251,4 +251,4 @@ def _show_options(function: Any) -> None:
     function.__signature__ = inspect.Signature([*shown, *options])
 
 
-_show_options(Workflow.run)
+show_options(Workflow.run)

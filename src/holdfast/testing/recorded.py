@@ -42,16 +42,17 @@ class RecordedWork:
         self._graph = graph
         self._codec = tool_codec()
         self._places: dict[int, _Place] = {}
+        """Deliveries that are due or suspended."""
         self._committed: Counter[Doing] = Counter()
-        """Told in committed supersteps."""
-        self._kept: dict[tuple[int, int], Doing] = {}
-        """Steps of suspended deliveries: (delivery, place among its records)."""
-        self._journal: dict[tuple[int, int | None], Doing] = {}
-        """Since the head: steps by their place, and whole deliveries under None."""
+        """Executors that were told in committed supersteps."""
+        self._outcomes: dict[int, Doing] = {}
+        """Deliveries that ended since the head."""
+        self._steps: dict[tuple[int, int], Doing] = {}
+        """By delivery, and place among its records."""
 
     @property
     def counts(self) -> Counter[Doing]:
-        return self._committed + Counter(self._journal.values())
+        return self._committed + Counter(self._outcomes.values()) + Counter(self._steps.values())
 
     def take(self, point: str, written: Any) -> None:
         """As `Faults.watch` calls it."""
@@ -62,46 +63,28 @@ class RecordedWork:
 
     def _take_commit(self, commit: Commit) -> None:
         if commit.events is not None:
-            self._committed.update(invoked(commit.events, commit.lease.thread_id))
-        if commit.info is None or commit.root is None:
-            return
-        checkpoint = decode_checkpoint(from_bytes(commit.root, "checkpoint"), self._codec)
-        self._places = dict(_places(checkpoint, self._graph))
-        self._kept = dict(self._kept_steps(checkpoint))
-        kept = set(commit.unsettled)
-        self._journal = {key: doing for key, doing in self._journal.items() if key[0] in kept}
-
-    def _kept_steps(self, level: WorkflowCheckpoint | ChildCheckpoint) -> Iterator[tuple[tuple[int, int], Doing]]:
-        for delivery_id, suspended in level.suspended.items():
-            for place, record in enumerate(suspended.records):
-                if record.kind in _STEP_KINDS:
-                    yield (delivery_id, place), self._step(delivery_id, record.name)
-        for child in level.children.values():
-            yield from self._kept_steps(child)
-
-    def _step(self, delivery_id: int, name: str) -> Doing:
-        where = self._places[delivery_id]
-        return f"{where.steps_path}{name}", where.child_id
+            executors = {(place.told_id, place.child_id) for place in self._places.values()}
+            told = invoked(commit.events, commit.lease.thread_id)
+            self._committed.update(doing for doing in told if doing in executors)  # steps have records of their own
+        if commit.info is not None and commit.root is not None:
+            checkpoint = decode_checkpoint(from_bytes(commit.root, "checkpoint"), self._codec)
+            self._places = dict(_places(checkpoint, self._graph))
+            self._outcomes = {key: doing for key, doing in self._outcomes.items() if key in commit.unsettled}
 
     def _take_entry(self, entry: JournalEntry) -> None:
         tree = from_bytes(entry.body, "journal")
         delivery_id = entry.delivery_id
-        if delivery_id not in self._places:
+        where = self._places.get(delivery_id)
+        if where is None:
             return
         if "kind" not in tree:
-            where = self._places[delivery_id]
-            self._journal.pop((delivery_id, None), None)
+            self._outcomes.pop(delivery_id, None)
             if tree != TAKEN_BACK:
-                self._journal[delivery_id, None] = where.told_id, where.child_id
+                self._outcomes[delivery_id] = where.told_id, where.child_id
         elif tree["kind"] in _STEP_KINDS:
-            self._journal[delivery_id, tree["n"]] = self._step(delivery_id, tree["name"])
-        elif tree["kind"] == "gone":
-            self._forget(delivery_id, tree["n"])
-
-    def _forget(self, delivery_id: int, place: int) -> None:
-        """Its record was taken back: the step is to be called again."""
-        if self._journal.pop((delivery_id, place), None) is None and (delivery_id, place) in self._kept:
-            self._committed[self._kept.pop((delivery_id, place))] -= 1
+            self._steps[delivery_id, tree["n"]] = f"{where.steps_path}{tree['name']}", where.child_id
+        elif tree["kind"] == "gone":  # taken back: the step is to be called again
+            self._steps.pop((delivery_id, tree["n"]), None)
 
 
 def invoked(logged: LoggedEvents, thread_id: str) -> Iterator[Doing]:
