@@ -18,7 +18,8 @@ HoldfastError
 │   │   ├── AnswerRejected                     (also ValueError)
 │   │   ├── DuplicateRequest                   (also ValueError)
 │   │   ├── NoResponseHandler                  (also ValueError)
-│   │   └── RequestExpired
+│   │   ├── RequestExpired
+│   │   └── RequestWithdrawn
 │   └── WorkflowRunnerException                a run could not start or go on
 │       ├── ContextEnded                       (also RuntimeError)
 │       ├── HandlerCancelled                   (also RuntimeError)
@@ -291,6 +292,20 @@ class RequestExpired(RequestError):
         super().__init__(
             f"Request {request_id!r} of executor {executor_id!r} was not answered by {deadline}, and it has no "
             "default. It is no longer pending. Ask again, with a later deadline or a default."
+        )
+
+
+class RequestWithdrawn(RequestError):
+    """The answer came too late: whoever asked has gone on without it."""
+
+    code = "request_withdrawn"
+
+    def __init__(self, request_id: str, thread_id: str) -> None:
+        self.request_id = request_id
+        self.thread_id = thread_id
+        super().__init__(
+            f"Request {request_id!r} of thread {thread_id!r} is no longer pending: whoever asked it went on without an "
+            "answer, or was given up. None of the given answers was accepted. Leave it out."
         )
 
 

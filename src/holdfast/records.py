@@ -184,6 +184,8 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     answered_by: str | None = None
     expired_for: str | None = None
     """The executor that waited in vain: nobody answered by the deadline, and there was no default."""
+    is_withdrawn: bool = False
+    """Whoever asked went on without an answer."""
 
 
 class ExecutorMemory(msgspec.Struct, frozen=True):

@@ -129,12 +129,19 @@ class _StoredSuspended(msgspec.Struct):
     run_id: str | None = None
 
 
+class _StoredAnswer(msgspec.Struct, array_like=True):
+    answered_at: datetime
+    answered_by: str | None
+    expired_for: str | None
+    is_withdrawn: bool = False
+
+
 class _StoredLevel(msgspec.Struct):
     payloads: list[Any] = []
     messages: dict[str, list[list[Any]]] = {}
     requests: list[dict[str, Any]] = []
     executors: dict[str, dict[str, Any]] = {}
-    answered: dict[str, tuple[datetime, str | None, str | None]] = {}
+    answered: dict[str, _StoredAnswer] = {}
     suspended: list[_StoredSuspended] = []
     children: list[dict[str, Any]] = []
 
@@ -156,7 +163,7 @@ def decode_level(tree: dict[str, Tree], codec: Codec) -> dict[str, Any]:
         "messages": decode_messages(stored.messages, stored.payloads, codec),
         "pending_request_info_events": {str(event.request_id): event for event in requests},
         "executors": {key: decode_memory(key, one, codec) for key, one in stored.executors.items()},
-        "answered": {key: Answer(*settled) for key, settled in stored.answered.items()},
+        "answered": {key: Answer(*msgspec.structs.astuple(one)) for key, one in stored.answered.items()},
     }
     for part in ("state", "buffers"):
         if part in tree:

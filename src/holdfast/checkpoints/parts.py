@@ -86,8 +86,8 @@ def encode_memory(executor_id: str, memory: ExecutorMemory, codec: Codec) -> dic
 
 def encode_answered(answered: Mapping[str, Answer]) -> dict[str, Tree]:
     return {
-        key: [answer.answered_at.isoformat(), answer.answered_by, answer.expired_for]
-        for key, answer in answered.items()
+        key: [one.answered_at.isoformat(), one.answered_by, one.expired_for, *([True] if one.is_withdrawn else ())]
+        for key, one in answered.items()
     }
 
 

@@ -184,6 +184,11 @@ class Delivery:
         if self._session is not None:
             await self._session.take_back_failures(error)
 
+    @property
+    def broken(self) -> Exception | None:
+        """Why its records cannot be kept: then it fails, whatever its handler made of that."""
+        return None if self._session is None else self._session.broken
+
     async def close(self) -> None:
         """Nothing that it began goes on behind its back. In any case but one: where the event loop is being closed,
         nothing can be awaited."""

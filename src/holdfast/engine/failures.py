@@ -20,7 +20,7 @@ async def meet_failure(delivery: Delivery, error: BaseException, policy: Failure
     """What the delivery comes to; None if its failure is to end the superstep."""
     lane, message = delivery.lane, delivery.message
     await delivery.failed(error)
-    if policy is DEFAULT or not isinstance(error, Exception):
+    if policy is DEFAULT or delivery.broken is not None or not isinstance(error, Exception):
         return None
     attempts = 1 + _recorded_attempts(lane, message)
     if policy.retry is not None and policy.retry.retries(error, attempts):

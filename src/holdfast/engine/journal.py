@@ -49,16 +49,19 @@ class Journal:
             return None
         return isolated(value) if self._codec is None else Encoded(self._codec.encode(value, what), self._codec)
 
-    async def append(self, delivery_id: int, record: Record) -> None:
-        """Recorded when this returns: it is not done again, whatever happens to the process."""
+    async def append(self, delivery_id: int, record: Record) -> int:
+        """Recorded when this returns, at this place: it is not done again, whatever happens to the process."""
         records = self._thread.records[delivery_id]
-        records.append(record)
-        self.since_commit += 1
-        if self._keeper is not None:
-            tree = encode_record(record, self._keeper.codec)
-            tree["n"] = len(records) - 1
-            async with self.lock:
-                await self._keeper.record(delivery_id, tree)
+        if self._keeper is None:
+            records.append(record)
+            return len(records) - 1
+        tree = encode_record(record, self._keeper.codec)
+        async with self.lock:
+            tree["n"] = place = len(records)
+            await self._keeper.record(delivery_id, tree)
+            records.append(record)  # only what the store took: places there and here must be the same
+            self.since_commit += 1
+        return place
 
     async def take_back(self, delivery_id: int, places: Iterable[int]) -> None:
         """These records do not count any more: what they recorded is done again."""

@@ -160,6 +160,8 @@ class Lane:
             finally:
                 if context.used is not None:
                     await context.used.close()
+            if context.used is not None and context.used.broken is not None:
+                raise context.used.broken
             if returned is not None and returns is not Returns.NOTHING:
                 await _give(returned, returns, context)
             if context.used is not None or not self._is_plain or message.in_place_of is not None:
@@ -245,8 +247,9 @@ class Lane:
         """What a failed delivery comes to under its policy. Raises the error if that is to end the superstep."""
         met = await meet_failure(delivery, error, self._policy)
         if met is None:
-            self._fail(error)
-            raise error
+            failure = delivery.broken or error
+            self._fail(failure)
+            raise failure
         met.is_undone = True
         met.sent_as = self._sent_as(delivery.message)
         self.undo()

@@ -28,24 +28,45 @@ class Recorder:
         self.records = self._journal.records_of(message, lane.level.position)
         self._failures: dict[int, BaseException] = {}
         """Place among the records -> the error recorded there, as it was raised in this run."""
+        self.broken: Exception | None = None
+        """Why nothing can be recorded any more. The delivery fails with it, whatever its code makes of it."""
 
-    async def append(self, record: Record) -> None:
-        # To its end: what happened is recorded, even if its delivery is cancelled just now.
-        _, cancelled = await to_its_end(self._journal.append(self._delivery_id, record))
+    async def append(self, record: Record) -> int:
+        """Raises what the storage raises, now and whenever something is to be recorded again.
+
+        To its end: what happened is recorded, even if its delivery is cancelled just now.
+        """
+        self.check()
+        try:
+            place, cancelled = await to_its_end(self._journal.append(self._delivery_id, record))
+        except Exception as error:
+            self.broken = error
+            raise
         if cancelled is not None:
             raise cancelled
+        return place
 
-    async def record(self, kind: str, call: Call, value: Any = None, effects: Any = None) -> None:
+    def check(self) -> None:
+        if self.broken is not None:
+            raise self.broken
+
+    async def record(self, kind: str, call: Call, value: Any = None, effects: Any = None) -> int:
         run_id = self._lane.scope.run_id
-        await self.append(Record(kind, call.key, call.name, call.after, call.within, value, effects, run_id=run_id))
+        record = Record(kind, call.key, call.name, call.after, call.within, value, effects, run_id=run_id)
+        return await self.append(record)
 
     async def record_result(self, call: Call, value: Any, frame: Frame | None = None) -> None:
         """Raises UnsavableValue, naming the step, for a result that cannot be stored."""
         effects: Any = None if frame is None else self._done_in(frame)
         codec = self._lane.scope.codec
-        if effects is not None and codec is not None:
-            effects = Encoded(encode_effects(effects, self._lane.executor_id, codec), codec)
-        await self.record("step", call, self._journal.kept(value, f"result of step {call.name!r}"), effects)
+        try:
+            if effects is not None and codec is not None:
+                effects = Encoded(encode_effects(effects, self._lane.executor_id, codec), codec)
+            kept = self._journal.kept(value, f"result of step {call.name!r}")
+        except UnsavableValue as error:
+            self.broken = error
+            raise
+        await self.record("step", call, kept, effects)
 
     def _done_in(self, frame: Frame) -> Effects | None:
         """What the step did, with what it changed in place of what it had read; None if it did nothing."""
@@ -78,8 +99,7 @@ class Recorder:
             text = "step %r failed with %s, which cannot be stored: it is called again when its delivery runs again"
             logger.warning(text, call.name, type(error).__name__)
             return
-        self._failures[len(self.records)] = error
-        await self.record("failed", call, kept)
+        self._failures[await self.record("failed", call, kept)] = error
 
     def raised_again(self, record: Record, error: BaseException) -> None:
         place = next(place for place, one in enumerate(self.records) if one is record)
@@ -87,6 +107,8 @@ class Recorder:
 
     async def take_back_failures(self, error: BaseException) -> None:
         """The delivery failed with these errors, rather than going on after them: next time their steps are tried."""
+        if self.broken is not None:
+            return
         causes = set(map(id, _causes(error)))
         failed = {self.records[place].key for place, one in self._failures.items() if id(one) in causes}
         kinds = ("failed", "attempt")

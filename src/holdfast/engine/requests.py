@@ -17,6 +17,7 @@ from holdfast.errors import (
     NoPendingRequests,
     NoResponseHandler,
     RequestExpired,
+    RequestWithdrawn,
     UnknownRequest,
     type_name,
 )
@@ -64,6 +65,8 @@ def check_answers(graph: Graph, thread_id: str, position: Position, answers: Map
             settled = position.answered.get(request_id)
             if settled is not None and settled.expired_for is not None:
                 raise RequestExpired(request_id, settled.expired_for, settled.answered_at)
+            if settled is not None and settled.is_withdrawn:
+                raise RequestWithdrawn(request_id, thread_id)
             if settled is not None:
                 raise AlreadyAnswered(request_id, thread_id)
             raise UnknownRequest(request_id, thread_id, position.requests)

@@ -16,11 +16,11 @@ from holdfast.engine.journal import value_of
 from holdfast.engine.recorder import Recorder
 from holdfast.engine.replay import Replay
 from holdfast.engine.requests import request_key
+from holdfast.engine.step_telling import StepTelling
 from holdfast.engine.suspension import Waits
 from holdfast.engine.timeouts import TimeIsUp, within
 from holdfast.engine.work import Work
 from holdfast.errors import RequestExpired, TimedOut
-from holdfast.events import WorkflowErrorDetails, WorkflowEvent
 from holdfast.graph.isolation import isolated
 from holdfast.graph.policy import ISOLATE, SKIP, STOP, FailurePolicy
 from holdfast.names import check_identifier
@@ -48,6 +48,7 @@ class Session:
         self._in_flight: dict[str, asyncio.Future[Any]] = {}
         self._again: dict[str, Record] = {}
         """Recorded in a step whose attempt failed: its next attempt takes them up."""
+        self._telling = StepTelling(delivery)
         self._task = task
         self._others: set[asyncio.Task[Any]] = set()
         """Tasks that the handler made, while they are in a step, asleep, or wait for an answer."""
@@ -65,7 +66,7 @@ class Session:
         policy: FailurePolicy,
     ) -> Any:
         """The function's result: from the record, if there is one, otherwise by calling it now."""
-        self._delivery.check_open()
+        self._check()
         if key is not None:
             check_identifier("A step's key", key)
         self._calls.check_name(name, function)
@@ -101,20 +102,24 @@ class Session:
             await asyncio.wait(list(self._others))
             self._others = {task for task in self._others if not task.done()}
 
+    def _check(self) -> None:
+        self._delivery.check_open()
+        self._recorder.check()
+
     def _plain(self, arguments: Sequence[Any]) -> list[Any]:
         """A context among the arguments says nothing about which call it is."""
         return [one for one in arguments if not hasattr(one, "idempotency_key")]
 
     async def _replayed(self, call: Call, record: Record) -> Any:
-        self._warn_if_moved(call, record)
+        self._telling.warn_if_moved(call, record)
         await self._replay.turn_of(record)
-        is_news = self._is_news(call, record)
+        is_news = self._telling.is_news(call, record)
         if record.effects is not None:
             self._delivery.do_again(self._effects_of(record), is_news=is_news)
         value = value_of(record.value, f"result of {call.name!r}")
         if is_news:
             told = None if record.kind == "failed" else isolated(value)
-            self._tell(WorkflowEvent("executor_bypassed", told, executor_id=self._path(call)))
+            self._telling.tell("executor_bypassed", call, told)
         if record.kind == "failed":
             self._recorder.raised_again(record, value)
             raise value
@@ -155,12 +160,14 @@ class Session:
         if attempts and attempts[-1].until is not None:
             await self._pause(attempts[-1].until)
         else:
-            self._tell(WorkflowEvent("executor_invoked", executor_id=self._path(call)))
+            self._telling.tell("executor_invoked", call)
         retry = work.policy.retry
         while True:
             value, failure = await self._once(call, lambda: self._limited(call, work))
             if failure is None:
-                self._tell(WorkflowEvent("executor_completed", isolated(value), executor_id=self._path(call)))
+                self._delivery.tell(
+                    WorkflowEvent("executor_completed", isolated(value), executor_id=self._telling.path(call))
+                )
                 return value
             number += 1
             if retry is None or not retry.retries(failure, number):
@@ -200,15 +207,17 @@ class Session:
         try:
             return await within(seconds, work.done(), self._clock)
         except TimeIsUp as error:
-            raise TimedOut(self._path(call), seconds) from error.__cause__
+            raise TimedOut(self._telling.path(call), seconds) from error.__cause__
 
     async def _retry(self, call: Call, error: Exception, number: int, delay: float) -> None:
         until = self._clock.now() + timedelta(seconds=delay)
         said = self._recorder.kept_error(error)
         await self._recorder.append(Record("attempt", call.key, call.name, value=said, until=until))
-        details = WorkflowErrorDetails.from_exception(error, executor_id=self._path(call))
+        details = WorkflowErrorDetails.from_exception(error, executor_id=self._telling.path(call))
         told = {"attempt": number, "delay_seconds": delay}
-        self._tell(WorkflowEvent("executor_retrying", told, executor_id=self._path(call), details=details))
+        self._delivery.tell(
+            WorkflowEvent("executor_retrying", told, executor_id=self._telling.path(call), details=details)
+        )
         await self._pause(until)
 
     async def _pause(self, until: datetime) -> None:
@@ -222,9 +231,8 @@ class Session:
 
     async def _failed(self, call: Call, error: Exception, work: Work) -> Any:
         """All attempts are made: raise the error, or give what the policy puts in its place."""
-        path, mode = self._path(call), work.policy.on_error
-        details = WorkflowErrorDetails.from_exception(error, executor_id=path)
-        self._tell(WorkflowEvent("executor_failed", executor_id=path, details=details))
+        mode = work.policy.on_error
+        self._telling.tell("executor_failed", call, error=error)
         if mode == STOP:
             await self._recorder.record_failure(call, error)
             raise error
@@ -237,14 +245,14 @@ class Session:
                 await self._recorder.record_failure(call, second)
                 raise second from error
         shown = mode if mode in (SKIP, ISOLATE) else "fallback"
-        self._tell(WorkflowEvent("executor_skipped", shown, executor_id=path, details=details))
+        self._telling.tell("executor_skipped", call, shown, error)
         return value
 
     # ------------------------------------------------------------ sleeping and asking
 
     async def sleep(self, until: Callable[[], datetime], arguments: Sequence[Any]) -> None:
         """Return at that time: the time is recorded, so it is the same after a restart."""
-        self._delivery.check_open()
+        self._check()
         call = self._calls.identify("sleep", arguments, {}, None)
         slept = self._replay.find(call.key)
         with self._in_call(call):
@@ -280,51 +288,19 @@ class Session:
     async def take_back_failures(self, error: BaseException) -> None:
         await self._recorder.take_back_failures(error)
 
-    # ------------------------------------------------------------ telling
+    # ------------------------------------------------------------ how it ends
 
-    def _path(self, call: Call) -> str:
-        return f"{self._lane.steps_path}{call.name}"
-
-    def _tell(self, event: WorkflowEvent) -> None:
-        self._delivery.tell(event)
-
-    def _is_news(self, call: Call, record: Record) -> bool:
-        """Whether the replay is worth telling: once a run, of what another run recorded. A delivery that sleeps a lot
-        runs from the top a lot."""
-        scope = self._lane.scope
-        mark = (self._delivery_id, call.key)
-        if record.run_id == scope.run_id or mark in scope.bypassed:
-            return False
-        scope.bypassed.add(mark)
-        return True
-
-    def _warn_if_moved(self, call: Call, record: Record) -> None:
-        if record.after != call.after:
-            then, now = (_named(key) for key in (record.after, call.after))
-            text = (
-                f"Step {call.name!r} of {self._lane.told_id!r} was recorded {then} and is now reached {now}: the code "
-                "changed since. Its recorded result was used."
-            )
-            self._delivery.tell_once(WorkflowEvent("warning", text, executor_id=self._lane.told_id))
+    @property
+    def broken(self) -> Exception | None:
+        return self._recorder.broken
 
     def end(self) -> None:
         """The handler came to its end by itself: recorded steps that it did not reach are worth a warning."""
-        unreached = self._replay.unreached()
-        if unreached:
-            names = ", ".join(repr(name) for name in dict.fromkeys(unreached))
-            text = (
-                f"{self._lane.told_id!r} ended without reaching what it had recorded: {names}. The code changed since, "
-                "or does not do the same every time; the recorded results were not used."
-            )
-            self._delivery.tell_once(WorkflowEvent("warning", text, executor_id=self._lane.told_id))
+        self._telling.warn_of_unreached(self._replay.unreached())
 
     def stop(self) -> None:
         self.waits.stop()
         self._replay.stop()
-
-
-def _named(key: str | None) -> str:
-    return "at the beginning" if key is None else f"after {key.partition(' ')[0]!r}"
 
 
 def _look_at(settled: asyncio.Future[Any]) -> None:

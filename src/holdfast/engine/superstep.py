@@ -197,7 +197,7 @@ class _Merge:
             self.withdrawn += (request_id,)
         else:
             after.requests = {key: one for key, one in after.requests.items() if key != request_id}
-            after.answered = {**after.answered, request_id: Answer(self._now(), expired_for=executor_id)}
+            after.answered = {**after.answered, request_id: Answer(self._now(), is_withdrawn=True)}
 
     def _answer(self, executor_id: str, answer: SubWorkflowResponseMessage, sorter: Sorter) -> None:
         after, request_id = self._after, str(answer.source_event.request_id)

@@ -22,6 +22,7 @@ class Waits:
         self._alarms: set[asyncio.Task[None]] = set()
         self._active = 0
         self._quiet = Quiet(self._suspend_if_idle)
+        self._is_over = False
         self.is_suspended = False
 
     @property
@@ -66,7 +67,7 @@ class Waits:
                 self._look()
 
     def _look(self) -> None:
-        if self._times or self._requests:
+        if (self._times or self._requests) and not self._is_over:
             self._quiet.watch()
 
     def _suspend_if_idle(self) -> None:
@@ -96,6 +97,7 @@ class Waits:
         self._alarms.clear()
 
     def stop(self) -> None:
-        """The delivery has ended."""
+        """The delivery has ended: what it left behind must not cancel whatever its task does now."""
+        self._is_over = True
         self._quiet.stop()
         self._drop_alarms()
