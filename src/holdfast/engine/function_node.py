@@ -73,7 +73,9 @@ class FunctionNode(Executor):
         self._shape = shape
         accepted = type(None) if shape.message_type is None else shape.message_type
         outputs = () if shape.output_type in (None, type(None)) else tuple(flatten_union(shape.output_type))
-        self.table = HandlerTable(id, [Handler(id, _run, accepted, None, (), outputs, True, Returns.YIELDED)])
+        self.table = HandlerTable(
+            id, [Handler(id, _run, accepted, None, (), outputs, True, Returns.YIELDED, own_task=True)]
+        )
 
     @property
     def code(self) -> Any:

@@ -222,7 +222,9 @@ class Lane:
         else:
             work = handler.function(self.executor, *arguments)
         seconds = self._policy.timeout
-        return handler.returns, work if seconds is None else self._in_time(work, seconds, context)
+        if seconds is not None or handler.own_task:
+            work = self._in_own_task(work, seconds, context)
+        return handler.returns, work
 
     @property
     def _policy(self) -> FailurePolicy:
@@ -299,14 +301,16 @@ class Lane:
         if self._private is not None:
             effects.private = isolated(self._private)
 
-    async def _in_time(self, work: Coroutine[Any, Any, Any], seconds: float, context: DeliveryContext) -> Any:
+    async def _in_own_task(
+        self, work: Coroutine[Any, Any, Any], seconds: float | None, context: DeliveryContext
+    ) -> Any:
         def run_by(task: asyncio.Task[Any]) -> None:
             context.task = task
 
         try:
             return await within(seconds, work, self._scope.clock, run_by)
         except TimeIsUp as error:
-            raise TimedOut(self.told_id, seconds) from error.__cause__
+            raise TimedOut(self.told_id, seconds or 0) from error.__cause__
 
     def replay(self, message: WorkflowMessage, recorded: Effects) -> None:
         """Take the outcome of a delivery that ended before an interruption, instead of running it again."""

@@ -144,6 +144,9 @@ class Session:
         settled.add_done_callback(_look_at)
         self.waits.begin()
         try:
+            # While recorded results are still handed out new work waits: what lost a race then may lose it again now,
+            # before it has begun.
+            await self._replay.over()
             value = await self._attempted(call, work)
         except BaseException as error:
             settled.cancel() if isinstance(error, asyncio.CancelledError) else settled.set_exception(error)
@@ -165,9 +168,7 @@ class Session:
         while True:
             value, failure = await self._once(call, lambda: self._limited(call, work))
             if failure is None:
-                self._delivery.tell(
-                    WorkflowEvent("executor_completed", isolated(value), executor_id=self._telling.path(call))
-                )
+                self._telling.tell("executor_completed", call, isolated(value))
                 return value
             number += 1
             if retry is None or not retry.retries(failure, number):
@@ -213,11 +214,7 @@ class Session:
         until = self._clock.now() + timedelta(seconds=delay)
         said = self._recorder.kept_error(error)
         await self._recorder.append(Record("attempt", call.key, call.name, value=said, until=until))
-        details = WorkflowErrorDetails.from_exception(error, executor_id=self._telling.path(call))
-        told = {"attempt": number, "delay_seconds": delay}
-        self._delivery.tell(
-            WorkflowEvent("executor_retrying", told, executor_id=self._telling.path(call), details=details)
-        )
+        self._telling.tell("executor_retrying", call, {"attempt": number, "delay_seconds": delay}, error)
         await self._pause(until)
 
     async def _pause(self, until: datetime) -> None:

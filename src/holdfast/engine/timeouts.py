@@ -14,26 +14,29 @@ class TimeIsUp(Exception):  # a signal to the caller, who knows what took too lo
 
 
 async def within(
-    seconds: float,
+    seconds: float | None,
     work: Coroutine[Any, Any, Any],
     clock: Clock,
     on_task: Callable[[asyncio.Task[Any]], None] | None = None,
 ) -> Any:
-    """The work's result. Raises TimeIsUp, or what the work raises.
+    """The work's result, by a task of its own; without a limit if `seconds` is None. Raises TimeIsUp, or what the work
+    raises.
 
     Work that keeps its cancellation to itself and ends well all the same has done what it was asked to do: its result
     counts.
     """
     loop = asyncio.get_running_loop()
-    task, alarm = loop.create_task(work), loop.create_task(clock.sleep(seconds))
+    task = loop.create_task(work)
+    alarm = None if seconds is None else loop.create_task(clock.sleep(seconds))
     if on_task is not None:
         on_task(task)
     cancelled: asyncio.CancelledError | None = None
     try:
-        await asyncio.wait([task, alarm], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([task] if alarm is None else [task, alarm], return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError as error:
         cancelled = error
-    alarm.cancel()
+    if alarm is not None:
+        alarm.cancel()
     was_late = not task.done()
     while not task.done():
         task.cancel()

@@ -99,6 +99,7 @@ def _handler_of(func: Callable[..., Any], input: Any, output: Any, workflow_outp
         handler.workflow_output_types,
         handler.takes_context,
         handler.returns,
+        handler.own_task,
     )
 
 

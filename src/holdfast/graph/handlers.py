@@ -39,6 +39,9 @@ class Handler:
     workflow_output_types: tuple[Any, ...]
     takes_context: bool
     returns: Returns
+    own_task: bool = False
+    """Whether it is run by a task of its own: a TaskGroup that fails marks its task as cancelled (until Python 3.13),
+    which must not look as if somebody had cancelled the run."""
 
     @property
     def is_response(self) -> bool:
@@ -138,7 +141,14 @@ def read_handler(function: Callable[..., Any], declaration: Declaration, *, boun
     sent, yielded = _context_types(function, hints.get(names[values])) if takes_context else ((), ())
     sent, yielded, returns = _with_return(hints.get("return"), sent, yielded)
     request = types[0] if declaration.is_response else None
-    return Handler(_short_name(function), function, types[-1], request, sent, yielded, takes_context, returns)
+    name, own = _short_name(function), uses_task_group(function)
+    return Handler(name, function, types[-1], request, sent, yielded, takes_context, returns, own)
+
+
+def uses_task_group(function: Any) -> bool:
+    """As far as its own code tells."""
+    code = getattr(function, "__code__", None)
+    return code is not None and "TaskGroup" in code.co_names
 
 
 def _name(function: Any) -> str:
@@ -163,7 +173,8 @@ def _explicit(function: Callable[..., Any], declaration: Declaration, takes_cont
     request = normalize(resolve_annotation(given["request"], namespace, None)) if declaration.is_response else None
     _refuse_typevar(function, accepted)
     sent, yielded = types("output"), types("workflow_output")
-    return Handler(_short_name(function), function, accepted, request, sent, yielded, takes_context, Returns.NOTHING)
+    name, own = _short_name(function), uses_task_group(function)
+    return Handler(name, function, accepted, request, sent, yielded, takes_context, Returns.NOTHING, own)
 
 
 def _declared(function: Callable[..., Any], hints: dict[str, Any], name: str) -> Any:
