@@ -18,7 +18,7 @@ from holdfast.engine.guards import run_guarded
 from holdfast.engine.journal import held_back, with_records
 from holdfast.engine.lane import Lane
 from holdfast.engine.level import Level, root_level
-from holdfast.engine.nesting import Nesting
+from holdfast.engine.nesting import Nesting, lanes_in_conflict
 from holdfast.engine.position import Position, next_wake_up
 from holdfast.engine.scope import RunScope
 from holdfast.engine.superstep import apply, plan
@@ -170,7 +170,7 @@ class Loop:
             self._committer.forget_since(logged_before)
             self._thread.is_dirty = True
             outer = self._nesting.failure(level, failed, error)
-            await to_its_end(self._discard(lanes, iteration, error))
+            await to_its_end(self._discard(level, lanes, iteration, error))
             if outer is not None:
                 raise outer from error
             raise
@@ -262,11 +262,11 @@ class Loop:
                 await keeper.record(message.delivery_id, encode_effects(effects, lane.told_id, keeper.codec))
         self._thread.journal[message.delivery_id] = effects
 
-    async def _settle_journal(self, lanes: Sequence[Lane], error: BaseException) -> None:
+    async def _settle_journal(self, level: Level, lanes: Sequence[Lane], error: BaseException) -> None:
         if self._unfinished or isinstance(error, asyncio.CancelledError):
             await self._record_finished(lanes)
         elif isinstance(error, StateConflict | DuplicateRequest):
-            await self._unrecord(lane for lane in lanes if lane.executor_id in error.executors)
+            await self._unrecord(lanes_in_conflict(level, lanes, error))
 
     async def _record_finished(self, lanes: Iterable[Lane]) -> None:
         """What ended well beside a delivery that failed or was cancelled is not run again, even if its hook was still
@@ -284,11 +284,11 @@ class Loop:
                 if self._thread.journal.pop(message.delivery_id, None) is not None and self._scope.keeper is not None:
                     await self._scope.keeper.record(message.delivery_id, None)
 
-    async def _discard(self, lanes: Sequence[Lane], iteration: int, error: BaseException) -> None:
+    async def _discard(self, level: Level, lanes: Sequence[Lane], iteration: int, error: BaseException) -> None:
         """Leave no trace of a superstep that failed, but in the journal: executors go back to what the head says."""
 
         async def settle_journal() -> None:
-            await self._settle_journal(lanes, error)
+            await self._settle_journal(level, lanes, error)
 
         for undo in (settle_journal, self._memory.restore_here):
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from holdfast.engine.guards import enclosing, guard_of, timed_out
@@ -9,7 +10,7 @@ from holdfast.engine.lane import Lane
 from holdfast.engine.level import Level, child_level
 from holdfast.engine.position import Child, every_level
 from holdfast.engine.scope import RunScope
-from holdfast.errors import SubWorkflowFailed, WorkflowConvergenceException
+from holdfast.errors import DuplicateRequest, StateConflict, SubWorkflowFailed, WorkflowConvergenceException
 from holdfast.events import WorkflowErrorDetails, WorkflowEvent
 
 
@@ -83,3 +84,10 @@ def _failed_level(level: Level, error: BaseException) -> Level | None:
         return level
     found = (_failed_level(inner, error) for inner in level.levels)
     return next((one for one in found if one is not None), None)
+
+
+def lanes_in_conflict(root: Level, lanes: Iterable[Lane], error: StateConflict | DuplicateRequest) -> list[Lane]:
+    """Those whose outcomes cannot be merged. Executors of other levels may have the same ids."""
+    where = _failed_level(root, error) or root
+    inside = [lane for lane in lanes if where is root or where in enclosing(lane.level)]
+    return [lane for lane in inside if lane.told_id.removeprefix(where.path) in error.executors]
