@@ -7,9 +7,22 @@ from typing import Any
 
 import pytest
 from tests.promises.stages import Again, Boom, Does, Relay, Sink, Stage, Tally, fan, kinds
+from tests.unit.engine.policy_flows import SkippingClock, asleep, cancelled, started
 
-from holdfast import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler
+from holdfast import (
+    Executor,
+    RetryPolicy,
+    RunContext,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowContext,
+    WorkflowExecutor,
+    handler,
+    step,
+    workflow as as_workflow,
+)
 from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.testing import FakeClock
 
 
 async def fail_in(workflow: Workflow, stage: Stage, *failing: str, message: str = "x", after: int = 0) -> None:
@@ -268,3 +281,130 @@ async def test_restoring_an_older_checkpoint_runs_its_deliveries_anew(storage: S
     result = await workflow.run(checkpoint_id=entry)
     assert result.get_outputs() == ["x-source-a+x-source-b+x-source-c"]
     assert [stage.called(name) for name in ("source", *"abc")] == [2, 2, 2, 2]
+
+
+# ---------------------------------------------------------------- policies, sleepers, sub-workflows, functions
+
+
+async def nap(message: str, ctx: WorkflowContext[Any, Any]) -> None:
+    await ctx.sleep(10)
+    await ctx.send_message(f"{message}-napped")
+
+
+def disturbed_siblings(sibling: Executor, stage: Stage, storage: Any) -> Workflow:
+    """source -> the sibling and one that fails once -> sink; waiting takes no time."""
+    source, fails, sink = Relay("source", stage), Relay("fails", stage), Sink("sink")
+    builder = WorkflowBuilder(
+        name="disturbed", start_executor=source, checkpoint_storage=storage, clock=SkippingClock()
+    )
+    return builder.add_fan_out_edges(source, [sibling, fails]).add_edge(sibling, sink).add_edge(fails, sink).build()
+
+
+async def test_a_sibling_that_is_retried_goes_on_at_its_next_attempt(
+    storage: StoreCheckpointStorage, again: Again
+) -> None:
+    """Its first attempt was recorded before the other sibling failed: of its two, one is left."""
+    stage, attempts = Stage(), list[str]()
+    stage.watch_journal(storage)
+
+    async def flaky(message: str, ctx: WorkflowContext[Any, Any]) -> None:
+        attempts.append(message)
+        raise Boom(f"attempt {len(attempts)}")
+
+    def build() -> Workflow:
+        source, sibling, fails = Relay("source", stage), Does("flaky", flaky), Relay("fails", stage)
+        builder = WorkflowBuilder(name="retried", start_executor=source, checkpoint_storage=storage)
+        builder.add_fan_out_edges(source, [sibling, fails])
+        return builder.with_policy(sibling, retry=RetryPolicy(2, initial_delay=0)).build()
+
+    workflow = build()
+    await fail_in(workflow, stage, "fails", after=1)
+    with pytest.raises(Boom, match="attempt 2"):
+        await again(workflow, build).run(thread_id="t")
+
+
+async def test_a_sleeper_goes_on_after_its_sibling_failed_and_was_mended(
+    storage: StoreCheckpointStorage, again: Again
+) -> None:
+    stage, calls = Stage(), list[str]()
+    stage.watch_journal(storage)
+
+    async def once(word: str) -> str:
+        calls.append(word)
+        return word
+
+    async def work(message: str, ctx: WorkflowContext[Any, Any]) -> None:
+        await ctx.step(once, "before")
+        await nap(message, ctx)
+        await ctx.step(once, "after")
+
+    def build() -> Workflow:
+        return disturbed_siblings(Does("naps", work), stage, storage)
+
+    workflow = build()
+    await fail_in(workflow, stage, "fails", after=2)  # the step, and that it fell asleep
+    result = await again(workflow, build).run(thread_id="t")
+    assert sorted(result.get_outputs()) == ["x-source-fails", "x-source-napped"]
+    assert calls == ["before", "after"]
+
+
+async def test_a_delivery_committed_while_another_slept_is_not_run_again(any_storage: Any, again: Again) -> None:
+    stage, clock = Stage(), FakeClock()
+
+    def build() -> Workflow:
+        source, calm, sink = Relay("source", stage), Relay("calm", stage), Sink("sink")
+        naps = Does("naps", nap)
+        builder = WorkflowBuilder(name="naps", start_executor=source, checkpoint_storage=any_storage, clock=clock)
+        return builder.add_fan_out_edges(source, [naps, calm]).add_edge(naps, sink).add_edge(calm, sink).build()
+
+    workflow = build()
+    run = started(workflow.run("x", thread_id="t"))
+    await asleep(clock, run)
+    await cancelled(run)
+    clock.advance(10)
+    result = await again(workflow, build).run(thread_id="t")
+    assert result.get_outputs() == ["x-source-calm", "x-source-napped"]
+    assert stage.calls == ["source(x)", "calm(x-source)"]
+
+
+async def test_a_finished_sub_workflow_sibling_is_not_run_again(storage: StoreCheckpointStorage, again: Again) -> None:
+    stage = Stage()
+    stage.watch_journal(storage)
+
+    def build() -> Workflow:
+        inner = Relay("inner", stage)
+        child = WorkflowBuilder(name="child", start_executor=inner).add_edge(inner, Sink("out")).build()
+        return disturbed_siblings(WorkflowExecutor(child, "sub"), stage, storage)
+
+    workflow = build()
+    await fail_in(workflow, stage, "fails", after=1)
+    result = await again(workflow, build).run(thread_id="t")
+    assert sorted(result.get_outputs()) == ["x-source-fails", "x-source-inner"]
+    assert stage.called("inner") == 1
+
+
+async def test_steps_of_a_function_beside_a_failing_sibling_are_not_called_again(
+    storage: StoreCheckpointStorage, again: Again
+) -> None:
+    stage, calls = Stage(), list[str]()
+    stage.watch_journal(storage)
+
+    @step
+    async def fetch(word: str) -> str:
+        calls.append(word)
+        return word.upper()
+
+    @as_workflow(name="function")
+    async def function(message: str, ctx: RunContext) -> str:
+        first = await fetch("a")
+        await ctx.sleep(10)
+        return first + await fetch("b")
+
+    def build() -> Workflow:
+        return disturbed_siblings(WorkflowExecutor(function, "function"), stage, storage)
+
+    workflow = build()
+    await fail_in(workflow, stage, "fails")
+    result = await again(workflow, build).run(thread_id="t")
+    assert sorted(result.get_outputs()) == ["AB", "x-source-fails"]
+    assert sorted(calls) == ["a", "b"]

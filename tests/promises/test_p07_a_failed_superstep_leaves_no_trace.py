@@ -12,16 +12,24 @@ from typing import Any
 import pytest
 from tests.promises.stages import Boom, Does, Relay, Sink, Stage, Tally, alone, chain, collect, fan, kinds
 from tests.six_methods import SixMethods
+from tests.unit.engine.policy_flows import SkippingClock
 
 from holdfast import (
     ContextEnded,
+    Executor,
     FunctionExecutor,
+    RetryPolicy,
+    RunContext,
     StateConflict,
+    SubWorkflowFailed,
     Workflow,
     WorkflowBuilder,
     WorkflowContext,
     WorkflowEvent,
+    WorkflowExecutor,
     WorkflowRunState,
+    step,
+    workflow as as_workflow,
 )
 
 
@@ -31,7 +39,9 @@ def maybe_storage(request: pytest.FixtureRequest, storage: Any) -> Any:
     return {"no storage": None, "memory": storage, "six methods": SixMethods()}[request.param]
 
 
-def pair(first: Does | Relay | Tally, second: Does | Relay | Tally, storage: Any = None, **options: Any) -> Workflow:
+def pair(
+    first: Executor, second: Executor, storage: Any = None, policies: dict[str, str] | None = None, **options: Any
+) -> Workflow:
     """source -> two siblings -> sink."""
 
     async def begin(message: Any, ctx: WorkflowContext[Any, Any]) -> None:
@@ -40,7 +50,10 @@ def pair(first: Does | Relay | Tally, second: Does | Relay | Tally, storage: Any
 
     source, sink = Does("source", begin), Sink("sink")
     builder = WorkflowBuilder(name="pair", start_executor=source, checkpoint_storage=storage, **options)
-    return builder.add_fan_out_edges(source, [first, second]).add_edge(first, sink).add_edge(second, sink).build()
+    builder.add_fan_out_edges(source, [first, second]).add_edge(first, sink).add_edge(second, sink)
+    for executor_id, mode in (policies or {}).items():
+        builder.with_policy(executor_id, on_error=mode)
+    return builder.build()
 
 
 async def events_until_failure(workflow: Workflow, message: str = "x", **options: Any) -> list[WorkflowEvent]:
@@ -275,4 +288,141 @@ async def test_the_log_keeps_nothing_of_it(storage: Any) -> None:
         logged = [event async for event in handle.events(after=0)]
     assert {event.executor_id for event in logged} == {None, "source"}
     assert kinds(logged)[-2:] == ["failed", "status"]
+    assert [event.seq for event in logged] == list(range(1, len(logged) + 1))
+
+
+# ---------------------------------------------------------------- policies, sleepers, sub-workflows, functions
+
+
+async def told_of(workflow: Workflow) -> list[WorkflowEvent]:
+    async with workflow.open(thread_id="t") as handle:
+        return [event async for event in handle.events(after=0)]
+
+
+async def test_a_failure_after_the_last_retry_leaves_no_trace_of_any_attempt(maybe_storage: Any) -> None:
+    stage, seen = Stage(), list[Any]()
+    stage.failing = {"writes"}
+
+    async def writes(message: list[str], ctx: WorkflowContext[Any, Any]) -> None:
+        seen.append(deepcopy((dict(ctx.state), dict(ctx.private), message)))
+        ctx.set_state("key", "dirty")
+        ctx.private["key"] = "dirty"
+        message.append("dirty")
+        await ctx.send_message("dirty")
+        await ctx.yield_output("dirty")
+        await stage.play("writes", "")
+
+    writer = Does("writes", writes)
+    builder = WorkflowBuilder(name="retried", start_executor=writer, checkpoint_storage=maybe_storage)
+    workflow = builder.add_edge(writer, Sink("sink")).with_policy(writer, retry=RetryPolicy(3, initial_delay=0)).build()
+    with pytest.raises(Boom):
+        await workflow.run(["clean"], thread_id="t")
+    stage.failing = set()
+    result = await workflow.run(thread_id="t")
+    assert seen == [({}, {}, ["clean"])] * 4
+    assert result.get_outputs() == ["dirty", "dirty"], "yielded and sent on, once"
+
+
+async def test_a_superstep_whose_sibling_was_skipped_and_another_failed_leaves_no_trace(maybe_storage: Any) -> None:
+    stage = Stage()
+    stage.failing = {"skipped", "fails"}
+    workflow = pair(Relay("skipped", stage), Relay("fails", stage), maybe_storage, policies={"skipped": "skip"})
+    events = await events_until_failure(workflow)
+    assert kinds(events)[-3:] == ["superstep_discarded", "failed", "status"]
+    stage.failing = set()
+    result = await workflow.run(thread_id="t")
+    assert [output for output in result.get_outputs() if "fails" in output] == ["x-fails"]
+    assert result.get_final_state() is WorkflowRunState.IDLE
+
+
+async def test_a_sleeper_of_a_failed_superstep_is_asleep_again_when_it_is_resumed(maybe_storage: Any) -> None:
+    """Its time was recorded with a journal; without one it is set anew. It is not lost, and not doubled."""
+    stage, woken = Stage(), list[str]()
+    stage.failing = {"fails"}
+
+    async def nap(message: str, ctx: WorkflowContext[Any, Any]) -> None:
+        await ctx.sleep(10)
+        woken.append(message)
+        await ctx.send_message("napped")
+
+    workflow = pair(Does("naps", nap), Relay("fails", stage), maybe_storage, clock=SkippingClock())
+    await events_until_failure(workflow)
+    assert woken == []
+    stage.failing = set()
+    assert (await workflow.run(thread_id="t")).get_outputs() == ["x-fails", "napped"]
+    assert woken == ["x"]
+
+
+async def test_a_sleeper_that_fails_when_it_wakes_leaves_the_thread_where_it_slept(maybe_storage: Any) -> None:
+    stage, seen = Stage(), list[Any]()
+    stage.failing = {"wakes"}
+
+    async def nap(message: str, ctx: WorkflowContext[Any, Any]) -> None:
+        seen.append(ctx.get_state("key"))
+        ctx.set_state("key", "dirty")
+        await ctx.sleep(10)
+        await stage.play("wakes", message)
+        await ctx.yield_output(ctx.get_state("key"))
+
+    workflow = alone(Does("naps", nap), maybe_storage, clock=SkippingClock())
+    await events_until_failure(workflow)
+    stage.failing = set()
+    assert (await workflow.run(thread_id="t")).get_outputs() == ["dirty"]
+    assert seen == [None, None, None]
+
+
+async def test_a_failure_in_a_sub_workflow_leaves_no_trace_in_child_or_parent(maybe_storage: Any) -> None:
+    stage = Stage()
+
+    def build() -> Workflow:
+        first, tally, out = Relay("first", stage), Tally("tally", stage), Sink("out")
+        child = WorkflowBuilder(name="child", start_executor=first).add_chain([first, tally, out]).build()
+        return pair(WorkflowExecutor(child, "sub"), Tally("beside", stage), maybe_storage)
+
+    workflow = build()
+    stage.failing = {"tally"}
+    with pytest.raises(SubWorkflowFailed) as failed:
+        await workflow.run("x", thread_id="t")
+    assert isinstance(failed.value.error, Boom)
+    stage.failing = set()
+    result = await workflow.run(thread_id="t")
+    assert sorted(result.get_outputs()) == ["beside=1", "tally=1"]
+    assert [stage.called(name) for name in ("first", "beside", "tally")] == [1, 1, 2]
+
+
+async def test_a_failed_function_leaves_no_trace_but_its_recorded_steps(maybe_storage: Any) -> None:
+    stage, calls = Stage(), list[str]()
+    stage.failing = {"function"}
+
+    @step
+    async def note(word: str) -> str:
+        calls.append(word)
+        return word
+
+    @as_workflow(name="function")
+    async def function(message: str, ctx: RunContext) -> str:
+        await note("a")
+        seen = ctx.get_state("key")
+        ctx.set_state("key", "dirty")
+        await stage.play("function", message)
+        return f"{seen} {await note('b')}"
+
+    workflow = function.build(maybe_storage)
+    with pytest.raises(Boom):
+        await workflow.run("x", thread_id="t")
+    stage.failing = set()
+    assert (await workflow.run(thread_id="t")).get_outputs() == ["None b"]
+    assert calls == ["a", "b"]
+
+
+async def test_the_log_keeps_attempts_that_were_committed_and_nothing_of_the_failed_superstep(storage: Any) -> None:
+    stage = Stage()
+    stage.failing = {"flaky"}
+    flaky = Relay("flaky", stage)
+    builder = WorkflowBuilder(name="flaky", start_executor=flaky, checkpoint_storage=storage)
+    workflow = builder.add_edge(flaky, Sink("sink")).with_policy(flaky, retry=RetryPolicy(2, initial_delay=0)).build()
+    await events_until_failure(workflow)
+    logged = await told_of(workflow)
+    about = [event.type for event in logged if event.executor_id == "flaky"]
+    assert about == ["executor_invoked", "executor_failed", "executor_retrying"], "the second attempt left nothing"
     assert [event.seq for event in logged] == list(range(1, len(logged) + 1))

@@ -76,6 +76,9 @@ class Fail:
     pace: int = 0
 
 
+ALWAYS = 99
+
+
 @dataclass(frozen=True)
 class Retry:
     """A step that fails `fails` times and has three attempts."""
@@ -102,7 +105,7 @@ class Write:
 
 
 @dataclass(frozen=True)
-class Sequence_:
+class Series:
     parts: tuple[Node, ...]
 
 
@@ -122,7 +125,7 @@ class Loop:
     part: Node
 
 
-Node: TypeAlias = "Do | InThread | Nest | Fail | Retry | Ask | Sleep | Write | Sequence_ | Gather | Group | Loop"
+Node: TypeAlias = "Do | InThread | Nest | Fail | Retry | Ask | Sleep | Write | Series | Gather | Group | Loop"
 
 
 # ---------------------------------------------------------------- what its steps do
@@ -134,14 +137,20 @@ class Ledger:
 
     finished: Counter[str] = field(default_factory=Counter)
     tries: Counter[str] = field(default_factory=Counter)
+    recorded: Counter[str] = field(default_factory=Counter)
+    """What was recorded when `finished` began to be counted."""
 
     async def work(self, label: str, pace: int, writes: bool) -> str:
+        context = get_run_context()
+        assert context is not None
         if writes:
-            context = get_run_context()
-            assert context is not None
             context.set_state(f"by {label}", pace)
-            context.get_state("shared", []).append(label)
+            own = f"list {context.idempotency_key[:8]}"  # two steps at once must not change one value in place
+            context.set_state(own, [])
+            context.get_state(own).append(label)
         await turns(pace)
+        if writes:
+            context.get_state(own).append("end")
         self.finished[label] += 1
         return f"did {label}"
 
@@ -183,14 +192,16 @@ class Interpreter:
             case InThread(label):
                 return await ctx.step(ledger.work_in_thread, label + turn)
             case Nest(label, inner):
-                return await ctx.step(ledger.nest, label + turn, [Do(one.label + turn, one.pace, one.writes) for one in inner])
+                return await ctx.step(
+                    ledger.nest, label + turn, [Do(one.label + turn, one.pace, one.writes) for one in inner]
+                )
             case Ask(label):
                 return await ctx.request_info(label + turn, str)
             case Sleep(seconds):
                 return await ctx.sleep(seconds)
             case Write(label):
                 ctx.set_state(f"own {label}{turn}", turn)
-                ctx.state.setdefault("list", []).append(label + turn)
+                ctx.get_state("list").append(label + turn)
                 return None
             case Fail() | Retry():
                 return await self._caught(node, turn)
@@ -207,9 +218,9 @@ class Interpreter:
         except Boom as error:
             return f"caught {error}"
 
-    async def _composed(self, node: Sequence_ | Gather | Group | Loop, turn: str) -> Any:
+    async def _composed(self, node: Series | Gather | Group | Loop, turn: str) -> Any:
         match node:
-            case Sequence_(parts):
+            case Series(parts):
                 return [await self.perform(part, turn) for part in parts]
             case Gather(parts):
                 return await asyncio.gather(*(self.perform(part, turn) for part in parts))
@@ -229,7 +240,7 @@ class Program:
 
     def build(self, ledger: Ledger, storage: Any = None) -> Workflow:
         async def program(message: str, ctx: RunContext) -> Any:
-            ctx.set_state("shared", [])
+            ctx.set_state("list", [])
             return [message, await Interpreter(ledger, ctx).perform(self.node)]
 
         flow: FunctionalWorkflow[Any, Any] = FunctionalWorkflow(program)
@@ -245,7 +256,7 @@ def _leaves() -> st.SearchStrategy[Node]:
     return st.one_of(
         do,
         st.builds(Fail, label=st.just(""), pace=paces),
-        st.builds(Retry, label=st.just(""), fails=st.integers(0, 3)),
+        st.builds(Retry, label=st.just(""), fails=st.sampled_from((0, 1, 2, ALWAYS))),
         st.builds(Ask, label=st.just("")),
         st.builds(Sleep, st.integers(1, 9)),
         st.builds(Write, label=st.just("")),
@@ -257,7 +268,7 @@ def _leaves() -> st.SearchStrategy[Node]:
 def _composed(parts: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     several = st.lists(parts, min_size=1, max_size=3).map(tuple)
     return st.one_of(
-        st.builds(Sequence_, several),
+        st.builds(Series, several),
         st.builds(Gather, several),
         st.builds(Group, several),
         st.builds(Loop, st.integers(1, 2), parts),
@@ -280,7 +291,7 @@ class _Labels:
 
     def named(self, node: Node) -> Node:
         match node:
-            case Sequence_(parts) | Gather(parts) | Group(parts):
+            case Series(parts) | Gather(parts) | Group(parts):
                 return type(node)(tuple(self.named(part) for part in parts))
             case Loop(times, part):
                 return Loop(times, self.named(part))
@@ -304,5 +315,6 @@ class _Labels:
 
 @st.composite
 def programs(draw: st.DrawFn) -> Program:
-    node = draw(_composed(st.recursive(_leaves(), _composed, max_leaves=8)))
+    leaves = _leaves()
+    node = draw(_composed(leaves | _composed(leaves | _composed(leaves))))
     return Program(_Labels(twins=draw(st.booleans())).named(node), draw(st.booleans()))

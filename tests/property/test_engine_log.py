@@ -139,7 +139,7 @@ async def superstep(workflow: Workflow, position: Position, order: list[int]) ->
 
     told: list[WorkflowEvent] = []
     clock, journal = FakeClock(), Journal(thread, None, is_kept=False)
-    scope = RunScope(compiled, thread, None, "r", told.append, lambda: None, clock, journal, is_streaming=False)
+    scope = RunScope(compiled, thread, None, "r", told.append, lambda: None, print, clock, journal, is_streaming=False)
 
     def open_lane(level: Level, executor_id: str) -> Lane:
         return Lane(scope, level, executor_id)

@@ -4,67 +4,188 @@ state, and no recorded step runs again."""
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
+from tests.conftest import SOAK
 from tests.property.function_programs import (
-    Ask, Boom, Do, Fail, Gather, Group, Ledger, Loop, Nest, Program, Retry, Sequence_, Sleep, Write, programs,
+    Ledger,
+    Program,
+    programs,
 )
-from holdfast import ThreadNotFound, Workflow, WorkflowRunResult
+
+from holdfast import InMemoryCheckpointStorage, ThreadNotFound, Workflow, WorkflowRunResult
 from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.errors import NoPendingRequests, StorageFailed
 from holdfast.records import Commit, JournalEntry, Lease
 from holdfast.stores.memory import MemoryStore
 
 THREAD = "t"
-
-
-class Killed(BaseException):
-    """The process is gone, as far as its store can tell."""
+FEW = settings() if SOAK else settings(max_examples=12)
+WAYS = ("kill", "cancel", "refuse")
+HANG = 10
+"""Seconds after which a run that should have ended is called hanging."""
 
 
 class InterruptingStore(MemoryStore):
-    """Interrupts at the n-th write, journal or commit. What it acknowledged or kept before is kept."""
+    """Interrupts at the n-th write, into the journal or as a commit, in one of three ways.
 
-    def __init__(self) -> None:
+    kill: the write is kept, and its writer never hears of it, nor can it write anything any more.
+    cancel: the write is kept, and the run's task cancelled.
+    refuse: the write fails, later ones do not.
+    """
+
+    def __init__(self, way: str, moments: list[int]) -> None:
         super().__init__()
-        self.recorded: Counter[str] = Counter()
-        """Labels of steps in the journal."""
-        self.left = 0
-        self.interrupt: Callable[[], None] = lambda: None
-        self.is_before = False
+        self.way = way
+        self.left = moments
+        self.task: asyncio.Task[Any] | None = None
+        self._dead_fence = 0
+        self._records: dict[tuple[int, int], str] = {}
+
+    @property
+    def recorded(self) -> Counter[str]:
+        """Steps that are in the journal, or in a checkpoint."""
+        return Counter(self._records.values())
 
     async def commit(self, commit: Commit) -> None:
-        self._due(commit.lease, is_before=True)
+        self._refuse(commit.lease)
         await super().commit(commit)
-        self._due(commit.lease, is_before=False)
+        self._interrupt(commit.lease)
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
-        self._due(lease, is_before=True)
+        self._refuse(lease)
         await super().append_journal(lease, entry)
-        record = msgspec.json.decode(entry.body)
-        print(record)
-        self._due(lease, is_before=False)
+        self._note(entry.delivery_id, msgspec.json.decode(entry.body))
+        self._interrupt(lease)
 
-    def _due(self, lease: Lease, *, is_before: bool) -> None:
-        if self.is_before is is_before:
-            self.left -= 1
-            if self.left == 0:
-                self.interrupt()
+    def _note(self, delivery_id: int, record: dict[str, Any]) -> None:
+        if "n" in record:
+            self._records.pop((delivery_id, record["n"]), None)
+        text = str(record.get("value"))
+        if record["kind"] in ("step", "failed") and "did " in text:
+            label = text.split("did ", 1)[1].split("'", maxsplit=1)[0]
+            self._records[delivery_id, record["n"]] = label
+
+    def _is_due(self) -> bool:
+        if self.left:
+            self.left[0] -= 1
+            if self.left[0] == 0:
+                del self.left[0]
+                return True
+        return False
+
+    def _refuse(self, lease: Lease) -> None:
+        if lease.fence <= self._dead_fence or (self.way == "refuse" and self._is_due()):
+            raise OSError("no answer")
+
+    def _interrupt(self, lease: Lease) -> None:
+        if self.way == "refuse" or not self._is_due():
+            return
+        if self.way == "kill":
+            self._dead_fence = lease.fence
+            raise OSError("no answer")
+        if self.task is not None:
+            self.task.cancel()
 
 
-async def test_x() -> None:
-    store = InterruptingStore()
-    prog = Program(Sequence_((Do("d1", 1, True), Fail("f1"), Retry("r1", 2), Ask("a1"), Sleep(3), Nest("n1", (Do("i1", 1, True),)))))
+async def attempt(workflow: Workflow, store: InterruptingStore | None, **options: Any) -> WorkflowRunResult | None:
+    """The run's result; None if it was interrupted. Nothing of it is left running."""
+    others = asyncio.all_tasks()
+    task = asyncio.get_running_loop().create_task(workflow.run(thread_id=THREAD, takeover=True, **options))
+    if store is not None:
+        store.task = task
+    done, _ = await asyncio.wait([task], timeout=HANG)
+    assert done, "the run hangs"
+    left = asyncio.all_tasks() - others - {task}
+    assert not left, f"left running: {left}"
+    if task.cancelled():
+        return None
+    if isinstance(error := task.exception(), StorageFailed | ExceptionGroup):
+        return None
+    if error is not None:
+        raise error
+    result: WorkflowRunResult = task.result()
+    return result
+
+
+async def lead_to_its_end(program: Program, ledger: Ledger, storage: Any, store: InterruptingStore | None) -> list[Any]:
+    """Outputs of the run that came to the end. Each attempt is made by an object of its own, where there is a storage.
+
+    Once interrupted, `ledger.finished` holds what ran since, and `ledger.recorded` what need not.
+    """
+    same = program.build(ledger, storage)
+    todo: dict[str, Any] = {"message": "go"}
+    for _ in range(300):
+        workflow = same if storage is None else program.build(ledger, storage)
+        try:
+            result = await attempt(workflow, store, **todo)
+        except (ThreadNotFound, NoPendingRequests):  # interrupted before its input, or after its answers, was accepted
+            todo = {"message": "go"} if "message" not in todo and "responses" not in todo else {}
+            continue
+        if result is None:
+            ledger.finished.clear()
+            if store is not None:
+                ledger.recorded = store.recorded
+            todo = {}
+            continue
+        pending = {str(one.request_id): f"answer to {one.data}" for one in result.get_request_info_events()}
+        if not pending:
+            return result.get_outputs()
+        chosen = sorted(pending)[:1] if program.one_by_one else list(pending)
+        todo = {"responses": {one: pending[one] for one in chosen}}
+    raise AssertionError("the thread never came to its end")
+
+
+async def state_of(storage: Any) -> dict[str, Any]:
+    """Lists in any order: which of several branches comes first may change."""
+    head = await storage.get_latest(thread_id=THREAD)
+    return {key: sorted(value) if isinstance(value, list) else value for key, value in head.state.items()}
+
+
+async def calm(program: Program) -> tuple[list[Any], dict[str, Any], Counter[str]]:
+    ledger, storage = Ledger(), InMemoryCheckpointStorage()
+    outputs = await lead_to_its_end(program, ledger, storage, None)
+    return outputs, await state_of(storage), ledger.finished
+
+
+async def check(program: Program, way: str, second: int = 0) -> None:
+    """Interrupted at every write in turn, and if `second` is given again so many writes later."""
+    outputs, state, finished = await calm(program)
+    moment = 0
+    while True:
+        moment += 1
+        moments = [moment, second] if second else [moment]
+        store, ledger = InterruptingStore(way, moments), Ledger()
+        storage = StoreCheckpointStorage(store)
+        shown = f"{way} at write {moment}" + (f" and {second} writes later" if second else "")
+        assert await lead_to_its_end(program, ledger, storage, store) == outputs, shown
+        assert await state_of(storage) == state, shown
+        assert ledger.finished == finished - ledger.recorded, f"{shown}: recorded {ledger.recorded}"
+        if len(moments) == 1 + bool(second):  # never reached
+            return
+
+
+@FEW
+@given(programs(), st.sampled_from(WAYS))
+async def test_a_function_interrupted_at_any_write_ends_as_if_it_had_not_been(program: Program, way: str) -> None:
+    await check(program, way)
+
+
+@FEW
+@given(programs(), st.sampled_from(WAYS), st.integers(1, 4))
+async def test_a_function_interrupted_twice_in_a_row_ends_as_if_it_had_not_been(
+    program: Program, way: str, second: int
+) -> None:
+    await check(program, way, second)
+
+
+@FEW
+@given(programs())
+async def test_a_function_gives_the_same_with_and_without_a_storage(program: Program) -> None:
+    outputs, _, finished = await calm(program)
     ledger = Ledger()
-    w = prog.build(ledger, StoreCheckpointStorage(store))
-    r = await w.run("go", thread_id="t")
-    print(r.get_final_state(), r.get_request_info_events())
-    r = await prog.build(ledger, StoreCheckpointStorage(store)).run(responses={r.get_request_info_events()[0].request_id: "x"}, thread_id="t")
-    print(r.get_outputs())
-    print(ledger)
-    print((await StoreCheckpointStorage(store).get_latest(thread_id="t")).state)
+    assert await lead_to_its_end(program, ledger, None, None) == outputs
+    assert ledger.finished == finished

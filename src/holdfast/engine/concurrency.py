@@ -15,9 +15,6 @@ async def run_side_by_side(lanes: Sequence[Lane], run_lane: Callable[[Lane], Cor
     True if the run was cancelled when every lane had ended well already: their work is done and worth a commit, so
     the caller raises CancelledError after it.
     """
-    if len(lanes) == 1:
-        await run_lane(lanes[0])  # in place: a task would cost more than the rest of the superstep
-        return False
     loop = asyncio.get_running_loop()
     tasks = [loop.create_task(run_lane(lane), name=lane.executor_id) for lane in lanes]
     was_cancelled = False

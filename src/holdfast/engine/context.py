@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Callable, Mapping, MutableMapping
 from datetime import datetime, timedelta
@@ -299,7 +300,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         terms = agreed_terms(response_type, deadline, default, assignee)
         session = self.delivery.session
         call = session.question([data, response_type], request_id)
-        digest = call.key.partition(" ")[2].replace(" #", "-")
+        digest = hashlib.blake2b(call.key.encode(), digest_size=6).hexdigest()
         chosen = request_id if request_id is not None else f"{self._made_id()}-{digest}"
 
         def ask_once() -> None:

@@ -21,7 +21,7 @@ from holdfast.engine.level import Level, root_level
 from holdfast.engine.nesting import Nesting, lanes_in_conflict
 from holdfast.engine.position import Position, next_wake_up
 from holdfast.engine.scope import RunScope
-from holdfast.engine.superstep import apply, plan
+from holdfast.engine.superstep import apply, apply_now, plan
 from holdfast.errors import (
     CheckpointHookFailed,
     DuplicateRequest,
@@ -75,7 +75,7 @@ class Loop:
         scope.cancels_before = scope.task.cancelling() if scope.task is not None else 0
         self.takes_input = True
         try:
-            while await self._has_work():
+            while thread.position.mailbox or thread.inbox or await self._has_work():
                 if thread.inbox:
                     await self._take_in()
                 if thread.position.since_input >= limit:
@@ -152,9 +152,16 @@ class Loop:
         try:
             lanes = plan(level, self._now, self._open_lane, self._nesting.open_child)
             self._unfinished = sum([len(lane.messages) for lane in lanes])
-            was_cancelled = await run_side_by_side(lanes, self._run_any_lane)
-            after, told, effects = await apply(level, self._scope.codec, self._now)
-            self._tell(told)
+            if len(lanes) == 1:
+                await self._run_any_lane(lanes[0])  # in place: a task would cost more than the rest of the superstep
+                was_cancelled = False
+            else:
+                was_cancelled = await run_side_by_side(lanes, self._run_any_lane)
+            codec = self._scope.codec
+            applied = apply_now(level, codec, self._now) or await apply(level, codec, self._now)
+            after, told, effects = applied
+            if told:
+                self._tell(told)
             if level.levels:
                 self._nesting.start_failed_anew(level)
             if self._compiled.has_hooks:
@@ -228,7 +235,7 @@ class Loop:
         may die, and a later delivery to the same executor may change what this one left."""
         if self._committer.has_journal or len(lane.messages) > 1:
             return True
-        return lane.executor.saves_state
+        return lane.executor_id in lane.level.compiled.hooked
 
     async def _undo(self, lane: Lane) -> None:
         """The delivery failed or has to wait: its executor goes back to where the deliveries before left it."""

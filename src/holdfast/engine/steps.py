@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.codec import Encoded
-from holdfast.engine.calls import Call, Calls, enter_frame, leave_frame
+from holdfast.engine.calls import Call, Calls, enter_frame, frames_of, leave_frame
 from holdfast.engine.effects import Effects, decode_effects
 from holdfast.engine.journal import value_of
 from holdfast.engine.recorder import Recorder
@@ -220,10 +220,20 @@ class Session:
     async def _pause(self, until: datetime) -> None:
         """Between two attempts: the step does not count as running, so its delivery may be suspended meanwhile."""
         if until > self._clock.now():
-            self.waits.end()
-            try:
+            with self._steps_paused(own=1):
                 await self.waits.until(until)
-            finally:
+
+    @contextmanager
+    def _steps_paused(self, own: int = 0) -> Iterator[None]:
+        """Steps that this wait is made in do not keep the delivery going: should it be suspended, they are called
+        again."""
+        paused = own + sum(1 for _ in frames_of(self._delivery))
+        for _ in range(paused):
+            self.waits.end()
+        try:
+            yield
+        finally:
+            for _ in range(paused):
                 self.waits.begin()
 
     async def _failed(self, call: Call, error: Exception, work: Work) -> Any:
@@ -262,7 +272,8 @@ class Session:
                 await self._recorder.append(Record("sleeping", call.key, "sleep", until=began))
             await self._replay.over()
             if began > self._clock.now():
-                await self.waits.until(began)
+                with self._steps_paused():
+                    await self.waits.until(began)
             await self._recorder.record("slept", call)
 
     async def answer(self, call: Call, ask: Callable[[], None], request_id: str) -> Any:
@@ -272,7 +283,8 @@ class Session:
         with self._in_call(call):
             if settled is None:
                 ask()
-                await self.waits.answered(request_id)
+                with self._steps_paused():
+                    await self.waits.answered(request_id)
             assert settled is not None  # noqa: S101  # waiting for an answer ends in the suspension of the delivery
             await self._replay.turn_of(settled)
         if settled.kind == "expired":

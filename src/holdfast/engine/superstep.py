@@ -61,23 +61,29 @@ def _with_woken(level: Level, now: datetime) -> list[WorkflowMessage]:
     return sorted([*awake, *level.position.mailbox], key=lambda message: message.delivery_id)
 
 
-async def apply(
-    level: Level, codec: Codec | None, now: Callable[[], datetime]
-) -> tuple[Position, list[WorkflowEvent], list[Effects]]:
-    """The next position, what is to be told of it (warnings, sub-workflows that ended), and all effects.
+Applied = tuple[Position, list[WorkflowEvent], list[Effects]]
+"""The next position, what is to be told of it (warnings, sub-workflows that ended), and all effects."""
+
+
+async def apply(level: Level, codec: Codec | None, now: Callable[[], datetime]) -> Applied:
+    """What the lanes did, merged.
 
     The position given is left as it is. Effects are folded in the order of the deliveries, then in that of the sends,
     so the outcome does not depend on which lane ended first. Only a condition of an edge may await. Raises
     StateConflict or DuplicateRequest.
     """
     merge = _Merge(level, level.position.next_delivery_id, now)
-    after = merge.merged_now(codec) or await merge.merged(codec)
-    if merge.outputs:
-        after.outputs = [*after.outputs, *merge.outputs]
-    if merge.requests:
-        after.requests = _with_requests(after.requests, merge.requests)
-    after.iteration += 1
-    return after, merge.told, merge.effects
+    return merge.finished(await merge.merged(codec))
+
+
+def apply_now(level: Level, codec: Codec | None, now: Callable[[], datetime]) -> Applied | None:
+    """`apply` for the common case: one delivery, which did nothing special and asks no predicate. None for the others,
+    and nothing was done."""
+    if len(level.lanes) != 1 or level.levels or level.woken:
+        return None
+    merge = _Merge(level, level.position.next_delivery_id, now)
+    after = merge.merged_now(codec)
+    return None if after is None else merge.finished(after)
 
 
 class _Merge:
@@ -97,12 +103,18 @@ class _Merge:
         self.effects: list[Effects] = []
         """All of them, for the thread's log."""
 
+    def finished(self, after: Position) -> Applied:
+        """At the level of the thread's own workflow."""
+        if self.outputs:
+            after.outputs = [*after.outputs, *self.outputs]
+        if self.requests:
+            after.requests = _with_requests(after.requests, self.requests)
+        after.iteration += 1
+        return after, self.told, self.effects
+
     def merged_now(self, codec: Codec | None) -> Position | None:
-        """`merged` for the common case: one delivery, which did nothing special and asks no predicate. None for the
-        others, and nothing was done."""
+        """`merged` for one delivery; None, and nothing was done, if it did something special or asks a predicate."""
         level = self._level
-        if len(level.lanes) != 1 or level.levels or level.woken:
-            return None
         lane = level.lanes[0]
         effects = lane.results[0]
         if len(lane.results) > 1 or not effects.is_plain or effects.sent_as is not None:

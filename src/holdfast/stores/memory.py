@@ -79,12 +79,13 @@ class MemoryStore:
         if commit.info is not None and commit.root is not None:
             thread.head = StoredCheckpoint(commit.info, commit.root)
             self._keep(thread.head)
-        keeps_all = commit.info is None
-        thread.journal = [
-            JournalEntry(commit.number, one.delivery_id, one.body)  # still due; only the number moved on
-            for one in thread.journal
-            if keeps_all or one.delivery_id in commit.unsettled
-        ]
+        if thread.journal:
+            keeps_all = commit.info is None
+            thread.journal = [
+                JournalEntry(commit.number, one.delivery_id, one.body)  # still due; only the number moved on
+                for one in thread.journal
+                if keeps_all or one.delivery_id in commit.unsettled
+            ]
         if commit.events is not None:
             thread.events.append(commit.events)
             thread.last_seq = commit.events.first_seq + commit.events.count - 1

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Never
 
+import pytest
 from tests.promises.stages import Relay, Stage
+from tests.six_methods import SixMethods
 
 from holdfast import (
     Executor,
+    InMemoryCheckpointStorage,
     SubWorkflowRequestMessage,
     SubWorkflowResponseMessage,
     Workflow,
@@ -24,6 +27,14 @@ from holdfast import (
 from holdfast.checkpoints.checkpoint import ChildCheckpoint
 
 THREAD = "t"
+
+
+def no_storage() -> None:
+    """In place of a storage, where none is needed."""
+
+
+on_any_storage = pytest.mark.parametrize("make_storage", [no_storage, InMemoryCheckpointStorage, SixMethods])
+"""For what must hold without a storage, with one of ours, and with one of which only the six methods are known."""
 
 
 # ---------------------------------------------------------------- executors
@@ -142,7 +153,7 @@ class Desk(Executor):
 # ---------------------------------------------------------------- workflows
 
 
-def line(stage: Stage, ids: str = "abc", **options: Any) -> Workflow:
+def line(stage: Stage, ids: Sequence[str] = "abc", **options: Any) -> Workflow:
     """A child of one superstep a letter: each executor adds its id, the last one yields. `"x"` gives `"x-a-b-c"`."""
     executors = [*(Relay(one, stage) for one in ids[:-1]), Give(ids[-1], stage)]
     options = {"name": "line", **options}

@@ -69,6 +69,10 @@ class Sketch:
         self._builder.add_switch_case_edge_group(self._node(source), [*made, Default(self._node(default))])
         return self
 
+    def fallback(self, source: str, target: str) -> Sketch:
+        self._builder.with_policy(self._node(source), on_error=self._node(target))
+        return self
+
     def graph(self) -> Graph:
         return self._builder.graph()
 

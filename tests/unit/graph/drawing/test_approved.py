@@ -17,11 +17,18 @@ ROOT = Path(__file__).parents[4]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
+from examples.drawing import build as newsroom  # noqa: E402  # found only now when run as a script
 from tests.unit.graph.drawing.gallery import GALLERY  # noqa: E402  # found only now when run as a script
 
 from holdfast.graph.drawing.svg import to_svg  # noqa: E402
 
 APPROVED = Path(__file__).parent / "approved"
+DOCS = ROOT / "docs" / "drawings"
+INTERRUPTED = {
+    "plan": "completed",
+    "search_news": "due",
+    "search_papers": "failed",
+}
 DRAW_ONE = (
     "from tests.unit.graph.drawing.gallery import dense as graph; from holdfast.graph.drawing.svg import to_svg; "
 )
@@ -36,6 +43,18 @@ def test_every_approved_drawing_is_drawn() -> None:
     assert {path.stem for path in APPROVED.glob("*.svg")} == set(GALLERY)
 
 
+def docs_drawings() -> dict[Path, str]:
+    """Those that the documentation shows."""
+    return {
+        DOCS / "newsroom.svg": newsroom().to_svg(),
+        DOCS / "newsroom-interrupted.svg": newsroom().to_svg(outcomes=INTERRUPTED),
+    }
+
+
+def test_the_documentation_shows_what_is_drawn_today() -> None:
+    assert {path: path.read_text("utf-8") for path in DOCS.glob("*.svg")} == docs_drawings()
+
+
 def test_another_process_draws_the_same_bytes() -> None:
     environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)}
     code = DRAW_ONE + "import sys; sys.stdout.buffer.write(to_svg(graph()).encode())"
@@ -46,3 +65,5 @@ def test_another_process_draws_the_same_bytes() -> None:
 if __name__ == "__main__":
     for name, build in GALLERY.items():
         (APPROVED / f"{name}.svg").write_bytes(to_svg(build()).encode())
+    for path, source in docs_drawings().items():
+        path.write_bytes(source.encode())

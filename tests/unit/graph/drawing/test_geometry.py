@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from tests.unit.graph.drawing.gallery import GALLERY
 from tests.unit.graph.drawing.geometry import of_drawing, of_svg, problems
 from tests.unit.graph.drawing.random_graphs import graphs
@@ -25,12 +25,12 @@ def test_no_box_overlaps_and_no_line_runs_through_a_box_or_label(build: Callable
 
 @each_of_the_gallery
 def test_that_is_so_in_the_finished_picture_too(build: Callable[[], Graph]) -> None:
-    drawn = of_svg(to_svg(build()))
-    assert len(drawn.boxes) == len(drawn.lines) == 0 or drawn.boxes
+    drawn, laid_out = of_svg(to_svg(build())), lay_out(picture_of(build(), with_hubs=True))
+    assert len(drawn.boxes) == sum(not box.shape.is_hub for box in laid_out.boxes)
+    assert (len(drawn.lines), len(drawn.tags)) == (len(laid_out.strokes), len(laid_out.tags))
     assert problems(drawn) == []
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(graphs())
 def test_graphs_of_any_form_are_drawn_cleanly(graph: Graph) -> None:
     assert problems(of_drawing(lay_out(picture_of(graph, with_hubs=True)))) == []

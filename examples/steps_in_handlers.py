@@ -1,0 +1,62 @@
+"""Inside one handler: recorded steps, a key for outside services, sleep that survives a restart, and a logger.
+
+A handler that charges a card, sleeps until the next day and sends a receipt. The process "dies" while it sleeps. The
+next one goes on: the card is not charged again.
+
+    python examples/steps_in_handlers.py
+"""
+
+import asyncio
+import logging
+import sys
+from typing import Never
+
+from holdfast import InMemoryCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor
+from holdfast.testing import EventRecorder, FakeClock
+
+clock = FakeClock()  # so that this example does not take a day
+storage = InMemoryCheckpointStorage()
+charged: dict[str, int] = {}  # the books of the payment service, by idempotency key
+
+
+@executor
+async def bill(amount: int, ctx: WorkflowContext[Never, str]) -> None:
+    def charge(cents: int) -> str:
+        # The same key on every attempt of this step: a service that knows it charges once, whatever happens to us.
+        charged[ctx.idempotency_key] = cents
+        return f"receipt {len(charged)}"
+
+    receipt = await ctx.step(charge, amount)  # once it has ended it is not called again for this message
+    ctx.logger.info("charged, sleeping until tomorrow")  # outside of steps: said again when the handler runs again
+    await ctx.sleep(24 * 3600)  # recorded, too: it ends at the same time in any process
+    sent = await ctx.step(str.upper, receipt, name="send")
+    await ctx.yield_output(sent)
+
+
+def build() -> Workflow:
+    return WorkflowBuilder(name="billing", start_executor=bill, checkpoint_storage=storage, clock=clock).build()
+
+
+async def main() -> None:
+    lines = logging.StreamHandler(sys.stdout)
+    lines.setFormatter(logging.Formatter("log: %(message)s"))
+    logging.getLogger("holdfast.executor").addHandler(lines)
+    logging.getLogger("holdfast.executor").setLevel("INFO")
+
+    recorder = EventRecorder()
+    first = asyncio.create_task(recorder.collect(build().run(1999, thread_id="card-7", run_id="monday", stream=True)))
+    await clock.wait_for_sleepers()
+    first.cancel()  # the process is gone
+    await asyncio.wait([first])
+    print("called on monday:", [event.executor_id for event in recorder.of_type("executor_invoked")])
+
+    clock.advance(24 * 3600)
+    result = await build().run(thread_id="card-7", run_id="tuesday")
+    print("called on tuesday:", [e.executor_id for e in result if e.type == "executor_invoked" and not e.replayed])
+    print("from the record:", [event.executor_id for event in result if event.type == "executor_bypassed"])
+    print("outputs:", result.get_outputs())
+    print("charges in the books:", list(charged.values()))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

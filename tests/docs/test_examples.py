@@ -1,0 +1,61 @@
+"""Every script in examples/ runs as a stranger would run it, and prints what it printed when it was written."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+
+
+def run(*arguments: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """In an empty folder, with nothing of the caller's shell that could help or hinder."""
+    unwanted = ("PYTHON", "PYTEST", "HOLDFAST")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
+    return subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        cwd=folder,
+        env={**environment, "PYTHONUTF8": "1", **more},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=20,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_an_example_runs_and_prints_what_it_promises(script: Path, tmp_path: Path) -> None:
+    done = run(str(script), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    expected = EXAMPLES / "expected" / f"{script.stem}.txt"
+    if expected.exists():
+        assert done.stdout == expected.read_text(encoding="utf-8")
+    assert done.stdout, "an example shows what happens"
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_an_example_says_on_top_what_it_shows_and_how_to_run_it(script: Path) -> None:
+    docstring = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or ""
+    assert len(docstring.splitlines()[0]) > 40, "the first line says what it shows"
+    assert f"python examples/{script.name}" in docstring
+
+
+def test_the_example_of_tests_is_a_test_for_pytest_too(tmp_path: Path) -> None:
+    script = EXAMPLES / "testing_your_workflow.py"
+    options = ("-q", "-p", "no:cacheprovider", "-p", "holdfast.testing.plugin", "-c", os.devnull)
+    done = run("-m", "pytest", *options, str(script), folder=tmp_path, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 passed" in done.stdout
+
+
+def test_nothing_is_expected_of_an_example_that_is_gone() -> None:
+    expected = {file.stem for file in (EXAMPLES / "expected").glob("*.txt")}
+    assert expected <= {script.stem for script in SCRIPTS}

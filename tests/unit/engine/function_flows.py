@@ -1,0 +1,89 @@
+"""What the tests of function workflows share: steps that note their calls, and runs led on by new objects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast import FunctionalWorkflow, InMemoryCheckpointStorage, StepWrapper, WorkflowEvent, WorkflowRunResult, step
+from holdfast.clock import Clock
+
+THREAD = "t"
+
+
+class Calls(list[Any]):
+    """What steps were called with, in order. Like the world, it is never put back."""
+
+    def step(self, give: Callable[..., Any] | None = None, **options: Any) -> StepWrapper[Any, Any]:
+        """An async step that notes its argument and gives it back, or what `give` makes of it."""
+
+        async def noted(value: Any = None) -> Any:
+            self.append(value)
+            return value if give is None else give(value)
+
+        return step(name=options.pop("name", "noted"), **options)(noted)
+
+
+def raising(error: Exception) -> Callable[[Any], Any]:
+    """A result for `Calls.step`: the error."""
+
+    def give(_: Any) -> Any:
+        raise error
+
+    return give
+
+
+async def begin(
+    flow: FunctionalWorkflow[Any, Any], storage: Any, message: Any = "go", *, clock: Clock | None = None, **options: Any
+) -> WorkflowRunResult:
+    options.setdefault("thread_id", THREAD)
+    return await flow.build(storage, clock=clock).run(message, **options)
+
+
+async def resume(
+    flow: FunctionalWorkflow[Any, Any], storage: Any, *, clock: Clock | None = None, **options: Any
+) -> WorkflowRunResult:
+    """As another process would: with a workflow object of its own."""
+    options.setdefault("thread_id", THREAD)
+    return await flow.build(storage, clock=clock).run(**options)
+
+
+async def answer(
+    flow: FunctionalWorkflow[Any, Any],
+    storage: Any,
+    asked: WorkflowRunResult,
+    answers: Mapping[Any, Any],
+    **options: Any,
+) -> WorkflowRunResult:
+    """Answer questions by what they ask, with a workflow object of its own."""
+    ids = questions(asked)
+    return await resume(flow, storage, responses={ids[data]: value for data, value in answers.items()}, **options)
+
+
+def questions(result: WorkflowRunResult) -> dict[Any, str]:
+    """Pending: what is asked -> request id."""
+    return {one.data: str(one.request_id) for one in result.get_request_info_events()}
+
+
+async def paused_and_resumed(flow: FunctionalWorkflow[Any, Any], message: Any = "go") -> Any:
+    """The output of a flow that asks "go on?" before it ends, and is answered by another object."""
+    storage = InMemoryCheckpointStorage()
+    asked = await begin(flow, storage, message)
+    assert list(questions(asked)) == ["go on?"]
+    return (await answer(flow, storage, asked, {"go on?": "yes"})).get_outputs()[0]
+
+
+async def state_of(storage: InMemoryCheckpointStorage, thread_id: str = THREAD) -> dict[str, Any]:
+    head = await storage.get_latest(thread_id=thread_id)
+    assert head is not None
+    return dict(head.state)
+
+
+def told(events: list[WorkflowEvent], *kinds: str) -> list[Any]:
+    """(kind, who) of the events of these kinds, in order."""
+    return [(event.type, event.executor_id) for event in events if event.type in kinds]
+
+
+async def begun(run: Any) -> asyncio.Task[WorkflowRunResult]:
+    return asyncio.get_running_loop().create_task(run)
