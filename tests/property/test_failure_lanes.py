@@ -9,11 +9,10 @@ from functools import partial
 from typing import Any
 
 from hypothesis import example, given, strategies as st
-from tests.property.test_failure_policies import POINTS, TurnClock, led_to_its_end
-from tests.six_methods import SixMethods
+from tests.property.test_failure_policies import POINTS, STORAGES, TurnClock, led_to_its_end
 from tests.unit.engine.policy_flows import Boom, Context
 
-from holdfast import Executor, InMemoryCheckpointStorage, RetryPolicy, Workflow, WorkflowBuilder, add, handler
+from holdfast import Executor, RetryPolicy, Workflow, WorkflowBuilder, add, handler
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class Split(Executor):
 
 
 def build(world: World, storage: Any, attempts: int, mode: str) -> Workflow:
-    """Two desks get every job; one fails with `mode`, the other one with the same, in a lane of its own."""
+    """Two desks, each with a lane of its own, get every job."""
     split, desks = Split("split"), [Desk(name, world, attempts, on_error=mode) for name in "ab"]
     builder = WorkflowBuilder(
         name="desks", start_executor=split, checkpoint_storage=storage, clock=TurnClock(), state={"total": add}
@@ -110,14 +109,14 @@ JOBS = st.lists(
     attempts=st.integers(1, 3),
     mode=st.sampled_from(("skip", "isolate")),
     after=POINTS,
-    kind=st.sampled_from(("none", "memory", "six methods")),
+    kind=st.sampled_from(sorted(STORAGES)),
     durability=st.sampled_from(("sync", "exit")),
 )
 async def test_deliveries_of_one_lane_end_as_each_would_alone(
     jobs: list[Job], attempts: int, mode: str, after: list[int], kind: str, durability: str
 ) -> None:
     world = World()
-    storage = {"none": lambda: None, "memory": InMemoryCheckpointStorage, "six methods": SixMethods}[kind]()
+    storage = STORAGES[kind]()
     make = partial(build, world, storage, attempts, mode)
     same = make()
     options = {} if kind == "none" else {"durability": durability}

@@ -46,7 +46,7 @@ _ended = lru_cache(1024)(_Ended)
 class DeliveryContext(WorkflowContext[Any, Any]):
     """What `holdfast.WorkflowContext` promises, for one delivery."""
 
-    __slots__ = ("_arguments", "_effects", "_lane", "_message", "task", "used")
+    __slots__ = ("_arguments", "_effects", "_lane", "_message", "has_own_task", "is_cancelled", "task", "used")
 
     def __init__(self, lane: Lane, message: WorkflowMessage, effects: Effects) -> None:
         self._lane = lane
@@ -55,6 +55,10 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         self._arguments: dict[str, RunArguments] | None = None
         self.task: asyncio.Task[Any] | None = None
         """The one that runs the handler."""
+        self.has_own_task = False
+        """Whether that task was made for the handler alone."""
+        self.is_cancelled = False
+        """Whether the engine has cancelled such a task. What user code does in it may mark it as cancelled too."""
         self.used: Delivery | None = None
         """The engine's side of it, once something is recorded, asked or told."""
 
@@ -63,7 +67,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         if self.used is None:
             if isinstance(self._effects, _Ended):
                 raise ContextEnded(self.executor_id)
-            self.used = self._lane.take_up(self._message, self._effects, self.task)
+            self.used = self._lane.take_up(self, self._message, self._effects)
         return self.used
 
     def end(self) -> None:

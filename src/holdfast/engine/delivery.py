@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import sys
 from collections.abc import Sequence
@@ -10,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.calls import Frame, frame_of, frames_of
 from holdfast.engine.children import asking_child
-from holdfast.engine.effects import Effects, Replaced
-from holdfast.engine.state import change_to, is_missing
+from holdfast.engine.effects import DELETED, Effects, Replaced
+from holdfast.engine.private_state import PrivateChanges
+from holdfast.engine.state import is_missing
 from holdfast.engine.steps import Session
 from holdfast.engine.telling import Telling, own_event
 from holdfast.errors import AnswerRejected, ContextEnded, UnknownRequest
@@ -22,13 +22,14 @@ from holdfast.graph.workflow_executor import SubWorkflowResponseMessage
 from holdfast.records import SuspendedDelivery, WorkflowMessage
 
 if TYPE_CHECKING:
+    from holdfast.engine.context import DeliveryContext
     from holdfast.engine.lane import Lane
 
 
 class Delivery:
     """One message on its way through one handler, and what it comes to."""
 
-    def __init__(self, lane: Lane, message: WorkflowMessage, effects: Effects, task: asyncio.Task[Any] | None) -> None:
+    def __init__(self, lane: Lane, message: WorkflowMessage, effects: Effects, context: DeliveryContext) -> None:
         self.lane = lane
         self.message = message
         self.effects = effects
@@ -36,7 +37,9 @@ class Delivery:
         """What it was when it was last suspended; None if this is the first time that it runs."""
         self.asked: list[WorkflowEvent] = []
         """New questions that it waits for itself."""
-        self._task = task
+        self.live_frames: list[Frame] = []
+        """Attempts of steps that run now."""
+        self._context = context
         self._session: Session | None = None
         self._telling: Telling | None = None
         self._is_over = False
@@ -48,13 +51,21 @@ class Delivery:
         """Raises ContextEnded for a task that the handler left behind."""
         self.check_open()
         if self._session is None:
-            assert self._task is not None  # noqa: S101  # set before the handler is called
-            self._session = Session(self, self._task)
+            task = self._context.task
+            assert task is not None  # noqa: S101  # set before the handler is called
+            self._session = Session(self, task)
         return self._session
 
     def check_open(self) -> None:
         if self._is_over:
             raise ContextEnded(self.lane.executor_id)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the engine has cancelled the handler: it waits, or its run was cancelled, or a sibling failed."""
+        if self.is_suspended or self._context.is_cancelled:
+            return True
+        return not self._context.has_own_task and self.lane.is_cancelling(self._context.task)
 
     @property
     def idempotency_key(self) -> str:
@@ -74,11 +85,13 @@ class Delivery:
                 self.remember_read(key, lane.state.get(key))
                 lane.state.change_in_place(key, isolated(value.value))
             else:
+                own = value if value is DELETED else isolated(value)
                 self.remember_write(key)
-                lane.write_again(key, value)
+                self.sink.writes.append((key, own))
+                lane.state.write(key, own)
         if effects.private is not None:
             self.remember_private(lane.private)
-            change_to(lane.private, isolated(effects.private))
+            PrivateChanges(**isolated(effects.private)).make_in(lane.private)
         if is_news:
             for event in effects.outputs:
                 lane.scope.emit(own_event(lane.as_told(event), replayed=True))
@@ -118,19 +131,33 @@ class Delivery:
     def keep_frame(self, frame: Frame) -> None:
         """A step ended well: what it did is part of what is around it."""
         outer = frame.outer
-        _add(frame.effects, outer.effects if outer is not None and outer.owner is self else self.effects)
+        around = outer.effects if outer is not None and outer.owner is self else self.effects
+        _add(frame.effects, around)
+        around.writes += [one for one in frame.effects.writes if not isinstance(one[1], Replaced)]
+        if frame.private is not None:
+            self._not_by_others(frame, PrivateChanges.between(frame.private, self.lane.private))
 
     def undo_frame(self, frame: Frame) -> None:
         """An attempt of a step failed: nothing of it is left but what a consumer has seen."""
-        state = self.lane.touched_state
-        for key, written in frame.written.items():
-            self.lane.state.put_back(key, written)
-        for key, then in frame.read.items() if state is not None else ():
+        lane = self.lane
+        for key, before in frame.written.items():
+            mine = [value for name, value in frame.effects.writes if name == key]
+            lane.state.take_back(key, mine, before)
+        for key, then in frame.read.items() if lane.touched_state is not None else ():
             if key not in frame.written:
-                self.lane.state.change_in_place(key, then)
+                lane.state.change_in_place(key, then)
         if frame.private is not None:
-            change_to(self.lane.private, frame.private)
+            undone = PrivateChanges.between(frame.private, lane.private).undone(frame.private)
+            undone.make_in(lane.private)
+            self._not_by_others(frame, undone)
         self.lane.scope.retract(frame.emitted)
+
+    def _not_by_others(self, frame: Frame, changes: PrivateChanges) -> None:
+        """Steps that run at the same time must not take these changes for their own."""
+        around = set(map(id, frames_of(self))) | {id(frame)}
+        for other in self.live_frames:
+            if id(other) not in around and other.private is not None:
+                changes.make_in(other.private)
 
     # ------------------------------------------------------------ telling
 
@@ -229,4 +256,3 @@ def _add(some: Effects, to: Effects) -> None:
     to.sends += some.sends
     to.outputs += some.outputs
     to.requests += some.requests
-    to.writes += [one for one in some.writes if not isinstance(one[1], Replaced)]  # found again where they stand

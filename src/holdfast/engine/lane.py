@@ -188,8 +188,8 @@ class Lane:
         suspended = self.position.suspended
         return suspended.get(message.delivery_id) if suspended else None
 
-    def take_up(self, message: WorkflowMessage, effects: Effects, task: asyncio.Task[Any] | None) -> Delivery:
-        return Delivery(self, message, effects, task)
+    def take_up(self, context: DeliveryContext, message: WorkflowMessage, effects: Effects) -> Delivery:
+        return Delivery(self, message, effects, context)
 
     def _tell_invoked(self, event: WorkflowEvent, message: WorkflowMessage, effects: Effects) -> None:
         before = self.before(message)
@@ -247,7 +247,11 @@ class Lane:
 
     async def _met(self, error: BaseException, delivery: Delivery) -> Effects:
         """What a failed delivery comes to under its policy. Raises the error if that is to end the superstep."""
-        met = await meet_failure(delivery, error, self._policy)
+        try:
+            met = await meet_failure(delivery, error, self._policy)
+        except Exception as second:  # such as one of a user's retry_on
+            self._fail(second)
+            raise
         if met is None:
             failure = delivery.broken or error
             self._fail(failure)
@@ -285,7 +289,10 @@ class Lane:
 
     def _is_cancelled(self) -> bool:
         """Whether somebody cancelled the run, rather than something inside the handler a task of its own."""
-        task = asyncio.current_task()
+        return self.is_cancelling(asyncio.current_task())
+
+    def is_cancelling(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether this task of the engine is being cancelled."""
         if task is None or task is self._scope.task:
             return self._scope.is_cancelled()
         return task.cancelling() > 0
@@ -305,10 +312,13 @@ class Lane:
         self, work: Coroutine[Any, Any, Any], seconds: float | None, context: DeliveryContext
     ) -> Any:
         def run_by(task: asyncio.Task[Any]) -> None:
-            context.task = task
+            context.task, context.has_own_task = task, True
+
+        def cancelled() -> None:
+            context.is_cancelled = True
 
         try:
-            return await within(seconds, work, self._scope.clock, run_by)
+            return await within(seconds, work, self._scope.clock, run_by, cancelled)
         except TimeIsUp as error:
             raise TimedOut(self.told_id, seconds or 0) from error.__cause__
 

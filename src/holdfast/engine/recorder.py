@@ -8,8 +8,8 @@ from holdfast.cancelling import to_its_end
 from holdfast.codec import Encoded
 from holdfast.engine.calls import Call, Frame
 from holdfast.engine.effects import Effects, Replaced, encode_effects
+from holdfast.engine.private_state import PrivateChanges
 from holdfast.errors import UnsavableValue
-from holdfast.graph.comparison import same_structure
 from holdfast.graph.isolation import isolated
 from holdfast.log import get_logger
 from holdfast.records import Record, WorkflowMessage
@@ -76,9 +76,9 @@ class Recorder:
         if frame.read and lane.touched_state is not None:
             changed = lane.touched_state.changed_since(frame.read, lane.scope.codec)
             did.writes += [(key, Replaced(isolated(value))) for key, value in changed]
-        private = lane.touched_private
-        if frame.private is not None and private is not None and not same_structure(private, frame.private):
-            did.private = isolated(private)
+        if frame.private is not None:
+            changes = PrivateChanges.between(frame.private, lane.private)
+            did.private = {"changed": changes.changed, "gone": changes.gone} if changes else None
         is_something = did.sends or did.outputs or did.requests or did.writes or did.private is not None
         return did if is_something else None
 
@@ -109,20 +109,25 @@ class Recorder:
         """The delivery failed with these errors, rather than going on after them: next time their steps are tried."""
         if self.broken is not None:
             return
-        causes = set(map(id, _causes(error)))
+        causes = set(map(id, _causes(error, set(map(id, self._failures.values())))))
         failed = {self.records[place].key for place, one in self._failures.items() if id(one) in causes}
         kinds = ("failed", "attempt")
         places = [place for place, one in enumerate(self.records) if one.key in failed and one.kind in kinds]
         await self._journal.take_back(self._delivery_id, places)
 
 
-def _causes(error: BaseException) -> list[BaseException]:
-    """An error, those in its group, and what they came from."""
+def _causes(error: BaseException, recorded: set[int]) -> list[BaseException]:
+    """An error, those in its group, and what they came from.
+
+    Where one was raised while another was handled, that other one is a cause, but not of a recorded failure: the step
+    that failed then had its own reason.
+    """
     found: dict[int, BaseException] = {}
     todo: list[BaseException | None] = [error]
     while todo:
         one = todo.pop()
         if one is not None and id(one) not in found:
             found[id(one)] = one
-            todo += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
+            context = None if id(one) in recorded else one.__context__
+            todo += [one.__cause__, context, *getattr(one, "exceptions", ())]
     return list(found.values())

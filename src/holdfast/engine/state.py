@@ -77,13 +77,18 @@ class LaneState:
         """What was written of a key so far, to be put back."""
         return list(self._own[key]) if key in self._own else None
 
-    def put_back(self, key: str, written: Any) -> None:
-        """Forget what was written of a key since `written` was taken."""
+    def take_back(self, key: str, mine: list[Any], before: Any) -> None:
+        """Forget these writes of a key, and no others; `before` is what had been written when the first was made."""
+        own = self._own.get(key, [])
         self._read.pop(key, None)
-        if written is None:
-            self._own.pop(key, None)
+        if key in self._reducers:
+            before = _without(own, mine)
+        elif not own or not mine or own[-1] is not mine[-1]:  # somebody else has written since
+            return
+        if before:
+            self._own[key] = before
         else:
-            self._own[key] = written
+            self._own.pop(key, None)
 
     def keys(self) -> list[str]:
         every = dict.fromkeys((*self._committed, *self._own))
@@ -99,6 +104,16 @@ class LaneState:
     def changed_in_place(self, codec: Codec | None) -> list[tuple[str, Any]]:
         """Values that were read and then changed, rather than written."""
         return [(key, copy) for key, copy in self._read.items() if not _same(copy, self._base(key), codec)]
+
+
+def _without(values: list[Any], some: list[Any]) -> list[Any]:
+    """The values without these very objects, each taken out once, from the end."""
+    left = list(values)
+    for one in reversed(some):
+        place = next((place for place in reversed(range(len(left))) if left[place] is one), None)
+        if place is not None:
+            del left[place]
+    return left
 
 
 def _same(copy: Any, base: Any, codec: Codec | None) -> bool:

@@ -103,8 +103,15 @@ class Session:
             self._others = {task for task in self._others if not task.done()}
 
     def _check(self) -> None:
+        """Raises what there is against a new call.
+
+        Code that cleans up after a cancellation by the engine has not come to its end: it runs again, and what it did
+        now would be missing, or done, then.
+        """
         self._delivery.check_open()
         self._recorder.check()
+        if self._delivery.is_cancelled:
+            raise asyncio.CancelledError
 
     def _plain(self, arguments: Sequence[Any]) -> list[Any]:
         """A context among the arguments says nothing about which call it is."""
@@ -179,6 +186,7 @@ class Session:
         """One attempt: its result, recorded with all that it did, or its error, and then nothing is left of it."""
         last = self._calls.last
         frame = enter_frame(call, self._delivery)
+        self._delivery.live_frames.append(frame)
         try:
             value = await work()
         except BaseException as error:
@@ -189,6 +197,7 @@ class Session:
                 return None, error
             raise
         finally:
+            self._delivery.live_frames.remove(frame)
             leave_frame(frame)
         await self._recorder.record_result(call, value, frame)
         self._delivery.keep_frame(frame)
@@ -278,6 +287,7 @@ class Session:
 
     async def answer(self, call: Call, ask: Callable[[], None], request_id: str) -> Any:
         """The answer to a question. `ask` asks it, unless it is pending already. Raises RequestExpired."""
+        self._check()
         call = replace(call, key=request_key(request_id))
         settled = self._replay.find(call.key)
         with self._in_call(call):

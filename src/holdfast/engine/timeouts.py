@@ -18,6 +18,7 @@ async def within(
     work: Coroutine[Any, Any, Any],
     clock: Clock,
     on_task: Callable[[asyncio.Task[Any]], None] | None = None,
+    on_cancel: Callable[[], None] | None = None,
 ) -> Any:
     """The work's result, by a task of its own; without a limit if `seconds` is None. Raises TimeIsUp, or what the work
     raises.
@@ -38,6 +39,8 @@ async def within(
     if alarm is not None:
         alarm.cancel()
     was_late = not task.done()
+    if was_late and on_cancel is not None:
+        on_cancel()
     while not task.done():
         task.cancel()
         try:

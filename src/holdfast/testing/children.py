@@ -60,7 +60,7 @@ class Child:
 
     async def kill(self) -> bool:
         """End it at once. Whether that ended it, rather than itself a moment before."""
-        kill_hard(self._process.pid)
+        _kill(self._process)
         while await self.next_report() is not None:
             pass  # what it told before
         return await self._process.wait() in KILLED
@@ -87,8 +87,13 @@ async def child(order: Report, errors: Path, seconds: float) -> AsyncIterator[Ch
     except TimeoutError as error:
         raise ChildFailed(f"The process did not come to its end within {seconds:g} seconds.") from error
     finally:
-        kill_hard(process.pid)
+        _kill(process)
         await process.communicate()
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:  # else its number may be another's by now
+        kill_hard(process.pid)
 
 
 async def at_most(number: int, works: Iterable[Callable[[], Awaitable[None]]]) -> None:

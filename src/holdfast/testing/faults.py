@@ -28,7 +28,11 @@ class ProcessGone(BaseException):
 
 
 class Pause:
-    """A point that waits for the test: `await pause` returns when it is reached, `pause.resume()` lets it go on."""
+    """A point that waits for the test: `await pause` returns when it is reached, `pause.resume()` lets it go on.
+
+    As a block, `with faults.pause("commit") as pause:`, it goes on at the end in any case: a run waits for a write that
+    it has begun even if it is cancelled, so a test that fails in the middle would never end.
+    """
 
     def __init__(self) -> None:
         self._reached = asyncio.Event()
@@ -44,6 +48,12 @@ class Pause:
     def resume(self) -> None:
         """Let it go on. Before the point is reached: it will not wait there."""
         self._resumed.set()
+
+    def __enter__(self) -> Pause:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.resume()
 
     async def hold(self) -> None:
         """What happens at the point."""
@@ -64,6 +74,7 @@ class Faults:
         """How often each point was reached."""
         self.is_crashed = False
         self._planned: dict[tuple[str, int, str], Callable[[], Any]] = {}
+        self._pauses: list[Pause] = []
         self._watchers: list[Watcher] = []
 
     # ------------------------------------------------------------ what a test may ask for
@@ -88,7 +99,13 @@ class Faults:
         """Wait there until the test says `resume()`; everything else goes on meanwhile."""
         pause = Pause()
         self.call(point, pause.hold, nth=nth, when=when)
+        self._pauses.append(pause)
         return pause
+
+    def resume_all(self) -> None:
+        """Let every pause go on, those to come included. The fixture `faults` does so at the end of a test."""
+        for pause in self._pauses:
+            pause.resume()
 
     def crash(self, point: Point, *, nth: int = 1, when: When = "before") -> None:
         """Raise ProcessGone there and at every later call, reading included.

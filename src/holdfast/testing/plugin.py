@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from holdfast.storages import InMemoryCheckpointStorage
     from holdfast.testing import EventRecorder, FakeClock, Faults
 
@@ -33,11 +35,13 @@ def memory_storage() -> InMemoryCheckpointStorage:
 
 
 @pytest.fixture
-def faults() -> Faults:
+def faults() -> Iterator[Faults]:
     """Fault points: faults.fail("commit", nth=2), and faults.wrap(memory_storage)."""
     from holdfast.testing.faults import Faults
 
-    return Faults()
+    made = Faults()
+    yield made
+    made.resume_all()  # a test that failed in the middle must not keep its event loop from ending
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.turns import turns
+from tests.unit.engine.flows import take_all
 from tests.unit.engine.policy_flows import (
     AT_ONCE,
     Boom,
@@ -34,6 +35,7 @@ from holdfast import (
     Workflow,
     WorkflowBuilder,
     WorkflowContext,
+    WorkflowEvent,
     WorkflowRunState,
     append,
     handler,
@@ -110,14 +112,17 @@ async def test_the_log_tells_retries_in_the_same_order_as_the_stream() -> None:
     assert told(logged)[0] == ("invoked", "flaky")
 
 
-async def test_a_predicate_that_fails_itself_ends_the_run_and_leaves_it_resumable() -> None:
+async def test_a_predicate_that_fails_itself_ends_the_run_as_a_failure_of_its_executor() -> None:
     def broken(error: BaseException) -> bool:
         raise KeyError("which errors were they?")
 
-    flaky = Flaky(1)
-    workflow = flaky_chain(flaky, retry=RetryPolicy(3, retry_on=broken))
-    with pytest.raises((KeyError, Boom)):
-        await workflow.run("x", thread_id="t")
+    events: list[WorkflowEvent] = []
+    workflow = flaky_chain(Flaky(1), retry=RetryPolicy(3, retry_on=broken))
+    with pytest.raises(KeyError) as failed:
+        await take_all(workflow.run("x", thread_id="t", stream=True), events)
+    assert isinstance(failed.value.__context__, Boom), "what it was asked about is told too"
+    assert ("failed", "flaky") in told(events)
+    assert [event.details.executor_id for event in of_kind(events, "failed") if event.details] == ["flaky"]
     assert (await workflow.run(thread_id="t")).get_outputs() == ["x-flaky"]
 
 

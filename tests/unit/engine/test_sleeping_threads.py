@@ -17,6 +17,7 @@ from tests.unit.engine.policy_flows import (
     chained,
     napping,
     of_kind,
+    relay,
     started,
     told,
     worker,
@@ -24,6 +25,7 @@ from tests.unit.engine.policy_flows import (
 
 from holdfast import (
     Executor,
+    IncompatibleWorkflow,
     InMemoryCheckpointStorage,
     ThreadNotIdle,
     Workflow,
@@ -150,13 +152,48 @@ async def test_a_checkpoint_with_sleepers_is_plain_json_and_back() -> None:
     assert [record.kind for record in sleeper.records] == ["step", "sleeping"]
 
 
+async def test_a_fork_of_a_sleeper_wakes_by_itself_and_makes_no_recorded_step_again() -> None:
+    clock, storage, calls = SkippingClock(), InMemoryCheckpointStorage(), list[str]()
+
+    async def act() -> None:
+        calls.append("acted")
+
+    async def work(message: Any, ctx: Context) -> None:
+        await ctx.step(act)
+        await ctx.sleep(60)
+        await ctx.yield_output(ctx.thread_id)
+
+    workflow = alone(work, clock=clock, checkpoint_storage=storage)
+    await workflow.run("x", thread_id="t")
+    asleep_there = (await storage.list_checkpoint_infos(thread_id="t"))[1]
+    forked = await workflow.run(checkpoint_id=asleep_there, fork=True, thread_id="forked")
+    rewound = await workflow.run(checkpoint_id=asleep_there)
+    assert (forked.get_outputs(), rewound.get_outputs(), calls) == (["forked"], ["t"], ["acted"])
+
+
+async def test_a_workflow_without_the_executor_that_sleeps_cannot_take_the_thread() -> None:
+    clock, storage = FakeClock(), InMemoryCheckpointStorage()
+
+    async def nap(message: Any, ctx: Context) -> None:
+        await ctx.sleep(60)
+
+    def build(name: str) -> Workflow:
+        return chained(relay("start"), worker(name, nap), clock=clock, checkpoint_storage=storage)
+
+    run = started(build("naps").run("x", thread_id="t"))
+    await asleep(clock, run)
+    await cancelled(run)
+    with pytest.raises(IncompatibleWorkflow, match="something is due to executor 'naps', which is gone"):
+        await build("snores").run(thread_id="t")
+
+
 async def test_a_message_to_a_thread_that_sleeps_is_refused_or_waits() -> None:
     clock, woken = FakeClock(), list[str]()
     workflow = napping(60, woken=woken, clock=clock)
     run = started(workflow.run("one", thread_id="t"))
     await asleep(clock, run)
     await cancelled(run)
-    with pytest.raises(ThreadNotIdle):
+    with pytest.raises(ThreadNotIdle, match=r"'t' was interrupted and still has 1 message\(s\) to deliver"):
         await workflow.run("two", thread_id="t")
     run = started(workflow.run("two", thread_id="t", on_busy="enqueue"))
     for _ in range(2):
@@ -223,16 +260,16 @@ class AsksAndSleeps(Executor):
 
 
 def resting(clock: FakeClock, storage: Any = None) -> Workflow:
-    async def both(message: str, ctx: Context) -> None:
-        await ctx.send_message("ask")
-        await ctx.send_message("sleep")
+    async def split(message: str, ctx: Context) -> None:
+        for word in message.split():
+            await ctx.send_message(word)
 
-    return chained(worker("start", both), AsksAndSleeps("mixed"), clock=clock, checkpoint_storage=storage)
+    return chained(worker("start", split), AsksAndSleeps("mixed"), clock=clock, checkpoint_storage=storage)
 
 
 async def test_a_thread_that_asks_rests_although_something_sleeps_in_it() -> None:
     clock, storage = FakeClock(), InMemoryCheckpointStorage()
-    result = await resting(clock, storage).run("x", thread_id="t")
+    result = await resting(clock, storage).run("ask sleep", thread_id="t")
     assert result.get_final_state() is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
     clock.advance(60)
     result = await resting(clock, storage).run(thread_id="t")
@@ -242,7 +279,7 @@ async def test_a_thread_that_asks_rests_although_something_sleeps_in_it() -> Non
 
 async def test_after_the_answer_the_run_waits_for_all_sleepers() -> None:
     clock, storage = FakeClock(), InMemoryCheckpointStorage()
-    await resting(clock, storage).run("x", thread_id="t")
+    await resting(clock, storage).run("ask sleep", thread_id="t")
     run = started(resting(clock, storage).run(responses={"q": "yes"}, thread_id="t"))
     await asleep(clock, run)
     clock.advance(30)
@@ -256,7 +293,7 @@ async def test_after_the_answer_the_run_waits_for_all_sleepers() -> None:
 async def test_an_open_handle_wakes_the_sleeper_of_a_thread_that_rests() -> None:
     clock = FakeClock()
     async with resting(clock).open(thread_id="t") as handle:
-        await handle.send("x")
+        await handle.send("ask sleep")
         await handle.wait()
         await clock.wait_for_sleepers()
         clock.advance(60)
@@ -272,11 +309,11 @@ async def test_an_open_handle_wakes_the_sleeper_of_a_thread_that_rests() -> None
 async def test_a_new_message_is_welcome_in_a_thread_that_rests_with_a_sleeper() -> None:
     clock = FakeClock()
     workflow = resting(clock)
-    await workflow.run("x", thread_id="t")
-    clock.advance(60)
-    async with workflow.open(thread_id="t") as handle:
-        await handle.respond({"q": "yes"})
-        await clock.wait_for_sleepers()
-        clock.advance(30)
-        result = await handle.wait()
-    assert result is not None and result.get_outputs() == ["slept", "heard yes as q"]
+    await workflow.run("ask sleep", thread_id="t")
+    clock.advance(30)
+    result = await workflow.run("sleep sleep", thread_id="t")
+    assert result.get_final_state() is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
+    clock.advance(30)
+    assert (await workflow.run(thread_id="t")).get_outputs() == ["slept"]
+    clock.advance(30)
+    assert (await workflow.run(thread_id="t")).get_outputs() == ["slept"] * 3

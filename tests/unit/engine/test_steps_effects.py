@@ -232,6 +232,21 @@ async def test_a_failed_attempt_of_a_step_leaves_no_trace(retry: Any) -> None:
     assert head.executors["start"].private == {"mine": ["private"], "times": 1}
 
 
+async def test_an_output_of_a_failed_attempt_of_a_step_is_no_event_of_the_result() -> None:
+    flaky = Flaky(2)
+
+    async def work(ctx: Context) -> str:
+        async def act() -> None:
+            await ctx.yield_output("from the step")
+            flaky.meet()
+
+        await ctx.step(act, retry=AT_ONCE)
+        return "end"
+
+    result = await once_failing(work, Flaky(0)).run("x")
+    assert [event.data for event in of_kind(result, "output")] == result.get_outputs() == ["from the step", "end"]
+
+
 @pytest.mark.parametrize("failures", [0, 2], ids=["undisturbed", "replayed"])
 @pytest.mark.parametrize("on_error", ["stop", "skip", "isolate"])
 async def test_a_step_that_failed_for_good_leaves_no_trace(failures: int, on_error: str) -> None:

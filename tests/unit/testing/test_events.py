@@ -40,16 +40,15 @@ async def test_what_was_told_before_a_failure_is_kept() -> None:
     assert recorder.types == []
 
 
-async def test_an_event_can_be_waited_for_whether_it_is_past_or_to_come() -> None:
-    recorder, faults = EventRecorder(), Faults()
-    pause = faults.pause("commit", nth=2)
+async def test_an_event_can_be_waited_for_whether_it_is_past_or_to_come(faults: Faults) -> None:
+    recorder = EventRecorder()
     workflow = two_steps(faults.wrap(InMemoryCheckpointStorage()))
-    run = asyncio.create_task(recorder.collect(workflow.run("hi", stream=True)))
-    assert (await recorder.seen("executor_invoked")).executor_id == "shout"
-    assert (await recorder.seen("executor_invoked", executor_id="shout")).data == "hi"
-    frame = asyncio.create_task(recorder.seen("executor_invoked", executor_id="frame"))
-    await pause
-    assert not frame.done()
-    pause.resume()
+    with faults.pause("commit", nth=2) as pause:
+        run = asyncio.create_task(recorder.collect(workflow.run("hi", stream=True)))
+        assert (await recorder.seen("executor_invoked")).executor_id == "shout"
+        assert (await recorder.seen("executor_invoked", executor_id="shout")).data == "hi"
+        frame = asyncio.create_task(recorder.seen("executor_invoked", executor_id="frame"))
+        await pause
+        assert not frame.done()
     assert (await frame).data == "HI"
     await run

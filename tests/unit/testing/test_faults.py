@@ -72,25 +72,48 @@ async def test_calls_are_counted_from_the_moment_of_asking() -> None:
 async def test_a_pause_holds_one_call_and_tells_when_it_is_reached() -> None:
     faults = Faults()
     workflow, storage = faulty(faults)
-    pause = faults.pause("commit", nth=2)
-    run = asyncio.create_task(workflow.run("hi", thread_id="t"))
-    await pause
-    assert pause.is_reached and not run.done() and await head(storage) == 1
-    with pytest.raises(ThreadBusy):
-        await two_steps(storage).run(thread_id="t")
-    pause.resume()
-    assert (await run).get_outputs() == ["<HI>"]
+    with faults.pause("commit", nth=2) as pause:
+        run = asyncio.create_task(workflow.run("hi", thread_id="t"))
+        await pause
+        assert pause.is_reached and not run.done() and await head(storage) == 1
+        with pytest.raises(ThreadBusy):
+            await two_steps(storage).run(thread_id="t")
+        pause.resume()
+        assert (await run).get_outputs() == ["<HI>"]
 
 
 async def test_a_pause_after_a_commit_finds_it_stored() -> None:
     faults = Faults()
     workflow, storage = faulty(faults)
-    pause = faults.pause("commit", when="after")
-    run = asyncio.create_task(workflow.run("hi", thread_id="t"))
-    await pause
-    assert await head(storage) == 1
-    pause.resume()
+    with faults.pause("commit", when="after") as pause:
+        run = asyncio.create_task(workflow.run("hi", thread_id="t"))
+        await pause
+        assert await head(storage) == 1
     await run
+
+
+async def test_a_paused_run_that_is_cancelled_ends_when_the_pause_does() -> None:
+    faults = Faults()
+    workflow, storage = faulty(faults)
+    with faults.pause("commit", nth=2) as pause:
+        run = asyncio.create_task(workflow.run("hi", thread_id="t"))
+        await pause
+        run.cancel()
+        await asyncio.sleep(0)
+        assert not run.done()  # it waits for the write that it has begun
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert (await two_steps(storage).run(thread_id="t")).get_outputs() == ["<HI>"]
+
+
+async def test_all_pauses_can_be_ended_at_once() -> None:
+    faults = Faults()
+    workflow, _ = faulty(faults)
+    pauses = [faults.pause("commit", nth=nth) for nth in (1, 3)]
+    run = asyncio.create_task(workflow.run("hi"))
+    await pauses[0]
+    faults.resume_all()
+    assert (await run).get_outputs() == ["<HI>"]
 
 
 async def test_a_pause_that_is_resumed_beforehand_holds_nothing() -> None:

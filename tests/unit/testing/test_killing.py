@@ -48,6 +48,17 @@ async def test_a_process_is_killed_where_it_was_told_to_wait_and_what_it_had_rec
     assert ended["calls"] == [["doubled_twice", None, 1], ["double", None, 1]]
 
 
+async def test_a_process_that_waits_does_nothing_more_and_ends_with_its_parent(tmp_path: Path) -> None:
+    stop_at = {"point": "commit", "nth": 1, "when": "before"}
+    async with child(order(tmp_path, stop_at=stop_at), tmp_path / "stderr", 20) as process:
+        await process.expect("started")
+        await process.expect("reached")
+        assert process._process.stdin is not None
+        process._process.stdin.close()  # as it happens when the parent dies
+        assert await process.next_report() is None
+        assert await process._process.wait() == 1
+
+
 async def test_a_workflow_on_six_methods_survives_kills_at_every_save(capfd: pytest.CaptureFixture[str]) -> None:
     survival = await assert_survives_kill(
         durable.noting, " hat ", storage=durable.FolderStorage, random_kills=1, seed=7
@@ -104,6 +115,7 @@ async def test_a_process_that_ends_by_itself_is_reported_with_what_it_said(tmp_p
     async with child(order(tmp_path, workflow=missing), tmp_path / "stderr", 20) as process:
         with pytest.raises(ChildFailed, match="ended with 3 and said: I am leaving"):
             await process.expect("started")
+        assert not await process.kill()  # nobody may say that it was killed
 
 
 async def test_a_process_that_takes_too_long_is_ended(tmp_path: Path) -> None:

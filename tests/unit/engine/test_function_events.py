@@ -1,0 +1,194 @@
+"""What is told of a function workflow: as it happens, once, under the names of its steps."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.unit.engine.flows import kinds
+from tests.unit.engine.function_flows import THREAD, Calls, answer, begin, raising, resume, told
+
+from holdfast import InMemoryCheckpointStorage, RunContext, WorkflowEvent, workflow
+
+STEPS = ("executor_invoked", "executor_completed", "executor_failed", "executor_bypassed")
+
+
+async def test_an_event_of_the_first_step_arrives_before_the_second_step_begins() -> None:
+    may_begin, order = asyncio.Event(), []
+    calls = Calls()
+    first, second = calls.step(name="first"), calls.step(name="second")
+
+    @workflow
+    async def flow(_: str) -> None:
+        await first(1)
+        await may_begin.wait()  # set by the consumer, when it has seen that the first step ended
+        order.append("second begins")
+        await second(2)
+
+    async for event in flow.run("go", stream=True):
+        if (event.type, event.executor_id) == ("executor_completed", "first"):
+            order.append("first seen")
+            may_begin.set()
+    assert order == ["first seen", "second begins"]
+
+
+async def test_an_event_of_a_step_that_still_runs_arrives() -> None:
+    was_seen = asyncio.Event()
+    slow = Calls().step(name="slow")
+
+    async def tell_and_wait(ctx: RunContext) -> str:
+        await ctx.add_event(WorkflowEvent("data", "half way"))
+        await was_seen.wait()
+        return "done"
+
+    slow.function = tell_and_wait
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> Any:
+        return await slow(ctx)
+
+    stream = flow.run("go", stream=True)
+    async for event in stream:
+        if event.data == "half way":
+            was_seen.set()
+    assert (await stream.get_final_response()).get_outputs() == ["done"]
+
+
+async def test_steps_are_told_under_their_names_between_beginning_and_end_of_the_function() -> None:
+    calls = Calls()
+    good, bad = calls.step(name="good"), calls.step(raising(ValueError("no")), name="bad")
+
+    @workflow
+    async def flow(_: str) -> str:
+        await good(1)
+        try:
+            await bad(2)
+        except ValueError:
+            return "caught"
+        return "never"
+
+    result = await begin(flow, None)
+    assert told(result, *STEPS, "output") == [
+        ("executor_invoked", "flow"),
+        ("executor_invoked", "good"),
+        ("executor_completed", "good"),
+        ("executor_invoked", "bad"),
+        ("executor_failed", "bad"),
+        ("output", "flow"),
+        ("executor_completed", "flow"),
+    ]
+    assert [one.data for one in result if (one.type, one.executor_id) == ("executor_completed", "good")] == [1]
+    (failed,) = [one for one in result if one.type == "executor_failed"]
+    assert failed.details is not None and failed.details.message == "no"
+
+
+async def test_a_recorded_step_is_told_as_bypassed_once_a_run_with_its_result() -> None:
+    calls, storage = Calls(), InMemoryCheckpointStorage()
+    note = calls.step(name="note")
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> None:
+        await note("a")
+        await ctx.request_info("one?", str)
+        await note("b")
+        await ctx.sleep(0)
+        await ctx.request_info("two?", str)
+
+    first = await begin(flow, storage)
+    assert "executor_bypassed" not in kinds(first)
+    second = await answer(flow, storage, first, {"one?": "1"})
+    third = await answer(flow, storage, second, {"two?": "2"})
+    assert [[one.data for one in run if one.type == "executor_bypassed"] for run in (second, third)] == [["a"], ["a", "b"]]
+    assert told(second, "executor_invoked", "executor_completed").count(("executor_invoked", "note")) == 1
+
+
+async def test_events_of_the_function_are_told_again_in_a_later_run_marked_replayed_and_in_the_log_once() -> None:
+    storage = InMemoryCheckpointStorage()
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> None:
+        await ctx.add_event(WorkflowEvent("group_chat", "hello"))
+        await ctx.request_info("go on?", str)
+        await ctx.add_event(WorkflowEvent("group_chat", "goodbye"))
+
+    first = await begin(flow, storage)
+    second = await answer(flow, storage, first, {"go on?": "y"})
+    heard = [[(one.data, one.replayed) for one in run if one.type == "group_chat"] for run in (first, second)]
+    assert heard == [[("hello", False)], [("hello", True), ("goodbye", False)]]
+    async with flow.build(storage).open(thread_id=THREAD) as handle:
+        logged = [event.data async for event in handle.events(after=0) if event.type == "group_chat"]
+    assert logged == ["hello", "goodbye"]
+
+
+async def test_events_told_before_a_sleep_are_not_told_twice_in_the_same_run() -> None:
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> None:
+        for n in range(3):
+            await ctx.add_event(WorkflowEvent("data", n))
+            await ctx.sleep(0.001)
+
+    result = await begin(flow, InMemoryCheckpointStorage())
+    assert [one.data for one in result if one.type == "data"] == [0, 1, 2]
+
+
+async def test_two_equal_events_are_told_twice_and_no_more() -> None:
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> None:
+        await ctx.add_event(WorkflowEvent("data", "tick"))
+        await ctx.sleep(0.001)
+        await ctx.add_event(WorkflowEvent("data", "tick"))
+        await ctx.sleep(0.001)
+
+    result = await begin(flow, None)
+    assert [one.data for one in result if one.type == "data"] == ["tick", "tick"]
+
+
+async def test_the_returned_value_is_the_output_and_none_is_no_output() -> None:
+    @workflow
+    async def flow(message: str) -> str | None:
+        return message or None
+
+    assert (await begin(flow, None, "something")).get_outputs() == ["something"]
+    nothing = await begin(flow, None, "")
+    assert (nothing.get_outputs(), "output" in kinds(nothing)) == ([], False)
+
+
+async def test_falsy_values_are_outputs() -> None:
+    @workflow
+    async def flow(message: int) -> list[int]:
+        return []
+
+    assert (await begin(flow, None, 0)).get_outputs() == [[]]
+
+
+async def test_a_function_knows_whether_somebody_watches() -> None:
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> bool:
+        return ctx.is_streaming()
+
+    assert (await flow.run("go")).get_outputs() == [False]
+    assert [one.data async for one in flow.run("go", stream=True) if one.type == "output"] == [True]
+
+
+async def test_a_resumed_finished_thread_gives_its_output_again_marked_replayed() -> None:
+    storage = InMemoryCheckpointStorage()
+    note = Calls().step()
+
+    @workflow
+    async def flow(_: str) -> Any:
+        return await note("x")
+
+    await begin(flow, storage)
+    again = await resume(flow, storage)
+    assert again.get_outputs() == ["x"]
+    assert [one.replayed for one in again if one.type == "output"] == [True]
+
+
+async def test_only_the_engine_may_make_its_events() -> None:
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> None:
+        await ctx.add_event(WorkflowEvent.output("flow", "forged"))
+
+    result = await begin(flow, None)
+    assert result.get_outputs() == []
+    assert [one.data for one in result if one.type == "warning"] != []

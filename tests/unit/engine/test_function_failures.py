@@ -1,0 +1,419 @@
+"""Function workflows that fail or are cancelled: resumed, they repeat what failed and nothing that was recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from tests.unit.engine.function_flows import THREAD, Calls, answer, begin, questions, raising, resume
+
+from holdfast import (
+    InMemoryCheckpointStorage,
+    RunContext,
+    UnsavableValue,
+    WorkflowRunState,
+    get_run_context,
+    workflow,
+)
+from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.errors import StorageFailed
+from holdfast.records import JournalEntry, Lease
+from holdfast.stores.memory import MemoryStore
+
+
+class Bridge:
+    """A step that fails while the bridge is closed."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.calls = Calls()
+        self.error: Exception | None = error or ConnectionError("closed")
+        self.note = self.calls.step(name="note")
+        self.cross = self.calls.step(self._cross, name="cross")
+
+    def _cross(self, value: Any) -> str:
+        if self.error is not None:
+            raise self.error
+        return f"crossed {value}"
+
+
+@pytest.mark.parametrize("is_stored", [True, False], ids=["new object", "no storage"])
+async def test_a_failed_function_is_resumed_at_the_step_that_failed(is_stored: bool) -> None:
+    bridge = Bridge()
+
+    @workflow
+    async def flow(_: str) -> list[Any]:
+        return [await bridge.note(1), await bridge.cross(2), await bridge.note(3)]
+
+    storage = InMemoryCheckpointStorage() if is_stored else None
+    built = flow.build(storage)
+    with pytest.raises(ConnectionError, match="closed"):
+        await built.run("go", thread_id=THREAD)
+    bridge.error = None
+    again = flow.build(storage) if is_stored else built
+    assert (await again.run(thread_id=THREAD)).get_outputs() == [[1, "crossed 2", 3]]
+    assert bridge.calls == [1, 2, 2, 3]
+
+
+async def test_what_ended_beside_a_failed_step_is_not_repeated() -> None:
+    bridge, storage = Bridge(), InMemoryCheckpointStorage()
+
+    @workflow
+    async def flow(_: str) -> list[Any]:
+        return list(await asyncio.gather(bridge.note(1), bridge.note(2), bridge.cross(3)))
+
+    with pytest.raises(ConnectionError):
+        await begin(flow, storage)
+    bridge.error = None
+    assert (await resume(flow, storage)).get_outputs() == [[1, 2, "crossed 3"]]
+    assert bridge.calls == [1, 2, 3, 3]
+
+
+async def test_a_function_that_fails_with_the_errors_of_a_task_group_is_resumed_at_each_of_them() -> None:
+    bridge, storage = Bridge(), InMemoryCheckpointStorage()
+
+    @workflow
+    async def flow(_: str) -> list[Any]:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in (bridge.note(1), bridge.cross(2), bridge.cross(3))]
+        return [task.result() for task in tasks]
+
+    with pytest.raises(ExceptionGroup):
+        await begin(flow, storage)
+    bridge.error = None
+    assert (await resume(flow, storage)).get_outputs() == [[1, "crossed 2", "crossed 3"]]
+    assert bridge.calls.count(1) == 1
+
+
+async def test_a_step_whose_error_was_raised_as_another_is_tried_again() -> None:
+    bridge, storage = Bridge(), InMemoryCheckpointStorage()
+
+    @workflow
+    async def flow(_: str) -> Any:
+        try:
+            return await bridge.cross(1)
+        except ConnectionError as error:
+            raise LookupError("no way over") from error
+
+    with pytest.raises(LookupError):
+        await begin(flow, storage)
+    bridge.error = None
+    assert (await resume(flow, storage)).get_outputs() == ["crossed 1"]
+
+
+async def test_a_caught_error_stays_recorded_though_the_function_fails_later_because_of_another() -> None:
+    bridge, storage = Bridge(), InMemoryCheckpointStorage()
+    detour = bridge.calls.step(lambda _: raise_if(bridge.error), name="detour")
+
+    @workflow
+    async def flow(_: str) -> str:
+        try:
+            await bridge.cross(1)
+        except ConnectionError:
+            await detour(2)
+            return "came by the detour"
+        return "came over the bridge"
+
+    with pytest.raises(ConnectionError):
+        await begin(flow, storage)
+    bridge.error = None
+    assert (await resume(flow, storage)).get_outputs() == ["came by the detour"]
+    assert bridge.calls == [1, 2, 2]
+
+
+def raise_if(error: Exception | None) -> None:
+    if error is not None:
+        raise ConnectionError("flooded")
+
+
+async def test_an_error_of_the_function_itself_repeats_no_step() -> None:
+    bridge, storage = Bridge(), InMemoryCheckpointStorage()
+    bridge.error = None
+    is_mended = False
+
+    @workflow
+    async def flow(_: str) -> Any:
+        found = await bridge.cross(1)
+        if not is_mended:
+            raise ZeroDivisionError
+        return found
+
+    with pytest.raises(ZeroDivisionError):
+        await begin(flow, storage)
+    is_mended = True
+    assert (await resume(flow, storage)).get_outputs() == ["crossed 1"]
+    assert bridge.calls == [1]
+
+
+async def test_a_function_that_fails_after_an_answer_keeps_the_answer() -> None:
+    bridge, storage = Bridge(), InMemoryCheckpointStorage()
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> list[Any]:
+        return [await ctx.request_info("where to?", str), await bridge.cross(1)]
+
+    asked = await begin(flow, storage)
+    with pytest.raises(ConnectionError):
+        await answer(flow, storage, asked, {"where to?": "york"})
+    bridge.error = None
+    result = await resume(flow, storage)
+    assert (result.get_outputs(), questions(result)) == ([["york", "crossed 1"]], {})
+
+
+# ---------------------------------------------------------------- cancelled
+
+
+async def test_a_function_cancelled_in_the_middle_of_a_step_repeats_only_that_step() -> None:
+    calls, storage = Calls(), InMemoryCheckpointStorage()
+    entered, never, cancelled = asyncio.Event(), asyncio.Event(), []
+    note, slow = calls.step(name="note"), calls.step(name="slow")
+
+    async def wait(name: str) -> str:
+        calls.append(name)
+        if calls.count(name) == 1:
+            entered.set()
+            try:
+                await never.wait()
+            finally:
+                cancelled.append(name)
+        return name
+
+    slow.function = wait
+
+    @workflow
+    async def flow(_: str) -> list[str]:
+        return [await note("a"), await slow("b"), await note("c")]
+
+    run = asyncio.create_task(begin(flow, storage))
+    await entered.wait()
+    run.cancel()
+    await asyncio.wait([run])
+    assert run.cancelled() and cancelled == ["b"]
+    assert (await resume(flow, storage)).get_outputs() == [["a", "b", "c"]]
+    assert calls == ["a", "b", "b", "c"]
+
+
+async def test_an_interrupted_function_says_cancelled_and_is_resumable() -> None:
+    calls, entered = Calls(), asyncio.Event()
+    note, slow = calls.step(name="note"), calls.step(name="slow")
+
+    async def wait(name: str) -> str:
+        if not entered.is_set():
+            entered.set()
+            await asyncio.Event().wait()
+        return name
+
+    slow.function = wait
+
+    @workflow
+    async def flow(_: str) -> list[str]:
+        return [await note("a"), await slow("b")]
+
+    built = flow.build(InMemoryCheckpointStorage())
+    async with built.open(thread_id=THREAD) as run:
+        await run.send("go")
+        await entered.wait()
+        await run.cancel()
+        assert run.result is not None and run.result.get_final_state() is WorkflowRunState.CANCELLED
+    assert (await built.run(thread_id=THREAD)).get_outputs() == [["a", "b"]]
+    assert calls == ["a"]
+
+
+async def test_a_step_that_fails_beside_others_leaves_nothing_running() -> None:
+    bridge, cancelled = Bridge(), asyncio.Event()
+    slow = bridge.calls.step(name="slow")
+
+    async def wait(_: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    slow.function = wait
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> None:
+        await asyncio.gather(slow(1), ctx.request_info("?", str), ctx.sleep(60), bridge.cross(2))
+
+    with pytest.raises(ConnectionError):
+        await begin(flow, None)
+    assert cancelled.is_set()  # and that no task is left is seen by every test
+
+
+async def test_a_branch_left_behind_is_ended_with_the_function() -> None:
+    calls, storage = Calls(), InMemoryCheckpointStorage()
+    slow, ended = calls.step(name="slow"), []
+
+    async def wait(_: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("slow")
+
+    slow.function = wait
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> str:
+        forgotten = asyncio.create_task(slow("x"))
+        await asyncio.sleep(0)
+        return f"done, {forgotten.done()}"
+
+    result = await begin(flow, storage)
+    assert (result.get_outputs(), ended) == (["done, False"], ["slow"])
+
+
+# ---------------------------------------------------------------- what cannot be stored
+
+
+class Socket:
+    """No data: it cannot be stored."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+
+
+async def test_a_result_that_cannot_be_stored_fails_the_run_and_names_the_step() -> None:
+    calls, storage = Calls(), InMemoryCheckpointStorage()
+    connect = calls.step(lambda _: {"socket": Socket()}, name="connect")
+
+    @workflow
+    async def flow(_: str) -> str:
+        try:
+            await connect(1)
+        except Exception:  # noqa: BLE001  # whatever the function makes of it, the run must not go on unsaved
+            return "went on"
+        return "fine"
+
+    with pytest.raises(UnsavableValue, match="'connect'"):
+        await begin(flow, storage)
+
+
+async def test_without_a_storage_a_result_may_be_any_object() -> None:
+    connect = Calls().step(lambda _: Socket())
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> str:
+        found = await connect(1)
+        await ctx.request_info("go on?", str)
+        return type(found).__name__
+
+    built = flow.build()
+    asked = await built.run("go", thread_id=THREAD)
+    responses = {request_id: "y" for request_id in questions(asked).values()}
+    assert (await built.run(responses=responses, thread_id=THREAD)).get_outputs() == ["Socket"]
+
+
+async def test_state_that_cannot_be_stored_names_its_key_when_a_step_that_set_it_is_recorded() -> None:
+    def set_it(_: Any) -> None:
+        context = get_run_context()
+        assert context is not None
+        context.set_state("socket", Socket())
+
+    keep = Calls().step(set_it)
+
+    @workflow
+    async def flow(_: str) -> None:
+        await keep(1)
+
+    with pytest.raises(UnsavableValue, match=r"state\['socket'\]"):
+        await begin(flow, InMemoryCheckpointStorage())
+
+
+class OddError(Exception):
+    def __init__(self, socket: Socket) -> None:
+        super().__init__("odd")
+        self.socket = socket
+
+
+async def test_an_error_that_cannot_be_stored_is_caught_and_its_step_called_again_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    calls, storage = Calls(), InMemoryCheckpointStorage()
+    odd = calls.step(raising(OddError(Socket())), name="odd")
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> str:
+        try:
+            await odd(1)
+        except OddError as error:
+            return f"caught {error}, {await ctx.request_info('go on?', str)}"
+        return "never"
+
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        asked = await begin(flow, storage)
+    assert any("'odd'" in record.getMessage() for record in caplog.records)
+    assert (await answer(flow, storage, asked, {"go on?": "y"})).get_outputs() == ["caught odd, y"]
+    assert calls == [1, 1]
+
+
+class Refused(Exception):
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"refused: {reason}")
+        self.reason = reason
+
+
+async def test_an_error_of_ones_own_comes_back_as_what_it_was() -> None:
+    calls, storage = Calls(), InMemoryCheckpointStorage()
+    ask = calls.step(raising(Refused("too dear")))
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> str:
+        try:
+            await ask(1)
+        except Refused as error:
+            await ctx.request_info("go on?", str)
+            return error.reason
+        return "never"
+
+    assert (await answer(flow, storage, await begin(flow, storage), {"go on?": "y"})).get_outputs() == ["too dear"]
+    assert calls == [1]
+
+
+class FullDisk(MemoryStore):
+    """Refuses the first entry of the journal."""
+
+    is_full = True
+
+    async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
+        if self.is_full:
+            self.is_full = False
+            raise OSError("disk full")
+        await super().append_journal(lease, entry)
+
+
+async def test_a_journal_that_cannot_be_written_is_no_failure_of_the_step_but_of_the_run() -> None:
+    calls, storage = Calls(), StoreCheckpointStorage(FullDisk())
+    pay, refund = calls.step(name="pay"), calls.step(name="refund")
+
+    @workflow
+    async def flow(_: str) -> str:
+        try:
+            await pay("pay")
+        except Exception:  # noqa: BLE001  # as users write it around a step
+            await refund("refund")
+            return "refunded"
+        return "paid"
+
+    with pytest.raises(StorageFailed, match="disk full"):
+        await begin(flow, storage)
+    assert (await resume(flow, storage)).get_outputs() == ["paid"]
+    assert calls == ["pay", "pay"]  # it was not recorded
+
+
+async def test_a_journal_that_cannot_be_written_within_a_step_is_not_recorded_as_its_failure() -> None:
+    calls, storage = Calls(), StoreCheckpointStorage(FullDisk())
+    inner, outer = calls.step(name="inner"), calls.step(name="outer")
+
+    async def both(_: int) -> str:
+        return f"outer {await inner(1)}"
+
+    outer.function = both
+
+    @workflow
+    async def flow(_: str) -> Any:
+        return await outer(2)
+
+    with pytest.raises(StorageFailed):
+        await begin(flow, storage)
+    assert (await resume(flow, storage)).get_outputs() == ["outer 1"]

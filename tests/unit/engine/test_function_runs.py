@@ -1,0 +1,409 @@
+"""Running a function workflow: threads, checkpoints, forks, handles, and everything else that `run` may be asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from tests.unit.engine.flows import sink
+from tests.unit.engine.function_flows import THREAD, Calls, answer, begin, questions, resume
+
+from holdfast import (
+    FunctionalWorkflow,
+    InMemoryCheckpointStorage,
+    NoStorage,
+    RunContext,
+    ThreadBusy,
+    ThreadNotFound,
+    ThreadNotIdle,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowRunState,
+    WrongInputType,
+    get_run_context,
+    step,
+    workflow,
+)
+
+
+def greeting(storage: Any = None) -> FunctionalWorkflow[Any, Any]:
+    @workflow(name="greeting", checkpoint_storage=storage)
+    async def flow(name: str, ctx: RunContext) -> str:
+        times = ctx.get_state("times", 0) + 1
+        ctx.set_state("times", times)
+        return f"{await ctx.request_info('how?', str)} {name} {times}"
+
+    return flow
+
+
+async def test_runs_without_a_thread_id_continue_the_thread_of_the_definition() -> None:
+    flow = greeting()
+    first = await flow.run("ann")
+    result = await flow.run(responses={questions(first)["how?"]: "hi"})
+    assert result.get_outputs() == ["hi ann 1"]
+    second = await flow.run("bob")
+    assert second.thread_id == first.thread_id
+    assert (await flow.run(responses={questions(second)["how?"]: "yo"})).get_outputs() == ["yo bob 2"]
+
+
+async def test_each_built_workflow_has_threads_of_its_own() -> None:
+    flow = greeting()
+    one, other = flow.build(), flow.build()
+    asked = await one.run("ann", thread_id=THREAD)
+    with pytest.raises(ThreadNotFound):
+        await other.run(responses={questions(asked)["how?"]: "hi"}, thread_id=THREAD)
+    assert isinstance(one, Workflow) and one.name == "greeting"
+
+
+async def test_the_storage_of_the_definition_is_used_by_run_and_build_unless_another_is_given() -> None:
+    own, other = InMemoryCheckpointStorage(), InMemoryCheckpointStorage()
+    flow = greeting(own)
+    asked = await flow.run("ann", thread_id=THREAD)
+    result = await flow.build().run(responses={questions(asked)["how?"]: "hi"}, thread_id=THREAD)
+    assert result.get_outputs() == ["hi ann 1"]
+    await flow.build(other).run("bob", thread_id="b")
+    await flow.run("cid", thread_id="c", checkpoint_storage=other)
+    assert {one.thread_id for one in await own.list_checkpoints()} == {THREAD}
+    assert {one.thread_id for one in await other.list_checkpoints()} == {"b", "c"}
+
+
+async def test_the_storage_may_be_given_by_name() -> None:
+    storage = InMemoryCheckpointStorage()
+    await greeting().build(checkpoint_storage=storage).run("ann")
+    assert await storage.get_latest(workflow_name="greeting") is not None
+
+
+async def test_several_runs_of_one_thread_each_begin_from_the_top_and_record_their_own_steps() -> None:
+    calls, storage = Calls(), InMemoryCheckpointStorage()
+    note = calls.step(lambda value: f"{value} {len(calls)}")
+
+    @workflow
+    async def flow(_: str) -> Any:
+        return await note("same")
+
+    assert [(await begin(flow, storage)).get_outputs()[0] for _ in range(3)] == ["same 1", "same 2", "same 3"]
+
+
+async def test_a_new_message_while_a_question_is_open_starts_the_function_beside_it() -> None:
+    flow, storage = greeting(), InMemoryCheckpointStorage()
+    first = await begin(flow, storage, "ann")
+    second = await begin(flow, storage, "bob")
+    ids = [str(one.request_id) for one in second.get_request_info_events()]
+    assert len(ids) == 2 and ids[0] == questions(first)["how?"]
+    result = await resume(flow, storage, responses={ids[1]: "yo"})
+    assert result.get_outputs() == ["yo bob 1"]
+    assert (await resume(flow, storage, responses={ids[0]: "hi"})).get_outputs() == ["hi ann 2"]
+
+
+async def test_two_threads_run_at_the_same_time_and_see_nothing_of_each_other() -> None:
+    meeting = asyncio.Barrier(2)
+
+    @step
+    async def meet(name: str) -> str:
+        context = get_run_context()
+        assert context is not None
+        context.set_state("name", name)
+        await meeting.wait()
+        return f"{name} {context.thread_id}"
+
+    @workflow
+    async def flow(name: str, ctx: RunContext) -> list[Any]:
+        return [await meet(name), ctx.get_state("name")]
+
+    built = flow.build(InMemoryCheckpointStorage())
+    results = await asyncio.gather(*(built.run(name, thread_id=f"of {name}") for name in ("ann", "bob")))
+    assert [one.get_outputs()[0] for one in results] == [["ann of ann", "ann"], ["bob of bob", "bob"]]
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def trip() -> Any:
+    @workflow(name="trip")
+    async def flow(_: str, ctx: RunContext) -> list[str]:
+        found = []
+        for question in ("where?", "when?", "who?"):
+            found.append(await ctx.request_info(question, str))
+            ctx.set_state(question, found[-1])
+        return found
+
+    return flow
+
+
+async def answered_twice(flow: Any, storage: Any) -> tuple[list[str], Any]:
+    """The checkpoints at which each of the three questions was open, and the last result."""
+    asked = await begin(flow, storage)
+    rests = [str(asked.checkpoint_id)]
+    for question, given in (("where?", "york"), ("when?", "now")):
+        asked = await answer(flow, storage, asked, {question: given})
+        rests.append(str(asked.checkpoint_id))
+    return rests, asked
+
+
+async def test_a_paused_function_is_rewound_to_an_earlier_question_and_answered_differently() -> None:
+    flow, storage = trip(), InMemoryCheckpointStorage()
+    rests, _ = await answered_twice(flow, storage)
+    back = await resume(flow, storage, thread_id=None, checkpoint_id=rests[1])
+    assert list(questions(back)) == ["when?"]
+    assert back.thread_id == THREAD
+    asked = await answer(flow, storage, back, {"when?": "never"})
+    assert list(questions(asked)) == ["who?"]
+    result = await answer(flow, storage, asked, {"who?": "us"})
+    assert result.get_outputs() == [["york", "never", "us"]]
+
+
+async def test_rewound_and_answered_in_one_call() -> None:
+    flow, storage = trip(), InMemoryCheckpointStorage()
+    asked = await begin(flow, storage)
+    at = asked.checkpoint_id
+    await answer(flow, storage, asked, {"where?": "york"})
+    again = await answer(flow, storage, asked, {"where?": "bath"}, checkpoint_id=at, thread_id=None)
+    again = await answer(flow, storage, again, {"when?": "now"})
+    assert (await answer(flow, storage, again, {"who?": "us"})).get_outputs() == [["bath", "now", "us"]]
+
+
+async def test_a_paused_function_is_forked_and_both_go_their_own_way() -> None:
+    flow, storage = trip(), InMemoryCheckpointStorage()
+    rests, asked = await answered_twice(flow, storage)
+    fork = await resume(flow, storage, checkpoint_id=rests[1], fork=True, thread_id="other")
+    assert list(questions(fork)) == ["when?"]
+    fork = await answer(flow, storage, fork, {"when?": "later"}, thread_id="other")
+    ended = await answer(flow, storage, fork, {"who?": "them"}, thread_id="other")
+    assert ended.get_outputs() == [["york", "later", "them"]]
+    assert (await answer(flow, storage, asked, {"who?": "us"})).get_outputs() == [["york", "now", "us"]]
+
+
+async def test_any_checkpoint_of_a_finished_function_can_be_resumed() -> None:
+    flow, storage = trip(), InMemoryCheckpointStorage()
+    _, asked = await answered_twice(flow, storage)
+    await answer(flow, storage, asked, {"who?": "us"})
+    given = {"where?": "york", "when?": "now", "who?": "us"}
+    for place, info in enumerate(await storage.list_checkpoints(thread_id=THREAD)):
+        result = await resume(flow, storage, checkpoint_id=info.checkpoint_id, fork=True, thread_id=f"fork {place}")
+        while questions(result):
+            answers = {question: given[question] for question in questions(result)}
+            result = await answer(flow, storage, result, answers, thread_id=f"fork {place}")
+        assert result.get_outputs() == [["york", "now", "us"]], f"from checkpoint {place}"
+
+
+async def test_steps_recorded_after_the_checkpoint_are_done_again_after_a_rewind_with_other_outside_keys() -> None:
+    calls, storage = Calls(), InMemoryCheckpointStorage()
+
+    def look(_: Any) -> str:
+        context = get_run_context()
+        assert context is not None
+        return context.idempotency_key
+
+    pay = calls.step(look, name="pay")
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> Any:
+        await ctx.request_info("pay?", str)
+        return await pay("pay")
+
+    asked = await begin(flow, storage)
+    first = await answer(flow, storage, asked, {"pay?": "y"})
+    again = await answer(flow, storage, asked, {"pay?": "y"}, checkpoint_id=asked.checkpoint_id)
+    assert len(calls) == 2
+    assert first.get_outputs() != again.get_outputs()
+
+
+async def test_without_a_storage_there_is_no_checkpoint_to_go_back_to() -> None:
+    with pytest.raises(NoStorage):
+        await trip().run(checkpoint_id="some")
+
+
+# ---------------------------------------------------------------- busy threads, handles, streams
+
+
+async def test_a_busy_thread_rejects_enqueues_or_interrupts_as_asked() -> None:
+    entered, may_end = asyncio.Event(), asyncio.Event()
+
+    @step
+    async def wait(message: str) -> str:
+        entered.set()
+        await may_end.wait()
+        return message
+
+    @workflow
+    async def flow(message: str) -> str:
+        return await wait(message)
+
+    built = flow.build(InMemoryCheckpointStorage())
+    first = asyncio.create_task(built.run("one", thread_id=THREAD))
+    await entered.wait()
+    with pytest.raises(ThreadBusy):
+        await built.run("two", thread_id=THREAD)
+    second = asyncio.create_task(built.run("two", thread_id=THREAD, on_busy="enqueue"))
+    may_end.set()
+    assert [one.get_outputs() for one in await asyncio.gather(first, second)] == [["one"], ["two"]]
+
+
+async def test_a_message_for_an_interrupted_function_is_refused_until_it_is_resumed() -> None:
+    storage, is_mended = InMemoryCheckpointStorage(), False
+
+    @workflow
+    async def flow(message: str) -> str:
+        if not is_mended:
+            raise OSError("down")
+        return message
+
+    with pytest.raises(OSError, match="down"):
+        await begin(flow, storage, "one")
+    with pytest.raises(ThreadNotIdle):
+        await begin(flow, storage, "two")
+    is_mended = True
+    assert (await resume(flow, storage)).get_outputs() == ["one"]
+
+
+async def test_a_handle_sends_answers_and_watches() -> None:
+    async with greeting().build(InMemoryCheckpointStorage()).open(thread_id=THREAD) as run:
+        await run.send("ann")
+        asked = [event async for event in run.events() if event.type == "request_info"]
+        await run.respond({asked[0].request_id: "hi"})
+        outputs = [event.data async for event in run.events() if event.type == "output"]
+        assert run.result is not None and run.result.get_final_state() is WorkflowRunState.IDLE
+    assert outputs == ["hi ann 1"]
+
+
+async def test_the_definition_opens_a_handle_too() -> None:
+    async with greeting().open(thread_id=THREAD) as run:
+        await run.send("ann")
+        result = await run.wait()
+    assert result is not None and list(questions(result)) == ["how?"]
+
+
+async def test_a_handle_goes_back_to_a_checkpoint_of_a_paused_function() -> None:
+    flow, storage = trip(), InMemoryCheckpointStorage()
+    rests, _ = await answered_twice(flow, storage)
+    async with flow.build(storage).open(thread_id=THREAD) as run:
+        await run.restore(rests[0])
+        result = await run.wait()
+    assert result is not None and list(questions(result)) == ["where?"]
+
+
+async def test_a_stream_left_early_leaves_a_thread_that_can_be_resumed() -> None:
+    calls, storage = Calls(), InMemoryCheckpointStorage()
+    note = calls.step()
+
+    @workflow
+    async def flow(_: str) -> list[int]:
+        return [await note(n) for n in range(3)]
+
+    stream = flow.build(storage).run("go", thread_id=THREAD, stream=True)
+    async for event in stream:
+        if event.type == "executor_completed":
+            break
+    await stream.aclose()
+    assert (await resume(flow, storage)).get_outputs() == [[0, 1, 2]]
+    assert calls == [0, 1, 2]
+
+
+# ---------------------------------------------------------------- what it accepts, where it stands
+
+
+async def test_a_message_of_another_type_is_refused() -> None:
+    @workflow
+    async def flow(count: int) -> int:
+        return count
+
+    with pytest.raises(WrongInputType, match="accepts int"):
+        await flow.run("three")
+
+
+async def test_a_function_without_a_message_is_run_with_nothing() -> None:
+    @workflow
+    async def flow(ctx: RunContext) -> str:
+        return f"ran in {ctx.thread_id}"
+
+    @workflow
+    async def bare() -> str:
+        return "ran"
+
+    assert (await flow.run(thread_id="x")).get_outputs() == ["ran in x"]
+    assert (await bare.run()).get_outputs() == ["ran"]
+
+
+async def test_the_context_may_come_first_and_may_be_known_by_name_or_type() -> None:
+    @workflow
+    async def first(ctx: RunContext, message: str) -> str:
+        return f"{message} {ctx.thread_id}"
+
+    @workflow
+    async def by_name(message, ctx):  # type: ignore[no-untyped-def]  # as users write a first sketch
+        return f"{message} {ctx.thread_id}"
+
+    @workflow
+    async def by_type(message: str, run: RunContext) -> str:
+        return f"{message} {run.thread_id}"
+
+    for flow in (first, by_name, by_type):
+        assert (await begin(flow, None, "hi")).get_outputs() == ["hi t"]
+
+
+async def test_the_context_is_found_in_the_function_and_its_steps_and_nowhere_else() -> None:
+    found: list[Any] = []
+
+    @step
+    async def look() -> None:
+        found.append(get_run_context())
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> None:
+        found.append(get_run_context() is ctx)
+        await asyncio.gather(look(), look())
+
+    assert get_run_context() is None
+    await begin(flow, None)
+    assert get_run_context() is None
+    assert found[0] is True and None not in found
+
+
+async def test_a_function_stands_in_a_graph_as_an_executor() -> None:
+    calls, storage = Calls(), InMemoryCheckpointStorage()
+    note = calls.step()
+
+    @workflow
+    async def first(message: str) -> str:
+        return str(await note(message)) + "!"
+
+    @workflow
+    async def second(message: str) -> str:
+        return str(await note(message)) + "?"
+
+    builder = WorkflowBuilder(name="both", start_executor=first, checkpoint_storage=storage)
+    graph = builder.add_edge(first, second).add_edge(second, sink("end")).build()
+    assert (await graph.run("hi")).get_outputs() == [("end", "hi!?")]
+    assert calls == ["hi", "hi!"]
+
+
+async def test_a_function_of_500_steps_is_resumed_quickly() -> None:
+    calls, storage = Calls(), InMemoryCheckpointStorage()
+    note = calls.step()
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> int:
+        total = sum([await note(n) for n in range(500)])
+        await ctx.request_info("go on?", str)
+        return total
+
+    asked = await begin(flow, storage)
+    began = time.perf_counter()
+    result = await answer(flow, storage, asked, {"go on?": "y"})
+    assert result.get_outputs() == [sum(range(500))]
+    assert len(calls) == 500
+    assert time.perf_counter() - began < 2  # about 0.05 s; each step twice over would not be noticed, all of them would
+
+
+async def test_a_function_of_many_steps_makes_checkpoints_on_its_way() -> None:
+    storage, note = InMemoryCheckpointStorage(), Calls().step()
+
+    @workflow
+    async def flow(_: str) -> None:
+        for n in range(500):
+            await note(n)
+
+    await begin(flow, storage)
+    assert len(await storage.list_checkpoint_ids()) > 2

@@ -1,0 +1,188 @@
+"""Sleeping in a function workflow: until the same time whatever happens meanwhile, and as often as one likes."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.property.function_programs import JumpingClock
+from tests.unit.engine.function_flows import THREAD, Calls, begin, questions, resume
+
+from holdfast import InMemoryCheckpointStorage, InvalidRun, RunContext, WorkflowRunState, workflow
+from holdfast.testing import FakeClock
+
+
+def napping(calls: Calls, *naps: float) -> Any:
+    note = calls.step()
+
+    @workflow
+    async def napping(_: str, ctx: RunContext) -> str:
+        for number, seconds in enumerate(naps):
+            await ctx.sleep(seconds)
+            await note(number)
+        return "awake"
+
+    return napping
+
+
+async def test_a_run_waits_for_the_sleeper_with_the_clock_of_its_workflow() -> None:
+    clock, calls = FakeClock(), Calls()
+    run = asyncio.create_task(begin(napping(calls, 60, 30), None, clock=clock))
+    await clock.wait_for_sleepers()
+    clock.advance(59)
+    await asyncio.sleep(0)
+    assert calls == []
+    clock.advance(1)
+    await clock.wait_for_sleepers()
+    assert calls == [0]
+    clock.advance(30)
+    assert (await run).get_outputs() == ["awake"]
+
+
+async def cancelled_while_asleep(flow: Any, storage: Any, clock: FakeClock) -> None:
+    run = asyncio.create_task(begin(flow, storage, clock=clock))
+    await clock.wait_for_sleepers()
+    run.cancel()
+    await asyncio.wait([run])
+
+
+async def test_a_sleep_goes_on_in_another_process_until_the_same_time() -> None:
+    clock, calls, storage = FakeClock(), Calls(), InMemoryCheckpointStorage()
+    flow = napping(calls, 60)
+    await cancelled_while_asleep(flow, storage, clock)
+    clock.advance(40)
+    run = asyncio.create_task(resume(flow, storage, clock=clock))
+    await clock.wait_for_sleepers()
+    clock.advance(20)
+    assert (await run).get_outputs() == ["awake"]
+    assert calls == [0]
+
+
+async def test_a_sleep_whose_time_came_while_nobody_was_there_is_over_at_once() -> None:
+    clock, calls, storage = FakeClock(), Calls(), InMemoryCheckpointStorage()
+    flow = napping(calls, 60)
+    await cancelled_while_asleep(flow, storage, clock)
+    clock.advance(3600)
+    assert (await resume(flow, storage, clock=clock)).get_outputs() == ["awake"]
+
+
+async def test_a_sleeper_is_kept_in_the_checkpoint_with_its_time() -> None:
+    clock, storage = FakeClock(), InMemoryCheckpointStorage()
+    await cancelled_while_asleep(napping(Calls(), 60), storage, clock)
+    head = await storage.get_latest(thread_id=THREAD)
+    assert head is not None
+    assert [one.due_at for one in head.suspended.values()] == [clock.now() + timedelta(seconds=60)]
+
+
+@pytest.mark.parametrize("kind", ["seconds", "timedelta", "time"])
+async def test_one_may_sleep_for_a_duration_or_until_a_time(kind: str) -> None:
+    clock = FakeClock()
+    given: Any = {"seconds": 90, "timedelta": timedelta(seconds=90), "time": clock.now() + timedelta(seconds=90)}[kind]
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> None:
+        await ctx.sleep(given)
+
+    began = clock.now()
+    run = asyncio.create_task(begin(flow, None, clock=clock))
+    await clock.wait_for_sleepers()
+    clock.advance(90)
+    await run
+    assert clock.now() - began == timedelta(seconds=90)
+
+
+@pytest.mark.parametrize("given", [-1, "soon", None, float("nan"), float("inf")])
+async def test_what_is_no_duration_is_refused(given: Any) -> None:
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> None:
+        await ctx.sleep(given)
+
+    with pytest.raises(ValueError, match=r"ctx\.sleep"):
+        await begin(flow, None)
+
+
+async def test_a_time_without_a_zone_is_refused() -> None:
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> None:
+        await ctx.sleep(FakeClock().now().replace(tzinfo=None))
+
+    with pytest.raises(InvalidRun, match="zone"):
+        await begin(flow, None)
+
+
+async def test_sleepers_side_by_side_wake_in_the_order_of_their_times() -> None:
+    woken: list[int] = []
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> None:
+        async def nap(seconds: int) -> None:
+            await ctx.sleep(seconds)
+            await ctx.step(woken.append, seconds, name="wake")
+
+        await asyncio.gather(*(nap(seconds) for seconds in (30, 10, 20)))
+
+    await begin(flow, InMemoryCheckpointStorage(), clock=JumpingClock())
+    assert woken == [10, 20, 30]
+
+
+async def test_a_step_goes_on_while_another_branch_sleeps_and_keeps_it_in_memory() -> None:
+    clock, may_end, order = FakeClock(), asyncio.Event(), Calls()
+    slow, note = order.step(name="slow"), order.step(name="note")
+
+    async def wait(_: str) -> None:
+        await may_end.wait()
+        order.append("slow ended")
+
+    slow.function = wait
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> None:
+        async def nap() -> None:
+            await ctx.sleep(10)
+            await note("slept")
+            may_end.set()
+
+        await asyncio.gather(slow("x"), nap())
+
+    run = asyncio.create_task(begin(flow, InMemoryCheckpointStorage(), clock=clock))
+    await clock.wait_for_sleepers()
+    clock.advance(10)
+    await run
+    assert order == ["slept", "slow ended"]
+
+
+@pytest.mark.parametrize("storage", [None, InMemoryCheckpointStorage()], ids=["no storage", "memory"])
+async def test_a_polling_loop_of_300_sleeps_does_not_reach_the_limit_of_supersteps(storage: Any) -> None:
+    polls: list[int] = []
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> int:
+        while await ctx.step(poll) < 300:
+            await ctx.sleep(60)
+        return len(polls)
+
+    def poll() -> int:
+        polls.append(1)
+        return len(polls)
+
+    built = flow.build(storage, clock=JumpingClock())
+    assert built.max_iterations < 300
+    assert (await built.run("go", thread_id=THREAD)).get_outputs() == [300]
+
+
+async def test_a_run_does_not_wait_for_a_sleeper_while_somebody_is_asked() -> None:
+    clock, storage = FakeClock(), InMemoryCheckpointStorage()
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> str:
+        _, given = await asyncio.gather(ctx.sleep(60), ctx.request_info("ok?", str))
+        return str(given)
+
+    asked = await begin(flow, storage, clock=clock)
+    assert asked.get_final_state() is WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
+    run = asyncio.create_task(resume(flow, storage, clock=clock, responses={questions(asked)["ok?"]: "yes"}))
+    await clock.wait_for_sleepers()  # nobody is asked any more: now it waits
+    clock.advance(60)
+    assert (await run).get_outputs() == ["yes"]
