@@ -16,7 +16,15 @@ from typing import Any, TypeAlias
 from hypothesis import strategies as st
 from tests.turns import turns
 
-from holdfast import FunctionalWorkflow, RetryPolicy, RunContext, Workflow, get_run_context
+from holdfast import (
+    FunctionalWorkflow,
+    RetryPolicy,
+    RunContext,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowExecutor,
+    get_run_context,
+)
 from holdfast.testing.clock import START
 
 
@@ -66,6 +74,21 @@ class Nest:
 
     label: str
     inner: tuple[Do, ...]
+
+
+@dataclass(frozen=True)
+class Inquire:
+    """A step that asks."""
+
+    label: str
+
+
+@dataclass(frozen=True)
+class Race:
+    """Two steps of which the quicker one counts; the other is cancelled."""
+
+    quick: Do
+    slow: Do
 
 
 @dataclass(frozen=True)
@@ -125,7 +148,9 @@ class Loop:
     part: Node
 
 
-Node: TypeAlias = "Do | InThread | Nest | Fail | Retry | Ask | Sleep | Write | Series | Gather | Group | Loop"
+Node: TypeAlias = (
+    "Do | InThread | Nest | Inquire | Race | Fail | Retry | Ask | Sleep | Write | Series | Gather | Group | Loop"
+)
 
 
 # ---------------------------------------------------------------- what its steps do
@@ -178,6 +203,13 @@ class Ledger:
         self.finished[label] += 1
         return [f"did {label}", *done]
 
+    async def inquire(self, label: str) -> str:
+        context = get_run_context()
+        assert context is not None
+        heard = await context.request_info(label, str)
+        self.finished[label] += 1
+        return f"did {label} and {heard}"
+
 
 class Interpreter:
     def __init__(self, ledger: Ledger, ctx: RunContext) -> None:
@@ -195,6 +227,8 @@ class Interpreter:
                 return await ctx.step(
                     ledger.nest, label + turn, [Do(one.label + turn, one.pace, one.writes) for one in inner]
                 )
+            case Inquire(label):
+                return await ctx.step(ledger.inquire, label + turn)
             case Ask(label):
                 return await ctx.request_info(label + turn, str)
             case Sleep(seconds):
@@ -218,8 +252,14 @@ class Interpreter:
         except Boom as error:
             return f"caught {error}"
 
-    async def _composed(self, node: Series | Gather | Group | Loop, turn: str) -> Any:
+    async def _composed(self, node: Race | Series | Gather | Group | Loop, turn: str) -> Any:
         match node:
+            case Race(quick, slow):
+                tasks = [asyncio.create_task(self.perform(one, turn)) for one in (slow, quick)]
+                done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in left:
+                    task.cancel()
+                return [task.result() for task in done]
             case Series(parts):
                 return [await self.perform(part, turn) for part in parts]
             case Gather(parts):
@@ -237,6 +277,8 @@ class Program:
     node: Node
     one_by_one: bool = False
     """Whether only one of several pending questions is answered at a time."""
+    is_nested: bool = False
+    """Whether the function stands in a graph, two levels down."""
 
     def build(self, ledger: Ledger, storage: Any = None) -> Workflow:
         async def program(message: str, ctx: RunContext) -> Any:
@@ -244,7 +286,18 @@ class Program:
             return [message, await Interpreter(ledger, ctx).perform(self.node)]
 
         flow: FunctionalWorkflow[Any, Any] = FunctionalWorkflow(program)
-        return flow.build(storage, clock=JumpingClock())
+        if not self.is_nested:
+            return flow.build(storage, clock=JumpingClock())
+        inner = WorkflowExecutor(flow, "function", propagate_request=True, allow_direct_output=True)
+        middle = WorkflowExecutor(
+            WorkflowBuilder(name="middle", start_executor=inner).build(),
+            "middle",
+            propagate_request=True,
+            allow_direct_output=True,
+        )
+        return WorkflowBuilder(
+            name="outer", start_executor=middle, checkpoint_storage=storage, clock=JumpingClock()
+        ).build()
 
 
 # ---------------------------------------------------------------- drawing one
@@ -262,6 +315,8 @@ def _leaves() -> st.SearchStrategy[Node]:
         st.builds(Write, label=st.just("")),
         st.builds(Nest, label=st.just(""), inner=st.lists(do, min_size=1, max_size=2).map(tuple)),
         st.just(InThread("")),
+        st.just(Inquire("")),
+        st.builds(Race, do, do),
     )
 
 
@@ -297,6 +352,10 @@ class _Labels:
                 return Loop(times, self.named(part))
             case Nest(_, inner):
                 return Nest(f"n{self.next()}", tuple(map(self.named, inner)))
+            case Race(quick, slow):
+                return Race(Do(f"q{self.next()}", 0, quick.writes), Do(f"s{self.next()}", 20, slow.writes))
+            case Inquire():
+                return Inquire(f"q{self.next()}")
             case Sleep():
                 return node
             case Do(_, pace, writes):
@@ -317,4 +376,5 @@ class _Labels:
 def programs(draw: st.DrawFn) -> Program:
     leaves = _leaves()
     node = draw(_composed(leaves | _composed(leaves | _composed(leaves))))
-    return Program(_Labels(twins=draw(st.booleans())).named(node), draw(st.booleans()))
+    is_nested = draw(st.sampled_from((False, False, True)))
+    return Program(_Labels(twins=draw(st.booleans())).named(node), draw(st.booleans()), is_nested)

@@ -213,7 +213,7 @@ class Builder:
         retry = None if node.attempts == 1 else RetryPolicy(node.attempts, initial_delay=node.attempts - 2)
         spare = self._worker(node.spare, f"{path}s") if node.on_error == "fallback" and node.spare is not None else None
         on_error = node.on_error if spare is None else spare
-        timeout = 30 if node.hangs else None
+        timeout = 100 if node.hangs else None
         return Worker(path, node, self._world, retry=retry, timeout=timeout, on_error=on_error)
 
     def _chain(self, chain: Chain, path: str) -> tuple[Executor, Executor]:

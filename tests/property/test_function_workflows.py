@@ -18,7 +18,7 @@ from tests.property.function_programs import (
 
 from holdfast import InMemoryCheckpointStorage, ThreadNotFound, Workflow, WorkflowRunResult
 from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.errors import NoPendingRequests, StorageFailed
+from holdfast.errors import NoPendingRequests, StorageFailed, SubWorkflowFailed
 from holdfast.records import Commit, JournalEntry, Lease
 from holdfast.stores.memory import MemoryStore
 
@@ -103,7 +103,7 @@ async def attempt(workflow: Workflow, store: InterruptingStore | None, **options
     assert not left, f"left running: {left}"
     if task.cancelled():
         return None
-    if isinstance(error := task.exception(), StorageFailed | ExceptionGroup):
+    if isinstance(error := task.exception(), StorageFailed | ExceptionGroup | SubWorkflowFailed):
         return None
     if error is not None:
         raise error

@@ -45,8 +45,8 @@ class Frame:
         """Events of its own that have left the engine."""
         self.read: dict[str, Any] = {}
         """State keys that it read, and what they were then: what it changes in place is found by that."""
-        self.private: dict[str, Any] | None = None
-        """The executor's private state when it first looked; None if it did not."""
+        self.private: dict[str, Any] = {}
+        """Keys of the executor's private state that it touched, and what they were before."""
         self.seen: Counter[str] = Counter()
         """How often each call was made in it."""
         self.written: dict[str, Any] = {}
@@ -146,3 +146,14 @@ def code_of(function: Any) -> Any:
     function = getattr(function, "__func__", function)
     function = getattr(function, "__wrapped__", function)
     return getattr(function, "__code__", function)
+
+
+def bound_arguments(function: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Those that a partial brings along: they tell one call from another like any argument."""
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    while isinstance(function, functools.partial):
+        positional = [*function.args, *positional]
+        named = {**function.keywords, **named}
+        function = function.func
+    return positional, named

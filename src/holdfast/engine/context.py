@@ -203,10 +203,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
     def private(self) -> MutableMapping[str, Any]:
         if isinstance(self._effects, _Ended):
             raise ContextEnded(self.executor_id)
-        private = self._lane.private
-        if self.used is not None:
-            self.used.remember_private(private)
-        return private
+        return self._lane.private if self.used is None else self.used.private
 
     # ------------------------------------------------------------ who and what
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.calls import Frame, frame_of, frames_of
 from holdfast.engine.children import asking_child
 from holdfast.engine.effects import DELETED, Effects, Replaced
-from holdfast.engine.private_state import PrivateChanges
+from holdfast.engine.private_state import PrivateView, make_again, touched, undo
 from holdfast.engine.state import is_missing
 from holdfast.engine.steps import Session
 from holdfast.engine.telling import Telling, own_event
@@ -37,8 +37,6 @@ class Delivery:
         """What it was when it was last suspended; None if this is the first time that it runs."""
         self.asked: list[WorkflowEvent] = []
         """New questions that it waits for itself."""
-        self.live_frames: list[Frame] = []
-        """Attempts of steps that run now."""
         self._context = context
         self._session: Session | None = None
         self._telling: Telling | None = None
@@ -90,8 +88,9 @@ class Delivery:
                 self.sink.writes.append((key, own))
                 lane.state.write(key, own)
         if effects.private is not None:
-            self.remember_private(lane.private)
-            PrivateChanges(**isolated(effects.private)).make_in(lane.private)
+            for key in (*effects.private["changed"], *effects.private["gone"]):
+                self.touch_private(key)
+            make_again(lane.private, effects.private)
         if is_news:
             for event in effects.outputs:
                 lane.scope.emit(own_event(lane.as_told(event), replayed=True))
@@ -123,10 +122,15 @@ class Delivery:
             if key not in frame.read and not is_missing(value) and not is_unchangeable(value):
                 frame.read[key] = isolated(value)
 
-    def remember_private(self, private: dict[str, Any]) -> None:
+    def touch_private(self, key: str) -> None:
+        """A step is about to use a key of the private state."""
         for frame in frames_of(self) if self._session is not None else ():
-            if frame.private is None:
-                frame.private = isolated(private)
+            if key not in frame.private:
+                frame.private[key] = touched(self.lane.private, key)
+
+    @property
+    def private(self) -> MutableMapping[str, Any]:
+        return PrivateView(self.lane.private, self.touch_private)
 
     def keep_frame(self, frame: Frame) -> None:
         """A step ended well: what it did is part of what is around it."""
@@ -134,8 +138,6 @@ class Delivery:
         around = outer.effects if outer is not None and outer.owner is self else self.effects
         _add(frame.effects, around)
         around.writes += [one for one in frame.effects.writes if not isinstance(one[1], Replaced)]
-        if frame.private is not None:
-            self._not_by_others(frame, PrivateChanges.between(frame.private, self.lane.private))
 
     def undo_frame(self, frame: Frame) -> None:
         """An attempt of a step failed: nothing of it is left but what a consumer has seen."""
@@ -146,18 +148,9 @@ class Delivery:
         for key, then in frame.read.items() if lane.touched_state is not None else ():
             if key not in frame.written:
                 lane.state.change_in_place(key, then)
-        if frame.private is not None:
-            undone = PrivateChanges.between(frame.private, lane.private).undone(frame.private)
-            undone.make_in(lane.private)
-            self._not_by_others(frame, undone)
+        if frame.private:
+            undo(lane.private, frame.private)
         self.lane.scope.retract(frame.emitted)
-
-    def _not_by_others(self, frame: Frame, changes: PrivateChanges) -> None:
-        """Steps that run at the same time must not take these changes for their own."""
-        around = set(map(id, frames_of(self))) | {id(frame)}
-        for other in self.live_frames:
-            if id(other) not in around and other.private is not None:
-                changes.make_in(other.private)
 
     # ------------------------------------------------------------ telling
 

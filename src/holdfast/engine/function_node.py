@@ -21,10 +21,18 @@ class FunctionShape:
     message_type: Any
     """What it accepts: the annotation of its first parameter; `None` where it takes no message."""
     output_type: Any
-    takes_message: bool
-    takes_context: bool
-    context_first: bool
+    message: inspect.Parameter | None
+    context: inspect.Parameter | None
     parameters: int
+
+    def arguments(self, message: Any, context: Any) -> tuple[list[Any], dict[str, Any]]:
+        """How it is to be called: those that it takes only by name are given by name."""
+        given = [(one, value) for one, value in ((self.message, message), (self.context, context)) if one is not None]
+        named = {one.name: value for one, value in given if one.kind is one.KEYWORD_ONLY}
+        by_place = [(one, value) for one, value in given if one.kind is not one.KEYWORD_ONLY]
+        order = list(inspect.signature(self.function).parameters)
+        by_place.sort(key=lambda pair: order.index(pair[0].name))
+        return [value for _, value in by_place], named
 
 
 def read_function(function: Any) -> FunctionShape:
@@ -52,10 +60,8 @@ def read_function(function: Any) -> FunctionShape:
         )
     message_type = hints.get(others[0].name, Any) if others else None
     output = hints.get("return", Any)
-    context_first = bool(contexts) and parameters[0] is contexts[0]
-    return FunctionShape(
-        function, name, message_type, output, bool(others), bool(contexts), context_first, len(parameters)
-    )
+    message, context = next(iter(others), None), next(iter(contexts), None)
+    return FunctionShape(function, name, message_type, output, message, context, len(parameters))
 
 
 def _is_context(parameter: inspect.Parameter, hints: dict[str, Any]) -> bool:
@@ -84,13 +90,11 @@ class FunctionNode(Executor):
     async def run(self, message: Any, ctx: DeliveryContext) -> Any:
         shape = self._shape
         context = RunContext(ctx)
-        arguments = [message] if shape.takes_message else []
-        if shape.takes_context:
-            arguments = [context, *arguments] if shape.context_first else [*arguments, context]
+        arguments, named = shape.arguments(message, context)
         outer = current_run_context.get()
         current_run_context.set(context)
         try:
-            return await shape.function(*arguments)
+            return await shape.function(*arguments, **named)
         finally:
             current_run_context.set(outer)
 

@@ -106,7 +106,7 @@ class FunctionalWorkflow(Generic[P, R]):
                 f"Workflow {self.name!r} was called like a function, outside of a workflow, where nothing can record "
                 f"its steps. Use `await {self.name}.run(message)`."
             )
-        if self._shape.takes_context and len(args) + len(kwargs) < self._shape.parameters:
+        if self._shape.context is not None and len(args) + len(kwargs) < self._shape.parameters:
             given: Any = get_run_context()
             args = (*args, given)  # type: ignore[assignment]  # the context that the caller left out
         return await self.function(*args, **kwargs)

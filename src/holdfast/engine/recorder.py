@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cancelling import to_its_end
 from holdfast.codec import Encoded
 from holdfast.engine.calls import Call, Frame
 from holdfast.engine.effects import Effects, Replaced, encode_effects
-from holdfast.engine.private_state import PrivateChanges
+from holdfast.engine.private_state import changes
 from holdfast.errors import UnsavableValue
 from holdfast.graph.isolation import isolated
 from holdfast.log import get_logger
@@ -76,9 +77,8 @@ class Recorder:
         if frame.read and lane.touched_state is not None:
             changed = lane.touched_state.changed_since(frame.read, lane.scope.codec)
             did.writes += [(key, Replaced(isolated(value))) for key, value in changed]
-        if frame.private is not None:
-            changes = PrivateChanges.between(frame.private, lane.private)
-            did.private = {"changed": changes.changed, "gone": changes.gone} if changes else None
+        if frame.private:
+            did.private = changes(frame.private, lane.private)
         is_something = did.sends or did.outputs or did.requests or did.writes or did.private is not None
         return did if is_something else None
 
@@ -94,16 +94,32 @@ class Recorder:
     async def record_failure(self, call: Call, error: Exception) -> None:
         """So that code which caught the error goes the same way when it runs again."""
         try:
-            kept = error if self._lane.scope.codec is None else self._journal.kept(error, "error")
+            kept = [error] if self._lane.scope.codec is None else self._kept_chain(error)
         except UnsavableValue:
             text = "step %r failed with %s, which cannot be stored: it is called again when its delivery runs again"
             logger.warning(text, call.name, type(error).__name__)
             return
         self._failures[await self.record("failed", call, kept)] = error
 
-    def raised_again(self, record: Record, error: BaseException) -> None:
+    def _kept_chain(self, error: BaseException) -> Any:
+        """The error and what it was raised from, as far as that can be stored. Raises UnsavableValue for the error."""
+        chain = [error]
+        self._journal.kept(error, "error")
+        while chain[-1].__cause__ is not None:
+            try:
+                self._journal.kept(chain[-1].__cause__, "error")
+            except UnsavableValue:
+                break
+            chain.append(chain[-1].__cause__)
+        return self._journal.kept(chain, "error")
+
+    def error_again(self, record: Record, chain: list[BaseException]) -> BaseException:
+        """The recorded error, to be raised."""
+        for error, cause in pairwise(chain):
+            error.__cause__ = cause
         place = next(place for place, one in enumerate(self.records) if one is record)
-        self._failures[place] = error
+        self._failures[place] = chain[0]
+        return chain[0]
 
     async def take_back_failures(self, error: BaseException) -> None:
         """The delivery failed with these errors, rather than going on after them: next time their steps are tried."""

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.codec import Encoded
-from holdfast.engine.calls import Call, Calls, enter_frame, frames_of, leave_frame
+from holdfast.engine.calls import Call, Calls, bound_arguments, enter_frame, frames_of, leave_frame
 from holdfast.engine.effects import Effects, decode_effects
 from holdfast.engine.journal import value_of
 from holdfast.engine.recorder import Recorder
@@ -70,7 +70,8 @@ class Session:
         if key is not None:
             check_identifier("A step's key", key)
         self._calls.check_name(name, function)
-        call = self._calls.identify(name, self._plain(arguments), keywords, key)
+        bound, named = bound_arguments(function)
+        call = self._calls.identify(name, self._plain([*bound, *arguments]), {**named, **keywords}, key)
         if call.key in self._in_flight:  # the same key: the same step
             return await asyncio.shield(self._in_flight[call.key])
         with self._in_call(call):
@@ -128,8 +129,7 @@ class Session:
             told = None if record.kind == "failed" else isolated(value)
             self._telling.tell("executor_bypassed", call, told)
         if record.kind == "failed":
-            self._recorder.raised_again(record, value)
-            raise value
+            raise self._recorder.error_again(record, value)
         self._replay_done(call, value)
         return value
 
@@ -186,7 +186,6 @@ class Session:
         """One attempt: its result, recorded with all that it did, or its error, and then nothing is left of it."""
         last = self._calls.last
         frame = enter_frame(call, self._delivery)
-        self._delivery.live_frames.append(frame)
         try:
             value = await work()
         except BaseException as error:
@@ -197,7 +196,6 @@ class Session:
                 return None, error
             raise
         finally:
-            self._delivery.live_frames.remove(frame)
             leave_frame(frame)
         await self._recorder.record_result(call, value, frame)
         self._delivery.keep_frame(frame)

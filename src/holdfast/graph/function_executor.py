@@ -29,14 +29,17 @@ class FunctionExecutor(Executor):
         input: Any = None,
         output: Any = None,
         workflow_output: Any = None,
-        **policy: Any,
+        retry: RetryPolicy | int | None = None,
+        timeout: Seconds | None = None,
+        on_error: Any = STOP,
     ) -> None:
         if not callable(func):
             raise ValueError(f"FunctionExecutor needs a function, got {func!r}.")
         if isinstance(func, (staticmethod, classmethod)):
             raise ValueError("FunctionExecutor does not take static or class methods: pass the plain function.")
         _refuse_generator(func)
-        super().__init__(id or getattr(func, "__name__", "") or "function", defer_discovery=True, **policy)
+        name = id or getattr(func, "__name__", "") or "function"
+        super().__init__(name, defer_discovery=True, retry=retry, timeout=timeout, on_error=on_error)
         self.func = func
         self.table = HandlerTable(self.id, [_handler_of(func, input, output, workflow_output)])
 
@@ -72,12 +75,23 @@ def executor(
     input: Any = None,
     output: Any = None,
     workflow_output: Any = None,
-    **policy: Any,
+    retry: RetryPolicy | int | None = None,
+    timeout: Seconds | None = None,
+    on_error: Any = STOP,
 ) -> Any:
     """Make a function an executor: `@executor` or `@executor(id="upper")`."""
 
     def make(function: Callable[..., Any]) -> FunctionExecutor:
-        return FunctionExecutor(function, id, input=input, output=output, workflow_output=workflow_output, **policy)
+        return FunctionExecutor(
+            function,
+            id,
+            input=input,
+            output=output,
+            workflow_output=workflow_output,
+            retry=retry,
+            timeout=timeout,
+            on_error=on_error,
+        )
 
     return make if func is None else make(func)
 

@@ -11,6 +11,7 @@ from holdfast.graph.coercion import coerce
 from holdfast.graph.executor import Executor, HandlerTable
 from holdfast.graph.graph import Graph
 from holdfast.graph.handlers import Handler, Returns
+from holdfast.graph.policy import STOP, RetryPolicy, Seconds
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,12 @@ class WorkflowExecutor(Executor):
         id: str,
         allow_direct_output: bool = False,
         propagate_request: bool = False,
-        **kwargs: Any,
+        *,
+        retry: RetryPolicy | int | None = None,
+        timeout: Seconds | None = None,
+        on_error: Any = STOP,
     ) -> None:
-        super().__init__(id, defer_discovery=True, **kwargs)
+        super().__init__(id, defer_discovery=True, retry=retry, timeout=timeout, on_error=on_error)
         self.workflow = workflow
         self.graph = graph_of(workflow)
         self.allow_direct_output = allow_direct_output

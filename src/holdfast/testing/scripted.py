@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from holdfast.engine.context import DeliveryContext
+from holdfast.engine.hooks import HookContext
 from holdfast.graph.context import WorkflowContext
 from holdfast.graph.executor import Executor, HandlerTable
 from holdfast.graph.handlers import Handler, Returns
@@ -32,18 +34,22 @@ class _Past:
     """What all copies of one executor share: what this process saw of them, whichever thread they serve."""
 
     received: list[tuple[str, Any]] = field(default_factory=list)
-    raised: dict[str, set[int]] = field(default_factory=dict)
-    """Delivery, by its idempotency key -> places of the script that raised for it."""
+    """Thread and message."""
+    raised: dict[str, dict[str, set[int]]] = field(default_factory=dict)
+    """Thread -> sub-workflow in it -> places of the script that have raised."""
+
+    def raised_in(self, thread_id: str, child: str) -> set[int]:
+        return self.raised.setdefault(thread_id, {}).setdefault(child, set())
 
 
 class ScriptedExecutor(Executor):
     """Answers each message with the next reply: `ScriptedExecutor("reviewer", replies=["good"], input=str)`.
 
     A reply that is a value is sent on; with `workflow_output=` it is yielded instead, with `output=` too it is both.
-    An exception is raised, once: a retry of the same delivery gets the next reply. A function is called with the
+    An exception is raised, once in a thread: whatever is tried again gets the next reply. A function is called with the
     message, and gives the reply; in place of the list it answers all messages. `Ask` asks. None is no reply.
 
-    Every thread goes through the script by itself. Its place is saved with the checkpoint, so a resumed run goes on
+    Every thread goes through the script by itself, and so does every sub-workflow. The place is saved with the checkpoint, so a resumed run goes on
     there. Raises ScriptOver when a message comes after the last reply.
     """
 
@@ -86,27 +92,28 @@ class ScriptedExecutor(Executor):
 
     # ------------------------------------------------------------ what the engine calls
 
-    async def on_checkpoint_save(self) -> dict[str, Any]:
-        raised = {key: sorted(places) for key, places in self._past.raised.items() if places}
-        return {"place": self._place, "raised": raised}
+    async def on_checkpoint_save(self, ctx: HookContext) -> dict[str, Any]:
+        raised = self._past.raised.get(ctx.thread_id, {})
+        return {"place": self._place, "raised": {child: sorted(places) for child, places in raised.items() if places}}
 
-    async def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
+    async def on_checkpoint_restore(self, state: dict[str, Any], ctx: HookContext) -> None:
         self._place = state["place"]
-        for key, places in state["raised"].items():  # never forgotten: an error that is undone is still past
-            self._past.raised.setdefault(key, set()).update(places)
+        for child, places in state["raised"].items():  # never forgotten: an error that is undone is still past
+            self._past.raised_in(ctx.thread_id, child).update(places)
 
     async def reply(self, message: Any, ctx: WorkflowContext[Any, Any]) -> None:
         self._past.received.append((ctx.thread_id, message))
-        place, scripted = self._next(message, ctx.idempotency_key)
+        raised = self._past.raised_in(ctx.thread_id, _child_of(ctx))
+        place, scripted = self._next(message, raised)
         try:
             await self._say(await _resolved(scripted, message), ctx)
         except Exception:
-            self._past.raised.setdefault(ctx.idempotency_key, set()).add(place)
+            raised.add(place)
             raise
 
-    def _next(self, message: Any, delivery: str) -> tuple[int, Any]:
+    def _next(self, message: Any, raised: set[int]) -> tuple[int, Any]:
         # The engine puts an executor back when its delivery fails: to the reply that failed it, which is past.
-        while self._place in self._past.raised.get(delivery, ()):
+        while self._place in raised:
             self._place += 1
         place = self._place
         self._place += 1
@@ -136,6 +143,12 @@ class ScriptedExecutor(Executor):
         asked = [] if callable(self._script) else [one for one in self._script if isinstance(one, Ask)]
         then = next((one.then for one in asked if one.question == question and one.then is not None), None)
         await self._say(answer if then is None else await _resolved(then, answer), ctx)
+
+
+def _child_of(ctx: WorkflowContext[Any, Any]) -> str:
+    """Which sub-workflow it serves, the same if that is started anew. Only the engine's own context knows."""
+    child_id = cast(DeliveryContext, ctx).delivery.lane.level.child_id
+    return "" if child_id is None else str(child_id)
 
 
 async def _resolved(scripted: Any, message: Any) -> Any:

@@ -168,6 +168,28 @@ async def test_copies_in_two_children_of_one_thread_have_places_of_their_own() -
     assert sorted(inner.received) == ["a", "a", "b", "b"]
 
 
+async def test_a_sub_workflow_that_is_started_anew_goes_on_after_the_error_that_ended_it() -> None:
+    inner = ScriptedExecutor("inner", [OSError("once"), "up"], input=str, workflow_output=str)
+    child = WorkflowBuilder(name="child", start_executor=inner).build()
+    sub = WorkflowExecutor(child, "sub", allow_direct_output=True, retry=RetryPolicy(2))
+    clock = FakeClock()
+    async with clock.skipping():
+        result = await WorkflowBuilder(start_executor=sub, clock=clock).build().run("go")
+    assert (result.get_outputs(), inner.received) == (["up"], ["go", "go"])
+
+
+async def test_what_one_thread_keeps_says_nothing_of_another() -> None:
+    storage = InMemoryCheckpointStorage()
+    _, workflow = alone(OSError("no"), "up", storage=storage)
+    for thread in ("x", "y"):
+        with pytest.raises(OSError, match="no"):
+            await workflow.run("a", thread_id=thread)
+        assert (await workflow.run(thread_id=thread)).get_outputs() == ["up"]
+    latest = await storage.get_latest(thread_id="y")
+    assert latest is not None
+    assert latest.executors["script"].saved == {"place": 2, "raised": {"": [0]}}
+
+
 def test_edges_are_checked_by_the_types_of_the_replies() -> None:
     says = ScriptedExecutor("says", [1, 2], input=str)
     hears = ScriptedExecutor("hears", ["x"], input=str)
