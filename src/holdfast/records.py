@@ -45,7 +45,8 @@ class Record(msgspec.Struct, frozen=True):
     """
 
     kind: str
-    """`step` ended well, `failed` it raised, `answered`, `expired`, `slept`: these settle a call. `sleeping` and
+    """`step` ended well, `failed` it raised, `cancelled` by the code itself, `answered`, `expired`, `slept`: these settle
+    a call. `sleeping` and
     `attempt` only tell how far it is. `gone` stands where a record was taken back."""
     key: str = ""
     """Which call of the delivery it is about; empty for an attempt of the delivery itself."""
@@ -65,7 +66,7 @@ class Record(msgspec.Struct, frozen=True):
     """The run that made it."""
 
 
-SETTLES = frozenset({"step", "failed", "answered", "expired", "slept"})
+SETTLES = frozenset({"step", "failed", "cancelled", "answered", "expired", "slept"})
 """Kinds of records that give a call its result."""
 
 

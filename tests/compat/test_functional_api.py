@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.compat.programs import collect, last_status
+from tests.unit.engine.flows import take_all
 
 import holdfast
 from holdfast import (
@@ -71,7 +72,7 @@ def parameters(function: Any) -> list[str]:
 def test_the_decorators_take_what_they_take_there() -> None:
     assert {"name", "description", "checkpoint_storage"} <= set(parameters(workflow))
     assert "name" in parameters(step)
-    assert isinstance(landing, FunctionalWorkflow) and isinstance(weigh, StepWrapper)
+    assert (type(landing), type(weigh)) == (FunctionalWorkflow, StepWrapper)
 
 
 def test_run_takes_what_it_takes_there() -> None:
@@ -83,7 +84,7 @@ def test_run_takes_what_it_takes_there() -> None:
 
 def test_the_context_has_what_it_has_there() -> None:
     assert parameters(RunContext.request_info)[1:4] == ["request_data", "response_type", "request_id"]
-    members = "request_info add_event get_state set_state is_streaming".split()
+    members = ["request_info", "add_event", "get_state", "set_state", "is_streaming"]
     assert [name for name in members if not hasattr(RunContext, name)] == []
 
 
@@ -94,7 +95,7 @@ def test_a_definition_is_called_after_its_function_and_described_by_its_docstrin
     assert (landing.name, landing.description) == ("landing", "Weigh it, and ask where it goes.")
     assert (flow.name, flow.description) == ("other", "words")
     assert (weigh.name, salt.name) == ("weigh", "salting")
-    assert weigh.__name__ == "weigh" and landing.__doc__ == "Weigh it, and ask where it goes."
+    assert landing.__doc__ == "Weigh it, and ask where it goes."
 
 
 # ---------------------------------------------------------------- flows
@@ -206,8 +207,7 @@ async def test_a_failed_step_fails_the_run_with_its_own_error_and_is_told() -> N
 
     told: list[WorkflowEvent] = []
     with pytest.raises(LookupError, match="overboard"):
-        async for event in flow.run("cod", stream=True):
-            told.append(event)
+        await take_all(flow.run("cod", stream=True), told)
     assert [event.executor_id for event in told if event.type == "executor_failed"] == ["drop", "flow"]
     assert last_status(told) is WorkflowRunState.FAILED
 

@@ -1,4 +1,4 @@
-"""Promise 3: a recorded step is not executed again; after an interruption at most the steps that were in flight repeat."""
+"""Promise 3: a recorded step is not executed again; at most the steps that were in flight repeat."""
 
 from __future__ import annotations
 
@@ -94,6 +94,21 @@ def counts(stage: Stage) -> dict[str, int]:
     return {name: stage.called(name) for name in ("one", "two", "three", "four")}
 
 
+def recorded(storage: StoreCheckpointStorage, number: int) -> asyncio.Event:
+    """Set once the journal has so many entries."""
+    append, entries, are_there = storage.store.append_journal, 0, asyncio.Event()
+
+    async def counted(lease: Any, entry: Any) -> None:
+        nonlocal entries
+        await append(lease, entry)
+        entries += 1
+        if entries >= number:
+            are_there.set()
+
+    storage.store.append_journal = counted  # type: ignore[method-assign]  # a tap on the real method
+    return are_there
+
+
 async def failed(workflow: Workflow, stage: Stage, name: str) -> None:
     stage.failing = {name}
     with pytest.raises(Exception, match=name) as raised:
@@ -145,14 +160,13 @@ async def test_after_a_cancellation_only_what_was_in_flight_is_called_again(
     make: Any, storage: StoreCheckpointStorage, again: Again
 ) -> None:
     stage = Stage()
-    stage.watch_journal(storage)
     stage.close("three")
+    are_recorded = recorded(storage, 2)
     build = building(make, stage, storage)
     workflow = build()
     run = asyncio.create_task(workflow.run("x", thread_id=THREAD))
     await stage.entered["three"].wait()
-    while stage.recorded < 2:
-        await asyncio.sleep(0)
+    await are_recorded.wait()
     run.cancel()
     await asyncio.wait([run])
     assert stage.cancelled == ["three"]
@@ -210,7 +224,7 @@ class Gone(OSError):
 def killed_after(storage: StoreCheckpointStorage, writes: int) -> Callable[[], None]:
     """The store takes so many entries into the journal, and then nothing. Call what is given to begin anew."""
     store = storage.store
-    append, commit = store.append_journal, store.commit
+    append, make_commit = store.append_journal, store.commit
     left = writes
 
     async def counted(lease: Any, entry: Any) -> None:
@@ -220,13 +234,13 @@ def killed_after(storage: StoreCheckpointStorage, writes: int) -> Callable[[], N
         left -= 1
         await append(lease, entry)
 
-    async def not_after(made: Any) -> None:
+    async def not_after(commit: Any) -> None:
         if left == 0:
             raise Gone("killed")
-        await commit(made)
+        await make_commit(commit)
 
     def revive() -> None:
-        store.append_journal, store.commit = append, commit  # type: ignore[method-assign]  # the tap is taken off
+        store.append_journal, store.commit = append, make_commit  # type: ignore[method-assign]  # the tap is taken off
 
     store.append_journal, store.commit = counted, not_after  # type: ignore[method-assign]  # a tap on the real methods
     return revive
@@ -239,7 +253,7 @@ async def test_a_new_process_calls_only_what_the_killed_one_had_not_recorded(
 ) -> None:
     stage = Stage()
     revive = killed_after(storage, writes)
-    with pytest.raises(Exception, match="killed|function|middle"):
+    with pytest.raises(Exception, match=r"killed|function|middle"):
         await make(stage, storage).run("x", thread_id=THREAD)
     revive()
     before = counts(stage)

@@ -1,4 +1,4 @@
-"""W10: a function workflow remembers answers, state and arguments, tells as it goes, and fails if it cannot be saved."""
+"""W10: a function workflow remembers answers, state and arguments, tells as it goes, and fails what it cannot save."""
 
 from __future__ import annotations
 

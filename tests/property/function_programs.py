@@ -168,9 +168,9 @@ class Ledger:
     async def work(self, label: str, pace: int, writes: bool) -> str:
         context = get_run_context()
         assert context is not None
+        own = f"list {context.idempotency_key[:8]}"  # two steps at once must not change one value in place
         if writes:
             context.set_state(f"by {label}", pace)
-            own = f"list {context.idempotency_key[:8]}"  # two steps at once must not change one value in place
             context.set_state(own, [])
             context.get_state(own).append(label)
         await turns(pace)
@@ -344,6 +344,9 @@ class _Labels:
         self._count += 1
         return str(self._count)
 
+    def _named_step(self, step: Do) -> Do:
+        return Do(f"d{self.next()}-{step.pace}{step.writes:d}", step.pace, step.writes)
+
     def named(self, node: Node) -> Node:
         match node:
             case Series(parts) | Gather(parts) | Group(parts):
@@ -351,15 +354,15 @@ class _Labels:
             case Loop(times, part):
                 return Loop(times, self.named(part))
             case Nest(_, inner):
-                return Nest(f"n{self.next()}", tuple(map(self.named, inner)))
+                return Nest(f"n{self.next()}", tuple(map(self._named_step, inner)))
             case Race(quick, slow):
                 return Race(Do(f"q{self.next()}", 0, quick.writes), Do(f"s{self.next()}", 20, slow.writes))
             case Inquire():
                 return Inquire(f"q{self.next()}")
             case Sleep():
                 return node
-            case Do(_, pace, writes):
-                return Do(f"d{self.next()}-{pace}{writes:d}", pace, writes)
+            case Do():
+                return self._named_step(node)
             case Fail(_, pace):
                 return Fail(f"f{self.next()}", pace)
             case Retry(_, fails):

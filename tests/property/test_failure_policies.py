@@ -193,8 +193,9 @@ class Worker(Executor):
 class Builder:
     """Makes a workflow of a chain; every executor gets at most one message, so the order of things does not matter."""
 
-    def __init__(self, world: World, storage: Any) -> None:
+    def __init__(self, world: World, storage: Any, patience: int) -> None:
         self._world = world
+        self._patience = patience
         self._start = Worker("start", Node(), world)
         self._graph = WorkflowBuilder(
             name="random",
@@ -213,7 +214,7 @@ class Builder:
         retry = None if node.attempts == 1 else RetryPolicy(node.attempts, initial_delay=node.attempts - 2)
         spare = self._worker(node.spare, f"{path}s") if node.on_error == "fallback" and node.spare is not None else None
         on_error = node.on_error if spare is None else spare
-        timeout = 100 if node.hangs else None
+        timeout = self._patience if node.hangs else None
         return Worker(path, node, self._world, retry=retry, timeout=timeout, on_error=on_error)
 
     def _chain(self, chain: Chain, path: str) -> tuple[Executor, Executor]:
@@ -234,8 +235,9 @@ class Builder:
         return source, join
 
 
-def built(chain: Chain, world: World, storage: Any) -> Workflow:
-    return Builder(world, storage).build(chain)
+def built(chain: Chain, world: World, storage: Any, patience: int = 40) -> Workflow:
+    """`patience`: turns after which one that hangs is given up, and more than any other needs."""
+    return Builder(world, storage, patience).build(chain)
 
 
 class Plain(Executor):
@@ -332,7 +334,7 @@ async def test_steps_sleeps_and_retries_cancelled_at_any_turn_go_on_as_if_they_h
     expected.chain(SMALL, "(x>start)", "")
     while True:
         world, storage = World(), make_storage()
-        build = partial(built, SMALL, world, storage)
+        build = partial(built, SMALL, world, storage, patience=20)
         run = started(build().run("x", thread_id="t", durability=durability))
         await turns(moment)
         has_ended = run.done()

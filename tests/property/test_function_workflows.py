@@ -4,6 +4,7 @@ state, and no recorded step runs again."""
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from typing import Any
 
@@ -64,10 +65,9 @@ class InterruptingStore(MemoryStore):
     def _note(self, delivery_id: int, record: dict[str, Any]) -> None:
         if "n" in record:
             self._records.pop((delivery_id, record["n"]), None)
-        text = str(record.get("value"))
-        if record["kind"] in ("step", "failed") and "did " in text:
-            label = text.split("did ", 1)[1].split("'", maxsplit=1)[0]
-            self._records[delivery_id, record["n"]] = label
+        named = re.search("did ([^' ]+)", str(record.get("value")))
+        if named and record["kind"] in ("step", "failed"):
+            self._records[delivery_id, record["n"]] = named[1]
 
     def _is_due(self) -> bool:
         if self.left:

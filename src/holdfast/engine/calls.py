@@ -87,11 +87,11 @@ _last_call: ContextVar[tuple[int, str] | None] = ContextVar("holdfast_last_call"
 class Calls:
     """Names the calls of one delivery: by name, digest of the arguments, and occurrence among equals."""
 
-    def __init__(self, owner: object, codec: Codec, names: dict[str, Any]) -> None:
+    def __init__(self, owner: object, codec: Codec) -> None:
         self._owner = owner
         self._codec = codec
-        self._names = names
-        """Step name -> the code that bears it, for the executor."""
+        self._names: dict[str, Any] = {}
+        """Step name -> the code that bears it."""
         self._seen: Counter[str] = Counter()
 
     def identify(self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any], key: str | None) -> Call:
@@ -145,6 +145,8 @@ def code_of(function: Any) -> Any:
         function = function.func
     function = getattr(function, "__func__", function)
     function = getattr(function, "__wrapped__", function)
+    if not hasattr(function, "__code__") and not isinstance(function, type):
+        function = type(function).__call__  # an object that can be called
     return getattr(function, "__code__", function)
 
 

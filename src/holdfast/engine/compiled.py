@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from holdfast.checkpoints.declared import codec_for, declared_for
 from holdfast.codec import Codec
@@ -31,8 +30,6 @@ class Compiled:
         self.declared = declared_for(graph.annotations, (one.code for one in graph.executors.values()), allowed_types)
         for child in self.children.values():
             self.declared = self.declared.union(child.declared)
-        self.step_names: dict[str, dict[str, Any]] = {}
-        """By executor: step name -> the code that bears it."""
         self._codec: Codec | None = None
 
     @property

@@ -155,7 +155,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
     def _tell_request(self, event: WorkflowEvent) -> None:
         lane = self._lane
         self.delivery.tell_once(lane.as_told(event))
-        if lane.is_asked_outside:
+        if lane.level.is_asked_outside:
             lane.scope.on_request()
 
     def _warn_if_unanswerable(self, request_data: object, response_type: Any) -> None:

@@ -14,7 +14,7 @@ from holdfast.engine.private_state import PrivateView, make_again, touched, undo
 from holdfast.engine.state import is_missing
 from holdfast.engine.steps import Session
 from holdfast.engine.telling import Telling, own_event
-from holdfast.errors import AnswerRejected, ContextEnded, UnknownRequest
+from holdfast.errors import AnswerRejected, ContextEnded
 from holdfast.events import WorkflowEvent
 from holdfast.graph.coercion import coerce
 from holdfast.graph.isolation import is_unchangeable, isolated
@@ -180,12 +180,14 @@ class Delivery:
         assert session is not None  # noqa: S101  # asked only of a delivery that is suspended
         effects = Effects()
         effects.is_plain = False
-        effects.requests = self.asked
+        waits = session.waits.requests
+        effects.requests = [one for one in self.asked if one.request_id in waits]
+        effects.withdrawn = tuple(one for one in (self.before.waits if self.before else ()) if one not in waits)
         effects.events = self.effects.events
         effects.suspended = SuspendedDelivery(
             self.message,
             session.waits.due_at,
-            session.waits.requests,
+            waits,
             tuple(session.records),
             told=() if self._telling is None else self._telling.digests(),
             run_id=self.lane.scope.run_id,
@@ -228,14 +230,17 @@ class Delivery:
         self.effects.is_plain = False
 
     def answer_child(self, answer: SubWorkflowResponseMessage) -> None:
-        """Raises UnknownRequest or AnswerRejected if no child waits for it."""
+        """One that comes too late is dropped with a warning. Raises AnswerRejected if it is of another type."""
         lane, asked = self.lane, answer.source_event
-        request_id, thread_id = str(asked.request_id), self.lane.scope.thread.thread_id
+        request_id = str(asked.request_id)
         children = lane.position.children
         child_id = asking_child(lane.position, lane.executor_id, asked)
         if child_id is None:
-            mine = [one.position.requests for one in children.values() if one.executor_id == lane.executor_id]
-            raise UnknownRequest(request_id, thread_id, [key for pending in mine for key in pending])
+            text = (
+                f"The answer to request {request_id!r} was dropped: no child of {lane.told_id!r} waits for it any more."
+            )
+            self.tell(WorkflowEvent("warning", text, executor_id=lane.told_id))
+            return
         request = children[child_id].position.requests[request_id]
         try:
             value = coerce(answer.data, request.response_type)

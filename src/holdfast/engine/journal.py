@@ -107,6 +107,8 @@ def _take(thread: Thread, message: WorkflowMessage, trees: list[Tree], codec: Co
         if "kind" in tree:
             place = tree["n"]
             record = decode_record(tree, codec)
+            if place > len(records):
+                raise ValueError(f"record {place} follows {len(records)} others")
             if place < len(records):  # in the checkpoint already, or taken back
                 records[place] = GONE if record.kind == GONE.kind else records[place]
             else:
@@ -159,3 +161,11 @@ def held_back(position: Position, records: Mapping[int, list[Record]]) -> Positi
     after.suspended = waiting
     after.children = {key: child.at(held_back(child.position, records)) for key, child in position.children.items()}
     return after
+
+
+def absorb_records(thread: Thread) -> None:
+    """Let what waits have all that it recorded, before anything comes in: an answer is recorded after it."""
+    if thread.records:
+        thread.position = held_back(thread.position, thread.records)
+        waiting = {key for level in every_level(thread.position) for key in level.suspended}
+        thread.records = {key: one for key, one in thread.records.items() if key not in waiting}

@@ -64,16 +64,6 @@ class Lane:
         """Before the names of its steps, where they are told."""
         return self.level.path if self.executor.is_function else f"{self.told_id}/"
 
-    @property
-    def is_asked_outside(self) -> bool:
-        """Whether its questions go to whoever runs the workflow, rather than to an executor of a parent."""
-        level: Level | None = self.level
-        while level is not None and level.parent is not None:
-            if not level.executor.propagate_request:
-                return False
-            level = level.parent
-        return True
-
     # ------------------------------------------------------------ state
 
     @property
@@ -125,17 +115,7 @@ class Lane:
 
     def as_told(self, event: WorkflowEvent) -> WorkflowEvent:
         """An output or a request of this executor, as the run's consumer sees it."""
-        if self.level.parent is None:
-            return event
-        if event.type == "request_info" and not self.is_asked_outside:
-            # An executor of the parent answers it: to whoever watches it is only progress.
-            told = WorkflowEvent("data", event.data, executor_id=self.told_id)
-        elif event.type == "request_info":
-            told = msgspec.structs.replace(event, executor_id=self.told_id, source_executor_id=self.told_id)
-        else:
-            kind, told_id = self.level.told_as(self.executor_id, event.type)
-            told = msgspec.structs.replace(event, type=kind, executor_id=told_id)
-        return self.in_child(told)
+        return event if self.level.parent is None else self.in_child(self.level.as_told(event, self.executor_id))
 
     # ------------------------------------------------------------ one delivery
 
@@ -236,7 +216,7 @@ class Lane:
             if self._take_off_suspension(context):  # it kept the cancellation to itself
                 return self._suspend(context.delivery)
             context.delivery.complete()
-        effects.sent_as = self._sent_as(message)
+        effects.sent_as = self.level.stands_in_for(message)
         return effects
 
     def _suspend(self, delivery: Delivery) -> Effects:
@@ -257,14 +237,9 @@ class Lane:
             self._fail(failure)
             raise failure
         met.is_undone = True
-        met.sent_as = self._sent_as(delivery.message)
+        met.sent_as = self.level.stands_in_for(delivery.message)
         self.undo()
         return met
-
-    def _sent_as(self, message: WorkflowMessage) -> str | None:
-        """The executor whose edges are followed: the one that failed at the message, unless this one has its own."""
-        stands_in = message.in_place_of is not None and not self.level.compiled.routes.has_edges(self.executor_id)
-        return message.in_place_of if stands_in else None
 
     def _fail(self, error: BaseException) -> None:
         self.failure = error
@@ -326,10 +301,10 @@ class Lane:
         """Take the outcome of a delivery that ended before an interruption, instead of running it again."""
         told = WorkflowEvent("executor_bypassed", _done(recorded), executor_id=self.told_id)
         recorded.events = []
-        recorded.sent_as = self._sent_as(message)
+        recorded.sent_as = self.level.stands_in_for(message)
         for event in (self.in_child(told), *map(self.as_told, (*recorded.outputs, *recorded.requests))):
             self.tell(own_event(event), recorded)
-        if recorded.requests and self.is_asked_outside:
+        if recorded.requests and self.level.is_asked_outside:
             self._scope.on_request()
         for key, value in recorded.writes:
             self.write_again(key, value)

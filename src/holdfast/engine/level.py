@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.position import Child, Position
 from holdfast.engine.run_arguments import RunArguments, arguments_for, arranged
 from holdfast.engine.thread import Instances, Thread
+from holdfast.events import WorkflowEvent
 from holdfast.graph.executor import Executor
 from holdfast.graph.policy import DEFAULT, FailurePolicy
 from holdfast.graph.workflow_executor import WorkflowExecutor
+from holdfast.records import WorkflowMessage
 
 if TYPE_CHECKING:
     from holdfast.engine.lane import Lane
@@ -88,6 +92,34 @@ class Level:
             return "data", self.path + executor_id
         above = self.parent.compiled.graph.designation.event_type(self.executor.id)
         return ("data", self.path + executor_id) if above is None else self.parent.told_as(self.executor.id, above)
+
+    @property
+    def is_asked_outside(self) -> bool:
+        """Whether its questions go to whoever runs the workflow, rather than to an executor of a parent."""
+        level: Level | None = self
+        while level is not None and level.parent is not None:
+            if not level.executor.propagate_request:
+                return False
+            level = level.parent
+        return True
+
+    def as_told(self, event: WorkflowEvent, executor_id: str) -> WorkflowEvent:
+        """An output or a request inside of a sub-workflow, as the run's consumer sees it."""
+        path = self.path + executor_id
+        if event.type == "request_info" and not self.is_asked_outside:
+            # An executor of the parent answers it: to whoever watches it is only progress.
+            return WorkflowEvent("data", event.data, executor_id=path)
+        if event.type == "request_info":
+            return msgspec.structs.replace(event, executor_id=path, source_executor_id=path)
+        kind, told_id = self.told_as(executor_id, event.type)
+        return msgspec.structs.replace(event, type=kind, executor_id=told_id)
+
+    def stands_in_for(self, message: WorkflowMessage) -> str | None:
+        """The executor whose edges are followed in place of the receiver's: the one that failed at the message, unless
+        the receiver has edges of its own."""
+        if message.in_place_of is None or self.compiled.routes.has_edges(str(message.target_id)):
+            return None
+        return message.in_place_of
 
     def arguments(self, parameter: str, executor_id: str) -> RunArguments:
         """Run arguments for one executor. Those for a WorkflowExecutor are handed on to its sub-workflow."""

@@ -15,7 +15,7 @@ from holdfast.engine.effects import Effects, encode_effects
 from holdfast.engine.entry import with_inbox
 from holdfast.engine.executor_memory import ExecutorMemories
 from holdfast.engine.guards import run_guarded
-from holdfast.engine.journal import held_back, with_records
+from holdfast.engine.journal import with_records
 from holdfast.engine.lane import Lane
 from holdfast.engine.level import Level, root_level
 from holdfast.engine.nesting import Nesting, lanes_in_conflict
@@ -69,8 +69,6 @@ class Loop:
         thread = self._thread
         limit = self._compiled.graph.max_iterations
         scope = self._scope
-        if thread.records:
-            thread.position = held_back(thread.position, thread.records)
         scope.task = asyncio.current_task()
         scope.cancels_before = scope.task.cancelling() if scope.task is not None else 0
         self.takes_input = True
@@ -210,6 +208,7 @@ class Loop:
                 journal.since_commit = 0
                 recorded = with_records(self._thread.position, self._thread.records)
                 await self._committer.commit_progress(recorded, tuple(self._thread.journal))
+                self._thread.position = recorded
 
     def _run_any_lane(self, lane: Lane) -> Coroutine[Any, Any, None]:
         if lane.level.parent is None:

@@ -10,7 +10,7 @@ from holdfast.checkpoints.storage import load_checkpoint, open_thread
 from holdfast.clock import Clock
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.fitting import check_fits, fitting_position
-from holdfast.engine.journal import take_journal
+from holdfast.engine.journal import absorb_records, take_journal
 from holdfast.engine.live import BUSY_POLL_SECONDS, LiveThreads, Ownership, ending_run
 from holdfast.engine.loop import Loop
 from holdfast.engine.position import Position
@@ -109,6 +109,7 @@ class Opening:
         """
         if keeper is None:
             await loop.tidy()
+            absorb_records(thread)
             return
         named = self.named
         storage = self._request.storage
@@ -136,6 +137,7 @@ class Opening:
             thread.inbox = keeper.load_inbox()
         if named is None or named.checkpoint_id == thread.head_id:
             take_journal(thread, keeper)
+        absorb_records(thread)
 
     def rewound(self, thread: Thread, *, is_new: bool) -> Position | None:
         """Where the caller's checkpoint is; None if none was named, or the thread stands there already."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.codec import Encoded
-from holdfast.engine.calls import Call, Calls, bound_arguments, enter_frame, frames_of, leave_frame
+from holdfast.engine.attempts import Attempts
+from holdfast.engine.calls import Call, Calls, bound_arguments, frames_of
 from holdfast.engine.effects import Effects, decode_effects
 from holdfast.engine.journal import value_of
 from holdfast.engine.recorder import Recorder
@@ -18,13 +19,12 @@ from holdfast.engine.replay import Replay
 from holdfast.engine.requests import request_key
 from holdfast.engine.step_telling import StepTelling
 from holdfast.engine.suspension import Waits
-from holdfast.engine.timeouts import TimeIsUp, within
 from holdfast.engine.work import Work
-from holdfast.errors import RequestExpired, TimedOut
+from holdfast.errors import RequestExpired
 from holdfast.graph.isolation import isolated
-from holdfast.graph.policy import ISOLATE, SKIP, STOP, FailurePolicy
+from holdfast.graph.policy import FailurePolicy
 from holdfast.names import check_identifier
-from holdfast.records import SETTLES, Record
+from holdfast.records import Record
 
 if TYPE_CHECKING:
     from holdfast.engine.delivery import Delivery
@@ -42,12 +42,10 @@ class Session:
         self._delivery_id = message.delivery_id
         self._recorder = Recorder(lane, message)
         self.records = self._recorder.records
-        names = scope.compiled.step_names.setdefault(lane.told_id, {})
-        self._calls = Calls(delivery, scope.codec or scope.compiled.codec, names)
+        self._calls = Calls(delivery, scope.codec or scope.compiled.codec)
         self._replay = Replay(self.records)
         self._in_flight: dict[str, asyncio.Future[Any]] = {}
-        self._again: dict[str, Record] = {}
-        """Recorded in a step whose attempt failed: its next attempt takes them up."""
+        self._attempts = Attempts(delivery, self._recorder, self._calls, self._pause, self._in_flight)
         self._telling = StepTelling(delivery)
         self._task = task
         self._others: set[asyncio.Task[Any]] = set()
@@ -70,16 +68,19 @@ class Session:
         if key is not None:
             check_identifier("A step's key", key)
         self._calls.check_name(name, function)
-        bound, named = bound_arguments(function)
-        call = self._calls.identify(name, self._plain([*bound, *arguments]), {**named, **keywords}, key)
+        bound, bound_named = bound_arguments(function)
+        told = [one for one in (*bound, *arguments) if not _is_context(one)]
+        call = self._calls.identify(name, told, {**bound_named, **keywords}, key)
         if call.key in self._in_flight:  # the same key: the same step
             return await asyncio.shield(self._in_flight[call.key])
         with self._in_call(call):
-            record = self._replay.find(call.key) or self._again.pop(call.key, None)
+            record = self._replay.find(call.key) or self._attempts.again.pop(call.key, None)
             if record is not None:
                 return await self._replayed(call, record)
-            work = Work(function, arguments, keywords, policy)
-            return await self._performed(call, work)
+            # What the step does to its arguments, or the caller to its result, would be missing when it is replayed.
+            own = arguments if key is not None else [_own(one) for one in arguments]
+            named = keywords if key is not None else {name: _own(one) for name, one in keywords.items()}
+            return isolated(await self._performed(call, Work(function, own, named, policy)))
 
     @contextmanager
     def _in_call(self, call: Call) -> Iterator[None]:
@@ -87,9 +88,11 @@ class Session:
         is_other = task is not None and task is not self._task and task not in self._others
         if is_other and task is not None:
             self._others.add(task)
+        self.waits.begin()
         try:
             yield
         finally:
+            self.waits.end()
             if is_other and task is not None:
                 self._others.discard(task)
             self._calls.made(call)
@@ -114,20 +117,19 @@ class Session:
         if self._delivery.is_cancelled:
             raise asyncio.CancelledError
 
-    def _plain(self, arguments: Sequence[Any]) -> list[Any]:
-        """A context among the arguments says nothing about which call it is."""
-        return [one for one in arguments if not hasattr(one, "idempotency_key")]
-
     async def _replayed(self, call: Call, record: Record) -> Any:
         self._telling.warn_if_moved(call, record)
         await self._replay.turn_of(record)
         is_news = self._telling.is_news(call, record)
         if record.effects is not None:
-            self._delivery.do_again(self._effects_of(record), is_news=is_news)
+            self._delivery.do_again(_effects_of(record, self._lane.executor_id), is_news=is_news)
         value = value_of(record.value, f"result of {call.name!r}")
         if is_news:
-            told = None if record.kind == "failed" else isolated(value)
+            told = isolated(value) if record.kind == "step" else None
             self._telling.tell("executor_bypassed", call, told)
+        if record.kind == "cancelled":
+            # By the code itself, such as a timeout or a lost race: it does so again.
+            await asyncio.get_running_loop().create_future()
         if record.kind == "failed":
             raise self._recorder.error_again(record, value)
         self._replay_done(call, value)
@@ -139,128 +141,39 @@ class Session:
             done = self._in_flight[call.key] = asyncio.get_running_loop().create_future()
             done.set_result(value)
 
-    def _effects_of(self, record: Record) -> Effects:
-        kept = record.effects
-        if isinstance(kept, Encoded):
-            return decode_effects(kept.tree, self._lane.executor_id, kept.codec)
-        effects: Effects = kept
-        return effects
-
     async def _performed(self, call: Call, work: Work) -> Any:
         settled = self._in_flight[call.key] = asyncio.get_running_loop().create_future()
         settled.add_done_callback(_look_at)
-        self.waits.begin()
         try:
             # While recorded results are still handed out new work waits: what lost a race then may lose it again now,
             # before it has begun.
             await self._replay.over()
-            value = await self._attempted(call, work)
+            value = await self._attempts.made(call, work)
         except BaseException as error:
             settled.cancel() if isinstance(error, asyncio.CancelledError) else settled.set_exception(error)
             raise
-        finally:
-            self.waits.end()
         if not settled.done():
             settled.set_result(value)
         return value
 
-    async def _attempted(self, call: Call, work: Work) -> Any:
-        attempts = [one for one in self.records if one.kind == "attempt" and one.key == call.key]
-        number = len(attempts)
-        if attempts and attempts[-1].until is not None:
-            await self._pause(attempts[-1].until)
-        else:
-            self._telling.tell("executor_invoked", call)
-        retry = work.policy.retry
-        while True:
-            value, failure = await self._once(call, lambda: self._limited(call, work))
-            if failure is None:
-                self._telling.tell("executor_completed", call, isolated(value))
-                return value
-            number += 1
-            if retry is None or not retry.retries(failure, number):
-                return await self._failed(call, failure, work)
-            await self._retry(call, failure, number, retry.delay_after(number))
-
-    async def _once(self, call: Call, work: Callable[[], Coroutine[Any, Any, Any]]) -> tuple[Any, Exception | None]:
-        """One attempt: its result, recorded with all that it did, or its error, and then nothing is left of it."""
-        last = self._calls.last
-        frame = enter_frame(call, self._delivery)
-        try:
-            value = await work()
-        except BaseException as error:
-            self._delivery.undo_frame(frame)
-            self._calls.go_back(last)
-            self._keep_for_next_attempt(call)
-            if isinstance(error, Exception):
-                return None, error
-            raise
-        finally:
-            leave_frame(frame)
-        await self._recorder.record_result(call, value, frame)
-        self._delivery.keep_frame(frame)
-        await self._lane.scope.after_record()
-        return value, None
-
-    def _keep_for_next_attempt(self, call: Call) -> None:
-        inner = [one for one in self.records if one.within == call.key and one.kind in SETTLES]
-        for record in inner:
-            self._in_flight.pop(record.key, None)
-            self._again[record.key] = record
-
-    async def _limited(self, call: Call, work: Work) -> Any:
-        seconds = work.policy.timeout
-        if seconds is None:
-            return await work.done()
-        try:
-            return await within(seconds, work.done(), self._clock)
-        except TimeIsUp as error:
-            raise TimedOut(self._telling.path(call), seconds) from error.__cause__
-
-    async def _retry(self, call: Call, error: Exception, number: int, delay: float) -> None:
-        until = self._clock.now() + timedelta(seconds=delay)
-        said = self._recorder.kept_error(error)
-        await self._recorder.append(Record("attempt", call.key, call.name, value=said, until=until))
-        self._telling.tell("executor_retrying", call, {"attempt": number, "delay_seconds": delay}, error)
-        await self._pause(until)
-
     async def _pause(self, until: datetime) -> None:
         """Between two attempts: the step does not count as running, so its delivery may be suspended meanwhile."""
         if until > self._clock.now():
-            with self._steps_paused(own=1):
+            with self._paused():
                 await self.waits.until(until)
 
     @contextmanager
-    def _steps_paused(self, own: int = 0) -> Iterator[None]:
-        """Steps that this wait is made in do not keep the delivery going: should it be suspended, they are called
-        again."""
-        paused = own + sum(1 for _ in frames_of(self._delivery))
-        for _ in range(paused):
+    def _paused(self) -> Iterator[None]:
+        """This call waits, and so do the steps that it is made in: they do not keep the delivery going. Should it be
+        suspended, they are called again."""
+        waiting = 1 + sum(1 for _ in frames_of(self._delivery))
+        for _ in range(waiting):
             self.waits.end()
         try:
             yield
         finally:
-            for _ in range(paused):
+            for _ in range(waiting):
                 self.waits.begin()
-
-    async def _failed(self, call: Call, error: Exception, work: Work) -> Any:
-        """All attempts are made: raise the error, or give what the policy puts in its place."""
-        mode = work.policy.on_error
-        self._telling.tell("executor_failed", call, error=error)
-        if mode == STOP:
-            await self._recorder.record_failure(call, error)
-            raise error
-        if mode in (SKIP, ISOLATE):
-            value: Any = None if mode == SKIP else error
-            await self._recorder.record_result(call, value)
-        else:
-            value, second = await self._once(call, work.done_instead)
-            if second is not None:
-                await self._recorder.record_failure(call, second)
-                raise second from error
-        shown = mode if mode in (SKIP, ISOLATE) else "fallback"
-        self._telling.tell("executor_skipped", call, shown, error)
-        return value
 
     # ------------------------------------------------------------ sleeping and asking
 
@@ -279,7 +192,7 @@ class Session:
                 await self._recorder.append(Record("sleeping", call.key, "sleep", until=began))
             await self._replay.over()
             if began > self._clock.now():
-                with self._steps_paused():
+                with self._paused():
                     await self.waits.until(began)
             await self._recorder.record("slept", call)
 
@@ -291,7 +204,7 @@ class Session:
         with self._in_call(call):
             if settled is None:
                 ask()
-                with self._steps_paused():
+                with self._paused():
                     await self.waits.answered(request_id)
             assert settled is not None  # noqa: S101  # waiting for an answer ends in the suspension of the delivery
             await self._replay.turn_of(settled)
@@ -318,6 +231,23 @@ class Session:
     def stop(self) -> None:
         self.waits.stop()
         self._replay.stop()
+
+
+def _is_context(argument: Any) -> bool:
+    """A context among the arguments says nothing about which call it is."""
+    return hasattr(argument, "idempotency_key")
+
+
+def _own(argument: Any) -> Any:
+    return argument if _is_context(argument) else isolated(argument)
+
+
+def _effects_of(record: Record, executor_id: str) -> Effects:
+    kept = record.effects
+    if isinstance(kept, Encoded):
+        return decode_effects(kept.tree, executor_id, kept.codec)
+    effects: Effects = kept
+    return effects
 
 
 def _look_at(settled: asyncio.Future[Any]) -> None:

@@ -232,6 +232,7 @@ class _Merge:
         for level in self._level.levels:
             assert level.child is not None and level.child_id is not None  # noqa: S101, PT018  # a child's level
             child, effects = await self._advanced(level, codec)
+            effects.sent_as = self._level.stands_in_for(level.child.message)
             if child is None:
                 del children[level.child_id]
             else:

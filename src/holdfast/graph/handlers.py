@@ -40,8 +40,8 @@ class Handler:
     takes_context: bool
     returns: Returns
     own_task: bool = False
-    """Whether it is run by a task of its own: a TaskGroup that fails marks its task as cancelled (until Python 3.13),
-    which must not look as if somebody had cancelled the run."""
+    """Whether it is run by a task of its own: `asyncio.timeout`, and a TaskGroup that fails, cancel the task that they are
+    in, which must not look as if somebody had cancelled the run."""
 
     @property
     def is_response(self) -> bool:
@@ -141,14 +141,14 @@ def read_handler(function: Callable[..., Any], declaration: Declaration, *, boun
     sent, yielded = _context_types(function, hints.get(names[values])) if takes_context else ((), ())
     sent, yielded, returns = _with_return(hints.get("return"), sent, yielded)
     request = types[0] if declaration.is_response else None
-    name, own = _short_name(function), uses_task_group(function)
+    name, own = _short_name(function), cancels_itself(function)
     return Handler(name, function, types[-1], request, sent, yielded, takes_context, returns, own)
 
 
-def uses_task_group(function: Any) -> bool:
-    """As far as its own code tells."""
+def cancels_itself(function: Any) -> bool:
+    """Whether it uses what cancels the task that it runs in, as far as its own code tells."""
     code = getattr(function, "__code__", None)
-    return code is not None and "TaskGroup" in code.co_names
+    return code is not None and not {"TaskGroup", "timeout", "timeout_at"}.isdisjoint(code.co_names)
 
 
 def _name(function: Any) -> str:
@@ -173,7 +173,7 @@ def _explicit(function: Callable[..., Any], declaration: Declaration, takes_cont
     request = normalize(resolve_annotation(given["request"], namespace, None)) if declaration.is_response else None
     _refuse_typevar(function, accepted)
     sent, yielded = types("output"), types("workflow_output")
-    name, own = _short_name(function), uses_task_group(function)
+    name, own = _short_name(function), cancels_itself(function)
     return Handler(name, function, accepted, request, sent, yielded, takes_context, Returns.NOTHING, own)
 
 

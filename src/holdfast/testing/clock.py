@@ -77,8 +77,8 @@ class FakeClock:
     async def skipping(self) -> AsyncIterator[None]:
         """While it is open nobody sleeps for long: whenever all there is to do is wait, time moves on by itself.
 
-        It cannot see what goes on outside of the event loop, in threads or on a network: a `timeout=` around such
-        work may pass early. Use the real clock there.
+        It sees the event loop and the threads of functions that are not async. It cannot see what comes over a network:
+        a `timeout=` around that may pass early. Use the real clock there.
         """
         mover = asyncio.create_task(self._skip())
         try:
@@ -90,8 +90,11 @@ class FakeClock:
     async def _skip(self) -> None:
         while True:
             await self.wait_for_sleepers()
-            for _ in range(QUIET_TURNS):
-                await asyncio.sleep(0)
+            left = QUIET_TURNS
+            while left:
+                is_busy = _threads_are_busy()
+                await asyncio.sleep(0.001 if is_busy else 0)  # a thread gives no sign when it is done
+                left = QUIET_TURNS if is_busy else left - 1
             self.advance_to_next()
 
     def _tell_watchers(self) -> None:
@@ -100,3 +103,12 @@ class FakeClock:
             if number <= asleep and not watcher.done():
                 watcher.set_result(None)
         self._watchers = [(number, watcher) for number, watcher in self._watchers if not watcher.done()]
+
+
+def _threads_are_busy() -> bool:
+    """Whether something runs in the threads of `asyncio.to_thread`. Python has no public way to ask."""
+    pool = getattr(asyncio.get_running_loop(), "_default_executor", None)
+    try:
+        return pool is not None and len(pool._threads) > pool._idle_semaphore._value
+    except AttributeError:  # another kind of pool, or a Python that keeps it otherwise
+        return False

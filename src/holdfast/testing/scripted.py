@@ -49,8 +49,8 @@ class ScriptedExecutor(Executor):
     An exception is raised, once in a thread: whatever is tried again gets the next reply. A function is called with the
     message, and gives the reply; in place of the list it answers all messages. `Ask` asks. None is no reply.
 
-    Every thread goes through the script by itself, and so does every sub-workflow. The place is saved with the checkpoint, so a resumed run goes on
-    there. Raises ScriptOver when a message comes after the last reply.
+    Every thread goes through the script by itself, and so does every sub-workflow. The place is saved with the
+    checkpoint, so a resumed run goes on there. Raises ScriptOver when a message comes after the last reply.
     """
 
     def __init__(

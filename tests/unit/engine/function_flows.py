@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -38,7 +37,8 @@ async def begin(
     flow: FunctionalWorkflow[Any, Any], storage: Any, message: Any = "go", *, clock: Clock | None = None, **options: Any
 ) -> WorkflowRunResult:
     options.setdefault("thread_id", THREAD)
-    return await flow.build(storage, clock=clock).run(message, **options)
+    result: WorkflowRunResult = await flow.build(storage, clock=clock).run(message, **options)
+    return result
 
 
 async def resume(
@@ -46,7 +46,8 @@ async def resume(
 ) -> WorkflowRunResult:
     """As another process would: with a workflow object of its own."""
     options.setdefault("thread_id", THREAD)
-    return await flow.build(storage, clock=clock).run(**options)
+    result: WorkflowRunResult = await flow.build(storage, clock=clock).run(**options)
+    return result
 
 
 async def answer(
@@ -83,7 +84,3 @@ async def state_of(storage: InMemoryCheckpointStorage, thread_id: str = THREAD) 
 def told(events: list[WorkflowEvent], *kinds: str) -> list[Any]:
     """(kind, who) of the events of these kinds, in order."""
     return [(event.type, event.executor_id) for event in events if event.type in kinds]
-
-
-async def begun(run: Any) -> asyncio.Task[WorkflowRunResult]:
-    return asyncio.get_running_loop().create_task(run)

@@ -104,7 +104,7 @@ async def test_a_step_added_at_the_end_gives_no_warning() -> None:
     async def check_at_the_end(steps: Steps, ctx: RunContext) -> list[str]:
         return [await steps.fetch(1), await steps.send(2), await steps.check(5)]
 
-    output, warnings, steps = await changed(fetch_and_send, check_at_the_end)
+    output, warnings, _ = await changed(fetch_and_send, check_at_the_end)
     assert output == ["fetch 1 old", "send 2 old", "check 5 new"]
     assert warnings == []
 

@@ -98,7 +98,10 @@ async def test_a_recorded_step_is_told_as_bypassed_once_a_run_with_its_result() 
     assert "executor_bypassed" not in kinds(first)
     second = await answer(flow, storage, first, {"one?": "1"})
     third = await answer(flow, storage, second, {"two?": "2"})
-    assert [[one.data for one in run if one.type == "executor_bypassed"] for run in (second, third)] == [["a"], ["a", "b"]]
+    assert [[one.data for one in run if one.type == "executor_bypassed"] for run in (second, third)] == [
+        ["a"],
+        ["a", "b"],
+    ]
     assert told(second, "executor_invoked", "executor_completed").count(("executor_invoked", "note")) == 1
 
 

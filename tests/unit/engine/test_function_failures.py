@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Any
 
 import pytest
-from tests.unit.engine.function_flows import THREAD, Calls, answer, begin, questions, raising, resume
+from tests.unit.engine.function_flows import THREAD, Calls, answer, begin, questions, resume
 
 from holdfast import (
     InMemoryCheckpointStorage,
     RunContext,
-    UnsavableValue,
     WorkflowRunState,
-    get_run_context,
     workflow,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.errors import StorageFailed
-from holdfast.records import JournalEntry, Lease
-from holdfast.stores.memory import MemoryStore
 
 
 class Bridge:
@@ -261,159 +254,3 @@ async def test_a_branch_left_behind_is_ended_with_the_function() -> None:
 
     result = await begin(flow, storage)
     assert (result.get_outputs(), ended) == (["done, False"], ["slow"])
-
-
-# ---------------------------------------------------------------- what cannot be stored
-
-
-class Socket:
-    """No data: it cannot be stored."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-
-
-async def test_a_result_that_cannot_be_stored_fails_the_run_and_names_the_step() -> None:
-    calls, storage = Calls(), InMemoryCheckpointStorage()
-    connect = calls.step(lambda _: {"socket": Socket()}, name="connect")
-
-    @workflow
-    async def flow(_: str) -> str:
-        try:
-            await connect(1)
-        except Exception:  # noqa: BLE001  # whatever the function makes of it, the run must not go on unsaved
-            return "went on"
-        return "fine"
-
-    with pytest.raises(UnsavableValue, match="'connect'"):
-        await begin(flow, storage)
-
-
-async def test_without_a_storage_a_result_may_be_any_object() -> None:
-    connect = Calls().step(lambda _: Socket())
-
-    @workflow
-    async def flow(_: str, ctx: RunContext) -> str:
-        found = await connect(1)
-        await ctx.request_info("go on?", str)
-        return type(found).__name__
-
-    built = flow.build()
-    asked = await built.run("go", thread_id=THREAD)
-    responses = {request_id: "y" for request_id in questions(asked).values()}
-    assert (await built.run(responses=responses, thread_id=THREAD)).get_outputs() == ["Socket"]
-
-
-async def test_state_that_cannot_be_stored_names_its_key_when_a_step_that_set_it_is_recorded() -> None:
-    def set_it(_: Any) -> None:
-        context = get_run_context()
-        assert context is not None
-        context.set_state("socket", Socket())
-
-    keep = Calls().step(set_it)
-
-    @workflow
-    async def flow(_: str) -> None:
-        await keep(1)
-
-    with pytest.raises(UnsavableValue, match=r"state\['socket'\]"):
-        await begin(flow, InMemoryCheckpointStorage())
-
-
-class OddError(Exception):
-    def __init__(self, socket: Socket) -> None:
-        super().__init__("odd")
-        self.socket = socket
-
-
-async def test_an_error_that_cannot_be_stored_is_caught_and_its_step_called_again_with_a_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    calls, storage = Calls(), InMemoryCheckpointStorage()
-    odd = calls.step(raising(OddError(Socket())), name="odd")
-
-    @workflow
-    async def flow(_: str, ctx: RunContext) -> str:
-        try:
-            await odd(1)
-        except OddError as error:
-            return f"caught {error}, {await ctx.request_info('go on?', str)}"
-        return "never"
-
-    with caplog.at_level(logging.WARNING, "holdfast"):
-        asked = await begin(flow, storage)
-    assert any("'odd'" in record.getMessage() for record in caplog.records)
-    assert (await answer(flow, storage, asked, {"go on?": "y"})).get_outputs() == ["caught odd, y"]
-    assert calls == [1, 1]
-
-
-class Refused(Exception):
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"refused: {reason}")
-        self.reason = reason
-
-
-async def test_an_error_of_ones_own_comes_back_as_what_it_was() -> None:
-    calls, storage = Calls(), InMemoryCheckpointStorage()
-    ask = calls.step(raising(Refused("too dear")))
-
-    @workflow
-    async def flow(_: str, ctx: RunContext) -> str:
-        try:
-            await ask(1)
-        except Refused as error:
-            await ctx.request_info("go on?", str)
-            return error.reason
-        return "never"
-
-    assert (await answer(flow, storage, await begin(flow, storage), {"go on?": "y"})).get_outputs() == ["too dear"]
-    assert calls == [1]
-
-
-class FullDisk(MemoryStore):
-    """Refuses the first entry of the journal."""
-
-    is_full = True
-
-    async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
-        if self.is_full:
-            self.is_full = False
-            raise OSError("disk full")
-        await super().append_journal(lease, entry)
-
-
-async def test_a_journal_that_cannot_be_written_is_no_failure_of_the_step_but_of_the_run() -> None:
-    calls, storage = Calls(), StoreCheckpointStorage(FullDisk())
-    pay, refund = calls.step(name="pay"), calls.step(name="refund")
-
-    @workflow
-    async def flow(_: str) -> str:
-        try:
-            await pay("pay")
-        except Exception:  # noqa: BLE001  # as users write it around a step
-            await refund("refund")
-            return "refunded"
-        return "paid"
-
-    with pytest.raises(StorageFailed, match="disk full"):
-        await begin(flow, storage)
-    assert (await resume(flow, storage)).get_outputs() == ["paid"]
-    assert calls == ["pay", "pay"]  # it was not recorded
-
-
-async def test_a_journal_that_cannot_be_written_within_a_step_is_not_recorded_as_its_failure() -> None:
-    calls, storage = Calls(), StoreCheckpointStorage(FullDisk())
-    inner, outer = calls.step(name="inner"), calls.step(name="outer")
-
-    async def both(_: int) -> str:
-        return f"outer {await inner(1)}"
-
-    outer.function = both
-
-    @workflow
-    async def flow(_: str) -> Any:
-        return await outer(2)
-
-    with pytest.raises(StorageFailed):
-        await begin(flow, storage)
-    assert (await resume(flow, storage)).get_outputs() == ["outer 1"]

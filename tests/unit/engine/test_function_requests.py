@@ -56,7 +56,7 @@ async def test_questions_one_after_the_other_are_each_asked_once(is_stored: bool
     result = await begin(flow, storage) if is_stored else await same.run("go", thread_id=THREAD)
     asked = [list(questions(result))]
     for given in ("ann", "7", "york"):
-        responses = {request_id: given for request_id in questions(result).values()}
+        responses = dict.fromkeys(questions(result).values(), given)
         workflow = flow.build(storage) if is_stored else same
         result = await workflow.run(responses=responses, thread_id=THREAD)
         asked.append(list(questions(result)))
@@ -338,7 +338,7 @@ async def test_a_question_that_lost_a_race_with_a_sleep_is_withdrawn() -> None:
         waiting = asyncio.create_task(ctx.sleep(60))
         await asyncio.wait([asking, waiting], return_when=asyncio.FIRST_COMPLETED)
         if asking.done():
-            return asking.result()
+            return str(asking.result())
         asking.cancel()
         return "nobody answered"
 

@@ -1,4 +1,4 @@
-"""Running a function workflow: threads, checkpoints, forks, handles, and everything else that `run` may be asked for."""
+"""Running a function workflow: threads, checkpoints, forks, handles, and all else that `run` may be asked for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from tests.unit.engine.function_flows import THREAD, Calls, answer, begin, quest
 from holdfast import (
     FunctionalWorkflow,
     InMemoryCheckpointStorage,
-    NoStorage,
     RunContext,
     ThreadBusy,
     ThreadNotFound,
@@ -54,7 +53,7 @@ async def test_each_built_workflow_has_threads_of_its_own() -> None:
     asked = await one.run("ann", thread_id=THREAD)
     with pytest.raises(ThreadNotFound):
         await other.run(responses={questions(asked)["how?"]: "hi"}, thread_id=THREAD)
-    assert isinstance(one, Workflow) and one.name == "greeting"
+    assert (type(one), one.name) == (Workflow, "greeting")
 
 
 async def test_the_storage_of_the_definition_is_used_by_run_and_build_unless_another_is_given() -> None:
@@ -117,108 +116,10 @@ async def test_two_threads_run_at_the_same_time_and_see_nothing_of_each_other() 
     assert [one.get_outputs()[0] for one in results] == [["ann of ann", "ann"], ["bob of bob", "bob"]]
 
 
-# ---------------------------------------------------------------- checkpoints
-
-
-def trip() -> Any:
-    @workflow(name="trip")
-    async def flow(_: str, ctx: RunContext) -> list[str]:
-        found = []
-        for question in ("where?", "when?", "who?"):
-            found.append(await ctx.request_info(question, str))
-            ctx.set_state(question, found[-1])
-        return found
-
-    return flow
-
-
-async def answered_twice(flow: Any, storage: Any) -> tuple[list[str], Any]:
-    """The checkpoints at which each of the three questions was open, and the last result."""
-    asked = await begin(flow, storage)
-    rests = [str(asked.checkpoint_id)]
-    for question, given in (("where?", "york"), ("when?", "now")):
-        asked = await answer(flow, storage, asked, {question: given})
-        rests.append(str(asked.checkpoint_id))
-    return rests, asked
-
-
-async def test_a_paused_function_is_rewound_to_an_earlier_question_and_answered_differently() -> None:
-    flow, storage = trip(), InMemoryCheckpointStorage()
-    rests, _ = await answered_twice(flow, storage)
-    back = await resume(flow, storage, thread_id=None, checkpoint_id=rests[1])
-    assert list(questions(back)) == ["when?"]
-    assert back.thread_id == THREAD
-    asked = await answer(flow, storage, back, {"when?": "never"})
-    assert list(questions(asked)) == ["who?"]
-    result = await answer(flow, storage, asked, {"who?": "us"})
-    assert result.get_outputs() == [["york", "never", "us"]]
-
-
-async def test_rewound_and_answered_in_one_call() -> None:
-    flow, storage = trip(), InMemoryCheckpointStorage()
-    asked = await begin(flow, storage)
-    at = asked.checkpoint_id
-    await answer(flow, storage, asked, {"where?": "york"})
-    again = await answer(flow, storage, asked, {"where?": "bath"}, checkpoint_id=at, thread_id=None)
-    again = await answer(flow, storage, again, {"when?": "now"})
-    assert (await answer(flow, storage, again, {"who?": "us"})).get_outputs() == [["bath", "now", "us"]]
-
-
-async def test_a_paused_function_is_forked_and_both_go_their_own_way() -> None:
-    flow, storage = trip(), InMemoryCheckpointStorage()
-    rests, asked = await answered_twice(flow, storage)
-    fork = await resume(flow, storage, checkpoint_id=rests[1], fork=True, thread_id="other")
-    assert list(questions(fork)) == ["when?"]
-    fork = await answer(flow, storage, fork, {"when?": "later"}, thread_id="other")
-    ended = await answer(flow, storage, fork, {"who?": "them"}, thread_id="other")
-    assert ended.get_outputs() == [["york", "later", "them"]]
-    assert (await answer(flow, storage, asked, {"who?": "us"})).get_outputs() == [["york", "now", "us"]]
-
-
-async def test_any_checkpoint_of_a_finished_function_can_be_resumed() -> None:
-    flow, storage = trip(), InMemoryCheckpointStorage()
-    _, asked = await answered_twice(flow, storage)
-    await answer(flow, storage, asked, {"who?": "us"})
-    given = {"where?": "york", "when?": "now", "who?": "us"}
-    for place, info in enumerate(await storage.list_checkpoints(thread_id=THREAD)):
-        result = await resume(flow, storage, checkpoint_id=info.checkpoint_id, fork=True, thread_id=f"fork {place}")
-        while questions(result):
-            answers = {question: given[question] for question in questions(result)}
-            result = await answer(flow, storage, result, answers, thread_id=f"fork {place}")
-        assert result.get_outputs() == [["york", "now", "us"]], f"from checkpoint {place}"
-
-
-async def test_steps_recorded_after_the_checkpoint_are_done_again_after_a_rewind_with_other_outside_keys() -> None:
-    calls, storage = Calls(), InMemoryCheckpointStorage()
-
-    def look(_: Any) -> str:
-        context = get_run_context()
-        assert context is not None
-        return context.idempotency_key
-
-    pay = calls.step(look, name="pay")
-
-    @workflow
-    async def flow(_: str, ctx: RunContext) -> Any:
-        await ctx.request_info("pay?", str)
-        return await pay("pay")
-
-    asked = await begin(flow, storage)
-    first = await answer(flow, storage, asked, {"pay?": "y"})
-    again = await answer(flow, storage, asked, {"pay?": "y"}, checkpoint_id=asked.checkpoint_id)
-    assert len(calls) == 2
-    assert first.get_outputs() != again.get_outputs()
-
-
-async def test_without_a_storage_there_is_no_checkpoint_to_go_back_to() -> None:
-    with pytest.raises(NoStorage):
-        await trip().run(checkpoint_id="some")
-
-
 # ---------------------------------------------------------------- busy threads, handles, streams
 
 
-async def test_a_busy_thread_rejects_enqueues_or_interrupts_as_asked() -> None:
+async def test_a_busy_thread_rejects_or_enqueues_as_asked() -> None:
     entered, may_end = asyncio.Event(), asyncio.Event()
 
     @step
@@ -239,6 +140,39 @@ async def test_a_busy_thread_rejects_enqueues_or_interrupts_as_asked() -> None:
     second = asyncio.create_task(built.run("two", thread_id=THREAD, on_busy="enqueue"))
     may_end.set()
     assert [one.get_outputs() for one in await asyncio.gather(first, second)] == [["one"], ["two"]]
+
+
+async def test_a_run_that_interrupts_a_function_lets_it_go_on_from_its_recorded_steps() -> None:
+    calls, entered, is_open = Calls(), asyncio.Event(), False
+    note, wait = calls.step(name="note"), calls.step(name="wait")
+
+    async def hang(message: str) -> str:
+        entered.set()
+        if not is_open:
+            await asyncio.Event().wait()
+        return message
+
+    wait.function = hang
+
+    @workflow
+    async def flow(message: str) -> Any:
+        return await wait(await note(message))
+
+    built = flow.build(InMemoryCheckpointStorage())
+    first = asyncio.create_task(built.run("one", thread_id=THREAD))
+    await entered.wait()
+    is_open = True
+    second = await built.run("two", thread_id=THREAD, on_busy="interrupt")
+    assert (await first).get_final_state() is WorkflowRunState.CANCELLED
+    assert second.get_outputs() == ["one", "two"]
+    assert calls == ["one", "two"]
+
+
+async def test_a_function_saved_only_at_the_end_of_its_runs_asks_and_goes_on() -> None:
+    flow, storage = greeting(), InMemoryCheckpointStorage()
+    asked = await begin(flow, storage, "ann", durability="exit")
+    result = await answer(flow, storage, asked, {"how?": "hi"}, durability="exit")
+    assert result.get_outputs() == ["hi ann 1"]
 
 
 async def test_a_message_for_an_interrupted_function_is_refused_until_it_is_resumed() -> None:
@@ -273,15 +207,6 @@ async def test_the_definition_opens_a_handle_too() -> None:
         await run.send("ann")
         result = await run.wait()
     assert result is not None and list(questions(result)) == ["how?"]
-
-
-async def test_a_handle_goes_back_to_a_checkpoint_of_a_paused_function() -> None:
-    flow, storage = trip(), InMemoryCheckpointStorage()
-    rests, _ = await answered_twice(flow, storage)
-    async with flow.build(storage).open(thread_id=THREAD) as run:
-        await run.restore(rests[0])
-        result = await run.wait()
-    assert result is not None and list(questions(result)) == ["where?"]
 
 
 async def test_a_stream_left_early_leaves_a_thread_that_can_be_resumed() -> None:
@@ -385,7 +310,7 @@ async def test_a_function_of_500_steps_is_resumed_quickly() -> None:
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> int:
-        total = sum([await note(n) for n in range(500)])
+        total: int = sum([await note(n) for n in range(500)])
         await ctx.request_info("go on?", str)
         return total
 

@@ -132,7 +132,7 @@ async def test_steps_at_the_same_time_write_keys_and_change_values_of_their_own(
 
 
 async def test_what_a_step_in_flight_changed_in_place_is_not_kept_with_a_step_that_ends_meanwhile() -> None:
-    is_changed, never = asyncio.Event(), asyncio.Event()
+    is_changed, has_quick_ended, never = asyncio.Event(), asyncio.Event(), asyncio.Event()
     calls = Calls()
     quick, slow = calls.step(name="quick"), calls.step(name="slow")
 
@@ -153,14 +153,13 @@ async def test_what_a_step_in_flight_changed_in_place_is_not_kept_with_a_step_th
         ctx.set_state("words", [])
         other = asyncio.create_task(slow("slow"))
         await quick("quick")
-        calls.append("quick ended")
+        has_quick_ended.set()
         await other
         return ctx.get_state("words")
 
     storage = InMemoryCheckpointStorage()
     run = asyncio.create_task(begin(flow, storage))
-    while "quick ended" not in calls:
-        await asyncio.sleep(0)
+    await has_quick_ended.wait()
     run.cancel()
     await asyncio.wait([run])
     assert (await resume(flow, storage)).get_outputs() == [["slow"]]

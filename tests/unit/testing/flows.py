@@ -7,6 +7,14 @@ from typing import Any, Never
 from holdfast import Workflow, WorkflowBuilder, WorkflowContext, WorkflowExecutor, executor
 
 
+async def strip(text: str) -> str:
+    return text.strip()
+
+
+async def length(text: str) -> int:
+    return len(text)
+
+
 def two_steps(storage: Any) -> Workflow:
     """`"hi"` comes out as `"<HI>"`, after two supersteps."""
 
@@ -35,7 +43,7 @@ def fan_out(storage: Any, survivors: list[str] | None = None) -> Workflow:
     @executor
     async def right(text: str, ctx: WorkflowContext[Never, str]) -> None:
         try:
-            await ctx.step(str.strip, text, name="strip")
+            await ctx.step(strip, text)
         except Exception as error:
             if survivors is None:
                 raise
@@ -51,7 +59,7 @@ def nested(storage: Any) -> Workflow:
 
     @executor
     async def measure(text: str, ctx: WorkflowContext[Never, int]) -> None:
-        await ctx.yield_output(await ctx.step(len, text, name="length"))
+        await ctx.yield_output(await ctx.step(length, text))
 
     child = WorkflowBuilder(name="child", start_executor=measure).build()
 

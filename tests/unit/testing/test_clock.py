@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 from holdfast import RetryPolicy, WorkflowBuilder, WorkflowContext, executor
 from holdfast.testing import FakeClock, ScriptedExecutor
@@ -59,6 +60,25 @@ async def test_a_timeout_does_not_pass_while_the_work_inside_it_goes_on() -> Non
     async with clock.skipping():
         result = await WorkflowBuilder(start_executor=busy, clock=clock).build().run("done")
     assert result.get_outputs() == ["done"]
+
+
+async def test_a_timeout_does_not_pass_while_a_thread_works() -> None:
+    may_end = threading.Event()
+
+    @executor(timeout=5, input=str, workflow_output=str)
+    def in_a_thread(text: str) -> str:
+        may_end.wait()
+        return text
+
+    clock = FakeClock()
+    async with clock.skipping():
+        run = asyncio.create_task(WorkflowBuilder(start_executor=in_a_thread, clock=clock).build().run("done"))
+        await clock.wait_for_sleepers()
+        for _ in range(500):
+            await asyncio.sleep(0)
+        assert clock.monotonic() == 0
+        may_end.set()
+        await run
 
 
 async def test_retries_of_a_run_are_skipped_to() -> None:

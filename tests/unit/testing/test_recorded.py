@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.unit.testing.flows import fan_out, nested
+from tests.unit.testing.flows import fan_out, nested, strip
 
 from holdfast import InMemoryCheckpointStorage, RetryPolicy, Workflow, WorkflowBuilder, WorkflowContext, executor
 from holdfast.testing import FakeClock, Faults, ProcessGone
@@ -56,13 +56,13 @@ async def test_in_the_middle_of_a_superstep_it_is_what_the_journal_has(nth: int,
 async def test_a_step_whose_failure_was_taken_back_is_to_be_called_again() -> None:
     clock = FakeClock()
 
-    def fail(text: str) -> str:
+    async def fail(text: str) -> str:
         raise OSError(text)
 
     def make(storage: Any) -> Workflow:
         @executor(retry=RetryPolicy(2))
         async def failing(text: str, ctx: WorkflowContext[str]) -> None:
-            await ctx.step(str.strip, text, name="strip")
+            await ctx.step(strip, text)
             await ctx.step(fail, text)
 
         return WorkflowBuilder(start_executor=failing, checkpoint_storage=storage, clock=clock).build()

@@ -1,0 +1,124 @@
+"""Performing a step: attempt after attempt, each of which counts wholly or not at all, as its policy says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.calls import Call, Calls, enter_frame, leave_frame
+from holdfast.engine.recorder import Recorder
+from holdfast.engine.step_telling import StepTelling
+from holdfast.engine.timeouts import TimeIsUp, within
+from holdfast.engine.work import Work
+from holdfast.errors import TimedOut
+from holdfast.graph.isolation import isolated
+from holdfast.graph.policy import ISOLATE, SKIP, STOP
+from holdfast.records import SETTLES, Record
+
+if TYPE_CHECKING:
+    from holdfast.engine.delivery import Delivery
+
+
+class Attempts:
+    def __init__(
+        self,
+        delivery: Delivery,
+        recorder: Recorder,
+        calls: Calls,
+        pause: Callable[[datetime], Awaitable[None]],
+        in_flight: dict[str, asyncio.Future[Any]],
+    ) -> None:
+        self._delivery = delivery
+        self._recorder = recorder
+        self._calls = calls
+        self._pause = pause
+        self._in_flight = in_flight
+        self._clock = delivery.lane.scope.clock
+        self._telling = StepTelling(delivery)
+        self.again: dict[str, Record] = {}
+        """Recorded in a step whose attempt failed: its next attempt takes them up."""
+
+    async def made(self, call: Call, work: Work) -> Any:
+        """The step's result, recorded; or its error, recorded too, once no attempt is left."""
+        attempts = [one for one in self._recorder.records if one.kind == "attempt" and one.key == call.key]
+        number = len(attempts)
+        if attempts and attempts[-1].until is not None:
+            await self._pause(attempts[-1].until)
+        else:
+            self._telling.tell("executor_invoked", call)
+        retry = work.policy.retry
+        while True:
+            value, failure = await self._once(call, lambda: self._limited(call, work))
+            if failure is None:
+                self._telling.tell("executor_completed", call, isolated(value))
+                return value
+            number += 1
+            if retry is None or not retry.retries(failure, number):
+                return await self._failed(call, failure, work)
+            await self._retry(call, failure, number, retry.delay_after(number))
+
+    async def _once(self, call: Call, work: Callable[[], Coroutine[Any, Any, Any]]) -> tuple[Any, Exception | None]:
+        """One attempt: its result, recorded with all that it did, or its error, and then nothing is left of it."""
+        last = self._calls.last
+        frame = enter_frame(call, self._delivery)
+        try:
+            value = await work()
+        except BaseException as error:
+            self._delivery.undo_frame(frame)
+            self._calls.go_back(last)
+            self._keep_for_next_attempt(call)
+            if isinstance(error, Exception):
+                return None, error
+            if isinstance(error, asyncio.CancelledError) and not self._delivery.is_cancelled:
+                # The code itself did that: it would do so again, so the step need not be called again.
+                await self._recorder.record("cancelled", call)
+            raise
+        finally:
+            leave_frame(frame)
+        await self._recorder.record_result(call, value, frame)
+        self._delivery.keep_frame(frame)
+        await self._delivery.lane.scope.after_record()
+        return value, None
+
+    def _keep_for_next_attempt(self, call: Call) -> None:
+        inner = [one for one in self._recorder.records if one.within == call.key and one.kind in SETTLES]
+        for record in inner:
+            self._in_flight.pop(record.key, None)
+            self.again[record.key] = record
+
+    async def _limited(self, call: Call, work: Work) -> Any:
+        seconds = work.policy.timeout
+        if seconds is None:
+            return await work.done()
+        try:
+            return await within(seconds, work.done(), self._clock)
+        except TimeIsUp as error:
+            raise TimedOut(self._telling.path(call), seconds) from error.__cause__
+
+    async def _retry(self, call: Call, error: Exception, number: int, delay: float) -> None:
+        until = self._clock.now() + timedelta(seconds=delay)
+        said = self._recorder.kept_error(error)
+        await self._recorder.append(Record("attempt", call.key, call.name, value=said, until=until))
+        self._telling.tell("executor_retrying", call, {"attempt": number, "delay_seconds": delay}, error)
+        await self._pause(until)
+
+    async def _failed(self, call: Call, error: Exception, work: Work) -> Any:
+        """All attempts are made: raise the error, or give what the policy puts in its place."""
+        mode = work.policy.on_error
+        self._telling.tell("executor_failed", call, error=error)
+        if mode == STOP:
+            await self._recorder.record_failure(call, error)
+            raise error
+        if mode in (SKIP, ISOLATE):
+            value: Any = None if mode == SKIP else error
+            await self._recorder.record_result(call, value)
+        else:
+            value, second = await self._once(call, work.done_instead)
+            if second is not None:
+                await self._recorder.record_failure(call, second)
+                raise second from error
+        shown = mode if mode in (SKIP, ISOLATE) else "fallback"
+        self._telling.tell("executor_skipped", call, shown, error)
+        return value
