@@ -348,8 +348,8 @@ class TimedOut(WorkflowRunnerException, TimeoutError):
         self.executor_id = executor_id
         self.seconds = seconds
         super().__init__(
-            f"{executor_id!r} did not end within {seconds:g} s. It was cancelled, and nothing of the attempt was kept. "
-            "Give it a longer timeout, or retries."
+            f"{executor_id!r} did not end within {seconds:g} s. It was cancelled and has ended, and nothing of the "
+            "attempt was kept. Give it a longer timeout, or retries."
         )
 
 
@@ -363,9 +363,9 @@ class SubWorkflowFailed(WorkflowRunnerException):
         self.workflow_name = workflow_name
         self.error = error
         super().__init__(
-            f"Sub-workflow {workflow_name!r} of executor {executor_id!r} failed: {type(error).__name__}: {error}. "
-            "Nothing of the superstep was kept; the thread stands at its last checkpoint, inside the sub-workflow, "
-            "and a resume goes on there."
+            f"Sub-workflow {workflow_name!r} of executor {executor_id!r} failed: {type(error).__name__}: "
+            f"{str(error).rstrip('. ')}. Nothing of the superstep was kept; the thread stands at its last checkpoint, "
+            "inside the sub-workflow, and a resume goes on there."
         )
 
 
@@ -601,7 +601,7 @@ class StepArgumentsUnsavable(UnsavableValue):
 
     def __init__(self, name: str, error: UnsavableValue) -> None:
         self.name = name
-        remedy = f"The step was not called. Pass key='...' to say which call of {name!r} it is."
+        remedy = f"The step was not called. Say which call of {name!r} it is: ctx.step(..., key='...')."
         super().__init__(error.path, error.reason, remedy)
 
 

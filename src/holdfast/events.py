@@ -100,7 +100,7 @@ class RequestTerms(msgspec.Struct, frozen=True):
     assignee: str | None = None
 
 
-class WorkflowEvent(msgspec.Struct, frozen=True):
+class WorkflowEvent(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """One thing that happened. Which fields are set depends on `type`; unset ones are None.
 
     Events of a live stream have no `seq`: they are provisional until their superstep is committed. Those read

@@ -45,9 +45,8 @@ class Record(msgspec.Struct, frozen=True):
     """
 
     kind: str
-    """`step` ended well, `failed` it raised, `cancelled` by the code itself, `answered`, `expired`, `slept`: these settle
-    a call. `sleeping` and
-    `attempt` only tell how far it is. `gone` stands where a record was taken back."""
+    """`step` ended well, `failed` it raised, `cancelled` by the code itself, `answered`, `expired`, `slept`: these
+    settle a call. `sleeping` and `attempt` only tell how far it is. `gone` stands where a record was taken back."""
     key: str = ""
     """Which call of the delivery it is about; empty for an attempt of the delivery itself."""
     name: str = ""

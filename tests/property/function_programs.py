@@ -1,4 +1,4 @@
-"""Random function workflows: small programs, interpreted by one async function whose steps report to a ledger.
+"""Random function workflows: small programs, of which `function_interpreter` makes workflows.
 
 A `Program` prints as the code that makes it again. Every label in it is used once, or by calls that are equal, so what
 a step gives depends on nothing but its arguments.
@@ -6,48 +6,11 @@ a step gives depends on nothing but its arguments.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from hypothesis import strategies as st
-from tests.turns import turns
-
-from holdfast import (
-    FunctionalWorkflow,
-    RetryPolicy,
-    RunContext,
-    Workflow,
-    WorkflowBuilder,
-    WorkflowExecutor,
-    get_run_context,
-)
-from holdfast.testing.clock import START
-
-
-class Boom(Exception):
-    """What a failing step raises."""
-
-
-class JumpingClock:
-    """Nobody waits: whoever sleeps takes time to where it wakes up."""
-
-    def __init__(self) -> None:
-        self._now = START
-
-    def now(self) -> datetime:
-        return self._now
-
-    def monotonic(self) -> float:
-        return (self._now - START).total_seconds()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(0)
-        self._now += timedelta(seconds=max(0.0, seconds))
-
 
 # ---------------------------------------------------------------- what a program is made of
 
@@ -153,123 +116,23 @@ Node: TypeAlias = (
 )
 
 
-# ---------------------------------------------------------------- what its steps do
-
-
-@dataclass
-class Ledger:
-    """The world outside of anything holdfast keeps: it is never put back."""
-
-    finished: Counter[str] = field(default_factory=Counter)
-    tries: Counter[str] = field(default_factory=Counter)
-    recorded: Counter[str] = field(default_factory=Counter)
-    """What was recorded when `finished` began to be counted."""
-
-    async def work(self, label: str, pace: int, writes: bool) -> str:
-        context = get_run_context()
-        assert context is not None
-        own = f"list {context.idempotency_key[:8]}"  # two steps at once must not change one value in place
-        if writes:
-            context.set_state(f"by {label}", pace)
-            context.set_state(own, [])
-            context.get_state(own).append(label)
-        await turns(pace)
-        if writes:
-            context.get_state(own).append("end")
-        self.finished[label] += 1
-        return f"did {label}"
-
-    def work_in_thread(self, label: str) -> str:
-        self.finished[label] += 1
-        return f"did {label}"
-
-    async def fail(self, label: str, pace: int) -> str:
-        await turns(pace)
-        self.finished[label] += 1
-        raise Boom(f"did {label}")
-
-    async def try_hard(self, label: str, fails: int) -> str:
-        await asyncio.sleep(0)
-        self.tries[label] += 1
-        if self.tries[label] <= fails:
-            raise Boom(f"try {label}")
-        self.finished[label] += 1
-        return f"did {label}"
-
-    async def nest(self, label: str, inner: Sequence[Do]) -> list[Any]:
-        context = get_run_context()
-        assert context is not None
-        done = [await context.step(self.work, one.label, one.pace, one.writes) for one in inner]
-        self.finished[label] += 1
-        return [f"did {label}", *done]
-
-    async def inquire(self, label: str) -> str:
-        context = get_run_context()
-        assert context is not None
-        heard = await context.request_info(label, str)
-        self.finished[label] += 1
-        return f"did {label} and {heard}"
-
-
-class Interpreter:
-    def __init__(self, ledger: Ledger, ctx: RunContext) -> None:
-        self._ledger = ledger
-        self._ctx = ctx
-
-    async def perform(self, node: Node, turn: str = "") -> Any:
-        ctx, ledger = self._ctx, self._ledger
-        match node:
-            case Do(label, pace, writes):
-                return await ctx.step(ledger.work, label + turn, pace, writes)
-            case InThread(label):
-                return await ctx.step(ledger.work_in_thread, label + turn)
-            case Nest(label, inner):
-                return await ctx.step(
-                    ledger.nest, label + turn, [Do(one.label + turn, one.pace, one.writes) for one in inner]
-                )
-            case Inquire(label):
-                return await ctx.step(ledger.inquire, label + turn)
-            case Ask(label):
-                return await ctx.request_info(label + turn, str)
-            case Sleep(seconds):
-                return await ctx.sleep(seconds)
-            case Write(label):
-                ctx.set_state(f"own {label}{turn}", turn)
-                ctx.get_state("list").append(label + turn)
-                return None
-            case Fail() | Retry():
-                return await self._caught(node, turn)
-            case _:
-                return await self._composed(node, turn)
-
-    async def _caught(self, node: Fail | Retry, turn: str) -> str:
-        label = node.label + turn
-        try:
-            if isinstance(node, Fail):
-                return str(await self._ctx.step(self._ledger.fail, label, node.pace))
-            retry = RetryPolicy(3, initial_delay=7, retry_on=Boom)
-            return str(await self._ctx.step(self._ledger.try_hard, label, node.fails, retry=retry))
-        except Boom as error:
-            return f"caught {error}"
-
-    async def _composed(self, node: Race | Series | Gather | Group | Loop, turn: str) -> Any:
-        match node:
-            case Race(quick, slow):
-                tasks = [asyncio.create_task(self.perform(one, turn)) for one in (slow, quick)]
-                done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in left:
-                    task.cancel()
-                return [task.result() for task in done]
-            case Series(parts):
-                return [await self.perform(part, turn) for part in parts]
-            case Gather(parts):
-                return await asyncio.gather(*(self.perform(part, turn) for part in parts))
-            case Group(parts):
-                async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(self.perform(part, turn)) for part in parts]
-                return [task.result() for task in tasks]
-            case Loop(times, part):
-                return [await self.perform(part, f"{turn}.{number}") for number in range(times)]
+def performed(node: Node, turn: str = "") -> Counter[str]:
+    """How often each step comes to its end, whatever the way it is gone."""
+    match node:
+        case Series(parts) | Gather(parts) | Group(parts):
+            return sum((performed(part, turn) for part in parts), Counter[str]())
+        case Loop(times, part):
+            return sum((performed(part, f"{turn}.{number}") for number in range(times)), Counter[str]())
+        case Nest(label, inner):
+            return sum((performed(one, turn) for one in inner), Counter([label + turn]))
+        case Race(quick, _):
+            return Counter([quick.label + turn])
+        case Do(label) | InThread(label) | Inquire(label) | Fail(label):
+            return Counter([label + turn])
+        case Retry(label, fails):
+            return Counter() if fails == ALWAYS else Counter([label + turn])
+        case _:
+            return Counter()
 
 
 @dataclass(frozen=True)
@@ -279,25 +142,6 @@ class Program:
     """Whether only one of several pending questions is answered at a time."""
     is_nested: bool = False
     """Whether the function stands in a graph, two levels down."""
-
-    def build(self, ledger: Ledger, storage: Any = None) -> Workflow:
-        async def program(message: str, ctx: RunContext) -> Any:
-            ctx.set_state("list", [])
-            return [message, await Interpreter(ledger, ctx).perform(self.node)]
-
-        flow: FunctionalWorkflow[Any, Any] = FunctionalWorkflow(program)
-        if not self.is_nested:
-            return flow.build(storage, clock=JumpingClock())
-        inner = WorkflowExecutor(flow, "function", propagate_request=True, allow_direct_output=True)
-        middle = WorkflowExecutor(
-            WorkflowBuilder(name="middle", start_executor=inner).build(),
-            "middle",
-            propagate_request=True,
-            allow_direct_output=True,
-        )
-        return WorkflowBuilder(
-            name="outer", start_executor=middle, checkpoint_storage=storage, clock=JumpingClock()
-        ).build()
 
 
 # ---------------------------------------------------------------- drawing one

@@ -11,11 +11,8 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings, strategies as st
 from tests.conftest import SOAK
-from tests.property.function_programs import (
-    Ledger,
-    Program,
-    programs,
-)
+from tests.property.function_interpreter import Ledger, build
+from tests.property.function_programs import Program, performed, programs
 
 from holdfast import InMemoryCheckpointStorage, ThreadNotFound, Workflow, WorkflowRunResult
 from holdfast.checkpoints.storage import StoreCheckpointStorage
@@ -116,10 +113,10 @@ async def lead_to_its_end(program: Program, ledger: Ledger, storage: Any, store:
 
     Once interrupted, `ledger.finished` holds what ran since, and `ledger.recorded` what need not.
     """
-    same = program.build(ledger, storage)
+    same = build(program, ledger, storage)
     todo: dict[str, Any] = {"message": "go"}
     for _ in range(300):
-        workflow = same if storage is None else program.build(ledger, storage)
+        workflow = same if storage is None else build(program, ledger, storage)
         try:
             result = await attempt(workflow, store, **todo)
         except (ThreadNotFound, NoPendingRequests):  # interrupted before its input, or after its answers, was accepted
@@ -148,6 +145,7 @@ async def state_of(storage: Any) -> dict[str, Any]:
 async def calm(program: Program) -> tuple[list[Any], dict[str, Any], Counter[str]]:
     ledger, storage = Ledger(), InMemoryCheckpointStorage()
     outputs = await lead_to_its_end(program, ledger, storage, None)
+    assert ledger.finished == performed(program.node), "undisturbed"
     return outputs, await state_of(storage), ledger.finished
 
 

@@ -6,7 +6,7 @@ The root of a thread and every sub-workflow in it have the same parts.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -107,21 +107,24 @@ def _encode_child(child: ChildCheckpoint, codec: Codec) -> Tree:
 # ---------------------------------------------------------------- back
 
 
+_Time = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
 class _StoredRecord(msgspec.Struct):
-    kind: str
+    kind: Literal["step", "failed", "cancelled", "answered", "expired", "slept", "sleeping", "attempt", "gone"]
     key: str = ""
     name: str = ""
     after: str | None = None
     within: str | None = None
     value: Any = None
     effects: Any = None
-    until: datetime | None = None
+    until: _Time | None = None
     run_id: str | None = None
 
 
 class _StoredSuspended(msgspec.Struct):
     delivery: tuple[str, list[Any], Any]
-    due_at: datetime | None = None
+    due_at: _Time | None = None
     waits: list[str] = []
     records: list[_StoredRecord] = []
     is_ready: bool = False
@@ -130,7 +133,7 @@ class _StoredSuspended(msgspec.Struct):
 
 
 class _StoredAnswer(msgspec.Struct, array_like=True):
-    answered_at: datetime
+    answered_at: _Time
     answered_by: str | None
     expired_for: str | None
     is_withdrawn: bool = False
@@ -152,7 +155,7 @@ class _StoredChild(msgspec.Struct):
     since_input: int
     asked: list[str] = []
     attempts: int = 0
-    due_at: datetime | None = None
+    due_at: _Time | None = None
 
 
 def decode_level(tree: dict[str, Tree], codec: Codec) -> dict[str, Any]:

@@ -113,6 +113,8 @@ def decode_messages(
 def decode_message(source_id: str, stored: list[Any], payloads: Sequence[Tree], codec: Codec) -> WorkflowMessage:
     padded = [*stored, None, None, None]
     delivery_id, target_id, place, sources, asked, in_place_of = padded[:6]
+    if type(delivery_id) is not int or not isinstance(target_id, str) or not isinstance(in_place_of, str | None):
+        raise UnreadableValue(f"messages[{source_id!r}]", f"{stored[:2]!r} is no delivery")
     # Each delivery gets a value of its own: one that changes it must not change its sibling's.
     data = codec.decode(payloads[place], f"messages[{source_id!r}].data")
     senders = None if sources is None else tuple(sources)
@@ -123,6 +125,8 @@ def decode_message(source_id: str, stored: list[Any], payloads: Sequence[Tree], 
 
 def decode_request(tree: dict[str, Tree], codec: Codec) -> WorkflowEvent:
     path = f"pending_request_info_events[{tree['request_id']!r}]"
+    if not isinstance(tree["request_id"], str) or not isinstance(tree["source_executor_id"], str):
+        raise UnreadableValue(path, "a request has an id and an executor that asks")
     data = codec.decode(tree["data"], f"{path}.data")
     terms = None
     if "deadline" in tree:

@@ -61,7 +61,7 @@ class Attempts:
 
     async def _once(self, call: Call, work: Callable[[], Coroutine[Any, Any, Any]]) -> tuple[Any, Exception | None]:
         """One attempt: its result, recorded with all that it did, or its error, and then nothing is left of it."""
-        last = self._calls.last
+        last, began = self._calls.last, asyncio.get_running_loop().time()
         frame = enter_frame(call, self._delivery)
         try:
             value = await work()
@@ -73,13 +73,14 @@ class Attempts:
                 return None, error
             if isinstance(error, asyncio.CancelledError) and not self._delivery.is_cancelled:
                 # The code itself did that: it would do so again, so the step need not be called again.
-                await self._recorder.record("cancelled", call)
+                elapsed = asyncio.get_running_loop().time() - began
+                await self._recorder.record("cancelled", call, elapsed)
             raise
         finally:
             leave_frame(frame)
         await self._recorder.record_result(call, value, frame)
         self._delivery.keep_frame(frame)
-        await self._delivery.lane.scope.after_record()
+        await self._recorder.unless_broken(self._delivery.lane.scope.after_record())
         return value, None
 
     def _keep_for_next_attempt(self, call: Call) -> None:

@@ -132,7 +132,7 @@ class Calls:
         return hashlib.blake2b(msgspec.json.encode(tree), digest_size=8).hexdigest()
 
     def check_name(self, name: str, function: Any) -> None:
-        """Raises StepNameTaken if another function was recorded under the name."""
+        """Raises StepNameTaken if the delivery called another function by the name."""
         code = code_of(function)
         known = self._names.setdefault(name, code)
         if known is not code and known != code:

@@ -139,9 +139,11 @@ class Committer:
             return
         checkpoint = self._checkpoint_of(position, keeper.number + 1)
         commit = keeper.commit(checkpoint, (), self._run_id, checkpoint.status, unsettled=unsettled)
-        info = await self._to_its_end(keeper, commit)
+        info, cancelled = await to_its_end(commit)
         thread.number, thread.head_id = keeper.number, checkpoint.checkpoint_id
         self._emit(WorkflowEvent("checkpoint_saved", checkpoint=info))
+        if cancelled is not None:  # of a branch of the user's function, maybe, which nobody but itself can heed
+            raise cancelled
 
     async def _to_its_end(
         self, keeper: ThreadKeeper, commit: Coroutine[Any, Any, CheckpointInfo | None]

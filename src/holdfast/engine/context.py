@@ -305,7 +305,14 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         chosen = request_id if request_id is not None else f"{self._made_id()}-{digest}"
 
         def ask_once() -> None:
-            if not self.is_pending(chosen):
+            before = self.delivery.before
+            is_own = before is not None and chosen in before.waits
+            if self.is_pending(chosen) and not is_own:
+                raise InvalidRun(
+                    f"Request {chosen!r} is already pending in thread {self.thread_id!r}: another message asked it. "
+                    "Choose another request_id."
+                )
+            if not is_own:
                 event = self._request(data, response_type, chosen, terms)
                 self.delivery.asked.append(event)
                 self._tell_request(event)

@@ -111,6 +111,16 @@ class FunctionalWorkflow(Generic[P, R]):
             args = (*args, given)  # type: ignore[assignment]  # the context that the caller left out
         return await self.function(*args, **kwargs)
 
+    def to_mermaid(self) -> str:
+        return self._workflow.to_mermaid()
+
+    def to_svg(self) -> str:
+        return self._workflow.to_svg()
+
+    def _repr_svg_(self) -> str:
+        """What a notebook shows."""
+        return self.to_svg()
+
     def __repr__(self) -> str:
         return f"FunctionalWorkflow({self.name!r})"
 

@@ -130,16 +130,14 @@ def _committed(position: Position, delivery_id: int) -> list[Record]:
 
 def with_records(position: Position, records: Mapping[int, list[Record]]) -> Position:
     """The position in which what deliveries have recorded so far is part of them. The one given is left as it is."""
-    after = position.successor()
-    due = {message.delivery_id: SuspendedDelivery(message) for message in position.mailbox}
-    taken = {key: (position.suspended.get(key) or due.get(key)) for key in records}
-    ready = {
-        key: msgspec.structs.replace(one, records=tuple(records[key]), is_ready=True)
-        for key, one in taken.items()
-        if one is not None
+    after = held_back(position, records)
+    running = {
+        message.delivery_id: SuspendedDelivery(message, records=tuple(records[message.delivery_id]), is_ready=True)
+        for message in after.mailbox
+        if message.delivery_id in records
     }
-    after.mailbox = [message for message in position.mailbox if message.delivery_id not in ready]
-    after.suspended = {**position.suspended, **ready}
+    after.mailbox = [message for message in after.mailbox if message.delivery_id not in running]
+    after.suspended = {**after.suspended, **running}
     after.children = {key: child.at(with_records(child.position, records)) for key, child in position.children.items()}
     return after
 

@@ -173,7 +173,7 @@ class Lane:
 
     def _tell_invoked(self, event: WorkflowEvent, message: WorkflowMessage, effects: Effects) -> None:
         before = self.before(message)
-        if before is None:
+        if before is None or before.run_id is None:  # it was not suspended, only recorded in the middle of its work
             self.tell(self.in_child(event), effects)
         elif before.run_id != self._scope.run_id:
             self._scope.emit(own_event(self.in_child(event), replayed=True))

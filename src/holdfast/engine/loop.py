@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine, Iterable, Sequence
-from datetime import datetime
 from typing import Any
 
 from holdfast.cancelling import to_its_end
@@ -19,9 +18,10 @@ from holdfast.engine.journal import with_records
 from holdfast.engine.lane import Lane
 from holdfast.engine.level import Level, root_level
 from holdfast.engine.nesting import Nesting, lanes_in_conflict
-from holdfast.engine.position import Position, next_wake_up
+from holdfast.engine.position import Position
 from holdfast.engine.scope import RunScope
 from holdfast.engine.superstep import apply, apply_now, plan
+from holdfast.engine.waiting import Waiting
 from holdfast.errors import (
     CheckpointHookFailed,
     DuplicateRequest,
@@ -54,6 +54,7 @@ class Loop:
         self._memory = ExecutorMemories(scope.thread, scope.compiled, scope.codec)
         self._now = scope.clock.now
         self._nesting = Nesting(scope)
+        self._waiting = Waiting(scope, self._nesting, committer)
         scope.after_record = self._save_progress
         self._committer = committer
         self._unfinished = 0
@@ -73,7 +74,7 @@ class Loop:
         scope.cancels_before = scope.task.cancelling() if scope.task is not None else 0
         self.takes_input = True
         try:
-            while thread.position.mailbox or thread.inbox or await self._has_work():
+            while thread.position.mailbox or thread.inbox or await self._waiting.has_work(self.enter):
                 if thread.inbox:
                     await self._take_in()
                 if thread.position.since_input >= limit:
@@ -85,37 +86,6 @@ class Loop:
                     await self._give_way()
         finally:
             self.takes_input = False
-
-    async def _has_work(self) -> bool:
-        """Whether there is something to do now. Waits for sleepers; but not where somebody outside is asked: then the
-        thread comes to rest, and they go on with the next run."""
-        thread = self._thread
-        while True:
-            position = thread.position
-            if position.mailbox or thread.inbox:
-                return True
-            if not position.suspended and not position.children:
-                return False
-            now = self._now()
-            deadline = self._nesting.next_deadline
-            if position.is_due(now) or (deadline is not None and deadline <= now):
-                return True
-            times = [time for time in (deadline, next_wake_up(position)) if time is not None]
-            wake_up = min(times, default=None)
-            if wake_up is None or position.requests:
-                return False
-            await self._sleep_until(wake_up)
-
-    async def _sleep_until(self, time: datetime) -> None:
-        """Until then, or until something comes into the inbox."""
-        loop = asyncio.get_running_loop()
-        waker = self._thread.waker = loop.create_future()
-        alarm = loop.create_task(self._scope.clock.sleep((time - self._now()).total_seconds()))
-        try:
-            await asyncio.wait([waker, alarm], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self._thread.waker = None
-            alarm.cancel()
 
     def _heed_cancel(self) -> None:
         """A handler that kept a cancellation to itself has finished its work; the run ends all the same."""
@@ -206,9 +176,13 @@ class Loop:
         async with journal.lock:
             if journal.since_commit >= RECORDS_PER_CHECKPOINT:
                 journal.since_commit = 0
-                recorded = with_records(self._thread.position, self._thread.records)
-                await self._committer.commit_progress(recorded, tuple(self._thread.journal))
-                self._thread.position = recorded
+                before = self._thread.position
+                self._thread.position = with_records(before, self._thread.records)
+                try:
+                    await self._committer.commit_progress(self._thread.position, tuple(self._thread.journal))
+                except Exception:
+                    self._thread.position = before
+                    raise
 
     def _run_any_lane(self, lane: Lane) -> Coroutine[Any, Any, None]:
         if lane.level.parent is None:

@@ -60,7 +60,9 @@ class Position:
     def is_interrupted(self) -> bool:
         """Whether a run ended before its work was done. A thread where somebody outside is asked is at rest, even if
         something sleeps in it."""
-        return bool(self.mailbox) or (not self.requests and self.is_busy)
+        if any(level.mailbox or any(one.is_ready for one in level.suspended.values()) for level in every_level(self)):
+            return True
+        return not self.requests and self.is_busy
 
     def is_due(self, now: datetime) -> bool:
         """Whether a superstep would do anything now."""

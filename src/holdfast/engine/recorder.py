@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.cancelling import to_its_end
 from holdfast.codec import Encoded
 from holdfast.engine.calls import Call, Frame
-from holdfast.engine.effects import Effects, Replaced, encode_effects
+from holdfast.engine.effects import Effects, Replaced, decode_effects, encode_effects
+from holdfast.engine.journal import value_of
 from holdfast.engine.private_state import changes
-from holdfast.errors import UnsavableValue
+from holdfast.errors import UnreadableValue, UnsavableValue
 from holdfast.graph.isolation import isolated
 from holdfast.log import get_logger
 from holdfast.records import Record, WorkflowMessage
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from holdfast.engine.lane import Lane
 
 logger = get_logger("engine")
+
+T = TypeVar("T")
 
 
 class Recorder:
@@ -38,14 +42,18 @@ class Recorder:
         To its end: what happened is recorded, even if its delivery is cancelled just now.
         """
         self.check()
-        try:
-            place, cancelled = await to_its_end(self._journal.append(self._delivery_id, record))
-        except Exception as error:
-            self.broken = error
-            raise
+        place, cancelled = await self.unless_broken(to_its_end(self._journal.append(self._delivery_id, record)))
         if cancelled is not None:
             raise cancelled
         return place
+
+    async def unless_broken(self, work: Awaitable[T]) -> T:
+        """Its result. What it raises is no matter of the step: the delivery fails with it."""
+        try:
+            return await work
+        except Exception as error:
+            self.broken = error
+            raise
 
     def check(self) -> None:
         if self.broken is not None:
@@ -113,13 +121,41 @@ class Recorder:
             chain.append(chain[-1].__cause__)
         return self._journal.kept(chain, "error")
 
-    def error_again(self, record: Record, chain: list[BaseException]) -> BaseException:
-        """The recorded error, to be raised."""
+    def read(self, record: Record) -> tuple[Effects | None, Any]:
+        """What a recorded call did, and its value; of one that failed, the error to be raised.
+
+        Raises UnreadableValue, and the delivery fails with it: a damaged record is no failure of the step.
+        """
+        try:
+            value = value_of(record.value, f"record of {record.name!r}")
+            effects = self._effects_of(record)
+            return effects, self._error_again(record, value) if record.kind == "failed" else value
+        except UnreadableValue as error:
+            self.broken = error
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            self.broken = UnreadableValue(f"record of {record.name!r}", f"its parts do not fit together ({error!r})")
+            raise self.broken from error
+
+    def _effects_of(self, record: Record) -> Effects | None:
+        kept = record.effects
+        if isinstance(kept, Encoded):
+            return decode_effects(kept.tree, self._lane.executor_id, kept.codec)
+        effects: Effects | None = kept
+        return effects
+
+    def _error_again(self, record: Record, chain: list[BaseException]) -> BaseException:
+        if not chain or not all(isinstance(one, BaseException) for one in chain):
+            raise TypeError("it holds no error")
         for error, cause in pairwise(chain):
             error.__cause__ = cause
         place = next(place for place, one in enumerate(self.records) if one is record)
         self._failures[place] = chain[0]
         return chain[0]
+
+    async def take_back(self, record: Record) -> None:
+        places = [place for place, one in enumerate(self.records) if one is record]
+        await self.unless_broken(self._journal.take_back(self._delivery_id, places))
 
     async def take_back_failures(self, error: BaseException) -> None:
         """The delivery failed with these errors, rather than going on after them: next time their steps are tried."""
@@ -127,8 +163,12 @@ class Recorder:
             return
         causes = set(map(id, _causes(error, set(map(id, self._failures.values())))))
         failed = {self.records[place].key for place, one in self._failures.items() if id(one) in causes}
-        kinds = ("failed", "attempt")
-        places = [place for place, one in enumerate(self.records) if one.key in failed and one.kind in kinds]
+        places = [
+            place
+            for place, one in enumerate(self.records)
+            # What was cancelled may have been so because of the failure.
+            if one.kind == "cancelled" or (one.key in failed and one.kind in ("failed", "attempt"))
+        ]
         await self._journal.take_back(self._delivery_id, places)
 
 

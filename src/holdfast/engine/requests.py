@@ -135,9 +135,9 @@ def _settled(
     return in_child(after, request.child_id, change_child) or after
 
 
-def request_key(request_id: str) -> str:
-    """How the answer to a request is found in the records of the delivery that asked."""
-    return f"request {request_id}"
+def request_key(request_id: str, occurrence: int = 1) -> str:
+    """How the answer to a request is found in the records of the delivery that asked: an id may be used again."""
+    return f"request {request_id}" if occurrence == 1 else f"request {request_id} #{occurrence}"
 
 
 def _woken(level: Position, request_id: str, record: Record) -> Position | None:
@@ -145,11 +145,18 @@ def _woken(level: Position, request_id: str, record: Record) -> Position | None:
     for delivery_id, one in level.suspended.items():
         if request_id in one.waits:
             waits = tuple(key for key in one.waits if key != request_id)
-            ready = msgspec.structs.replace(one, records=(*one.records, record), is_ready=True, waits=waits)
+            asked_before = sum(1 for old in one.records if old.name == "request" and _is_about(old.key, request_id))
+            settled = msgspec.structs.replace(record, key=request_key(request_id, asked_before + 1))
+            ready = msgspec.structs.replace(one, records=(*one.records, settled), is_ready=True, waits=waits)
             after = level.successor()
             after.suspended = {**level.suspended, delivery_id: ready}
             return after
     return None
+
+
+def _is_about(key: str, request_id: str) -> bool:
+    first = request_key(request_id)
+    return key == first or (key.startswith(f"{first} #") and key[len(first) + 2 :].isdigit())
 
 
 def _with_answer(level: Position, request: WorkflowEvent, value: Any, delivery_id: int) -> Position:

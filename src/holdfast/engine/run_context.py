@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from holdfast.engine.context import DeliveryContext
 from holdfast.errors import InvalidRun
 from holdfast.events import WorkflowEvent
 from holdfast.graph.policy import STOP, RetryPolicy, Seconds
+
+T = TypeVar("T")
 
 
 class RunContext:
@@ -22,6 +24,28 @@ class RunContext:
     def __init__(self, inner: DeliveryContext) -> None:
         self._inner = inner
 
+    @overload
+    async def request_info(
+        self,
+        request_data: object,
+        response_type: type[T],
+        *,
+        request_id: str | None = None,
+        deadline: datetime | None = None,
+        default: Any = ...,
+        assignee: str | None = None,
+    ) -> T: ...
+    @overload
+    async def request_info(
+        self,
+        request_data: object,
+        response_type: Any,
+        *,
+        request_id: str | None = None,
+        deadline: datetime | None = None,
+        default: Any = ...,
+        assignee: str | None = None,
+    ) -> Any: ...
     async def request_info(
         self,
         request_data: object,
@@ -45,6 +69,28 @@ class RunContext:
             assignee=assignee,
         )
 
+    @overload
+    async def step(
+        self,
+        function: Callable[..., Awaitable[T]],
+        *arguments: Any,
+        name: str | None = None,
+        key: str | None = None,
+        retry: RetryPolicy | int | None = None,
+        timeout: Seconds | None = None,
+        on_error: Any = STOP,
+    ) -> T: ...
+    @overload
+    async def step(
+        self,
+        function: Callable[..., T],
+        *arguments: Any,
+        name: str | None = None,
+        key: str | None = None,
+        retry: RetryPolicy | int | None = None,
+        timeout: Seconds | None = None,
+        on_error: Any = STOP,
+    ) -> T: ...
     async def step(
         self,
         function: Callable[..., Any],
@@ -97,6 +143,16 @@ class RunContext:
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
         """Adds thread, run and workflow to every line."""
         return self._inner.logger
+
+    @property
+    def function_invocation_kwargs(self) -> Mapping[str, Any]:
+        """Arguments of this run for tools."""
+        return self._inner.function_invocation_kwargs
+
+    @property
+    def client_kwargs(self) -> Mapping[str, Any]:
+        """Arguments of this run for model clients."""
+        return self._inner.client_kwargs
 
     @property
     def thread_id(self) -> str:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.codec import Encoded
 from holdfast.engine.attempts import Attempts
 from holdfast.engine.calls import Call, Calls, bound_arguments, frames_of
-from holdfast.engine.effects import Effects, decode_effects
-from holdfast.engine.journal import value_of
 from holdfast.engine.recorder import Recorder
 from holdfast.engine.replay import Replay
 from holdfast.engine.requests import request_key
@@ -47,6 +45,8 @@ class Session:
         self._in_flight: dict[str, asyncio.Future[Any]] = {}
         self._attempts = Attempts(delivery, self._recorder, self._calls, self._pause, self._in_flight)
         self._telling = StepTelling(delivery)
+        self._asked: Counter[str] = Counter()
+        """How often each request id was used."""
         self._task = task
         self._others: set[asyncio.Task[Any]] = set()
         """Tasks that the handler made, while they are in a step, asleep, or wait for an answer."""
@@ -75,7 +75,9 @@ class Session:
             return await asyncio.shield(self._in_flight[call.key])
         with self._in_call(call):
             record = self._replay.find(call.key) or self._attempts.again.pop(call.key, None)
-            if record is not None:
+            if record is not None and record.kind == "cancelled":
+                await self._cancelled_again(record)
+            elif record is not None:
                 return await self._replayed(call, record)
             # What the step does to its arguments, or the caller to its result, would be missing when it is replayed.
             own = arguments if key is not None else [_own(one) for one in arguments]
@@ -100,11 +102,17 @@ class Session:
     async def close(self) -> None:
         """The handler has ended. What it left behind in the middle of a call is cancelled and awaited: its side effects
         would belong to nobody."""
+        cancelled: asyncio.CancelledError | None = None
         while self._others:
             for task in self._others:
                 task.cancel()
-            await asyncio.wait(list(self._others))
+            try:
+                await asyncio.wait(list(self._others))
+            except asyncio.CancelledError as error:  # it still comes first
+                cancelled = error
             self._others = {task for task in self._others if not task.done()}
+        if cancelled is not None:
+            raise cancelled
 
     def _check(self) -> None:
         """Raises what there is against a new call.
@@ -121,19 +129,27 @@ class Session:
         self._telling.warn_if_moved(call, record)
         await self._replay.turn_of(record)
         is_news = self._telling.is_news(call, record)
-        if record.effects is not None:
-            self._delivery.do_again(_effects_of(record, self._lane.executor_id), is_news=is_news)
-        value = value_of(record.value, f"result of {call.name!r}")
+        effects, value = self._recorder.read(record)
+        if effects is not None:
+            self._delivery.do_again(effects, is_news=is_news)
         if is_news:
             told = isolated(value) if record.kind == "step" else None
             self._telling.tell("executor_bypassed", call, told)
-        if record.kind == "cancelled":
-            # By the code itself, such as a timeout or a lost race: it does so again.
-            await asyncio.get_running_loop().create_future()
         if record.kind == "failed":
-            raise self._recorder.error_again(record, value)
+            raise value
         self._replay_done(call, value)
         return value
+
+    async def _cancelled_again(self, record: Record) -> None:
+        """The code itself cancelled the step, such as by a timeout or a lost race, and does so again.
+
+        Returns if it does not, given somewhat more time than then: it goes another way now.
+        """
+        await self._replay.turn_of(record)
+        await self._replay.over()
+        elapsed: float = self._recorder.read(record)[1]
+        await asyncio.sleep(2 * elapsed + 1)
+        await self._recorder.take_back(record)
 
     def _replay_done(self, call: Call, value: Any) -> None:
         """A step whose key was given may be called again by another branch."""
@@ -199,7 +215,8 @@ class Session:
     async def answer(self, call: Call, ask: Callable[[], None], request_id: str) -> Any:
         """The answer to a question. `ask` asks it, unless it is pending already. Raises RequestExpired."""
         self._check()
-        call = replace(call, key=request_key(request_id))
+        self._asked[request_id] += 1
+        call = replace(call, key=request_key(request_id, self._asked[request_id]))
         settled = self._replay.find(call.key)
         with self._in_call(call):
             if settled is None:
@@ -210,7 +227,7 @@ class Session:
             await self._replay.turn_of(settled)
         if settled.kind == "expired":
             raise RequestExpired(request_id, self._lane.told_id, settled.until)
-        return value_of(settled.value, f"answer to {request_id!r}")
+        return self._recorder.read(settled)[1]
 
     def question(self, arguments: Sequence[Any], request_id: str | None) -> Call:
         return self._calls.identify("request", arguments, {}, request_id)
@@ -240,14 +257,6 @@ def _is_context(argument: Any) -> bool:
 
 def _own(argument: Any) -> Any:
     return argument if _is_context(argument) else isolated(argument)
-
-
-def _effects_of(record: Record, executor_id: str) -> Effects:
-    kept = record.effects
-    if isinstance(kept, Encoded):
-        return decode_effects(kept.tree, executor_id, kept.codec)
-    effects: Effects = kept
-    return effects
 
 
 def _look_at(settled: asyncio.Future[Any]) -> None:

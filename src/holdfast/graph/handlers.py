@@ -40,8 +40,8 @@ class Handler:
     takes_context: bool
     returns: Returns
     own_task: bool = False
-    """Whether it is run by a task of its own: `asyncio.timeout`, and a TaskGroup that fails, cancel the task that they are
-    in, which must not look as if somebody had cancelled the run."""
+    """Whether it is run by a task of its own: `asyncio.timeout`, and a TaskGroup that fails, cancel the task that they
+    are in, which must not look as if somebody had cancelled the run."""
 
     @property
     def is_response(self) -> bool:

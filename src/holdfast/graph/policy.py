@@ -28,7 +28,8 @@ class RetryPolicy:
     """Before the second attempt, in seconds."""
     backoff: float = 2.0
     """Each delay is the one before, times this."""
-    max_delay: Seconds = 60.0
+    max_delay: Seconds | None = None
+    """No delay is longer; by default 60 s, or `initial_delay` where that is longer."""
     jitter: float = 0.0
     """A part of each delay that is left to chance: 0.1 makes 10 s something between 9 and 11 s."""
     retry_on: Any = Exception
@@ -37,8 +38,14 @@ class RetryPolicy:
     def __post_init__(self) -> None:
         if type(self.max_attempts) is not int or self.max_attempts < 1:
             raise ValueError(f"RetryPolicy(max_attempts=...): expected a positive integer, got {self.max_attempts!r}.")
-        for name in ("initial_delay", "max_delay"):
-            object.__setattr__(self, name, in_seconds(f"RetryPolicy({name}=...)", getattr(self, name)))
+        initial = in_seconds("RetryPolicy(initial_delay=...)", self.initial_delay)
+        longest = max(60.0, initial)
+        if self.max_delay is not None:
+            longest = in_seconds("RetryPolicy(max_delay=...)", self.max_delay)
+        if longest < initial:
+            raise ValueError(f"RetryPolicy(max_delay={longest:g}) is shorter than initial_delay={initial:g}.")
+        object.__setattr__(self, "initial_delay", initial)
+        object.__setattr__(self, "max_delay", longest)
         if not _is_number(self.backoff) or not 1 <= self.backoff < float("inf"):
             raise ValueError(f"RetryPolicy(backoff=...): expected a number of at least 1, got {self.backoff!r}.")
         if not _is_number(self.jitter) or not 0 <= self.jitter <= 1:
@@ -61,7 +68,7 @@ class RetryPolicy:
 
     def delay_after(self, attempts: int) -> float:
         """Seconds to wait after attempt number `attempts` failed."""
-        longest = in_seconds("max_delay", self.max_delay)
+        longest = in_seconds("max_delay", self.max_delay or 0.0)
         try:
             delay = in_seconds("initial_delay", self.initial_delay) * self.backoff ** (attempts - 1)
         except OverflowError:

@@ -357,3 +357,32 @@ async def test_a_timeout_around_a_step_cancels_it_and_is_caught_again() -> None:
         return "never"
 
     assert (await begin(flow, None)).get_outputs() == ["too late, cancelled: True"]
+
+
+async def test_a_step_cancelled_once_is_performed_when_the_function_calls_it_again() -> None:
+    calls = Calls()
+    fetch = calls.step(name="fetch")
+
+    async def hang_once(name: str) -> str:
+        calls.append(name)
+        if len(calls) == 1:
+            await asyncio.Event().wait()
+        return f"got {name}"
+
+    fetch.function = hang_once
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> str:
+        for _ in range(2):
+            try:
+                async with asyncio.timeout(0):
+                    found = await fetch("x")
+                break
+            except TimeoutError:
+                continue
+        else:
+            found = await fetch("x")
+        await ctx.request_info("go on?", str)
+        return str(found)
+
+    assert await paused_and_resumed(flow) == "got x"

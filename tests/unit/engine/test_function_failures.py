@@ -79,6 +79,31 @@ async def test_a_function_that_fails_with_the_errors_of_a_task_group_is_resumed_
     assert bridge.calls.count(1) == 1
 
 
+async def test_a_step_that_a_failing_task_group_cancelled_is_called_again_when_it_is_resumed() -> None:
+    bridge, storage = Bridge(), InMemoryCheckpointStorage()
+    slow = bridge.calls.step(name="slow")
+
+    async def hang_once(name: str) -> str:
+        bridge.calls.append(name)
+        if bridge.error is not None:
+            await asyncio.Event().wait()
+        return name
+
+    slow.function = hang_once
+
+    @workflow
+    async def flow(_: str) -> list[Any]:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(slow("slow")), group.create_task(bridge.cross(1))]
+        return [task.result() for task in tasks]
+
+    with pytest.raises(ExceptionGroup):
+        await begin(flow, storage)
+    bridge.error = None
+    assert (await resume(flow, storage)).get_outputs() == [["slow", "crossed 1"]]
+    assert bridge.calls == ["slow", 1, "slow", 1]
+
+
 async def test_a_step_whose_error_was_raised_as_another_is_tried_again() -> None:
     bridge, storage = Bridge(), InMemoryCheckpointStorage()
 

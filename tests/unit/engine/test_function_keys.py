@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.unit.engine.function_flows import Calls, begin, paused_and_resumed, resume
+from tests.unit.engine.function_flows import THREAD, Calls, begin, paused_and_resumed, resume
 
 from holdfast import InMemoryCheckpointStorage, RunContext, step, workflow
 from holdfast.errors import StepArgumentsUnsavable, StepNameTaken
@@ -316,17 +316,19 @@ async def test_two_functions_under_one_name_are_refused_before_the_second_is_cal
     assert calls == ["first"]
 
 
-async def test_two_functions_under_one_name_are_refused_also_in_another_run_and_thread() -> None:
-    async def other() -> None: ...
+async def test_another_run_may_call_another_function_by_the_name_for_its_records_are_its_own() -> None:
+    calls = Calls()
+
+    async def other(value: str) -> str:
+        return f"other {value}"
 
     @workflow
-    async def flow(which: str, ctx: RunContext) -> None:
-        await ctx.step(other if which == "other" else Calls().step().function, name="fetch")
+    async def flow(which: str, ctx: RunContext) -> Any:
+        return await ctx.step(other if which == "other" else calls.step().function, "same", name="fetch")
 
-    built = flow.build()
-    await built.run("first", thread_id="a")
-    with pytest.raises(StepNameTaken, match="'fetch'"):
-        await built.run("other", thread_id="b")
+    built = flow.build(InMemoryCheckpointStorage())
+    outputs = [(await built.run(which, thread_id=THREAD)).get_outputs() for which in ("first", "other")]
+    assert outputs == [["same"], ["other same"]]
 
 
 async def test_the_same_code_made_anew_in_a_loop_is_the_same_function() -> None:

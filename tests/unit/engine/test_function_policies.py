@@ -8,10 +8,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.property.function_programs import JumpingClock
 from tests.unit.engine.function_flows import THREAD, Calls, begin, paused_and_resumed, resume, told
+from tests.unit.engine.policy_flows import SkippingClock
 
 from holdfast import InMemoryCheckpointStorage, RetryPolicy, RunContext, TimedOut, get_run_context, step, workflow
+from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.records import JournalEntry, Lease
+from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock
 
 # ---------------------------------------------------------------- not async
@@ -158,14 +161,14 @@ async def test_a_step_is_tried_again_after_its_delay_and_each_attempt_is_told() 
 async def test_after_the_last_attempt_its_error_is_raised_in_the_function() -> None:
     flaky = Flaky(99)
     with pytest.raises(ConnectionError, match="down"):
-        await begin(flaky.flow(retry=3), InMemoryCheckpointStorage(), clock=JumpingClock())
+        await begin(flaky.flow(retry=3), InMemoryCheckpointStorage(), clock=SkippingClock())
     assert flaky.calls == 3
 
 
 async def test_an_error_that_is_not_to_be_tried_again_is_raised_at_once() -> None:
     flaky = Flaky(99, ValueError("wrong"))
     with pytest.raises(ValueError, match="wrong"):
-        await begin(flaky.flow(retry=RetryPolicy(3, retry_on=OSError)), None, clock=JumpingClock())
+        await begin(flaky.flow(retry=RetryPolicy(3, retry_on=OSError)), None, clock=SkippingClock())
     assert flaky.calls == 1
 
 
@@ -188,9 +191,34 @@ async def test_attempts_are_counted_across_processes() -> None:
     assert flaky.calls == 3
 
 
+class Cancelling(MemoryStore):
+    """Cancels the run as soon as something is in the journal."""
+
+    run: asyncio.Task[Any] | None = None
+
+    async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
+        await super().append_journal(lease, entry)
+        if self.run is not None:
+            self.run.cancel()
+
+
+async def test_an_attempt_that_is_only_in_the_journal_counts_and_its_delay_too() -> None:
+    flaky, clock, store = Flaky(1), FakeClock(), Cancelling()
+    flow, storage = flaky.flow(retry=RetryPolicy(2, initial_delay=10)), StoreCheckpointStorage(store)
+    store.run = asyncio.create_task(begin(flow, storage, clock=clock))
+    await asyncio.wait([store.run])
+    assert store.run.cancelled()
+    store.run = None
+    run = asyncio.create_task(resume(flow, storage, clock=clock))
+    await clock.wait_for_sleepers()
+    assert flaky.calls == 1
+    clock.advance(10)
+    assert (await run).get_outputs() == [2]
+
+
 async def test_all_attempts_of_a_step_have_the_same_key_for_outside_services() -> None:
     flaky = Flaky(2)
-    result = await begin(flaky.flow(retry=3), InMemoryCheckpointStorage(), clock=JumpingClock())
+    result = await begin(flaky.flow(retry=3), InMemoryCheckpointStorage(), clock=SkippingClock())
     assert result.get_outputs() == [3]
     assert len(set(flaky.keys)) == 1
 

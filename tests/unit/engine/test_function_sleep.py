@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.property.function_programs import JumpingClock
 from tests.unit.engine.function_flows import THREAD, Calls, begin, questions, resume
+from tests.unit.engine.policy_flows import SkippingClock
 
 from holdfast import InMemoryCheckpointStorage, InvalidRun, RunContext, WorkflowRunState, workflow
 from holdfast.testing import FakeClock
@@ -123,7 +123,7 @@ async def test_sleepers_side_by_side_wake_in_the_order_of_their_times() -> None:
 
         await asyncio.gather(*(nap(seconds) for seconds in (30, 10, 20)))
 
-    await begin(flow, InMemoryCheckpointStorage(), clock=JumpingClock())
+    await begin(flow, InMemoryCheckpointStorage(), clock=SkippingClock())
     assert woken == [10, 20, 30]
 
 
@@ -166,7 +166,7 @@ async def test_a_polling_loop_of_300_sleeps_does_not_reach_the_limit_of_superste
         polls.append(1)
         return len(polls)
 
-    built = flow.build(InMemoryCheckpointStorage(), clock=JumpingClock())
+    built = flow.build(InMemoryCheckpointStorage(), clock=SkippingClock())
     assert built.max_iterations < 300
     assert (await built.run("go", thread_id=THREAD)).get_outputs() == [300]
 

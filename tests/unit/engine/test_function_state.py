@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.property.function_programs import JumpingClock
 from tests.unit.engine.function_flows import THREAD, Calls, answer, begin, resume, state_of
+from tests.unit.engine.policy_flows import SkippingClock
 
 from holdfast import InMemoryCheckpointStorage, InvalidRun, RunContext, get_run_context, workflow
 
@@ -182,7 +182,7 @@ async def test_writes_of_a_failed_attempt_of_a_step_do_not_count() -> None:
         await flaky("x")
         await ctx.request_info("go on?", str)
 
-    storage, clock = InMemoryCheckpointStorage(), JumpingClock()
+    storage, clock = InMemoryCheckpointStorage(), SkippingClock()
     await answer(flow, storage, await begin(flow, storage, clock=clock), {"go on?": "y"}, clock=clock)
     assert await state_of(storage) == {"try 2": True}
 
