@@ -348,8 +348,8 @@ class TimedOut(WorkflowRunnerException, TimeoutError):
         self.executor_id = executor_id
         self.seconds = seconds
         super().__init__(
-            f"{executor_id!r} did not end within {seconds:g} s. It was cancelled and has ended, and nothing of the "
-            "attempt was kept. Give it a longer timeout, or retries."
+            f"{executor_id!r} did not end within {seconds:g} s. It was cancelled, and nothing of the attempt was "
+            "kept. Give it a longer timeout, or retries."
         )
 
 
@@ -601,7 +601,7 @@ class StepArgumentsUnsavable(UnsavableValue):
 
     def __init__(self, name: str, error: UnsavableValue) -> None:
         self.name = name
-        remedy = f"The step was not called. Say which call of {name!r} it is: ctx.step(..., key='...')."
+        remedy = "The step was not called. Pass key='...' to say which call it is: ctx.step(..., key='...')."
         super().__init__(error.path, error.reason, remedy)
 
 

@@ -71,7 +71,8 @@ class Attempts:
             self._keep_for_next_attempt(call)
             if isinstance(error, Exception):
                 return None, error
-            if isinstance(error, asyncio.CancelledError) and not self._delivery.is_cancelled:
+            is_inner = frame.outer is not None and frame.outer.owner is self._delivery  # whose attempt may be over
+            if isinstance(error, asyncio.CancelledError) and not is_inner and not self._delivery.is_cancelled:
                 # The code itself did that: it would do so again, so the step need not be called again.
                 elapsed = asyncio.get_running_loop().time() - began
                 await self._recorder.record("cancelled", call, elapsed)

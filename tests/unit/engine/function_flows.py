@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast import FunctionalWorkflow, InMemoryCheckpointStorage, StepWrapper, WorkflowEvent, WorkflowRunResult, step
 from holdfast.clock import Clock
+from holdfast.records import JournalEntry, Lease
+from holdfast.stores.memory import MemoryStore
 
 THREAD = "t"
 
@@ -84,3 +87,14 @@ async def state_of(storage: InMemoryCheckpointStorage, thread_id: str = THREAD) 
 def told(events: list[WorkflowEvent], *kinds: str) -> list[Any]:
     """(kind, who) of the events of these kinds, in order."""
     return [(event.type, event.executor_id) for event in events if event.type in kinds]
+
+
+class Cancelling(MemoryStore):
+    """Cancels the run as soon as something is in the journal."""
+
+    run: asyncio.Task[Any] | None = None
+
+    async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
+        await super().append_journal(lease, entry)
+        if self.run is not None:
+            self.run.cancel()

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.engine.function_flows import THREAD, Calls, answer, begin, questions, resume
+from tests.unit.engine.function_flows import THREAD, Calls, Cancelling, answer, begin, questions, resume
 
 from holdfast import (
     InMemoryCheckpointStorage,
@@ -14,6 +14,7 @@ from holdfast import (
     WorkflowRunState,
     workflow,
 )
+from holdfast.checkpoints.storage import StoreCheckpointStorage
 
 
 class Bridge:
@@ -210,6 +211,31 @@ async def test_a_function_cancelled_in_the_middle_of_a_step_repeats_only_that_st
     assert run.cancelled() and cancelled == ["b"]
     assert (await resume(flow, storage)).get_outputs() == [["a", "b", "c"]]
     assert calls == ["a", "b", "b", "c"]
+
+
+async def test_a_loser_in_flight_loses_again_before_it_is_called_again() -> None:
+    calls, store = Calls(), Cancelling()
+    quick, slow = calls.step(name="quick"), calls.step(name="slow")
+
+    async def hang(name: str) -> None:
+        calls.append(name)
+        await asyncio.Event().wait()
+
+    slow.function = hang
+
+    @workflow
+    async def flow(_: str) -> Any:
+        tasks = [asyncio.create_task(slow("slow")), asyncio.create_task(quick("quick"))]
+        done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in left:
+            task.cancel()
+        return done.pop().result()
+
+    store.run = asyncio.create_task(begin(flow, storage := StoreCheckpointStorage(store)))
+    await asyncio.wait([store.run])
+    store.run = None
+    assert (await resume(flow, storage)).get_outputs() == ["quick"]
+    assert calls == ["slow", "quick"]
 
 
 async def test_an_interrupted_function_says_cancelled_and_is_resumable() -> None:

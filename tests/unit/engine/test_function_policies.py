@@ -8,13 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.engine.function_flows import THREAD, Calls, begin, paused_and_resumed, resume, told
+from tests.unit.engine.function_flows import THREAD, Calls, Cancelling, begin, paused_and_resumed, resume, told
 from tests.unit.engine.policy_flows import SkippingClock
 
 from holdfast import InMemoryCheckpointStorage, RetryPolicy, RunContext, TimedOut, get_run_context, step, workflow
 from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.records import JournalEntry, Lease
-from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock
 
 # ---------------------------------------------------------------- not async
@@ -189,17 +187,6 @@ async def test_attempts_are_counted_across_processes() -> None:
     with pytest.raises(ConnectionError):
         await run
     assert flaky.calls == 3
-
-
-class Cancelling(MemoryStore):
-    """Cancels the run as soon as something is in the journal."""
-
-    run: asyncio.Task[Any] | None = None
-
-    async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
-        await super().append_journal(lease, entry)
-        if self.run is not None:
-            self.run.cancel()
 
 
 async def test_an_attempt_that_is_only_in_the_journal_counts_and_its_delay_too() -> None:
