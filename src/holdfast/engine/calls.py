@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from holdfast.codec import Codec
 from holdfast.engine.effects import Effects
 from holdfast.errors import StepArgumentsUnsavable, StepNameTaken, UnsavableValue
 from holdfast.events import WorkflowEvent
+from holdfast.graph.isolation import is_unchangeable
 
 
 @dataclass(frozen=True)
@@ -151,11 +153,15 @@ def code_of(function: Any) -> Any:
 
 
 def bound_arguments(function: Any) -> tuple[list[Any], dict[str, Any]]:
-    """Those that a partial brings along: they tell one call from another like any argument."""
+    """Those that a partial brings along, or a method of a value: they tell one call from another like any argument."""
     positional: list[Any] = []
     named: dict[str, Any] = {}
     while isinstance(function, functools.partial):
         positional = [*function.args, *positional]
         named = {**function.keywords, **named}
         function = function.func
+    owner = getattr(function, "__self__", None)
+    # Not of an object that may change: it would not be found again.
+    if owner is not None and not isinstance(owner, (type, ModuleType)) and is_unchangeable(owner):
+        positional = [owner, *positional]
     return positional, named

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, MutableMapping
 from datetime import datetime, timedelta
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -40,7 +40,7 @@ class _Ended:
         raise ContextEnded(self._executor_id)
 
 
-_ended = lru_cache(1024)(_Ended)
+_ended = functools.lru_cache(1024)(_Ended)
 
 
 class DeliveryContext(WorkflowContext[Any, Any]):
@@ -335,7 +335,10 @@ def step_name(function: Any, name: str | None) -> str:
         check_identifier("A step's name", name)
     if not callable(function):
         raise TypeError(f"A step needs a function, got {function!r}. Pass the function, not what it returns.")
-    found = name or getattr(getattr(function, "func", function), "__name__", None)
+    plain = getattr(function, "function", function)  # of a step
+    while isinstance(plain, functools.partial):
+        plain = plain.func
+    found = name or getattr(plain, "__name__", None)
     if found is None or (found == "<lambda>" and name is None):
         raise ValueError(f"{function!r} has no name of its own: pass ctx.step(..., name='what it does').")
     return str(found)

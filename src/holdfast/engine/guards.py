@@ -69,6 +69,8 @@ async def run_guarded(lane: Lane, run_lane: RunLane, clock: Clock) -> None:
     finally:
         for guard in guards:
             guard.running.pop(lane, None)
+            if guard.deadline is not None:
+                guard.ended_at = clock.now()
 
 
 async def _in_time(lane: Lane, run_lane: RunLane, clock: Clock, guards: list[Level]) -> None:

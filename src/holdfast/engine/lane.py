@@ -37,6 +37,8 @@ class Lane:
     """Sees the position that the superstep started from, plus its own writes; never another lane's."""
 
     failure: BaseException | None = None
+    failure_events: tuple[WorkflowEvent, ...] = ()
+    """What is told of the delivery that failed."""
     is_dropped = False
     """Whether its sub-workflow failed elsewhere: what it does does not count any more."""
     _state: LaneState | None = None
@@ -234,6 +236,7 @@ class Lane:
             raise
         if met is None:
             failure = delivery.broken or error
+            self.failure_events = tuple(one for one in delivery.effects.events if one.type.startswith("executor_"))
             self._fail(failure)
             raise failure
         met.is_undone = True
@@ -244,7 +247,9 @@ class Lane:
     def _fail(self, error: BaseException) -> None:
         self.failure = error
         details = WorkflowErrorDetails.from_exception(error, executor_id=self.told_id)
-        self._scope.emit(self.in_child(WorkflowEvent("executor_failed", executor_id=self.told_id, details=details)))
+        event = self.in_child(WorkflowEvent("executor_failed", executor_id=self.told_id, details=details))
+        self._scope.emit(event)
+        self.failure_events = (*self.failure_events, event)
 
     async def _own_end(self, error: asyncio.CancelledError, context: DeliveryContext) -> Effects:
         """Nobody cancelled the run, but something inside the handler a task of its own: a failure like any other."""

@@ -34,6 +34,8 @@ class Level:
     """Of a sub-workflow: what ended it in this superstep."""
     deadline: datetime | None = None
     """Of a sub-workflow: when its time is over, if its executor has a timeout."""
+    ended_at: datetime | None = None
+    """When the last of its lanes ended, in this superstep."""
     child_id: int | None = None
     """Of a sub-workflow: the delivery that started it."""
     path = ""

@@ -131,7 +131,7 @@ class Loop:
             if told:
                 self._tell(told)
             if level.levels:
-                self._nesting.start_failed_anew(level)
+                self._nesting.superstep_ended(level)
             if self._compiled.has_hooks:
                 await self._memory.remember(after)
             ran = tuple([lane.told_id for lane in lanes])

@@ -66,12 +66,15 @@ class Nesting:
         for child_id in self._thread.children.keys() - alive:
             self._forget(child_id)
 
-    def start_failed_anew(self, level: Level) -> None:
-        """A child that failed is tried again with executors that know nothing of it."""
+    def superstep_ended(self, level: Level) -> None:
+        """A child that failed is tried again with executors that know nothing of it; one that had to wait for others to
+        end is given that time back."""
         for child in level.levels:
             if child.failure is not None and child.child_id is not None:
                 self._forget(child.child_id)
-            self.start_failed_anew(child)
+            elif child.ended_at is not None and child.child_id in self._deadlines:
+                self._deadlines[child.child_id] += self._now() - child.ended_at
+            self.superstep_ended(child)
 
     def _forget(self, child_id: int) -> None:
         self._thread.children.pop(child_id, None)

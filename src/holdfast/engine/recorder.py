@@ -15,7 +15,7 @@ from holdfast.engine.private_state import changes
 from holdfast.errors import UnreadableValue, UnsavableValue
 from holdfast.graph.isolation import isolated
 from holdfast.log import get_logger
-from holdfast.records import Record, WorkflowMessage
+from holdfast.records import SETTLES, Record, WorkflowMessage
 
 if TYPE_CHECKING:
     from holdfast.engine.lane import Lane
@@ -163,6 +163,9 @@ class Recorder:
             return
         causes = set(map(id, _causes(error, set(map(id, self._failures.values())))))
         failed = {self.records[place].key for place, one in self._failures.items() if id(one) in causes}
+        # Where something was recorded after it in the same flow of control, the code has met the failure, such as by
+        # undoing what came before: it stays failed, or that would be undone and the failed step done.
+        failed -= {one.after for one in self.records if one.after is not None and one.kind in SETTLES}
         places = [
             place
             for place, one in enumerate(self.records)

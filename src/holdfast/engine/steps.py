@@ -18,7 +18,7 @@ from holdfast.engine.requests import request_key
 from holdfast.engine.step_telling import StepTelling
 from holdfast.engine.suspension import Waits
 from holdfast.engine.work import Work
-from holdfast.errors import RequestExpired
+from holdfast.errors import RequestExpired, WorkflowRunnerException
 from holdfast.graph.isolation import isolated
 from holdfast.graph.policy import FailurePolicy
 from holdfast.names import check_identifier
@@ -26,6 +26,10 @@ from holdfast.records import Record
 
 if TYPE_CHECKING:
     from holdfast.engine.delivery import Delivery
+
+
+MOST_REFUSED = 100
+"""How often code may go on after it was cancelled, before that is called an error."""
 
 
 class Session:
@@ -47,6 +51,8 @@ class Session:
         self._telling = StepTelling(delivery)
         self._asked: Counter[str] = Counter()
         """How often each request id was used."""
+        self._refused = 0
+        """Calls that code made after the engine had cancelled it."""
         self._task = task
         self._others: set[asyncio.Task[Any]] = set()
         """Tasks that the handler made, while they are in a step, asleep, or wait for an answer."""
@@ -64,7 +70,7 @@ class Session:
         policy: FailurePolicy,
     ) -> Any:
         """The function's result: from the record, if there is one, otherwise by calling it now."""
-        self._check()
+        await self._check()
         if key is not None:
             check_identifier("A step's key", key)
         self._calls.check_name(name, function)
@@ -114,7 +120,7 @@ class Session:
         if cancelled is not None:
             raise cancelled
 
-    def _check(self) -> None:
+    async def _check(self) -> None:
         """Raises what there is against a new call.
 
         Code that cleans up after a cancellation by the engine has not come to its end: it runs again, and what it did
@@ -123,11 +129,19 @@ class Session:
         self._delivery.check_open()
         self._recorder.check()
         if self._delivery.is_cancelled:
+            await asyncio.sleep(0)  # code that does not give up must not keep the event loop to itself
+            self._refused += 1
+            if self._refused > MOST_REFUSED:
+                self._recorder.broken = WorkflowRunnerException(
+                    f"{self._lane.told_id!r} keeps its cancellation to itself and goes on. Nothing of it was kept. Let "
+                    "asyncio.CancelledError pass: catch Exception, not BaseException."
+                )
+                raise self._recorder.broken
             raise asyncio.CancelledError
 
     async def _replayed(self, call: Call, record: Record) -> Any:
         self._telling.warn_if_moved(call, record)
-        await self._replay.turn_of(record)
+        await self._turn_of(record)
         is_news = self._telling.is_news(call, record)
         effects, value = self._recorder.read(record)
         if effects is not None:
@@ -139,6 +153,10 @@ class Session:
             raise value
         self._replay_done(call, value)
         return value
+
+    async def _turn_of(self, record: Record) -> None:
+        await self._replay.turn_of(record)
+        await asyncio.sleep(0)  # as when it was made: tasks that were begun before it get to run
 
     async def _cancelled_again(self, record: Record) -> None:
         """The code itself cancelled the step, such as by a timeout or a lost race, and does so again.
@@ -165,6 +183,8 @@ class Session:
             # before it has begun.
             await self._replay.over()
             value = await self._attempts.made(call, work)
+        except GeneratorExit:  # the event loop is being closed: its futures must be left alone
+            raise
         except BaseException as error:
             settled.cancel() if isinstance(error, asyncio.CancelledError) else settled.set_exception(error)
             raise
@@ -195,12 +215,12 @@ class Session:
 
     async def sleep(self, until: Callable[[], datetime], arguments: Sequence[Any]) -> None:
         """Return at that time: the time is recorded, so it is the same after a restart."""
-        self._check()
+        await self._check()
         call = self._calls.identify("sleep", arguments, {}, None)
         slept = self._replay.find(call.key)
         with self._in_call(call):
             if slept is not None:
-                await self._replay.turn_of(slept)
+                await self._turn_of(slept)
                 return
             began = next((one.until for one in self.records if one.kind == "sleeping" and one.key == call.key), None)
             if began is None:
@@ -214,7 +234,7 @@ class Session:
 
     async def answer(self, call: Call, ask: Callable[[], None], request_id: str) -> Any:
         """The answer to a question. `ask` asks it, unless it is pending already. Raises RequestExpired."""
-        self._check()
+        await self._check()
         self._asked[request_id] += 1
         call = replace(call, key=request_key(request_id, self._asked[request_id]))
         settled = self._replay.find(call.key)
@@ -224,7 +244,7 @@ class Session:
                 with self._paused():
                     await self.waits.answered(request_id)
             assert settled is not None  # noqa: S101  # waiting for an answer ends in the suspension of the delivery
-            await self._replay.turn_of(settled)
+            await self._turn_of(settled)
         if settled.kind == "expired":
             raise RequestExpired(request_id, self._lane.told_id, settled.until)
         return self._recorder.read(settled)[1]

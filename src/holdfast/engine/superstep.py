@@ -250,6 +250,7 @@ class _Merge:
                 level.failure = error
                 if guard_of(level, error) is not level:
                     raise
+        self.effects.append(_events_of(level))
         child, effects, told = contained(level, self._now(), self._next_delivery_id)
         self._next_delivery_id += 1
         self.told += told
@@ -275,6 +276,18 @@ class _Merge:
         ended = WorkflowEvent("executor_completed", executor_id=level.told_id, child_id=self._level.child_id)
         self.told.append(ended)
         return None, effects
+
+
+def _events_of(level: Level) -> Effects:
+    """What is left of a sub-workflow that failed: that its executors ran, and how they ended, for the thread's log."""
+    kept = Effects()
+    for lane in level.lanes:
+        events = [event for effects in lane.results for event in effects.events]
+        kept.events += [event for event in events if event.type.startswith("executor_")]
+        kept.events += lane.failure_events
+    for inner in level.levels:
+        kept.events += _events_of(inner).events
+    return kept
 
 
 def in_delivery_order(lanes: Sequence[Lane]) -> list[tuple[str, Effects]]:

@@ -71,8 +71,8 @@ class Waits:
             self._quiet.watch()
 
     def _suspend_if_idle(self) -> None:
-        if not self._times and not self._requests:
-            return
+        if self.is_suspended or (not self._times and not self._requests):
+            return  # once is enough: code that cleans up must not be cut off
         if self._active:
             self._set_alarms()
         elif not self._task.done():
@@ -93,7 +93,8 @@ class Waits:
 
     def _drop_alarms(self) -> None:
         for alarm in self._alarms:
-            alarm.cancel()
+            if not alarm.get_loop().is_closed():
+                alarm.cancel()
         self._alarms.clear()
 
     def stop(self) -> None:

@@ -77,7 +77,7 @@ async def digest(pages: list[str], ctx: RunContext) -> str:
     ctx.logger.info("%s", answer)
     await ctx.sleep("tomorrow")  # expect: error [arg-type]
     ctx.request_info("A title?", str)  # expect: error [unused-coroutine]
-    await ctx.step(fetch.function, "a", timeot=1)  # expect: error [call-arg]
+    await ctx.step(fetch.function, "a", timeot=1)  # expect: error [call-overload]
     return str(answer)
 
 
