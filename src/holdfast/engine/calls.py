@@ -35,7 +35,7 @@ class Call:
 class Frame:
     """What one attempt of a step does while it runs: it counts, and is recorded, only if the attempt ends well."""
 
-    __slots__ = ("call", "effects", "emitted", "outer", "owner", "private", "read", "seen", "written")
+    __slots__ = ("call", "effects", "emitted", "outer", "owner", "private", "read", "seen", "waiting", "written")
 
     def __init__(self, call: Call, owner: object, outer: Frame | None) -> None:
         self.call = call
@@ -45,6 +45,8 @@ class Frame:
         self.effects = Effects()
         self.emitted: list[WorkflowEvent] = []
         """Events of its own that have left the engine."""
+        self.waiting = 0
+        """Calls in it that wait."""
         self.read: dict[str, Any] = {}
         """State keys that it read, and what they were then: what it changes in place is found by that."""
         self.private: dict[str, Any] = {}

@@ -60,6 +60,7 @@ class Replay:
         self._order = [record.key for record in settled if record.within not in whole]
         self._place = {key: place for place, key in enumerate(self._order)}
         self._next = 0
+        self._is_past = False
         self._called: set[str] = set()
         self._waiting: dict[str, asyncio.Future[None]] = {}
         self._quiet = Quiet(self._release_next)
@@ -101,11 +102,17 @@ class Replay:
             self._quiet.watch()
 
     async def over(self) -> None:
-        """Return when everything recorded has been taken up, or clearly will not be."""
+        """Return when everything recorded has been taken up, and code has had the time to act on it, or when it clearly
+        will not be."""
+        if self._is_past or not self._order:
+            return
         turns = QUIET_TURNS
         while not self.is_over and (turns > 0 or self._waiting):
             turns -= 1
             await asyncio.sleep(0)
+        for _ in range(QUIET_TURNS):
+            await asyncio.sleep(0)
+        self._is_past = True
 
     def unreached(self) -> list[str]:
         """Names of recorded calls that the code did not make this time."""

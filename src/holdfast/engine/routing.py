@@ -20,6 +20,7 @@ from holdfast.graph.edges import (
 )
 from holdfast.graph.graph import Graph
 from holdfast.graph.isolation import isolated
+from holdfast.graph.workflow_executor import SubWorkflowRequestMessage
 from holdfast.records import MessageType, WorkflowMessage
 
 Buffers = dict[str, dict[str, list[Any]]]
@@ -144,6 +145,8 @@ class Routes:
         else:
             text = f"{what} was not delivered: none of its targets accepts the type."
             remedy = f"add a handler for it to a target, or add_edge({source_id}, {source_id})"
+        if isinstance(data, SubWorkflowRequestMessage):
+            remedy = f"a handler for it in an executor after {source_id!r}, or WorkflowExecutor(propagate_request=True)"
         return WorkflowEvent("warning", f"{text} Remedy: {remedy}.", executor_id=source_id)
 
 

@@ -202,14 +202,20 @@ class Session:
     def _paused(self) -> Iterator[None]:
         """This call waits, and so do the steps that it is made in: they do not keep the delivery going. Should it be
         suspended, they are called again."""
-        waiting = 1 + sum(1 for _ in frames_of(self._delivery))
-        for _ in range(waiting):
-            self.waits.end()
+        frames = list(frames_of(self._delivery))
+        self.waits.end()
+        for frame in frames:  # a step counts once, in however many branches it waits
+            frame.waiting += 1
+            if frame.waiting == 1:
+                self.waits.end()
         try:
             yield
         finally:
-            for _ in range(waiting):
-                self.waits.begin()
+            for frame in frames:
+                frame.waiting -= 1
+                if frame.waiting == 0:
+                    self.waits.begin()
+            self.waits.begin()
 
     # ------------------------------------------------------------ sleeping and asking
 
