@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -17,6 +18,7 @@ from holdfast.codec import Codec
 from holdfast.engine.effects import Effects
 from holdfast.errors import StepArgumentsUnsavable, StepNameTaken, UnsavableValue
 from holdfast.events import WorkflowEvent
+from holdfast.graph.comparison import same_structure
 from holdfast.graph.isolation import is_unchangeable
 
 
@@ -141,6 +143,33 @@ class Calls:
         known = self._names.setdefault(name, code)
         if known is not code and known != code:
             raise StepNameTaken(name)
+
+
+def normalised(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments by the names of their parameters, without those that are a parameter's default: however a call is
+    written, it is the same call. As they are, where the function does not tell its parameters."""
+    try:
+        signature = _signature_of(function)
+        bound = signature.bind(*arguments, **keywords).arguments
+    except (TypeError, ValueError):
+        return {"arguments": list(arguments), **keywords}
+    given: dict[str, Any] = {}
+    for name, value in bound.items():
+        parameter = signature.parameters[name]
+        if parameter.kind is parameter.VAR_KEYWORD:
+            given.update(value)
+        elif not _is_default(value, parameter.default):
+            given[name] = value
+    return given
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and same_structure(value, default)
+
+
+@functools.lru_cache(256)
+def _signature_of(function: Any) -> inspect.Signature:
+    return inspect.signature(function)
 
 
 def code_of(function: Any) -> Any:

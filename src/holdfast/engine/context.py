@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
+import inspect
 import logging
 from collections.abc import Callable, Mapping, MutableMapping
 from datetime import datetime, timedelta
@@ -338,6 +339,10 @@ def step_name(function: Any, name: str | None) -> str:
     plain = getattr(function, "function", function)  # of a step
     while isinstance(plain, functools.partial):
         plain = plain.func
+    if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
+        raise TypeError(
+            f"A step cannot be {plain.__name__!r}: it is a generator, whose result cannot be recorded. Return a list."
+        )
     found = name or getattr(plain, "__name__", None)
     if found is None or (found == "<lambda>" and name is None):
         raise ValueError(f"{function!r} has no name of its own: pass ctx.step(..., name='what it does').")

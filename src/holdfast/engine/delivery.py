@@ -13,7 +13,7 @@ from holdfast.engine.effects import DELETED, Effects, Replaced
 from holdfast.engine.private_state import PrivateView, make_again, touched, undo
 from holdfast.engine.state import is_missing
 from holdfast.engine.steps import Session
-from holdfast.engine.telling import Telling, own_event
+from holdfast.engine.telling import RESULTS, Telling, own_event
 from holdfast.errors import AnswerRejected, ContextEnded
 from holdfast.events import WorkflowEvent
 from holdfast.graph.coercion import coerce
@@ -183,7 +183,8 @@ class Delivery:
         waits = session.waits.requests
         effects.requests = [one for one in self.asked if one.request_id in waits]
         effects.withdrawn = tuple(one for one in (self.before.waits if self.before else ()) if one not in waits)
-        effects.events = self.effects.events
+        # Its results are logged when it has ended: it may yet fail.
+        effects.events = [one for one in self.effects.events if one.type not in RESULTS]
         effects.suspended = SuspendedDelivery(
             self.message,
             session.waits.due_at,
@@ -202,9 +203,9 @@ class Delivery:
             self.effects.withdrawn = self.before.waits
             self.effects.is_plain = False
 
-    async def failed(self, error: BaseException) -> None:
-        if self._session is not None:
-            await self._session.take_back_failures(error)
+    async def failed(self, error: BaseException) -> bool:
+        """Whether trying again could end otherwise: not where its code has met the failure, and recorded that."""
+        return self._session is None or await self._session.take_back_failures(error)
 
     @property
     def broken(self) -> Exception | None:

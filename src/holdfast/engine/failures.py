@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 async def meet_failure(delivery: Delivery, error: BaseException, policy: FailurePolicy) -> Effects | None:
     """What the delivery comes to; None if its failure is to end the superstep."""
     lane, message = delivery.lane, delivery.message
-    await delivery.failed(error)
+    may_retry = await delivery.failed(error)
     if policy is DEFAULT or delivery.broken is not None or not isinstance(error, Exception):
         return None
     attempts = 1 + _recorded_attempts(lane, message)
-    if policy.retry is not None and policy.retry.retries(error, attempts):
+    if policy.retry is not None and may_retry and policy.retry.retries(error, attempts):
         return await _retried(delivery, error, attempts, policy.retry)
     met = _stepped_over(delivery, error, policy) if policy.contains else None
     if met is None and attempts > 1:  # it failed for good: should it be resumed, it has all its attempts again
@@ -83,7 +83,8 @@ def _failed(delivery: Delivery, error: Exception) -> Effects:
     lane = delivery.lane
     effects = Effects()
     effects.events = [one for one in delivery.effects.events if one.type.startswith("executor_")]
-    lane.scope.retract(delivery.told)
+    earlier = lane.scope.results_told.pop(delivery.message.delivery_id, [])
+    lane.scope.retract([*delivery.told, *earlier])
     effects.is_plain = False
     effects.is_settled = True
     details = WorkflowErrorDetails.from_exception(error, executor_id=lane.told_id)

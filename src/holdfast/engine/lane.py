@@ -158,7 +158,10 @@ class Lane:
         except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
             raise
         except BaseException as error:  # noqa: BLE001  # raised again there, unless a policy says otherwise
-            effects = await self._met(error, context.delivery)
+            if self._is_error_of_suspension(error, context):
+                effects = self._suspend(context.delivery)
+            else:
+                effects = await self._met(error, context.delivery)
         finally:
             context.end()
             current_context.set(outer)  # not `reset`: a coroutine that is thrown away ends in another context
@@ -256,6 +259,13 @@ class Lane:
         failure = HandlerCancelled(self.told_id)
         failure.__cause__ = error
         return await self._met(failure, context.delivery)
+
+    def _is_error_of_suspension(self, error: BaseException, context: DeliveryContext) -> bool:
+        """Code may turn its cancellation into an error of its own. What a suspended delivery did is dropped anyway, and
+        so is that: should it have another reason, it is raised again."""
+        if not isinstance(error, (Exception, BaseExceptionGroup)) or context.delivery.broken is not None:
+            return False
+        return self._take_off_suspension(context) and not self._is_cancelled()
 
     def _take_off_suspension(self, context: DeliveryContext) -> bool:
         """Whether the delivery was suspended. That cancels the task of its handler, which may be the run's own: it must

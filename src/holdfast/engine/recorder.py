@@ -157,22 +157,25 @@ class Recorder:
         places = [place for place, one in enumerate(self.records) if one is record]
         await self.unless_broken(self._journal.take_back(self._delivery_id, places))
 
-    async def take_back_failures(self, error: BaseException) -> None:
-        """The delivery failed with these errors, rather than going on after them: next time their steps are tried."""
+    async def take_back_failures(self, error: BaseException) -> bool:
+        """The delivery failed with these errors, rather than going on after them: next time their steps are tried.
+
+        False, and nothing is taken back, where something was recorded after one of them in the same flow of control:
+        then the code has met the failure, such as by undoing what came before. It stays failed, or the failed step
+        would be done, and what it needs undone.
+        """
         if self.broken is not None:
-            return
+            return False
         causes = set(map(id, _causes(error, set(map(id, self._failures.values())))))
         failed = {self.records[place].key for place, one in self._failures.items() if id(one) in causes}
-        # Where something was recorded after it in the same flow of control, the code has met the failure, such as by
-        # undoing what came before: it stays failed, or that would be undone and the failed step done.
-        failed -= {one.after for one in self.records if one.after is not None and one.kind in SETTLES}
-        places = [
-            place
-            for place, one in enumerate(self.records)
-            # What was cancelled may have been so because of the failure.
-            if one.kind == "cancelled" or (one.key in failed and one.kind in ("failed", "attempt"))
-        ]
+        # What was cancelled may have been so because of the failure.
+        failed |= {one.key for one in self.records if one.kind == "cancelled"}
+        if failed & {one.after for one in self.records if one.kind in SETTLES}:
+            return False
+        kinds = ("failed", "cancelled", "attempt")
+        places = [place for place, one in enumerate(self.records) if one.key in failed and one.kind in kinds]
         await self._journal.take_back(self._delivery_id, places)
+        return True
 
 
 def _causes(error: BaseException, recorded: set[int]) -> list[BaseException]:

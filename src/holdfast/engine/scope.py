@@ -29,6 +29,7 @@ class RunScope:
         "journal",
         "keeper",
         "on_request",
+        "results_told",
         "retract",
         "run_id",
         "task",
@@ -67,6 +68,8 @@ class RunScope:
         """Called when a step was recorded; the loop may make a checkpoint of it."""
         self.bypassed: set[tuple[int, str]] = set()
         """Recorded steps whose replay was told in this run: delivery and key."""
+        self.results_told: dict[int, list[WorkflowEvent]] = {}
+        """By delivery: results that it has told in this run, to be retracted should it fail."""
         self.is_streaming = is_streaming
         self.is_logged = keeper is not None
         """Whether events are kept for the thread's log, beside being told."""

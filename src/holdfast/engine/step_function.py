@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
@@ -32,8 +31,6 @@ class StepWrapper(Generic[P, R]):
         self.function = function
         """The plain function, for calls outside of a workflow."""
         self.name = step_name(function, name)
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(f"@step: {self.name!r} is a generator, whose result cannot be recorded. Return a list.")
         self._policy = step_policy(self.name, retry, timeout, on_error)
         functools.update_wrapper(self, function, updated=())
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.attempts import Attempts
-from holdfast.engine.calls import Call, Calls, bound_arguments, frames_of
+from holdfast.engine.calls import Call, Calls, bound_arguments, frames_of, normalised
 from holdfast.engine.recorder import Recorder
 from holdfast.engine.replay import Replay
 from holdfast.engine.requests import request_key
@@ -74,9 +74,7 @@ class Session:
         if key is not None:
             check_identifier("A step's key", key)
         self._calls.check_name(name, function)
-        bound, bound_named = bound_arguments(function)
-        told = [one for one in (*bound, *arguments) if not _is_context(one)]
-        call = self._calls.identify(name, told, {**bound_named, **keywords}, key)
+        call = self._calls.identify(name, *_told_arguments(function, arguments, keywords), key)
         if call.key in self._in_flight:  # the same key: the same step
             return await asyncio.shield(self._in_flight[call.key])
         with self._in_call(call):
@@ -258,8 +256,8 @@ class Session:
     def question(self, arguments: Sequence[Any], request_id: str | None) -> Call:
         return self._calls.identify("request", arguments, {}, request_id)
 
-    async def take_back_failures(self, error: BaseException) -> None:
-        await self._recorder.take_back_failures(error)
+    async def take_back_failures(self, error: BaseException) -> bool:
+        return await self._recorder.take_back_failures(error)
 
     # ------------------------------------------------------------ how it ends
 
@@ -274,6 +272,16 @@ class Session:
     def stop(self) -> None:
         self.waits.stop()
         self._replay.stop()
+
+
+def _told_arguments(
+    function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """What tells one call of a step from another."""
+    given = normalised(function, arguments, keywords)
+    bound, bound_named = bound_arguments(function)
+    named = {name: one for name, one in {**bound_named, **given}.items() if not _is_context(one)}
+    return [one for one in bound if not _is_context(one)], named
 
 
 def _is_context(argument: Any) -> bool:

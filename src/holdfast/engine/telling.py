@@ -31,6 +31,10 @@ def own_event(event: WorkflowEvent, *, replayed: bool | None = None) -> Workflow
     return msgspec.structs.replace(event, data=isolated(event.data))
 
 
+RESULTS = frozenset({"output", "intermediate"})
+"""Events that are results of the workflow, and so count only if their delivery does."""
+
+
 class Telling:
     """What one delivery tells. One that was suspended runs from the top again, and comes by what it told before."""
 
@@ -60,12 +64,17 @@ class Telling:
                 self._left[digest] -= 1
                 if self._before is not None and self._before.run_id != self._lane.scope.run_id:
                     self._lane.scope.emit(own_event(event, replayed=True))
+                if event.type in RESULTS and self._lane.scope.is_logged:
+                    self._effects.events.append(event)  # told before, but logged only with the end of its delivery
                 return
         self._tell(own_event(event))
 
     def _tell(self, event: WorkflowEvent) -> None:
         frame = frame_of(self._delivery)
         (self.emitted if frame is None else frame.emitted).append(event)
+        if event.type in RESULTS:
+            told = self._lane.scope.results_told
+            told.setdefault(self._delivery.message.delivery_id, []).append(event)
         self._lane.tell(event, self._effects)
 
     @property
