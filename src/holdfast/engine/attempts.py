@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.calls import Call, Calls, enter_frame, leave_frame
+from holdfast.engine.calls import Call, Calls, enter_frame, inside, leave_frame
 from holdfast.engine.recorder import Recorder
 from holdfast.engine.step_telling import StepTelling
 from holdfast.engine.timeouts import TimeIsUp, within
@@ -68,6 +68,8 @@ class Attempts:
         except BaseException as error:
             self._delivery.undo_frame(frame)
             self._calls.go_back(last)
+            if isinstance(error, Exception):
+                await self._recorder.take_back_inner(call.key, error)
             self._keep_for_next_attempt(call)
             if isinstance(error, Exception):
                 return None, error
@@ -85,10 +87,11 @@ class Attempts:
         return value, None
 
     def _keep_for_next_attempt(self, call: Call) -> None:
+        """What was recorded in an attempt that failed is not done again in the next one."""
+        for key in [key for key in self._in_flight if key.endswith(inside(call.key))]:
+            del self._in_flight[key]
         inner = [one for one in self._recorder.records if one.within == call.key and one.kind in SETTLES]
-        for record in inner:
-            self._in_flight.pop(record.key, None)
-            self.again[record.key] = record
+        self.again.update((record.key, record) for record in inner)
 
     async def _limited(self, call: Call, work: Work) -> Any:
         seconds = work.policy.timeout

@@ -90,6 +90,11 @@ _last_call: ContextVar[tuple[int, str] | None] = ContextVar("holdfast_last_call"
 """The delivery's session, by its identity, and the call that this flow of control made last. Tasks inherit it."""
 
 
+def inside(key: str) -> str:
+    """How the keys of calls end that are made in this step."""
+    return f" in {key}"
+
+
 class Calls:
     """Names the calls of one delivery: by name, digest of the arguments, and occurrence among equals."""
 
@@ -113,7 +118,7 @@ class Calls:
     def _call(self, name: str, key: str) -> Call:
         last = _last_call.get()
         frame = frame_of(self._owner)
-        key = key if frame is None else f"{key} in {frame.call.key}"
+        key = key if frame is None else key + inside(frame.call.key)
         after = last[1] if last is not None and last[0] == id(self) else None
         return Call(name, key, after, None if frame is None else frame.call.key)
 

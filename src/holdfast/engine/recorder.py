@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.cancelling import to_its_end
 from holdfast.codec import Encoded
-from holdfast.engine.calls import Call, Frame
+from holdfast.engine.calls import Call, Frame, inside
 from holdfast.engine.effects import Effects, Replaced, decode_effects, encode_effects
 from holdfast.engine.journal import value_of
 from holdfast.engine.private_state import changes
@@ -157,6 +157,25 @@ class Recorder:
         places = [place for place, one in enumerate(self.records) if one is record]
         await self.unless_broken(self._journal.take_back(self._delivery_id, places))
 
+    def _failed_because_of(self, error: BaseException) -> set[str]:
+        """Keys of the calls whose recorded failures led to the error."""
+        causes = set(map(id, _causes(error, set(map(id, self._failures.values())))))
+        return {self.records[place].key for place, one in self._failures.items() if id(one) in causes}
+
+    async def take_back_inner(self, within: str, error: BaseException) -> None:
+        """An attempt of a step failed because of calls that it made: the next attempt makes them again."""
+        if self.broken is not None:
+            return
+        failed = self._failed_because_of(error)
+        kinds = ("failed", "attempt")
+        places = [
+            place
+            for place, one in enumerate(self.records)
+            if one.kind == "cancelled" or (one.key in failed and one.kind in kinds)
+            if one.key.endswith(inside(within))
+        ]
+        await self.unless_broken(self._journal.take_back(self._delivery_id, places))
+
     async def take_back_failures(self, error: BaseException) -> bool:
         """The delivery failed with these errors, rather than going on after them: next time their steps are tried.
 
@@ -166,8 +185,7 @@ class Recorder:
         """
         if self.broken is not None:
             return False
-        causes = set(map(id, _causes(error, set(map(id, self._failures.values())))))
-        failed = {self.records[place].key for place, one in self._failures.items() if id(one) in causes}
+        failed = self._failed_because_of(error)
         # What was cancelled may have been so because of the failure.
         failed |= {one.key for one in self.records if one.kind == "cancelled"}
         if failed & {one.after for one in self.records if one.kind in SETTLES}:
