@@ -135,6 +135,9 @@ class Opening:
         await loop.tidy()
         if keeper.has_inbox:  # what the store has, and only that: another object may have delivered the rest
             thread.inbox = keeper.load_inbox()
+        if keeper.has_journal and self._request.durability != "exit":
+            # Only what the store has: what a run with durability="exit" recorded in memory would leave a gap there.
+            thread.records = {}
         if named is None or named.checkpoint_id == thread.head_id:
             take_journal(thread, keeper)
         absorb_records(thread)

@@ -15,7 +15,7 @@ from holdfast.engine.private_state import changes
 from holdfast.errors import UnreadableValue, UnsavableValue
 from holdfast.graph.isolation import isolated
 from holdfast.log import get_logger
-from holdfast.records import SETTLES, Record, WorkflowMessage
+from holdfast.records import Record, WorkflowMessage
 
 if TYPE_CHECKING:
     from holdfast.engine.lane import Lane
@@ -188,7 +188,7 @@ class Recorder:
         failed = self._failed_because_of(error)
         # What was cancelled may have been so because of the failure.
         failed |= {one.key for one in self.records if one.kind == "cancelled"}
-        if failed & {one.after for one in self.records if one.kind in SETTLES}:
+        if failed & {one.after for one in self.records if one.kind in ("step", "failed")}:
             return False
         kinds = ("failed", "cancelled", "attempt")
         places = [place for place, one in enumerate(self.records) if one.key in failed and one.kind in kinds]
