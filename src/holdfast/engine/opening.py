@@ -135,7 +135,7 @@ class Opening:
         await loop.tidy()
         if keeper.has_inbox:  # what the store has, and only that: another object may have delivered the rest
             thread.inbox = keeper.load_inbox()
-        if keeper.has_journal and self._request.durability != "exit":
+        if keeper.has_journal and not thread.is_ahead and self._request.durability != "exit":
             # Only what the store has: what a run with durability="exit" recorded in memory would leave a gap there.
             thread.records = {}
         if named is None or named.checkpoint_id == thread.head_id:

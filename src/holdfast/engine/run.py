@@ -13,7 +13,7 @@ from holdfast.clock import Clock
 from holdfast.engine.committer import Committer, resting_state, running_state
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.entry import Entry, enter, with_message
-from holdfast.engine.journal import Journal
+from holdfast.engine.journal import Journal, with_records
 from holdfast.engine.live import LiveThreads, Ownership
 from holdfast.engine.loop import Loop
 from holdfast.engine.opening import Opening
@@ -258,6 +258,9 @@ class Run:
         standing = thread.position if rewound is None else rewound
         now, is_restored = self._clock.now(), self._opening.named is not None
         entry = enter(self._compiled.graph, thread, standing, self._request, now, is_restored=is_restored)
+        if rewound is None and entry.position is None and thread.is_ahead and self._request.storage is not None:
+            # It was moved without this storage: before anything builds on that, it is saved.
+            return replace(entry, position=with_records(thread.position, thread.records))
         if rewound is None:
             return entry
         await self._opening.rewind(thread, loop)
