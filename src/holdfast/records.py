@@ -144,7 +144,7 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class JournalEntry(msgspec.Struct, frozen=True, gc=False):
-    """The recorded outcome of one delivery whose superstep is not committed yet."""
+    """What one delivery recorded before its superstep is committed: a step, an answer, an attempt, or its outcome."""
 
     number: int
     """The head that it extends; of no use once the head is another."""

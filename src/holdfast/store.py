@@ -36,7 +36,7 @@ class Store(Protocol):
         """
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
-        """Record a delivery's outcome before its superstep is committed. Raises ThreadConflict like `commit`."""
+        """Record something of a delivery before its superstep is committed. Raises ThreadConflict like `commit`."""
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         """Put an item into the thread's inbox. Needs no lease; posting one `item_id` again does nothing."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -90,6 +91,12 @@ _last_call: ContextVar[tuple[int, str] | None] = ContextVar("holdfast_last_call"
 """The delivery's session, by its identity, and the call that this flow of control made last. Tasks inherit it."""
 
 
+def name_in(key: str) -> str:
+    """The name of a call, from its key."""
+    found = re.match(r"(.+?) (?:= |[0-9a-f]{16}(?: |$))", key)
+    return found.group(1) if found is not None else key.partition(" ")[0]
+
+
 def inside(key: str) -> str:
     """How the keys of calls end that are made in this step."""
     return f" in {key}"
@@ -135,9 +142,10 @@ class Calls:
         _last_call.set((id(self), call.key))
 
     def _digest(self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> str:
-        given = [list(arguments), [[key, keywords[key]] for key in sorted(keywords)]]
+        path = f"arguments of {name!r}"
         try:
-            tree = self._codec.encode(given, f"arguments of {name!r}")
+            named = [[key, self._codec.encode(keywords[key], f"{path}.{key}")] for key in sorted(keywords)]
+            tree = [self._codec.encode(list(arguments), path), named]
         except UnsavableValue as error:
             raise StepArgumentsUnsavable(name, error) from error
         return hashlib.blake2b(msgspec.json.encode(tree), digest_size=8).hexdigest()

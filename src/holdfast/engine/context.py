@@ -47,6 +47,8 @@ _ended = functools.lru_cache(1024)(_Ended)
 class DeliveryContext(WorkflowContext[Any, Any]):
     """What `holdfast.WorkflowContext` promises, for one delivery."""
 
+    is_context_of_holdfast = True
+
     __slots__ = ("_arguments", "_effects", "_lane", "_message", "has_own_task", "is_cancelled", "task", "used")
 
     def __init__(self, lane: Lane, message: WorkflowMessage, effects: Effects) -> None:

@@ -179,13 +179,11 @@ class Delivery:
         session = self._session
         assert session is not None  # noqa: S101  # asked only of a delivery that is suspended
         effects = Effects()
-        effects.is_plain = False
         waits = session.waits.requests
         effects.requests = [one for one in self.asked if one.request_id in waits]
-        effects.withdrawn = tuple(one for one in (self.before.waits if self.before else ()) if one not in waits)
         # Its results are logged when it has ended: it may yet fail.
         effects.events = [one for one in self.effects.events if one.type not in RESULTS]
-        effects.suspended = SuspendedDelivery(
+        suspended = SuspendedDelivery(
             self.message,
             session.waits.due_at,
             waits,
@@ -193,6 +191,8 @@ class Delivery:
             told=() if self._telling is None else self._telling.digests(),
             run_id=self.lane.scope.run_id,
         )
+        waited = () if self.before is None else self.before.waits
+        effects.also(suspended=suspended, withdrawn=tuple(one for one in waited if one not in waits))
         return effects
 
     def complete(self) -> None:
@@ -200,8 +200,7 @@ class Delivery:
         if self._session is not None:
             self._session.end()
         if self.before is not None and self.before.waits:
-            self.effects.withdrawn = self.before.waits
-            self.effects.is_plain = False
+            self.effects.also(withdrawn=self.before.waits)
 
     async def failed(self, error: BaseException) -> bool:
         """Whether trying again could end otherwise: not where its code has met the failure, and recorded that."""
@@ -226,9 +225,7 @@ class Delivery:
     # ------------------------------------------------------------ sub-workflows
 
     def start_child(self) -> None:
-        self.effects.message = self.message
-        self.effects.is_start = True
-        self.effects.is_plain = False
+        self.effects.also(message=self.message, is_start=True)
 
     def answer_child(self, answer: SubWorkflowResponseMessage) -> None:
         """One that comes too late is dropped with a warning. Raises AnswerRejected if it is of another type."""
@@ -247,8 +244,7 @@ class Delivery:
             value = coerce(answer.data, request.response_type)
         except (ValueError, TypeError) as error:
             raise AnswerRejected(request_id, request.response_type, answer.data, str(error)) from error
-        self.effects.answers = (*self.effects.answers, SubWorkflowResponseMessage(isolated(value), asked))
-        self.effects.is_plain = False
+        self.effects.also(answers=(*self.effects.answers, SubWorkflowResponseMessage(isolated(value), asked)))
 
 
 def _add(some: Effects, to: Effects) -> None:

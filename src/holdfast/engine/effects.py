@@ -39,7 +39,7 @@ class Effects:
     """Whether what the handler did is not to count: it failed, or has to wait."""
 
     is_plain = True
-    """Whether it did nothing of what follows, as almost always."""
+    """Whether it did nothing of what follows, as almost always. Set by `also` alone."""
     message: WorkflowMessage | None = None
     """The delivery itself, where it is needed again."""
     suspended: SuspendedDelivery | None = None
@@ -65,6 +65,17 @@ class Effects:
         """(key, value, DELETED or Replaced), in order; for a key with a reducer a value is a contribution."""
         self.events: list[WorkflowEvent] = []
         """All of its events, for the thread's log."""
+
+    def also(self, **special: Any) -> None:
+        """Set what few deliveries do: nothing of it is looked at in those that are plain."""
+        for name, value in special.items():
+            if name not in _SPECIAL:
+                raise AttributeError(f"{name!r} is nothing special")
+            setattr(self, name, value)
+        self.is_plain = self.is_plain and not any(special.values())
+
+
+_SPECIAL = ("message", "suspended", "withdrawn", "is_start", "answers", "is_isolated", "forwarded_to")
 
 
 def encode_effects(effects: Effects, executor_id: str, codec: Codec) -> Tree:
@@ -119,14 +130,16 @@ def decode_effects(tree: Tree, executor_id: str, codec: Codec, message: Workflow
     if "private" in tree:
         effects.private = codec.decode(tree["private"], path)
     effects.is_settled = True
-    effects.message = message
-    effects.is_start = bool(tree.get("is_start"))
-    effects.answers = tuple(
+    answers = (
         SubWorkflowResponseMessage(codec.decode(data, path), decode_request(request, codec))
         for data, request in tree.get("answers", ())
     )
-    effects.is_isolated = bool(tree.get("is_isolated"))
-    effects.forwarded_to = tree.get("forwarded_to")
-    effects.withdrawn = tuple(tree.get("withdrawn", ()))
-    effects.is_plain = not {"is_start", "answers", "is_isolated", "forwarded_to", "withdrawn"} & tree.keys()
+    effects.also(
+        message=message,
+        is_start=bool(tree.get("is_start")),
+        answers=tuple(answers),
+        is_isolated=bool(tree.get("is_isolated")),
+        forwarded_to=tree.get("forwarded_to"),
+        withdrawn=tuple(tree.get("withdrawn", ())),
+    )
     return effects

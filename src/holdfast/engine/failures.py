@@ -51,9 +51,8 @@ async def _retried(delivery: Delivery, error: Exception, attempts: int, retry: R
     records = scope.journal.records_of(message, lane.position)
     await scope.journal.append(message.delivery_id, Record("attempt", value=_said(lane, error), until=until))
     effects = _failed(delivery, error)
-    effects.suspended = SuspendedDelivery(
-        message, until, _still_asked(lane, message), tuple(records), run_id=scope.run_id
-    )
+    suspended = SuspendedDelivery(message, until, _still_asked(lane, message), tuple(records), run_id=scope.run_id)
+    effects.also(suspended=suspended)
     told = {"attempt": attempts, "delay_seconds": delay}
     details = WorkflowErrorDetails.from_exception(error, executor_id=lane.told_id)
     event = WorkflowEvent("executor_retrying", told, executor_id=lane.told_id, details=details)
@@ -67,10 +66,12 @@ def _stepped_over(delivery: Delivery, error: Exception, policy: FailurePolicy) -
     if fallback_id is not None and not lane.level.compiled.graph.executors[fallback_id].can_handle(message):
         return None  # such as the answer to a question that only the failed executor could take
     effects = _failed(delivery, error)
-    effects.message = message
-    effects.withdrawn = _still_asked(lane, message)
-    effects.is_isolated = policy.on_error == ISOLATE
-    effects.forwarded_to = fallback_id
+    effects.also(
+        message=message,
+        withdrawn=_still_asked(lane, message),
+        is_isolated=policy.on_error == ISOLATE,
+        forwarded_to=fallback_id,
+    )
     mode = policy.on_error if policy.on_error in (SKIP, ISOLATE) else f"fallback {fallback_id}"
     details = WorkflowErrorDetails.from_exception(error, executor_id=lane.told_id)
     event = WorkflowEvent("executor_skipped", mode, executor_id=lane.told_id, details=details)
@@ -85,7 +86,6 @@ def _failed(delivery: Delivery, error: Exception) -> Effects:
     effects.events = [one for one in delivery.effects.events if one.type.startswith("executor_")]
     earlier = lane.scope.results_told.pop(delivery.message.delivery_id, [])
     lane.scope.retract([*delivery.told, *earlier])
-    effects.is_plain = False
     effects.is_settled = True
     details = WorkflowErrorDetails.from_exception(error, executor_id=lane.told_id)
     lane.tell(lane.in_child(WorkflowEvent("executor_failed", executor_id=lane.told_id, details=details)), effects)

@@ -60,12 +60,12 @@ async def run_guarded(lane: Lane, run_lane: RunLane, clock: Clock) -> None:
         if not lane.is_dropped:
             raise
         _take_off_cancellation(lane)
-    except Exception as error:
-        met = _guard_in_charge(lane, error)
-        if met is None:
-            raise
-        met.failure = error
-        _drop_others(met, lane)
+    except _OutOfTime as late:
+        error = timed_out(late.guard)
+        error.__cause__ = late.__cause__
+        _meet(lane, late.guard, error)
+    except Exception as error:  # noqa: BLE001  # raised again, unless a guard meets it
+        _meet(lane, lane.level, error)
     finally:
         for guard in guards:
             guard.running.pop(lane, None)
@@ -82,20 +82,28 @@ async def _in_time(lane: Lane, run_lane: RunLane, clock: Clock, guards: list[Lev
     try:
         await within((deadline - clock.now()).total_seconds(), run_lane(lane), clock)
     except TimeIsUp as error:
-        raise timed_out(guard) from error.__cause__
+        raise _OutOfTime(guard) from error.__cause__
+
+
+class _OutOfTime(Exception):  # a signal: whose time it was, however deep the lane
+    def __init__(self, guard: Level) -> None:
+        super().__init__()
+        self.guard = guard
 
 
 def timed_out(guard: Level) -> TimedOut:
-    error = TimedOut(guard.told_id, guard.policy.timeout or 0)
-    error.level = guard  # type: ignore[attr-defined]  # whose time it was, however deep the lane
-    return error
+    return TimedOut(guard.told_id, guard.policy.timeout or 0)
 
 
-def _guard_in_charge(lane: Lane, error: Exception) -> Level | None:
-    whose: Level = getattr(error, "level", lane.level)
+def _meet(lane: Lane, where: Level, error: Exception) -> None:
+    """Let the guard in charge take the failure. Raises it, if there is none."""
     if lane.failure is None:
         lane.failure = error
-    return guard_of(whose, error)
+    met = guard_of(where, error)
+    if met is None:
+        raise error
+    met.failure = error
+    _drop_others(met, lane)
 
 
 def _drop_others(guard: Level, failed: Lane) -> None:
@@ -119,8 +127,7 @@ def contained(level: Level, now: datetime, next_delivery_id: int) -> tuple[Child
     child, parent, error = level.child, level.parent, level.failure
     assert child is not None and parent is not None and error is not None  # noqa: S101, PT018  # a failed child's level
     effects = Effects()
-    effects.is_plain = False
-    effects.withdrawn = tuple(request for one in every_level(level.position) for request in sorted(one.asked))
+    effects.also(withdrawn=tuple(request for one in every_level(level.position) for request in sorted(one.asked)))
     details = WorkflowErrorDetails.from_exception(error, executor_id=level.told_id)
     told = [_event("executor_failed", level, details)]
     policy, attempts = level.policy, child.attempts + 1
@@ -130,9 +137,7 @@ def contained(level: Level, now: datetime, next_delivery_id: int) -> tuple[Child
         told.append(_event("executor_retrying", level, details, {"attempt": attempts, "delay_seconds": delay}))
         return again.tried_again(attempts, now + timedelta(seconds=delay)), effects, told
     fallback_id = parent.compiled.graph.fallbacks.get(child.executor_id)
-    effects.message = child.message
-    effects.is_isolated = policy.on_error == ISOLATE
-    effects.forwarded_to = fallback_id
+    effects.also(message=child.message, is_isolated=policy.on_error == ISOLATE, forwarded_to=fallback_id)
     mode = policy.on_error if policy.on_error in (SKIP, ISOLATE) else f"fallback {fallback_id}"
     told.append(_event("executor_skipped", level, details, mode))
     return None, effects, told

@@ -14,11 +14,11 @@ from holdfast.engine.effects import Effects, encode_effects
 from holdfast.engine.entry import with_inbox
 from holdfast.engine.executor_memory import ExecutorMemories
 from holdfast.engine.guards import run_guarded
-from holdfast.engine.journal import with_records
 from holdfast.engine.lane import Lane
 from holdfast.engine.level import Level, root_level
 from holdfast.engine.nesting import Nesting, lanes_in_conflict
 from holdfast.engine.position import Position
+from holdfast.engine.recorded import with_records
 from holdfast.engine.scope import RunScope
 from holdfast.engine.superstep import apply, apply_now, plan
 from holdfast.engine.waiting import Waiting

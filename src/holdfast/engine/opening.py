@@ -10,10 +10,11 @@ from holdfast.checkpoints.storage import load_checkpoint, open_thread
 from holdfast.clock import Clock
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.fitting import check_fits, fitting_position
-from holdfast.engine.journal import absorb_records, take_journal
+from holdfast.engine.journal import take_journal
 from holdfast.engine.live import BUSY_POLL_SECONDS, LiveThreads, Ownership, ending_run
 from holdfast.engine.loop import Loop
 from holdfast.engine.position import Position
+from holdfast.engine.recorded import absorb_records
 from holdfast.engine.request import RunRequest
 from holdfast.engine.thread import NOT_IN_STEP, Thread
 from holdfast.errors import (

@@ -132,7 +132,7 @@ class Routes:
             sorter.warnings.append(self._nowhere(source_id, data, target_id))
 
     def _may_end_here(self, source_id: str) -> bool:
-        return bool(getattr(self._graph.executors[source_id], "may_end_here", False))
+        return self._graph.executors[source_id].may_end_here
 
     def _nowhere(self, source_id: str, data: Any, target_id: str | None) -> WorkflowEvent:
         what = f"The message of type {type_name(type(data))} that {source_id!r} sent"

@@ -13,11 +13,12 @@ from holdfast.clock import Clock
 from holdfast.engine.committer import Committer, resting_state, running_state
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.entry import Entry, enter, with_message
-from holdfast.engine.journal import Journal, with_records
+from holdfast.engine.journal import Journal
 from holdfast.engine.live import LiveThreads, Ownership
 from holdfast.engine.loop import Loop
 from holdfast.engine.opening import Opening
 from holdfast.engine.position import Position
+from holdfast.engine.recorded import with_records
 from holdfast.engine.request import RunRequest
 from holdfast.engine.requests import next_deadline
 from holdfast.engine.result import WorkflowRunResult

@@ -21,6 +21,8 @@ class RunContext:
 
     __slots__ = ("_inner",)
 
+    is_context_of_holdfast = True
+
     def __init__(self, inner: DeliveryContext) -> None:
         self._inner = inner
 

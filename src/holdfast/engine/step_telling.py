@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.calls import Call
+from holdfast.engine.calls import Call, name_in
 from holdfast.events import WorkflowErrorDetails, WorkflowEvent
 from holdfast.records import Record
 
@@ -58,4 +58,4 @@ class StepTelling:
 
 
 def _named(key: str | None) -> str:
-    return "at the beginning" if key is None else f"after {key.partition(' ')[0]!r}"
+    return "at the beginning" if key is None else f"after {name_in(key)!r}"

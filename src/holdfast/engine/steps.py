@@ -47,6 +47,7 @@ class Session:
         self._calls = Calls(delivery, scope.codec or scope.compiled.codec)
         self._replay = Replay(self.records)
         self._in_flight: dict[str, asyncio.Future[Any]] = {}
+        """Steps that were called in this run, by key, and what came of them: `key=` names one step, however often."""
         self._attempts = Attempts(delivery, self._recorder, self._calls, self._pause, self._in_flight)
         self._telling = StepTelling(delivery)
         self._asked: Counter[str] = Counter()
@@ -286,7 +287,7 @@ def _told_arguments(
 
 def _is_context(argument: Any) -> bool:
     """A context among the arguments says nothing about which call it is."""
-    return hasattr(argument, "idempotency_key")
+    return bool(getattr(type(argument), "is_context_of_holdfast", False))
 
 
 def _own(argument: Any) -> Any:

@@ -262,8 +262,7 @@ class _Merge:
         position = await merge.merged(codec)
         effects = risen(level, merge.outputs, merge.requests)
         effects.outputs = designated_outputs(self._level.compiled.graph, level.child.executor_id, effects.outputs)
-        effects.withdrawn = merge.withdrawn
-        effects.is_plain = not merge.withdrawn
+        effects.also(withdrawn=merge.withdrawn)
         if level.executor.propagate_request:
             position.asked |= {str(one.request_id) for one in merge.requests if one.child_id is None}
         elif merge.requests:

@@ -34,7 +34,7 @@ class Waits:
         return tuple(dict.fromkeys(self._requests.values()))
 
     def begin(self) -> None:
-        """A step starts."""
+        """A call starts: a step, a sleep or a question, until it waits."""
         self._active += 1
         self._quiet.stir()
 

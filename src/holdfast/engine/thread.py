@@ -69,7 +69,7 @@ class Thread:
         self.journal: dict[int, Effects] = {}
         """Outcomes of deliveries that ended in a superstep that did not; not run again."""
         self.records: dict[int, list[Record]] = {}
-        """What deliveries recorded since the head, on top of what a suspended one had recorded before."""
+        """All that a delivery has recorded, for those that recorded something since the head."""
         self.children: dict[int, Instances] = {}
         """Executors of sub-workflows, by the delivery that started them."""
         self.waker: asyncio.Future[None] | None = None

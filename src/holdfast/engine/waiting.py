@@ -44,10 +44,10 @@ class Waiting:
                     self._committer.tell(event)
                 await enter(after)
                 continue
-            sleepers = [time for time in (limit, next_wake_up(position)) if time is not None]
-            if not sleepers:
+            if limit is None and next_wake_up(position) is None:
                 return False
-            await self._sleep_until(min(*sleepers, next_deadline(position) or sleepers[0], sleepers[0]))
+            times = [time for time in (limit, next_deadline(position)) if time is not None]
+            await self._sleep_until(min(times))
 
     async def _sleep_until(self, time: datetime) -> None:
         """Until then, or until something comes into the inbox."""

@@ -173,6 +173,8 @@ class Executor:
             or kind.on_checkpoint_restore is not Executor.on_checkpoint_restore
         )
 
+    may_end_here = False
+    """Whether a message that no edge takes is worth no warning: it has been yielded already."""
     is_function = False
     """Whether it is a function workflow, whose steps are told under their own names."""
 
