@@ -13,12 +13,15 @@ from holdfast.engine.effects import Effects
 from holdfast.engine.level import Level
 from holdfast.engine.position import Child, every_level
 from holdfast.engine.timeouts import TimeIsUp, within
-from holdfast.errors import TimedOut
+from holdfast.errors import ThreadConflict, TimedOut, WorkflowCheckpointException
 from holdfast.events import WorkflowErrorDetails, WorkflowEvent
 from holdfast.graph.policy import ISOLATE, SKIP
 
 if TYPE_CHECKING:
     from holdfast.engine.lane import Lane
+
+NOT_ITS_OWN = (WorkflowCheckpointException, ThreadConflict)
+"""Failures of the thread's storage, or about what it holds: no policy of a sub-workflow meets them."""
 
 RunLane = Callable[["Lane"], Coroutine[Any, Any, None]]
 
@@ -37,7 +40,7 @@ def guard_of(level: Level, error: BaseException) -> Level | None:
 
 def _meets(level: Level, error: BaseException) -> bool:
     policy, child, parent = level.policy, level.child, level.parent
-    if child is None or parent is None or not isinstance(error, Exception):
+    if child is None or parent is None or not isinstance(error, Exception) or isinstance(error, NOT_ITS_OWN):
         return False
     if policy.retry is not None and policy.retry.retries(error, child.attempts + 1):
         return True

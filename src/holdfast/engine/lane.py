@@ -41,6 +41,8 @@ class Lane:
     """What is told of the delivery that failed."""
     is_dropped = False
     """Whether its sub-workflow failed elsewhere: what it does does not count any more."""
+    has_touched = False
+    """Whether a handler has looked at the state, shared or private."""
     _state: LaneState | None = None
     _private: dict[str, Any] | None = None
 
@@ -71,6 +73,7 @@ class Lane:
     @property
     def state(self) -> LaneState:
         if self._state is None:
+            self.has_touched = True
             self._state = LaneState(self.position.state, self.level.compiled.graph.reducers)
         return self._state
 
@@ -81,6 +84,7 @@ class Lane:
     @property
     def private(self) -> dict[str, Any]:
         if self._private is None:
+            self.has_touched = True
             self._private = isolated(self.position.private.get(self.executor_id, {}))
         return self._private
 
@@ -92,6 +96,7 @@ class Lane:
         self.state.write(key, _own(value))
 
     def replace_private(self, private: dict[str, Any]) -> None:
+        self.has_touched = True
         self._private = isolated(private)
 
     def undo(self) -> None:

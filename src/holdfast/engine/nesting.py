@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from holdfast.engine.guards import enclosing, guard_of, timed_out
+from holdfast.engine.guards import NOT_ITS_OWN, enclosing, guard_of, timed_out
 from holdfast.engine.lane import Lane
 from holdfast.engine.level import Level, child_level
 from holdfast.engine.position import Child, every_level
@@ -53,6 +53,8 @@ class Nesting:
         """
         level = lane.level if lane is not None else _failed_level(root, error)
         failure: SubWorkflowFailed | None = None
+        if isinstance(error, NOT_ITS_OWN):
+            return None
         for one in enclosing(level) if level is not None and isinstance(error, Exception) else ():
             failure = SubWorkflowFailed(one.told_id, one.compiled.graph.name, error)
             details = WorkflowErrorDetails.from_exception(error, executor_id=one.told_id)

@@ -126,7 +126,7 @@ class _Merge:
         self.effects.append(effects)
         self.outputs, self.requests = effects.outputs, effects.requests
         self._take_from(sorter)
-        if lane.touched_state is not None or lane.touched_private is not None:
+        if lane.has_touched:
             self._merge_state(codec)
         return after
 
@@ -173,7 +173,8 @@ class _Merge:
         return msgspec.structs.replace(warning, data=text, executor_id=path, child_id=level.child_id)
 
     def _merge_state(self, codec: Codec | None) -> None:
-        after, lanes = self._after, self._level.lanes
+        after = self._after
+        lanes = [lane for lane in self._level.lanes if lane.has_touched]
         touched = [(lane.executor_id, lane.touched_state) for lane in lanes if lane.touched_state is not None]
         if touched:
             after.state = merge_state(after.state, touched, self._level.compiled.graph.reducers, codec)
