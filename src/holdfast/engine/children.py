@@ -39,7 +39,7 @@ def risen(level: Level, outputs: list[WorkflowEvent], requests: list[WorkflowEve
     for request in requests:
         above = seen_from_above(request, executor.id, level.child_id)
         if executor.propagate_request:
-            effects.requests.append(above)
+            effects.ask([above])
         else:
             effects.sends.append((SubWorkflowRequestMessage(above, executor.id), None))
     return effects

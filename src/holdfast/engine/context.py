@@ -132,7 +132,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
                 f"Request {chosen!r} is already pending in thread {self.thread_id!r}. Choose another request_id."
             )
         event = self._request(request_data, response_type, chosen, terms)
-        self.delivery.sink.requests.append(event)
+        self.delivery.sink.ask([event])
         self._tell_request(event)
         self._warn_if_unanswerable(request_data, response_type)
 
@@ -195,7 +195,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         if self.used is not None:
             effects = self.used.sink
             self.used.remember_write(key)
-        effects.writes.append((key, value))
+        effects.write([(key, value)])
         self._lane.state.write(key, value)
 
     @property

@@ -85,7 +85,7 @@ class Delivery:
             else:
                 own = value if value is DELETED else isolated(value)
                 self.remember_write(key)
-                self.sink.writes.append((key, own))
+                self.sink.write([(key, own)])
                 lane.state.write(key, own)
         if effects.private is not None:
             for key in (*effects.private["changed"], *effects.private["gone"]):
@@ -137,7 +137,7 @@ class Delivery:
         outer = frame.outer
         around = outer.effects if outer is not None and outer.owner is self else self.effects
         _add(frame.effects, around)
-        around.writes += [one for one in frame.effects.writes if not isinstance(one[1], Replaced)]
+        around.write(one for one in frame.effects.writes if not isinstance(one[1], Replaced))
 
     def undo_frame(self, frame: Frame) -> None:
         """An attempt of a step failed: nothing of it is left but what a consumer has seen."""
@@ -250,4 +250,4 @@ class Delivery:
 def _add(some: Effects, to: Effects) -> None:
     to.sends += some.sends
     to.outputs += some.outputs
-    to.requests += some.requests
+    to.ask(some.requests)

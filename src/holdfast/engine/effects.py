@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from holdfast.checkpoints.parts import decode_request, encode_request
@@ -57,14 +58,24 @@ class Effects:
     forwarded_to: str | None = None
     """It failed, and this executor gets its message."""
 
+    requests: Sequence[WorkflowEvent] = ()
+    writes: Sequence[tuple[str, Any]] = ()
+    """(key, value, DELETED or Replaced), in order; for a key with a reducer a value is a contribution."""
+
     def __init__(self) -> None:
         self.sends: list[tuple[Any, str | None]] = []
         self.outputs: list[WorkflowEvent] = []
-        self.requests: list[WorkflowEvent] = []
-        self.writes: list[tuple[str, Any]] = []
-        """(key, value, DELETED or Replaced), in order; for a key with a reducer a value is a contribution."""
         self.events: list[WorkflowEvent] = []
         """All of its events, for the thread's log."""
+
+    def ask(self, requests: Iterable[WorkflowEvent]) -> None:
+        self.requests = [*self.requests, *requests]
+
+    def write(self, writes: Iterable[tuple[str, Any]]) -> None:
+        if isinstance(self.writes, list):
+            self.writes.extend(writes)
+        else:
+            self.writes = list(writes)
 
     def also(self, **special: Any) -> None:
         """Set what few deliveries do: nothing of it is looked at in those that are plain."""

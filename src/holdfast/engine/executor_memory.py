@@ -44,9 +44,7 @@ class ExecutorMemories:
         effects.saved = await self.taken(executor, seen)
         if seen.private is not before.private:
             effects.private = seen.private.get(executor.id)
-        effects.writes += [
-            (key, value) for key, value in seen.state.items() if before.state.get(key, effects) is not value
-        ]
+        effects.write((key, value) for key, value in seen.state.items() if before.state.get(key, effects) is not value)
 
     async def put_back(self, executor: Executor, frozen: Any, position: Position) -> None:
         """Give the executor what it kept then. Raises CheckpointHookFailed."""

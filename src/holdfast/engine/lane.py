@@ -14,6 +14,7 @@ from holdfast.engine.delivery import Delivery
 from holdfast.engine.effects import DELETED, Effects, Replaced
 from holdfast.engine.failures import meet_failure
 from holdfast.engine.state import LaneState
+from holdfast.engine.suspended import is_error_of_suspension, take_off_suspension
 from holdfast.engine.telling import own_event
 from holdfast.engine.timeouts import TimeIsUp, within
 from holdfast.errors import HandlerCancelled, TimedOut, WorkflowRunnerException
@@ -135,11 +136,12 @@ class Lane:
         context = DeliveryContext(self, message, effects)
         event = WorkflowEvent("executor_invoked", message.data, executor_id=self.told_id)
         if self._is_plain:
-            self.tell(event, effects)
+            self._scope.emit(event)
+            if self._scope.is_logged:
+                effects.events.append(event)
         else:
             self._tell_invoked(event, message, effects)
-        outer = current_context.get()
-        current_context.set(context)
+        token = current_context.set(context)
         try:
             try:
                 returns, work = self._work(message, context)
@@ -156,20 +158,23 @@ class Lane:
             if not effects.is_start and not effects.is_undone:  # a sub-workflow has only begun
                 self._tell_completed(effects)
         except asyncio.CancelledError as error:
-            is_suspended = self._take_off_suspension(context)
+            is_suspended = take_off_suspension(context)
             if self._is_cancelled():
                 raise
             effects = self._suspend(context.delivery) if is_suspended else await self._own_end(error, context)
         except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
             raise
         except BaseException as error:  # noqa: BLE001  # raised again there, unless a policy says otherwise
-            if self._is_error_of_suspension(error, context):
+            if is_error_of_suspension(error, context) and not self._is_cancelled():
                 effects = self._suspend(context.delivery)
             else:
                 effects = await self._met(error, context.delivery)
         finally:
             context.end()
-            current_context.set(outer)  # not `reset`: a coroutine that is thrown away ends in another context
+            try:
+                current_context.reset(token)
+            except ValueError:  # `suppress` costs much; one that is thrown away ends in another context
+                pass
         self.results.append(effects)
         return effects
 
@@ -211,7 +216,7 @@ class Lane:
             work = handler.function(self.executor, *arguments, context)
         else:
             work = handler.function(self.executor, *arguments)
-        seconds = self._policy.timeout
+        seconds = self._policy.timeout if self.level.compiled.graph.policies else None
         if seconds is not None or handler.own_task:
             work = self._in_own_task(work, seconds, context)
         return handler.returns, work
@@ -223,7 +228,7 @@ class Lane:
 
     def _ended(self, context: DeliveryContext, message: WorkflowMessage, effects: Effects) -> Effects:
         if context.used is not None or self.before(message) is not None:
-            if self._take_off_suspension(context):  # it kept the cancellation to itself
+            if take_off_suspension(context):  # it kept the cancellation to itself
                 return self._suspend(context.delivery)
             context.delivery.complete()
         effects.sent_as = self.level.stands_in_for(message)
@@ -265,23 +270,6 @@ class Lane:
         failure.__cause__ = error
         return await self._met(failure, context.delivery)
 
-    def _is_error_of_suspension(self, error: BaseException, context: DeliveryContext) -> bool:
-        """Code may turn its cancellation into an error of its own. What a suspended delivery did is dropped anyway, and
-        so is that: should it have another reason, it is raised again."""
-        if not isinstance(error, (Exception, BaseExceptionGroup)) or context.delivery.broken is not None:
-            return False
-        return self._take_off_suspension(context) and not self._is_cancelled()
-
-    def _take_off_suspension(self, context: DeliveryContext) -> bool:
-        """Whether the delivery was suspended. That cancels the task of its handler, which may be the run's own: it must
-        not look as if somebody had cancelled the run."""
-        if context.used is None or not context.used.is_suspended:
-            return False
-        task = asyncio.current_task()
-        if task is not None and task is context.task and task.cancelling():
-            task.uncancel()
-        return True
-
     def _is_cancelled(self) -> bool:
         """Whether somebody cancelled the run, rather than something inside the handler a task of its own."""
         return self.is_cancelling(asyncio.current_task())
@@ -299,7 +287,7 @@ class Lane:
         effects.is_settled = True
         if self._state is not None:
             changed = self._state.changed_in_place(codec)
-            effects.writes += [(key, Replaced(isolated(value))) for key, value in changed]
+            effects.write((key, Replaced(isolated(value))) for key, value in changed)
         if self._private is not None:
             effects.private = isolated(self._private)
 

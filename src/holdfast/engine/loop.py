@@ -124,7 +124,7 @@ class Loop:
                 await self._run_any_lane(lanes[0])  # in place: a task would cost more than the rest of the superstep
                 was_cancelled = False
             else:
-                was_cancelled = await run_side_by_side(lanes, self._run_any_lane)
+                was_cancelled = await run_side_by_side(lanes, self._run_any_lane if level.levels else self._run_lane)
             codec = self._scope.codec
             applied = apply_now(level, codec, self._now) or await apply(level, codec, self._now)
             after, told, effects = applied

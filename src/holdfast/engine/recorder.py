@@ -81,10 +81,10 @@ class Recorder:
         """What the step did, with what it changed in place of what it had read; None if it did nothing."""
         lane, did = self._lane, Effects()
         did.sends, did.outputs, did.requests = frame.effects.sends, frame.effects.outputs, frame.effects.requests
-        did.writes = [*frame.effects.writes]
+        did.write(frame.effects.writes)
         if frame.read and lane.touched_state is not None:
             changed = lane.touched_state.changed_since(frame.read, lane.scope.codec)
-            did.writes += [(key, Replaced(isolated(value))) for key, value in changed]
+            did.write((key, Replaced(isolated(value))) for key, value in changed)
         if frame.private:
             did.private = changes(frame.private, lane.private)
         is_something = did.sends or did.outputs or did.requests or did.writes or did.private is not None

@@ -124,7 +124,8 @@ class _Merge:
             if not send.send_now(sorter, lane.executor_id, data, target_id):
                 return None
         self.effects.append(effects)
-        self.outputs, self.requests = effects.outputs, effects.requests
+        self.outputs = effects.outputs
+        self.requests += effects.requests
         self._take_from(sorter)
         if lane.has_touched:
             self._merge_state(codec)
