@@ -50,7 +50,7 @@ def test_an_example_says_on_top_what_it_shows_and_how_to_run_it(script: Path) ->
 
 def test_the_example_of_tests_is_a_test_for_pytest_too(tmp_path: Path) -> None:
     script = EXAMPLES / "testing_your_workflow.py"
-    options = ("-q", "-p", "no:cacheprovider", "-p", "holdfast.testing.plugin", "-c", os.devnull)
+    options = ("-q", "-p", "no:cacheprovider", "-p", "holdfast.testing.plugin", "-c", os.devnull, "--noconftest")
     done = run("-m", "pytest", *options, str(script), folder=tmp_path, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 passed" in done.stdout
