@@ -126,17 +126,18 @@ class Session:
         now would be missing, or done, then.
         """
         self._delivery.check_open()
+        if self._recorder.broken is None and not self._delivery.is_cancelled:
+            return
+        # Code that does not give up must not keep the event loop to itself.
+        await asyncio.sleep(0 if self._refused < MOST_REFUSED else 0.05)
+        self._refused += 1
+        if self._refused > MOST_REFUSED and self._recorder.broken is None:
+            self._recorder.broken = WorkflowRunnerException(
+                f"{self._lane.told_id!r} keeps its cancellation to itself and goes on. Nothing of it was kept. Let "
+                "asyncio.CancelledError pass: catch Exception, not BaseException."
+            )
         self._recorder.check()
-        if self._delivery.is_cancelled:
-            await asyncio.sleep(0)  # code that does not give up must not keep the event loop to itself
-            self._refused += 1
-            if self._refused > MOST_REFUSED:
-                self._recorder.broken = WorkflowRunnerException(
-                    f"{self._lane.told_id!r} keeps its cancellation to itself and goes on. Nothing of it was kept. Let "
-                    "asyncio.CancelledError pass: catch Exception, not BaseException."
-                )
-                raise self._recorder.broken
-            raise asyncio.CancelledError
+        raise asyncio.CancelledError
 
     async def _replayed(self, call: Call, record: Record) -> Any:
         self._telling.warn_if_moved(call, record)
