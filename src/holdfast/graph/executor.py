@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from difflib import get_close_matches
 from typing import Any, ClassVar, Self
 
 from holdfast.errors import type_name
@@ -108,9 +109,10 @@ class Executor:
         retry: RetryPolicy | int | None = None,
         timeout: Seconds | None = None,
         on_error: Any = STOP,
-        **_: Any,
+        **others: Any,
     ) -> None:
         self.id = _checked_id(id)
+        _refuse_misspelt(others)
         self.policy = executor_policy(id, retry, timeout, on_error)
         self.type = type_ or type or self.__class__.__name__
         if not defer_discovery:
@@ -231,6 +233,14 @@ def _checked_id(executor_id: object) -> str:
     if not isinstance(executor_id, str) or not executor_id:
         raise ValueError(f"An executor needs a non-empty id, got {executor_id!r}. Checkpoints find its state by it.")
     return executor_id
+
+
+def _refuse_misspelt(others: dict[str, Any]) -> None:
+    """Keywords that a class hands on are let through, but not a policy that would silently be none."""
+    for name in others:
+        near = get_close_matches(name, ("retry", "timeout", "on_error"), 1, 0.65)
+        if near:
+            raise TypeError(f"Executor() got an unexpected keyword argument {name!r}: did you mean {near[0]!r}?")
 
 
 def _own(value: Any) -> Any:

@@ -1,0 +1,241 @@
+"""A step is found again by what it is called with, however that is written, and replayed as it went the first time."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from pathlib import PurePosixPath
+from typing import Any
+
+import pytest
+from tests.unit.engine.function_flows import Calls, answer, begin, paused_and_resumed
+from tests.unit.engine.policy_flows import SkippingClock, of_kind
+
+from holdfast import (
+    FunctionalWorkflow,
+    InMemoryCheckpointStorage,
+    RunContext,
+    Secret,
+    StepArgumentsUnsavable,
+    WorkflowBuilder,
+    WorkflowExecutor,
+    WorkflowRunResult,
+    get_run_context,
+    step,
+    workflow,
+)
+
+
+def in_order(calls: list[Callable[..., Any]], *arguments: Any) -> FunctionalWorkflow[Any, Any]:
+    """Calls these one after the other as steps, and gives their results once somebody has said "go on"."""
+
+    @workflow(name="in_order")
+    async def flow(_: str, ctx: RunContext) -> list[Any]:
+        found = [await ctx.step(one, *arguments) for one in calls]
+        await ctx.request_info("go on?", str)
+        return found
+
+    return flow
+
+
+async def changed(before: FunctionalWorkflow[Any, Any], after: FunctionalWorkflow[Any, Any]) -> WorkflowRunResult:
+    """Begun with the code as it was, ended with the code as it is."""
+    storage = InMemoryCheckpointStorage()
+    return await answer(after, storage, await begin(before, storage), {"go on?": "yes"})
+
+
+# ---------------------------------------------------------------- what a function brings along
+
+
+def scale(factor: int, n: int) -> int:
+    return factor * n
+
+
+def scale_by_name(n: int, factor: int = 1) -> int:
+    return factor * n
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    factor: int
+
+    def apply(self, n: int) -> int:
+        return self.factor * n
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "arguments", "swapped"),
+    [
+        (partial(scale, 2), partial(scale, 3), [5], [15, 10]),
+        (partial(scale_by_name, factor=2), partial(scale_by_name, factor=3), [5], [15, 10]),
+        (partial(partial(scale, 2), 5), partial(partial(scale, 3), 5), [], [15, 10]),
+        ("a".upper, "b".upper, [], ["B", "A"]),
+        (PurePosixPath("/a").as_uri, PurePosixPath("/b").as_uri, [], ["file:///b", "file:///a"]),
+        (Scale(2).apply, Scale(3).apply, [5], [15, 10]),
+    ],
+    ids=[
+        "partial",
+        "partial by name",
+        "partial of a partial",
+        "method of a text",
+        "method of a path",
+        "frozen dataclass",
+    ],
+)
+async def test_calls_told_apart_only_by_what_is_bound_keep_their_results_when_reordered(
+    first: Any, second: Any, arguments: list[Any], swapped: list[Any]
+) -> None:
+    result = await changed(in_order([first, second], *arguments), in_order([second, first], *arguments))
+    assert result.get_outputs() == [swapped]
+    assert ["the code changed since" in str(event.data) for event in of_kind(result, "warning")] == [True, True]
+
+
+async def test_the_instance_of_an_ordinary_class_and_what_a_closure_holds_do_not_tell_calls_apart() -> None:
+    calls = Calls()
+
+    class Shop:
+        async def sell(self, item: str) -> str:
+            calls.append(item)
+            return f"sold {item}"
+
+    def selling(shop: Shop) -> Callable[[str], Any]:
+        async def sell_in(item: str) -> str:
+            return await shop.sell(item)
+
+        return sell_in
+
+    for make in (lambda: Shop().sell, lambda: selling(Shop())):
+        calls.clear()
+        result = await changed(in_order([make()], "tea"), in_order([make()], "tea"))
+        assert result.get_outputs() == [["sold tea"]] and not of_kind(result, "warning")
+        assert calls == ["tea"]
+
+
+@pytest.mark.parametrize("kind", ["keyword", "default written out", "all by name"])
+async def test_a_call_is_the_same_however_its_arguments_are_written(kind: str) -> None:
+    paid: list[tuple[int, str]] = []
+
+    @step
+    async def pay(amount: int, currency: str = "EUR") -> str:
+        paid.append((amount, currency))
+        return f"{amount} {currency}"
+
+    ways: dict[str, Callable[[], Any]] = {
+        "plain": lambda: pay(5),
+        "keyword": lambda: pay(amount=5),
+        "default written out": lambda: pay(5, "EUR"),
+        "all by name": lambda: pay(currency="EUR", amount=5),
+    }
+
+    def paying(way: str) -> FunctionalWorkflow[Any, Any]:
+        @workflow(name="paying")
+        async def flow(_: str, ctx: RunContext) -> str:
+            receipt = await ways[way]()
+            await ctx.request_info("go on?", str)
+            return str(receipt)
+
+        return flow
+
+    result = await changed(paying("plain"), paying(kind))
+    assert result.get_outputs() == ["5 EUR"] and not of_kind(result, "warning")
+    assert paid == [(5, "EUR")]
+
+
+# ---------------------------------------------------------------- the first time is as every other
+
+
+async def test_what_a_step_does_to_its_arguments_is_not_seen_by_its_caller_the_first_time_either() -> None:
+    calls = Calls()
+    seen: list[list[str]] = []
+
+    async def reply(messages: list[str]) -> list[str]:
+        calls.append(len(messages))
+        messages.append("reply")
+        return messages
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> list[int]:
+        messages = ["hi"]
+        found = [len(await ctx.step(reply, messages)), len(await ctx.step(reply, messages))]
+        seen.append(list(messages))
+        await ctx.request_info("go on?", str)
+        return found
+
+    assert await paused_and_resumed(flow) == [2, 2]
+    assert calls == [1, 1] and seen == [["hi"], ["hi"]]
+
+
+async def test_a_result_that_the_step_keeps_is_not_changed_by_its_caller() -> None:
+    kept: list[str] = []
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> list[str]:
+        found = await ctx.step(lambda: kept, name="kept")
+        found.append("mine")
+        await ctx.request_info("go on?", str)
+        return found
+
+    assert await paused_and_resumed(flow) == ["mine"] and kept == []
+
+
+async def test_a_task_made_before_a_step_begins_before_it_is_over_also_when_it_is_replayed() -> None:
+    calls, passes = Calls(), list[str]()
+    work = calls.step(name="work")
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> str:
+        async def side() -> None:
+            passes.append("side")
+            await work("side")
+
+        task = asyncio.create_task(side())
+        await work("main")
+        passes.append("main")
+        task.cancel()
+        await ctx.sleep(60)
+        return "done"
+
+    result = await begin(flow, InMemoryCheckpointStorage(), clock=SkippingClock())
+    assert result.get_outputs() == ["done"] and not of_kind(result, "warning")
+    assert passes == ["side", "main"] * 2
+
+
+# ---------------------------------------------------------------- what a function is given, and what it is told
+
+
+async def test_a_function_and_its_steps_read_the_arguments_of_the_run_also_inside_a_graph() -> None:
+    async def used(_: str) -> Any:
+        ctx = get_run_context()
+        assert ctx is not None
+        return len(ctx.client_kwargs["key"])
+
+    @workflow
+    async def flow(name: str, ctx: RunContext) -> list[Any]:
+        return [name, ctx.function_invocation_kwargs["user"], await ctx.step(used, name)]
+
+    given: dict[str, Any] = {"function_invocation_kwargs": {"user": 7}, "client_kwargs": {"key": Secret("hunter2")}}
+    assert (await flow.run("x", **given)).get_outputs() == [["x", 7, 7]]
+    graph = WorkflowBuilder(start_executor=WorkflowExecutor(flow, "child", allow_direct_output=True)).build()
+    assert (await graph.run("x", **given)).get_outputs() == [["x", 7, 7]]
+
+
+async def test_arguments_that_cannot_be_encoded_are_refused_with_a_call_that_can_be_written() -> None:
+    note = Calls().step(name="note")
+
+    @workflow
+    async def flow(_: str) -> None:
+        await note(object())
+
+    with pytest.raises(StepArgumentsUnsavable, match=r"ctx\.step\(\.\.\., key='\.\.\.'\)"):
+        await begin(flow, None)
+
+
+async def test_an_event_shows_only_what_it_holds() -> None:
+    @workflow
+    async def flow(_: str) -> str:
+        return "done"
+
+    [output] = of_kind(await begin(flow, None), "output")
+    assert "data='done'" in repr(output) and "None" not in repr(output)
