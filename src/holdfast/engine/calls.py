@@ -187,10 +187,9 @@ def _signature_of(function: Any) -> inspect.Signature:
 
 def code_of(function: Any) -> Any:
     """What makes two functions the same: a lambda in a loop is another object each time, of the same code."""
-    while isinstance(function, functools.partial):
-        function = function.func
+    while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
+        function = function.func if isinstance(function, functools.partial) else function.__wrapped__
     function = getattr(function, "__func__", function)
-    function = getattr(function, "__wrapped__", function)
     if not hasattr(function, "__code__") and not isinstance(function, type):
         function = type(function).__call__  # an object that can be called
     return getattr(function, "__code__", function)

@@ -112,7 +112,7 @@ async def test_a_step_in_the_finally_of_a_handler_is_not_called_while_it_sleeps(
     assert result.get_outputs() == ["done"] and calls == ["work", "unlock"]
 
 
-async def test_what_a_function_writes_and_tells_after_it_caught_its_suspension_does_not_count() -> None:
+async def test_what_a_function_writes_after_it_caught_its_suspension_does_not_count() -> None:
     storage = InMemoryCheckpointStorage()
 
     @workflow
@@ -212,7 +212,7 @@ async def test_a_step_that_timed_out_once_is_not_called_again_at_each_pause() ->
     @workflow
     async def flow(_: str, ctx: RunContext) -> str:
         try:
-            async with asyncio.timeout(0.01):
+            async with asyncio.timeout(0.05):
                 await ctx.step(pay, "rent")
         except TimeoutError:
             ways.append("too late")
@@ -223,27 +223,6 @@ async def test_a_step_that_timed_out_once_is_not_called_again_at_each_pause() ->
     result = await begin(flow, InMemoryCheckpointStorage(), clock=SkippingClock())
     assert result.get_outputs() == ["done"] and not of_kind(result, "warning")
     assert (calls, ways) == (["rent"], ["too late"] * 4)
-
-
-async def test_a_step_that_lost_a_race_is_not_called_again_by_another_process() -> None:
-    calls, storage = Calls(), InMemoryCheckpointStorage()
-    quick = calls.step(name="quick")
-
-    async def hang(name: str) -> None:
-        calls.append(name)
-        await asyncio.Event().wait()
-
-    @workflow
-    async def flow(_: str, ctx: RunContext) -> str:
-        slow = asyncio.create_task(ctx.step(hang, "slow"))
-        await quick("quick")
-        slow.cancel()
-        await ctx.request_info("go on?", str)
-        return "done"
-
-    asked = await begin(flow, storage)
-    assert (await answer(flow, storage, asked, {"go on?": "yes"})).get_outputs() == ["done"]
-    assert sorted(calls) == ["quick", "slow"]
 
 
 def first_answer_wins() -> FunctionalWorkflow[Any, Any]:

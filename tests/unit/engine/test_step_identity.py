@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
-from tests.unit.engine.function_flows import Calls, answer, begin, paused_and_resumed
+from tests.unit.engine.function_flows import Calls, answer, begin, paused_and_resumed, questions
 from tests.unit.engine.policy_flows import SkippingClock, of_kind
 
 from holdfast import (
@@ -19,6 +19,7 @@ from holdfast import (
     RunContext,
     Secret,
     StepArgumentsUnsavable,
+    Workflow,
     WorkflowBuilder,
     WorkflowExecutor,
     WorkflowRunResult,
@@ -230,6 +231,33 @@ async def test_arguments_that_cannot_be_encoded_are_refused_with_a_call_that_can
 
     with pytest.raises(StepArgumentsUnsavable, match=r"ctx\.step\(\.\.\., key='\.\.\.'\)"):
         await begin(flow, None)
+
+
+async def test_a_generator_is_no_step_of_a_context_either() -> None:
+    async def pages(_: str) -> AsyncIterator[str]:
+        yield "one"
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> None:
+        await ctx.step(pages, "x")
+
+    with pytest.raises(TypeError, match=r"A step cannot be 'pages': it is a generator.*Return a list"):
+        await begin(flow, None)
+
+
+async def test_a_childs_question_that_nobody_takes_is_told_with_a_remedy_that_helps() -> None:
+    @workflow
+    async def child(_: str, ctx: RunContext) -> str:
+        return await ctx.request_info("ok?", str)
+
+    def asking(**options: bool) -> Workflow:
+        return WorkflowBuilder(start_executor=WorkflowExecutor(child, "child", **options)).build()
+
+    [warning] = of_kind(await asking().run("x"), "warning")
+    assert "or WorkflowExecutor(propagate_request=True)" in str(warning.data)
+    assert "add_edge(child, child)" not in str(warning.data)
+    asked = await asking(propagate_request=True).run("x")
+    assert list(questions(asked)) == ["ok?"] and not of_kind(asked, "warning")
 
 
 async def test_an_event_shows_only_what_it_holds() -> None:
