@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from holdfast.cancelling import to_its_end
 from holdfast.platform import kill_hard
 
 Report: TypeAlias = dict[str, Any]
@@ -70,7 +71,7 @@ class Child:
 async def child(order: Report, errors: Path, seconds: float) -> AsyncIterator[Child]:
     """A process with this order; it is gone when the block ends. Raises ChildFailed if it takes too long."""
     with errors.open("wb") as stderr:
-        process = await asyncio.create_subprocess_exec(
+        starting = asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "holdfast.testing.child_process",
@@ -79,16 +80,22 @@ async def child(order: Report, errors: Path, seconds: float) -> AsyncIterator[Ch
             stderr=stderr,
             limit=LINE_LIMIT,
         )
+        # To its end: one that is cancelled while it starts would be left running, and nobody could end it.
+        process, cancelled = await to_its_end(starting)
     assert process.stdin is not None  # noqa: S101  # as above
     process.stdin.write(json.dumps(order).encode() + b"\n")  # and left open: its end would end the process
     try:
+        if cancelled is not None:
+            raise cancelled
         async with asyncio.timeout(seconds):
             yield Child(process, errors)
     except TimeoutError as error:
         raise ChildFailed(f"The process did not come to its end within {seconds:g} seconds.") from error
     finally:
         _kill(process)
-        await process.communicate()
+        _, cancelled = await to_its_end(process.communicate())
+        if cancelled is not None:
+            raise cancelled
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:
