@@ -123,7 +123,8 @@ class Session:
         """Raises what there is against a new call.
 
         Code that cleans up after a cancellation by the engine has not come to its end: it runs again, and what it did
-        now would be missing, or done, then.
+        now would be missing, or done, then. Nor may code go on once nothing can be recorded any more. Both are told by
+        CancelledError, which code that catches every Exception lets pass.
         """
         self._delivery.check_open()
         if self._recorder.broken is None and not self._delivery.is_cancelled:
@@ -131,13 +132,14 @@ class Session:
         # Code that does not give up must not keep the event loop to itself.
         await asyncio.sleep(0 if self._refused < MOST_REFUSED else 0.05)
         self._refused += 1
-        if self._refused > MOST_REFUSED and self._recorder.broken is None:
+        if self._refused <= MOST_REFUSED:
+            raise asyncio.CancelledError
+        if self._recorder.broken is None:
             self._recorder.broken = WorkflowRunnerException(
                 f"{self._lane.told_id!r} keeps its cancellation to itself and goes on. Nothing of it was kept. Let "
                 "asyncio.CancelledError pass: catch Exception, not BaseException."
             )
-        self._recorder.check()
-        raise asyncio.CancelledError
+        raise self._recorder.broken
 
     async def _replayed(self, call: Call, record: Record) -> Any:
         self._telling.warn_if_moved(call, record)

@@ -14,6 +14,7 @@ from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.errors import StorageFailed
 from holdfast.records import JournalEntry, Lease
 from holdfast.stores.memory import MemoryStore
+from holdfast.testing import Faults
 
 
 class Socket:
@@ -167,3 +168,23 @@ async def test_a_journal_that_cannot_be_written_within_a_step_is_not_recorded_as
     with pytest.raises(StorageFailed):
         await begin(flow, storage)
     assert (await resume(flow, storage)).get_outputs() == ["outer 1"]
+
+
+async def test_code_that_tries_for_ever_ends_with_the_storage_that_failed() -> None:
+    calls, faults = Calls(), Faults()
+    fetch = calls.step(name="fetch")
+    faults.fail("journal", error=OSError("disk full for a moment"))
+    storage = faults.wrap(InMemoryCheckpointStorage())
+
+    @workflow
+    async def flow(_: str) -> Any:
+        while True:
+            try:
+                return await fetch(1)
+            except Exception:  # noqa: BLE001  # as code that never gives up is written
+                continue
+
+    with pytest.raises(StorageFailed, match="disk full"):
+        await begin(flow, storage)
+    assert (await resume(flow, storage)).get_outputs() == [1]
+    assert calls == [1, 1], "it was not recorded, so it is called once more, by the resume"
