@@ -38,7 +38,7 @@ async def shares(run: Callable[[], Awaitable[None]]) -> Counter[str]:
     await run()
     profile.disable()
     found: Counter[str] = Counter()
-    for (path, _, name), (_, _, own, _, _) in pstats.Stats(profile).stats.items():  # type: ignore[attr-defined]
+    for (path, _, name), (_, _, own, _, _) in pstats.Stats(profile).stats.items():  # type: ignore[attr-defined]  # not in the stubs
         found[part_of(path, name)] += own
     return found
 

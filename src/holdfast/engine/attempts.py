@@ -104,7 +104,7 @@ class Attempts:
 
     async def _retry(self, call: Call, error: Exception, number: int, delay: float) -> None:
         until = self._clock.now() + timedelta(seconds=delay)
-        said = self._recorder.kept_error(error)
+        said = self._delivery.lane.scope.journal.kept_error(error)
         await self._recorder.append(Record("attempt", call.key, call.name, value=said, until=until))
         self._telling.tell("executor_retrying", call, {"attempt": number, "delay_seconds": delay}, error)
         await self._pause(until)

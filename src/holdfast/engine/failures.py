@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.engine.effects import Effects
-from holdfast.errors import UnsavableValue
 from holdfast.events import WorkflowErrorDetails, WorkflowEvent
 from holdfast.graph.policy import DEFAULT, ISOLATE, SKIP, FailurePolicy, RetryPolicy
 from holdfast.records import Record, SuspendedDelivery, WorkflowMessage
@@ -49,7 +48,9 @@ async def _retried(delivery: Delivery, error: Exception, attempts: int, retry: R
     delay = retry.delay_after(attempts)
     until = scope.clock.now() + timedelta(seconds=delay)
     records = scope.journal.records_of(message, lane.position)
-    await scope.journal.append(message.delivery_id, Record("attempt", value=_said(lane, error), until=until))
+    await scope.journal.append(
+        message.delivery_id, Record("attempt", value=scope.journal.kept_error(error), until=until)
+    )
     effects = _failed(delivery, error)
     suspended = SuspendedDelivery(message, until, _still_asked(lane, message), tuple(records), run_id=scope.run_id)
     effects.also(suspended=suspended)
@@ -95,10 +96,3 @@ def _failed(delivery: Delivery, error: Exception) -> Effects:
 def _still_asked(lane: Lane, message: WorkflowMessage) -> tuple[str, ...]:
     before = lane.position.suspended.get(message.delivery_id)
     return () if before is None else before.waits
-
-
-def _said(lane: Lane, error: Exception) -> object:
-    try:
-        return lane.scope.journal.kept(error, "error")
-    except UnsavableValue:
-        return lane.scope.journal.kept(f"{type(error).__name__}: {error}", "error")

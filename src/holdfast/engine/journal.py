@@ -12,7 +12,7 @@ from holdfast.codec import Codec, Encoded, Tree
 from holdfast.engine.effects import decode_effects
 from holdfast.engine.position import Position, every_level
 from holdfast.engine.thread import Thread
-from holdfast.errors import DamagedCheckpoint, UnreadableValue
+from holdfast.errors import DamagedCheckpoint, UnreadableValue, UnsavableValue
 from holdfast.graph.isolation import isolated
 from holdfast.records import Record, WorkflowMessage
 
@@ -46,6 +46,13 @@ class Journal:
         if value is None:
             return None
         return isolated(value) if self._codec is None else Encoded(self._codec.encode(value, what), self._codec)
+
+    def kept_error(self, error: BaseException) -> Any:
+        """The error as it can be kept: itself, or what it said."""
+        try:
+            return self.kept(error, "error")
+        except UnsavableValue:
+            return self.kept(f"{type(error).__name__}: {error}", "error")
 
     async def append(self, delivery_id: int, record: Record) -> int:
         """Recorded when this returns, at this place: it is not done again, whatever happens to the process."""

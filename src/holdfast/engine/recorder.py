@@ -92,13 +92,6 @@ class Recorder:
 
     # ------------------------------------------------------------ errors
 
-    def kept_error(self, error: BaseException) -> Any:
-        """The error as it can be kept: itself, or what it said."""
-        try:
-            return self._journal.kept(error, "error")
-        except UnsavableValue:
-            return self._journal.kept(f"{type(error).__name__}: {error}", "error")
-
     async def record_failure(self, call: Call, error: Exception) -> None:
         """So that code which caught the error goes the same way when it runs again."""
         try:

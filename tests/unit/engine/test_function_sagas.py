@@ -11,6 +11,7 @@ from tests.unit.engine.function_flows import Calls, begin, paused_and_resumed, r
 from tests.unit.engine.policy_flows import AT_ONCE, Boom, Context, Flaky, SkippingClock, alone, of_kind
 
 from holdfast import (
+    Executor,
     FunctionalWorkflow,
     InMemoryCheckpointStorage,
     RetryPolicy,
@@ -18,9 +19,11 @@ from holdfast import (
     SubWorkflowFailed,
     Workflow,
     WorkflowBuilder,
+    WorkflowContext,
     WorkflowEvent,
     WorkflowExecutor,
     executor,
+    handler,
     step,
     workflow,
 )
@@ -189,6 +192,11 @@ async def test_the_failure_of_a_child_is_told_in_sentences_with_one_full_stop_ea
 # ---------------------------------------------------------------- policies are what was written
 
 
+class Plain(Executor):
+    @handler
+    async def take(self, message: str, ctx: WorkflowContext) -> None: ...
+
+
 @pytest.mark.parametrize("misspelt", [{"retires": 3}, {"on_eror": "skip"}, {"time_out": 5}])
 def test_a_misspelt_policy_is_refused(misspelt: dict[str, Any]) -> None:
     @workflow
@@ -200,6 +208,9 @@ def test_a_misspelt_policy_is_refused(misspelt: dict[str, Any]) -> None:
         executor(id="work", **misspelt)(work)
     with pytest.raises(TypeError, match=next(iter(misspelt))):
         WorkflowExecutor(child, "child", **misspelt)
+    with pytest.raises(TypeError, match=f"{next(iter(misspelt))}.*did you mean"):
+        Plain("plain", **misspelt)
+    assert Plain("plain", colour="blue").id == "plain", "what a class hands on for itself is let through"
 
 
 def test_a_first_delay_beyond_the_usual_longest_one_is_waited_for() -> None:

@@ -267,3 +267,14 @@ async def test_an_event_shows_only_what_it_holds() -> None:
 
     [output] = of_kind(await begin(flow, None), "output")
     assert "data='done'" in repr(output) and "None" not in repr(output)
+
+
+async def test_a_step_made_of_a_partial_is_one_function_under_its_name() -> None:
+    async def scaled(factor: int, value: int) -> int:
+        return factor * value
+
+    @workflow
+    async def flow(_: str, ctx: RunContext) -> int:
+        return await ctx.step(step(partial(scaled, 3)), 5)
+
+    assert (await flow.run("x")).get_outputs() == [15]

@@ -56,7 +56,10 @@ class FolderStorage:
         return sorted((one for one in found if one.workflow_name == workflow_name), key=lambda one: one.number)
 
     async def delete(self, checkpoint_id: str) -> bool:
-        raise NotImplementedError
+        file = self.folder / f"{checkpoint_id}.json"
+        was_there = file.exists()
+        file.unlink(missing_ok=True)
+        return was_there
 
     async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
         return next(reversed(await self.list_checkpoints(workflow_name=workflow_name)), None)

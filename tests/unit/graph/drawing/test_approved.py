@@ -20,7 +20,7 @@ if __name__ == "__main__":
 from examples.drawing import build as newsroom  # noqa: E402  # found only now when run as a script
 from tests.unit.graph.drawing.gallery import GALLERY  # noqa: E402  # found only now when run as a script
 
-from holdfast.graph.drawing.svg import to_svg  # noqa: E402
+from holdfast.graph.drawing.svg import to_svg  # noqa: E402  # after the path is set: it also runs as a script
 
 APPROVED = Path(__file__).parent / "approved"
 DOCS = ROOT / "docs" / "drawings"
