@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from datetime import UTC, datetime
 from itertools import chain
@@ -67,6 +67,20 @@ class ChildCheckpoint(msgspec.Struct, frozen=True):
 
 def in_order(messages: Mapping[str, list[WorkflowMessage]]) -> list[WorkflowMessage]:
     return sorted(chain.from_iterable(messages.values()), key=lambda message: message.delivery_id)
+
+
+def every_delivery(level: WorkflowCheckpoint | ChildCheckpoint, path: str = "") -> Iterator[WorkflowMessage]:
+    """What is due at a level and in the sub-workflows below it, where sender and target are told by their path."""
+    for message in level.deliveries:
+        yield (
+            msgspec.structs.replace(
+                message, source_id=f"{path}{message.source_id}", target_id=f"{path}{message.target_id}"
+            )
+            if path
+            else message
+        )
+    for child in level.children.values():
+        yield from every_delivery(child, f"{path}{child.executor_id}/")
 
 
 class WorkflowCheckpoint(msgspec.Struct, frozen=True):

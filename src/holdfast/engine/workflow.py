@@ -8,6 +8,7 @@ from typing import Any, Literal, Unpack, overload
 
 import msgspec
 
+from holdfast.checkpoints.checkpoint import every_delivery
 from holdfast.checkpoints.storage import read_lineage
 from holdfast.clock import Clock, SystemClock
 from holdfast.engine.compiled import Compiled
@@ -119,7 +120,10 @@ class Workflow:
         return WorkflowRunState.IDLE if thread is None else thread.status
 
     async def messages(self, thread_id: str | None = None, *, checkpoint_storage: Any = None) -> list[WorkflowMessage]:
-        """Every message that was exchanged in a thread, in the order of delivery, as far as its history is kept."""
+        """Every message that was exchanged in a thread, in the order of delivery, as far as its history is kept.
+
+        Those inside of sub-workflows name sender and target by their path.
+        """
         storage = checkpoint_storage if checkpoint_storage is not None else self._storage
         if storage is None:
             raise NoStorage("Reading a thread's messages")
@@ -129,7 +133,7 @@ class Workflow:
             raise InvalidRun("This workflow object has not run yet: name a thread, messages(thread_id).")
         if not history:
             raise ThreadNotFound(chosen)
-        found = {message.delivery_id: message for checkpoint in history for message in checkpoint.deliveries}
+        found = {message.delivery_id: message for checkpoint in history for message in every_delivery(checkpoint)}
         return [found[delivery_id] for delivery_id in sorted(found)]
 
     @property

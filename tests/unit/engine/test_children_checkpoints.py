@@ -209,3 +209,12 @@ async def test_after_a_rewind_behind_an_answer_a_childs_request_is_pending_again
     await flow.run(responses={str(request.request_id): "A"}, thread_id=THREAD)
     result = await flow.run(checkpoint_id=asked.checkpoint_id, responses={str(request.request_id): "B"})
     assert result.get_outputs() == ["p=B"]
+
+
+async def test_messages_of_a_thread_include_those_inside_of_its_children_by_path() -> None:
+    workflow = around(line(Stage()), InMemoryCheckpointStorage())
+    await workflow.run("p", thread_id=THREAD)
+    messages = await workflow.messages(THREAD)
+    assert [one.delivery_id for one in messages] == list(range(1, len(messages) + 1)), "none is missing"
+    assert [one.target_id for one in messages if "/" in str(one.target_id)] == ["sub/a", "sub/b", "sub/c"]
+    assert [one.source_id for one in messages if one.target_id == "sub/c"] == ["sub/b"]
