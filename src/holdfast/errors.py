@@ -549,11 +549,13 @@ class IncompatibleWorkflow(WorkflowCheckpointException):
 class DamagedCheckpoint(WorkflowCheckpointException):
     code = "damaged_checkpoint"
 
-    def __init__(self, checkpoint_id: str, reason: str) -> None:
+    def __init__(self, checkpoint_id: str, reason: str, thread_id: str | None = None) -> None:
         self.checkpoint_id = checkpoint_id
+        self.thread_id = thread_id
+        of_thread = "" if thread_id is None else f" of thread {thread_id!r}"
         super().__init__(
-            f"Checkpoint {checkpoint_id!r} cannot be read: {reason}. No older checkpoint was used in its place; "
-            "to go back, name one: run(checkpoint_id=...)."
+            f"Checkpoint {checkpoint_id!r}{of_thread} cannot be read: {reason}. No older checkpoint was used in its "
+            "place; to go back, name one: run(checkpoint_id=...)."
         )
 
 

@@ -123,6 +123,45 @@ class LoggedEvents(msgspec.Struct, frozen=True, gc=False):
     first_seq: int
     count: int
     body: bytes
+    refers: bool = False
+    """Whether they refer to chunks of their checkpoint, which then stay as long as they do."""
+    own: Sequence[str] = ()
+    """Digests of chunks of their own commit that nothing but they refers to."""
+    run_id: str = ""
+    """This and what follows is filled in by the store that gives them back."""
+    timestamp: str = ""
+    info: CheckpointInfo | None = None
+
+
+class PendingRequest(msgspec.Struct, frozen=True, gc=False):
+    """That somebody is asked. What is asked is in the thread's head."""
+
+    thread_id: str
+    request_id: str
+    executor_id: str
+    asked_at: datetime
+    deadline: datetime | None = None
+    assignee: str | None = None
+    workflow_name: str = ""
+    """Filled in by the store that lists it."""
+
+
+class ThreadInfo(msgspec.Struct, frozen=True, gc=False):
+    """Where a thread stands, without reading what is in it."""
+
+    thread_id: str
+    workflow_name: str
+    number: int
+    """Its last commit."""
+    status: str
+    updated_at: str
+    """When that was."""
+    checkpoint_id: str | None = None
+    """Its head."""
+    due_at: datetime | None = None
+    """When it goes on by itself, or a deadline passes."""
+    run_id: str | None = None
+    """The run that owns it now."""
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -134,13 +173,25 @@ class Commit(msgspec.Struct, frozen=True):
     info: CheckpointInfo | None = None
     """None for a commit without a checkpoint: only events or a status."""
     root: bytes | None = None
-    """The checkpoint's encoded body."""
+    """The checkpoint's encoded body, with references to chunks."""
     events: LoggedEvents | None = None
     unsettled: Sequence[int] = ()
     """Deliveries that are still due after it: their journal entries stay, all others go with a checkpoint."""
     consumed: Sequence[str] = ()
     """Ids of the inbox items that this commit takes in."""
     status: str = ""
+    run_id: str = ""
+    timestamp: str = ""
+    parent: int | None = None
+    """The commit whose checkpoint it continues from: chunks that one refers to may be left out."""
+    chunks: Mapping[str, bytes] = {}
+    """New ones, by digest."""
+    dropped: Sequence[str] = ()
+    """Chunks that the parent refers to and this does not."""
+    requests: Sequence[PendingRequest] | None = None
+    """All that are pending now; None if they are as before."""
+    due_at: datetime | None = None
+    """When the thread goes on by itself, or a deadline passes."""
 
 
 class JournalEntry(msgspec.Struct, frozen=True, gc=False):

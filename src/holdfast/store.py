@@ -1,15 +1,31 @@
 """The contract of stores: bytes in, bytes out, every write proved by its fence.
 
-A store keeps threads. Each method is one atomic step: it happens wholly or not at all. A store never decodes
-what it keeps and never calls the engine.
+A store keeps threads. A thread is a line of numbered commits, each with or without a checkpoint; a journal of what was
+recorded since the head; an inbox; and an owner. Each method is one atomic step: it happens wholly or not at all, and
+when it returns it is as durable as the store makes anything. A store never looks into the bytes it keeps, and never
+calls the engine. `holdfast.stores` has the stores; `holdfast.checkpoints` is built on this module and knows none.
+
+Chunks are named `digest.number`: `number` is the commit that holds the chunk. A chunk lives as long as a checkpoint
+needs it: the one that brought it and those after it, until one drops it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
-from holdfast.records import CheckpointInfo, Commit, JournalEntry, Lease, LoggedEvents, OpenedThread, StoredCheckpoint
+from holdfast.records import (
+    CheckpointInfo,
+    Commit,
+    JournalEntry,
+    Lease,
+    LoggedEvents,
+    OpenedThread,
+    PendingRequest,
+    StoredCheckpoint,
+    ThreadInfo,
+)
 
 
 class Store(Protocol):
@@ -17,22 +33,30 @@ class Store(Protocol):
     """Whether every method ends without awaiting anything. A commit of one that waits is waited for even if its run
     is cancelled meanwhile."""
 
+    # ------------------------------------------------------------ owning a thread
+
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
-        """Claim the thread (made if it is new) and read where it stands.
+        """Claim the thread (made if it is new) and read where it stands: head, journal and inbox, in one round trip.
 
         The lease's fence is higher than any the thread had before. Raises ThreadBusy, without touching anything,
-        while another owner holds the thread; `takeover` takes it all the same.
+        while another owner holds the thread; `takeover` takes it all the same. An owner whose process is dead, or
+        whose lease has run out where that cannot be seen, does not hold it any more.
         """
+
+    async def renew(self, lease: Lease) -> None:
+        """Keep the lease from running out. Raises ThreadConflict if it was taken over."""
 
     async def release(self, lease: Lease) -> None:
         """Give the thread up. Idempotent; a lease that was taken over is left alone."""
 
+    # ------------------------------------------------------------ writing
+
     async def commit(self, commit: Commit) -> None:
-        """Append the commit: checkpoint, head, events and consumed inbox items, all or nothing.
+        """Append the commit: checkpoint, chunks, head, events, requests and consumed inbox items, all or nothing.
 
         Journal entries go with a checkpoint, but for those of deliveries that it names unsettled; a commit without a
-        checkpoint keeps them all. Raises ThreadConflict if the fence is not the thread's newest or the number is not
-        the next; then nothing of it is stored.
+        checkpoint keeps them all. A checkpoint with the id of another takes its place. Raises ThreadConflict if the
+        fence is not the thread's newest, the number is not the next, or the parent is gone; then nothing is stored.
         """
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
@@ -41,11 +65,16 @@ class Store(Protocol):
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         """Put an item into the thread's inbox. Needs no lease; posting one `item_id` again does nothing."""
 
+    # ------------------------------------------------------------ reading
+
     async def find_checkpoint(self, checkpoint_id: str) -> StoredCheckpoint | None:
-        """The checkpoint with this id, whichever thread it belongs to."""
+        """The checkpoint with this id, whichever thread it belongs to. Raises DamagedCheckpoint."""
 
     async def head(self, thread_id: str) -> StoredCheckpoint | None:
-        """The thread's newest checkpoint, without claiming the thread."""
+        """The thread's newest checkpoint, without claiming the thread. Raises DamagedCheckpoint."""
+
+    async def read_chunks(self, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
+        """All chunks that these commits hold, by number and digest. A commit that is gone is left out."""
 
     async def infos(
         self,
@@ -58,17 +87,45 @@ class Store(Protocol):
         """Checkpoints in the order of their commits, oldest first, without payload.
 
         `limit` keeps the newest ones; `before` (a checkpoint id) only those committed earlier: together they page
-        backwards through a history.
+        backwards through a history. Raises CheckpointNotFound for a `before` that there is not.
         """
 
-    async def put_checkpoint(self, stored: StoredCheckpoint) -> None:
-        """Add a checkpoint made outside the engine, as its thread's newest; one with the same id is replaced.
-
-        Raises ThreadBusy while the thread has an owner.
-        """
-
-    async def delete_checkpoint(self, checkpoint_id: str) -> bool:
-        """Forget one checkpoint. False if there was none."""
+    async def threads(
+        self,
+        *,
+        workflow_name: str | None = None,
+        thread_id: str | None = None,
+        limit: int | None = None,
+        before: str | None = None,
+    ) -> Sequence[ThreadInfo]:
+        """Threads that have a commit, those that moved last at the end. Paged like `infos`, by thread id."""
 
     async def events_after(self, thread_id: str, seq: int) -> Sequence[LoggedEvents]:
         """The packed events of all commits that hold an event newer than `seq`, in order."""
+
+    async def pending_requests(
+        self, *, workflow_name: str | None = None, thread_id: str | None = None, limit: int | None = None
+    ) -> Sequence[PendingRequest]:
+        """Questions that wait for an answer, across threads, those that wait longest first."""
+
+    async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
+        """Threads without an owner that have something to do by themselves at this time, the most overdue first."""
+
+    # ------------------------------------------------------------ removing and copying
+
+    async def prune(self, thread_id: str, checkpoint_ids: Iterable[str]) -> int:
+        """Forget these checkpoints of the thread, and the chunks that no other needs; how many there were.
+
+        The events of their commits stay. What the head, a branch, or anybody else's checkpoint refers to stays. Raises
+        ThreadBusy if the head is among them and the thread has an owner.
+        """
+
+    async def delete_thread(self, thread_id: str) -> bool:
+        """Forget all of a thread; False if there was none. Raises ThreadBusy while it has an owner."""
+
+    async def copy_thread(self, thread_id: str, to: str) -> None:
+        """Make a thread `to` with copies of all commits of this one, under new checkpoint ids. The copy has no journal,
+        no inbox and no owner. Raises ThreadBusy if there is a thread `to` already."""
+
+    async def close(self) -> None:
+        """Give back files and connections. Idempotent; what is called afterwards opens them again."""

@@ -18,7 +18,7 @@ from holdfast import (
     response_handler,
 )
 from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.records import JournalEntry, Lease, StoredCheckpoint
+from holdfast.records import Commit, JournalEntry, Lease
 
 Build: TypeAlias = Callable[[], Workflow]
 Again: TypeAlias = Callable[[Workflow, Build], Workflow]
@@ -209,10 +209,14 @@ def kinds(events: list[WorkflowEvent]) -> list[str]:
 
 async def rewrite_head(storage: StoreCheckpointStorage, thread_id: str, change: Callable[[bytes], bytes]) -> str:
     """Change the stored bytes of a thread's head behind everybody's back. Gives the head's id."""
-    head = await storage.store.head(thread_id)
-    assert head is not None
-    await storage.store.put_checkpoint(StoredCheckpoint(head.info, change(head.root)))
-    return head.info.checkpoint_id
+    opened = await storage.store.open(thread_id, "vandal", takeover=True)
+    assert opened.info is not None and opened.root is not None
+    info = msgspec.structs.replace(opened.info, number=opened.number + 1)
+    await storage.store.commit(
+        Commit(opened.lease, opened.number + 1, info, change(opened.root), timestamp=info.timestamp)
+    )
+    await storage.store.release(opened.lease)
+    return info.checkpoint_id
 
 
 def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], bytes]:

@@ -56,10 +56,13 @@ DAMAGES: dict[str, Damage] = {
     "executors of the wrong shape": with_value("executors", {"two": 5}),
     "executor memory of the wrong type": with_value("executors", {"two": {"saved": [1]}}),
     "answers of the wrong shape": with_value("answered", {"r": "yesterday"}),
-    "another checkpoint's body": with_value("checkpoint_id", "0" * 24),
-    "another thread's body": with_value("thread_id", "other"),
-    "a signature that is text": with_value("graph_signature", "abc"),
-    "an iteration that is text": with_value("iteration_count", "two"),
+    "a graph that is text": with_value("graph", "abc"),
+    "a signature that is text": with_value("graph", {"graph_signature_hash": "x", "graph_signature": "abc"}),
+    "a chunk that is not there": with_value("state", {"$ref": "AAAAAAAAAAAAAAAAAAAAAA.1"}),
+    "a chunk of no commit": with_value("state", {"$ref": "AAAAAAAAAAAAAAAAAAAAAA.99"}),
+    "a reference that is none": with_value("state", {"$ref": 3}),
+    "a list without a tree": with_value("outputs", {"$list": "nobody", "depth": 2}),
+    "a depth that is text": with_value("outputs", {"$list": "AAAAAAAAAAAAAAAAAAAAAA.1", "depth": "two"}),
 }
 
 

@@ -15,23 +15,14 @@ from holdfast.checkpoints.checkpoint import FORMAT_VERSION, Counters, WorkflowCh
 from holdfast.checkpoints.levels import decode_level, encode_level
 from holdfast.checkpoints.parts import decode_dict
 from holdfast.codec import Codec, Tree
+from holdfast.codecs.json_bytes import to_bytes
 from holdfast.codecs.json_codec import JsonCodec
 from holdfast.errors import UnreadableValue, UnsavableValue, WorkflowCheckpointException
 from holdfast.events import WorkflowEvent
+from holdfast.records import CheckpointInfo
 
-_PLAIN = (
-    "workflow_name",
-    "graph_signature_hash",
-    "checkpoint_id",
-    "previous_checkpoint_id",
-    "timestamp",
-    "iteration_count",
-    "thread_id",
-    "run_id",
-    "number",
-    "status",
-)
-"""Fields that JSON holds as they are."""
+_OF_INFO = CheckpointInfo.__struct_fields__
+"""Fields that stores keep beside the payload."""
 
 _VALUE_PARTS = ("metadata", "run_kwargs")
 """Dicts of users' values."""
@@ -44,19 +35,21 @@ def tool_codec() -> Codec:
 
 def encode_checkpoint(checkpoint: WorkflowCheckpoint, codec: Codec) -> Tree:
     """Raises UnsavableValue with the path of the value that cannot be stored."""
+    tree = {field: getattr(checkpoint, field) for field in _OF_INFO}
+    tree.update(encode_body(checkpoint, codec))
+    if checkpoint.state:
+        tree["state"] = codec.encode(checkpoint.state, "state")
+    tree["graph_signature_hash"] = checkpoint.graph_signature_hash
+    if checkpoint.graph_signature:
+        tree["graph_signature"] = checkpoint.graph_signature
+    return tree
+
+
+def encode_body(checkpoint: WorkflowCheckpoint, codec: Codec) -> dict[str, Tree]:
+    """All that a `CheckpointInfo` does not say, but for the graph's signature and the `state`."""
     counters = checkpoint.counters
     tree: dict[str, Tree] = {
         "version": checkpoint.version,
-        "workflow_name": checkpoint.workflow_name,
-        "graph_signature_hash": checkpoint.graph_signature_hash,
-        "checkpoint_id": checkpoint.checkpoint_id,
-        "previous_checkpoint_id": checkpoint.previous_checkpoint_id,
-        "timestamp": checkpoint.timestamp,
-        "iteration_count": checkpoint.iteration_count,
-        "thread_id": checkpoint.thread_id,
-        "run_id": checkpoint.run_id,
-        "number": checkpoint.number,
-        "status": checkpoint.status,
         "counters": [counters.since_input, counters.next_delivery_id],
     }
     if counters.epoch:
@@ -66,8 +59,6 @@ def encode_checkpoint(checkpoint: WorkflowCheckpoint, codec: Codec) -> Tree:
         tree["metadata"] = codec.encode(checkpoint.metadata, "metadata")
     if checkpoint.run_kwargs:
         tree["run_kwargs"] = _encode_arguments(checkpoint.run_kwargs, codec)
-    if checkpoint.graph_signature:
-        tree["graph_signature"] = checkpoint.graph_signature
     if checkpoint.outputs:
         tree["outputs"] = [
             [event.type, event.executor_id, codec.encode(event.data, f"outputs[{index}]")]
@@ -85,6 +76,23 @@ def _encode_arguments(arguments: dict[str, Any], codec: Codec) -> Tree:
 
 
 # ---------------------------------------------------------------- back
+
+
+def decode_body(tree: Tree, info: CheckpointInfo, codec: Codec) -> WorkflowCheckpoint:
+    """Raises like `decode_checkpoint`."""
+    if not isinstance(tree, Mapping):
+        raise UnreadableValue("checkpoint", "it is not a stored checkpoint")
+    graph = tree.get("graph")
+    whole = {**tree, **(graph if isinstance(graph, Mapping) else {})}
+    return decode_checkpoint({**whole, **{field: getattr(info, field) for field in _OF_INFO}}, codec)
+
+
+def encode_graph(checkpoint: WorkflowCheckpoint) -> bytes:
+    """The part that is the same in most checkpoints of a thread."""
+    tree: dict[str, Tree] = {"graph_signature_hash": checkpoint.graph_signature_hash}
+    if checkpoint.graph_signature:
+        tree["graph_signature"] = checkpoint.graph_signature
+    return to_bytes(tree)
 
 
 def decode_checkpoint(tree: Tree, codec: Codec) -> WorkflowCheckpoint:
@@ -134,7 +142,7 @@ def _decode(tree: dict[str, Tree], codec: Codec) -> WorkflowCheckpoint:
     ]
     parts: dict[str, Any] = {part: decode_dict(tree[part], part, codec) for part in _VALUE_PARTS if part in tree}
     return WorkflowCheckpoint(
-        **{field: getattr(stored, field) for field in _PLAIN},
+        **{field: getattr(stored, field) for field in (*_OF_INFO, "graph_signature_hash")},
         **decode_level(tree, codec),
         **parts,
         outputs=outputs,

@@ -32,7 +32,7 @@ def encode_level(level: WorkflowCheckpoint | ChildCheckpoint, tree: dict[str, Tr
     """Add the parts that are not empty. Raises UnsavableValue with the path of the value that cannot be stored."""
     if level.messages:
         encode_messages(level.messages, tree, codec)
-    if level.state:
+    if level.state and isinstance(level, ChildCheckpoint):  # that of the root is encoded by whoever knows what changed
         tree["state"] = codec.encode(level.state, "state")
     if level.buffers:
         tree["buffers"] = codec.encode(level.buffers, "buffers")

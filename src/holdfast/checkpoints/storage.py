@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from holdfast.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
-from holdfast.checkpoints.event_log import unpack
-from holdfast.checkpoints.format import encode_checkpoint
-from holdfast.checkpoints.keepers import (
-    MESSAGE,
-    PlainThread,
-    StoredThread,
-    ThreadKeeper,
-    codec_for,
-    own_copy,
-    read_checkpoint,
-    storage_errors,
-)
+from holdfast.checkpoints.event_log import events_of
+from holdfast.checkpoints.keepers import PlainThread, ThreadKeeper, codec_for, own_copy, storage_errors
+from holdfast.checkpoints.recent import RecentThreads
+from holdfast.checkpoints.stored_thread import MESSAGE, StoredThread, read_checkpoint, whole_tree
 from holdfast.codec import Codec, DeclaredTypes, declare
 from holdfast.codecs.json_bytes import to_bytes
 from holdfast.codecs.json_codec import JsonCodec
 from holdfast.errors import CheckpointNotFound, DamagedCheckpoint, NoEventLog, StorageFailed
 from holdfast.events import WorkflowEvent
-from holdfast.names import checkpoint_id_of, new_thread_id
-from holdfast.records import CheckpointInfo, StoredCheckpoint
+from holdfast.names import checkpoint_id_of, new_item_id, new_thread_id
+from holdfast.records import CheckpointInfo, PendingRequest, ThreadInfo
 from holdfast.store import Store
 
 
@@ -67,23 +59,45 @@ class StoreCheckpointStorage:
         self.codec: Codec = serializer if serializer is not None else JsonCodec()
         # Without a workflow nothing limits what may be read: what nobody declared comes back as Opaque.
         self._tool_codec: Codec = serializer if serializer is not None else JsonCodec(self.declared, lenient=True)
+        self._recent = RecentThreads()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Give back files and connections. What is used afterwards opens them again."""
+        await self.store.close()
 
     async def save(self, checkpoint: WorkflowCheckpoint) -> CheckpointID:
-        if not checkpoint.thread_id:
-            fields = {name: getattr(checkpoint, name) for name in checkpoint.__struct_fields__}
-            checkpoint = WorkflowCheckpoint(**{**fields, "thread_id": new_thread_id()})
-        root = to_bytes(encode_checkpoint(checkpoint, self._tool_codec))
-        await self.store.put_checkpoint(StoredCheckpoint(checkpoint.info, root))
+        """Keep a checkpoint made outside of a run, as its thread's newest; one with the same id is replaced.
+
+        Raises ThreadBusy while the thread has an owner.
+        """
+        thread_id = checkpoint.thread_id or new_thread_id()
+        with storage_errors(self.store, "open a thread"):
+            opened = await self.store.open(thread_id, f"save-{new_item_id()}")
+        thread = StoredThread(self.store, opened, self.declared, lambda _: self._tool_codec, self._recent)
+        fields = {name: getattr(checkpoint, name) for name in checkpoint.__struct_fields__}
+        numbered = WorkflowCheckpoint(**{**fields, "thread_id": thread_id, "number": thread.number + 1})
+        try:
+            await thread.commit(numbered, (), checkpoint.run_id or "", checkpoint.status)
+        finally:
+            await thread.release()
         return checkpoint.checkpoint_id
 
     async def load(self, checkpoint_id: CheckpointID | CheckpointInfo) -> WorkflowCheckpoint:
         return await self._read(checkpoint_id_of(checkpoint_id), self._tool_codec)
 
     async def _read(self, checkpoint_id: str, codec: Codec) -> WorkflowCheckpoint:
-        stored = await self.store.find_checkpoint(checkpoint_id)
+        with storage_errors(self.store, "find a checkpoint"):
+            stored = await self.store.find_checkpoint(checkpoint_id)
         if stored is None:
             raise CheckpointNotFound(checkpoint_id)
-        return read_checkpoint(stored.root, stored.info, codec)
+        checkpoint, _ = await read_checkpoint(self.store, stored.root, stored.info, codec)
+        return checkpoint
 
     async def list_checkpoints(
         self,
@@ -107,13 +121,34 @@ class StoreCheckpointStorage:
         before: str | CheckpointInfo | None = None,
     ) -> list[CheckpointInfo]:
         """Oldest first, without reading a payload. `limit` keeps the newest; `before` pages backwards."""
-        found = await self.store.infos(
-            workflow_name=workflow_name,
-            thread_id=thread_id,
-            limit=limit,
-            before=None if before is None else checkpoint_id_of(before),
-        )
+        with storage_errors(self.store, "list checkpoints"):
+            found = await self.store.infos(
+                workflow_name=workflow_name,
+                thread_id=thread_id,
+                limit=limit,
+                before=None if before is None else checkpoint_id_of(before),
+            )
         return list(found)
+
+    async def list_threads(
+        self, *, workflow_name: str | None = None, limit: int | None = None, before: str | None = None
+    ) -> list[ThreadInfo]:
+        """Where threads stand, those that moved last at the end. `limit` keeps these; `before` (a thread id) pages."""
+        with storage_errors(self.store, "list threads"):
+            return list(await self.store.threads(workflow_name=workflow_name, limit=limit, before=before))
+
+    async def pending_requests(
+        self, *, workflow_name: str | None = None, thread_id: str | None = None, limit: int | None = None
+    ) -> list[PendingRequest]:
+        """Who is asked, across threads, those who wait longest first. The question itself is in the thread's head."""
+        with storage_errors(self.store, "list requests"):
+            found = await self.store.pending_requests(workflow_name=workflow_name, thread_id=thread_id, limit=limit)
+        return list(found)
+
+    async def delete_thread(self, thread_id: str) -> bool:
+        """Forget all of a thread; False if there was none. Raises ThreadBusy while it has an owner."""
+        with storage_errors(self.store, "delete a thread"):
+            return await self.store.delete_thread(thread_id)
 
     async def list_checkpoint_ids(
         self, *, workflow_name: str | None = None, thread_id: str | None = None
@@ -128,20 +163,38 @@ class StoreCheckpointStorage:
         return await self.load(infos[0]) if infos else None
 
     async def delete(self, checkpoint_id: CheckpointID | CheckpointInfo) -> bool:
-        return await self.store.delete_checkpoint(checkpoint_id_of(checkpoint_id))
+        """Forget one checkpoint, and what no other needs. The one before the head becomes the head."""
+        wanted = checkpoint_id_of(checkpoint_id)
+        with storage_errors(self.store, "delete a checkpoint"):
+            stored = await self.store.find_checkpoint(wanted)
+            return stored is not None and await self.store.prune(stored.info.thread_id, [wanted]) > 0
 
 
 # ---------------------------------------------------------------- what the engine asks of any storage
 
 
 async def open_thread(
-    storage: Any, thread_id: str, workflow_name: str, declared: DeclaredTypes, *, owner: str, takeover: bool
+    storage: Any,
+    thread_id: str,
+    workflow_name: str,
+    declared: DeclaredTypes,
+    *,
+    owner: str,
+    takeover: bool,
+    max_lag: int,
 ) -> ThreadKeeper:
     """Claim the thread. Raises ThreadBusy while somebody else holds it."""
     if isinstance(storage, StoreCheckpointStorage):
         with storage_errors(storage.store, "open a thread"):
             opened = await storage.store.open(thread_id, owner, takeover=takeover)
-        return StoredThread(storage.store, opened, codec_for(storage, declared.union(storage.declared)))
+        return StoredThread(
+            storage.store,
+            opened,
+            declared,
+            lambda declared: codec_for(storage, declared.union(storage.declared)),
+            storage._recent,
+            max_lag=max_lag,
+        )
     plain = PlainThread(storage, thread_id, workflow_name, codec_for(storage, declared))
     await plain.find_head()
     return plain
@@ -197,7 +250,10 @@ async def read_events(
     if not isinstance(storage, StoreCheckpointStorage):
         raise NoEventLog(type(storage).__name__)
     codec = codec_for(storage, declared.union(storage.declared))
-    for logged in await storage.store.events_after(thread_id, after):
-        for event in unpack(logged, thread_id, codec):
+    with storage_errors(storage.store, "read events"):
+        found = await storage.store.events_after(thread_id, after)
+    for logged in found:
+        trees, _, _ = await whole_tree(storage.store, thread_id, logged.body, f"events of thread {thread_id!r}")
+        for event in events_of(trees, logged, thread_id, codec):
             if event.seq is not None and event.seq > after:
                 yield event

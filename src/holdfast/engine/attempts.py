@@ -13,8 +13,8 @@ from holdfast.engine.step_telling import StepTelling
 from holdfast.engine.timeouts import TimeIsUp, within
 from holdfast.engine.work import Work
 from holdfast.errors import TimedOut
-from holdfast.graph.isolation import isolated
 from holdfast.graph.policy import ISOLATE, SKIP, STOP
+from holdfast.isolation import isolated
 from holdfast.records import SETTLES, Record
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from holdfast.engine.effects import Effects
 from holdfast.errors import StepArgumentsUnsavable, StepNameTaken, UnsavableValue
 from holdfast.events import WorkflowEvent
 from holdfast.graph.comparison import same_structure
-from holdfast.graph.isolation import is_unchangeable
+from holdfast.isolation import is_unchangeable
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from holdfast.engine.level import Level
 from holdfast.engine.position import Child, Position
 from holdfast.events import WorkflowEvent
 from holdfast.graph.graph import Graph
-from holdfast.graph.isolation import isolated
 from holdfast.graph.workflow_executor import SubWorkflowRequestMessage, WorkflowExecutor
+from holdfast.isolation import isolated
 from holdfast.records import WorkflowMessage
 
 

@@ -36,6 +36,8 @@ class Committer:
         self._run_id = scope.run_id
         self._emit = scope.emit
         self._only_at_exit = durability == "exit"
+        self._lags = durability == "async"
+        """Whether the next superstep may start while the commit of the last is on its way."""
         self._backlog: list[WorkflowEvent] = []
         """Events that wait for the next commit to join the thread's log."""
         self._is_unsaved = False
@@ -120,17 +122,28 @@ class Committer:
             events.append(WorkflowEvent("status", state=resting_state(after)))
         # What is recorded in the journal is still due after an entry; a superstep settles all of it.
         unsettled = (*thread.journal, *thread.records) if executor_ids is None else ()
-        info = await self._to_its_end(
-            keeper,
-            keeper.commit(checkpoint, events, self._run_id, checkpoint.status, unsettled=unsettled, consumed=consumed),
+        on_saved = self._tell_saved if self._lags and executor_ids is not None else None
+        commit = keeper.commit(
+            checkpoint,
+            events,
+            self._run_id,
+            checkpoint.status,
+            unsettled=unsettled,
+            consumed=consumed,
+            on_saved=on_saved,
         )
+        info = await self._to_its_end(keeper, commit)
         self._backlog.clear()
         self._final_is_logged = is_final
         self._is_unsaved = False
         self._move(after, is_ahead=False)
         thread.number, thread.head_id = keeper.number, checkpoint.checkpoint_id
-        self._emit(WorkflowEvent("checkpoint_saved", checkpoint=info))
+        if on_saved is None:
+            self._tell_saved(info)
         return info, keeper.last_seq - 1 if is_final else keeper.last_seq
+
+    def _tell_saved(self, info: CheckpointInfo | None) -> None:
+        self._emit(WorkflowEvent("checkpoint_saved", checkpoint=info))
 
     async def commit_progress(self, position: Position, unsettled: Sequence[int]) -> None:
         """A checkpoint in the middle of a superstep: the same position, with more of it recorded."""
@@ -141,7 +154,7 @@ class Committer:
         commit = keeper.commit(checkpoint, (), self._run_id, checkpoint.status, unsettled=unsettled)
         info, cancelled = await to_its_end(commit)
         thread.number, thread.head_id = keeper.number, checkpoint.checkpoint_id
-        self._emit(WorkflowEvent("checkpoint_saved", checkpoint=info))
+        self._tell_saved(info)
         if cancelled is not None:  # of a branch of the user's function, maybe, which nobody but itself can heed
             raise cancelled
 
@@ -150,9 +163,14 @@ class Committer:
     ) -> CheckpointInfo | None:
         """A commit that was begun is waited for, so that the store and the live thread cannot part. A cancellation that
         came meanwhile is heeded by the loop, or when the run ends."""
-        if keeper.never_waits:
+        if keeper.never_waits and not self._lags:
             return await commit
-        info, _ = await to_its_end(commit)
+        try:
+            info, _ = await to_its_end(commit)
+        except BaseException:
+            if self._lags:  # an earlier commit may be what failed: the live thread is ahead of the store
+                self._thread.number = NOT_IN_STEP
+            raise
         return info
 
     def _move(self, after: Position, *, is_ahead: bool) -> None:
@@ -164,6 +182,8 @@ class Committer:
         keeper, thread = self._keeper, self._thread
         if keeper is None:
             return
+        if self._lags:
+            await self._to_its_end(keeper, keeper.settled())
         if self._is_unsaved:
             # Should this fail, what was not saved did not happen: the next run reads the head.
             thread.number = NOT_IN_STEP

@@ -20,8 +20,8 @@ from holdfast.engine.state import StateMapping, is_missing
 from holdfast.errors import ContextEnded, InvalidRun, UnknownExecutor, type_name
 from holdfast.events import RESERVED_FOR_ENGINE, RequestTerms, WorkflowEvent, WorkflowEventSource
 from holdfast.graph.context import WorkflowContext
-from holdfast.graph.isolation import isolated
 from holdfast.graph.policy import STOP, RetryPolicy, Seconds, in_seconds, step_policy
+from holdfast.isolation import isolated
 from holdfast.log import NamedLines, get_logger
 from holdfast.names import check_identifier
 from holdfast.records import WorkflowMessage

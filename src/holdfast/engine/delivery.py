@@ -17,8 +17,8 @@ from holdfast.engine.telling import RESULTS, Telling, own_event
 from holdfast.errors import AnswerRejected, ContextEnded
 from holdfast.events import WorkflowEvent
 from holdfast.graph.coercion import coerce
-from holdfast.graph.isolation import is_unchangeable, isolated
 from holdfast.graph.workflow_executor import SubWorkflowResponseMessage
+from holdfast.isolation import is_unchangeable, isolated
 from holdfast.records import SuspendedDelivery, WorkflowMessage
 
 if TYPE_CHECKING:

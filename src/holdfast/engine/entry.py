@@ -22,7 +22,7 @@ from holdfast.errors import (
 )
 from holdfast.events import WorkflowEvent
 from holdfast.graph.graph import Graph
-from holdfast.graph.isolation import isolated
+from holdfast.isolation import isolated
 from holdfast.records import WorkflowMessage
 
 

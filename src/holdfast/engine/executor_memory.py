@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from holdfast.codec import Codec, Encoded
+from holdfast.checkpoints.keepers import ThreadKeeper
+from holdfast.checkpoints.unchanged import Unchanged
+from holdfast.codec import Encoded
 from holdfast.engine import hooks
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.effects import Effects
@@ -14,7 +16,7 @@ from holdfast.engine.position import Position
 from holdfast.engine.thread import Thread
 from holdfast.errors import CheckpointHookFailed
 from holdfast.graph.executor import Executor
-from holdfast.graph.isolation import isolated
+from holdfast.isolation import is_unchangeable, isolated
 
 _Here = tuple[Compiled, Position, dict[str, Executor], str]
 """A workflow of the nesting: what it is, where it stands, its instances, and the path to it."""
@@ -26,10 +28,11 @@ class ExecutorMemories:
     With a storage they are frozen into trees, which the checkpoint needs anyway; without one they are copied.
     """
 
-    def __init__(self, thread: Thread, compiled: Compiled, codec: Codec | None) -> None:
+    def __init__(self, thread: Thread, compiled: Compiled, keeper: ThreadKeeper | None) -> None:
         self._thread = thread
         self._compiled = compiled
-        self._codec = codec
+        self._codec = None if keeper is None else keeper.codec
+        self._unchanged: dict[str, Unchanged] = {} if keeper is None else keeper.unchanged
 
     async def taken(self, executor: Executor, position: Position, path: str = "") -> Any:
         """What the executor keeps now, frozen. Raises CheckpointHookFailed or UnsavableValue."""
@@ -57,7 +60,15 @@ class ExecutorMemories:
     def _frozen(self, kept: Any, executor_id: str) -> Any:
         if self._codec is None:
             return isolated(kept)
-        return Encoded(self._codec.encode(kept, f"executors[{executor_id!r}].saved"), self._codec)
+        if isinstance(kept, Encoded):
+            return kept
+        path = f"executors[{executor_id!r}].saved"
+        if type(kept) is not dict:
+            return Encoded(self._codec.encode(kept, path), self._codec)
+        unchanged = self._unchanged.get(executor_id)
+        if unchanged is None:
+            unchanged = self._unchanged[executor_id] = Unchanged(is_unchangeable)
+        return Encoded(unchanged.encode(kept, path, self._codec), self._codec)
 
     # ------------------------------------------------------------ every level of the nesting
 

@@ -19,7 +19,7 @@ from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.run import Run
 from holdfast.errors import InvalidRun, NoStorage, RunInterrupted, ThreadBusy
 from holdfast.events import WorkflowEvent, WorkflowRunState
-from holdfast.graph.isolation import isolated
+from holdfast.isolation import isolated
 from holdfast.names import checkpoint_id_of, new_item_id
 from holdfast.records import CheckpointInfo
 

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.engine.position import Position
 from holdfast.errors import CheckpointHookFailed
 from holdfast.graph.executor import Executor
-from holdfast.graph.isolation import isolated
+from holdfast.isolation import isolated
 
 
 class HookContext:

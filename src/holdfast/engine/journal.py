@@ -13,7 +13,7 @@ from holdfast.engine.effects import decode_effects
 from holdfast.engine.position import Position, every_level
 from holdfast.engine.thread import Thread
 from holdfast.errors import DamagedCheckpoint, UnreadableValue, UnsavableValue
-from holdfast.graph.isolation import isolated
+from holdfast.isolation import isolated
 from holdfast.records import Record, WorkflowMessage
 
 GONE = Record("gone")

@@ -20,8 +20,8 @@ from holdfast.engine.timeouts import TimeIsUp, within
 from holdfast.errors import HandlerCancelled, TimedOut, WorkflowRunnerException
 from holdfast.events import WorkflowErrorDetails, WorkflowEvent
 from holdfast.graph.handlers import Returns
-from holdfast.graph.isolation import isolated
 from holdfast.graph.policy import DEFAULT, FailurePolicy
+from holdfast.isolation import isolated
 from holdfast.records import SuspendedDelivery, WorkflowMessage
 
 if TYPE_CHECKING:

@@ -51,7 +51,7 @@ class Loop:
         self._compiled = scope.compiled
         self._thread = scope.thread
         self._emit = scope.emit
-        self._memory = ExecutorMemories(scope.thread, scope.compiled, scope.codec)
+        self._memory = ExecutorMemories(scope.thread, scope.compiled, scope.keeper)
         self._now = scope.clock.now
         self._nesting = Nesting(scope)
         self._waiting = Waiting(scope, self._nesting, committer)

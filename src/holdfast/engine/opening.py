@@ -93,6 +93,7 @@ class Opening:
                 self._compiled.declared,
                 owner=run_id,
                 takeover=takes_over,
+                max_lag=request.max_lag if request.durability == "async" else 1,
             )
         )
         try:

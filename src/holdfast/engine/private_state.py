@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from holdfast.graph.comparison import same_structure
-from holdfast.graph.isolation import isolated
+from holdfast.isolation import isolated
 
 _ABSENT: Any = type("Absent", (), {})()
 

@@ -13,7 +13,7 @@ from holdfast.engine.effects import Effects, Replaced, decode_effects, encode_ef
 from holdfast.engine.journal import value_of
 from holdfast.engine.private_state import changes
 from holdfast.errors import UnreadableValue, UnsavableValue
-from holdfast.graph.isolation import isolated
+from holdfast.isolation import isolated
 from holdfast.log import get_logger
 from holdfast.records import Record, WorkflowMessage
 

@@ -27,7 +27,8 @@ class RunOptions(TypedDict, total=False):
     """The thread to move; the object's own where it is left out."""
     run_id: str | None
     durability: Durability
-    """When to save: after every superstep (`sync`, and for now `async` too), or only when the run ends (`exit`)."""
+    """When to save: after every superstep, before the next one starts (`sync`) or while it runs (`async`); or only when
+    the run ends (`exit`)."""
     max_lag: int
     """With `async`: how many supersteps may be unsaved."""
     on_busy: OnBusy
@@ -55,6 +56,7 @@ class RunRequest:
     thread_id: str | None = None
     run_id: str | None = None
     durability: str = "sync"
+    max_lag: int = 8
     on_busy: str = "reject"
     takeover: bool = False
     fork: bool = False
@@ -75,7 +77,7 @@ def make_request(message: Any, own_storage: Any, options: RunOptions) -> RunRequ
     _refuse_meaningless(message, responses, checkpoint_id, given.get("fork", False))
     _one_of("durability", given.get("durability", "sync"), Durability)
     _one_of("on_busy", given.get("on_busy", "reject"), OnBusy)
-    _positive("max_lag", given.pop("max_lag", 8))
+    _positive("max_lag", given.get("max_lag", 8))
     check_identifier("thread_id", given.get("thread_id"))
     check_identifier("run_id", given.get("run_id"))
     storage = given.pop("checkpoint_storage", None)

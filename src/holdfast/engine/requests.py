@@ -24,7 +24,7 @@ from holdfast.errors import (
 from holdfast.events import RequestTerms, WorkflowEvent
 from holdfast.graph.coercion import coerce
 from holdfast.graph.graph import Graph
-from holdfast.graph.isolation import isolated
+from holdfast.isolation import isolated
 from holdfast.records import Answer, MessageType, Record, WorkflowMessage
 
 

@@ -19,8 +19,8 @@ from holdfast.graph.edges import (
     SwitchCaseEdgeGroupDefault,
 )
 from holdfast.graph.graph import Graph
-from holdfast.graph.isolation import isolated
 from holdfast.graph.workflow_executor import SubWorkflowRequestMessage
+from holdfast.isolation import isolated
 from holdfast.records import MessageType, WorkflowMessage
 
 Buffers = dict[str, dict[str, list[Any]]]

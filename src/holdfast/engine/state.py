@@ -9,8 +9,8 @@ from holdfast.codec import Codec
 from holdfast.engine.effects import DELETED, Replaced
 from holdfast.errors import HoldfastError, StateConflict
 from holdfast.graph.comparison import same_structure
-from holdfast.graph.isolation import is_unchangeable, isolated
 from holdfast.graph.reducers import Reducer, reduce_into
+from holdfast.isolation import is_unchangeable, isolated
 
 _MISSING: Any = object()
 

@@ -19,8 +19,8 @@ from holdfast.engine.step_telling import StepTelling
 from holdfast.engine.suspension import Waits
 from holdfast.engine.work import Work
 from holdfast.errors import RequestExpired, WorkflowRunnerException
-from holdfast.graph.isolation import isolated
 from holdfast.graph.policy import FailurePolicy
+from holdfast.isolation import isolated
 from holdfast.names import check_identifier
 from holdfast.records import Record
 

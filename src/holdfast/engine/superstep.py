@@ -19,8 +19,8 @@ from holdfast.engine.routing import Sorter
 from holdfast.engine.state import merge_state
 from holdfast.errors import DuplicateRequest
 from holdfast.events import WorkflowEvent
-from holdfast.graph.isolation import isolated
 from holdfast.graph.workflow_executor import SubWorkflowResponseMessage
+from holdfast.isolation import isolated
 from holdfast.records import Answer, WorkflowMessage
 
 

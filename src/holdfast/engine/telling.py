@@ -12,7 +12,7 @@ from holdfast.codec import Codec
 from holdfast.engine.calls import frame_of
 from holdfast.errors import UnsavableValue
 from holdfast.events import WorkflowEvent
-from holdfast.graph.isolation import is_unchangeable, isolated
+from holdfast.isolation import is_unchangeable, isolated
 
 if TYPE_CHECKING:
     from holdfast.engine.delivery import Delivery

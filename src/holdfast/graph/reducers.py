@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from holdfast.graph.isolation import isolated
+from holdfast.isolation import isolated
 
 Reducer: TypeAlias = Callable[[Any, Any], Any]
 """`reducer(current, written) -> joined`. The first write to a key that is not there yet is taken as it is, except by

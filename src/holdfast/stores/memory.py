@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from itertools import islice
+from os import urandom
+from typing import TypeVar
 
-from holdfast.errors import CheckpointNotFound, ThreadBusy, ThreadConflict
+import msgspec
+
+from holdfast.errors import CheckpointNotFound, ThreadBusy, ThreadConflict, ThreadNotFound
 from holdfast.records import (
     CheckpointInfo,
     Commit,
@@ -15,14 +20,34 @@ from holdfast.records import (
     Lease,
     LoggedEvents,
     OpenedThread,
+    PendingRequest,
     StoredCheckpoint,
+    ThreadInfo,
 )
+from holdfast.stores.garbage import Lineage, plan_pruning
+
+_T = TypeVar("_T", CheckpointInfo, ThreadInfo)
 
 
 class _Thread:
-    """One thread's row: who may move it, where it stands, what it logged."""
+    """One thread's row: who may move it, where it stands, what it holds."""
 
-    __slots__ = ("events", "fence", "head", "inbox", "journal", "last_seq", "number", "owner", "status")
+    __slots__ = (
+        "chunks",
+        "due_at",
+        "events",
+        "fence",
+        "head",
+        "inbox",
+        "journal",
+        "last_seq",
+        "lineages",
+        "number",
+        "owner",
+        "requests",
+        "status",
+        "updated_at",
+    )
 
     def __init__(self) -> None:
         self.owner: str | None = None
@@ -30,10 +55,17 @@ class _Thread:
         self.number = 0
         self.head: StoredCheckpoint | None = None
         self.status = ""
+        self.updated_at = ""
+        self.due_at: datetime | None = None
         self.last_seq = 0
         self.events: list[LoggedEvents] = []
         self.journal: list[JournalEntry] = []
         self.inbox: dict[str, InboxItem] = {}
+        self.requests: dict[str, PendingRequest] = {}
+        self.chunks: dict[int, dict[str, bytes]] = {}
+        """By commit and digest."""
+        self.lineages: dict[int, Lineage] = {}
+        """Of commits with a checkpoint that say something about chunks: those that brought or dropped some."""
 
 
 class MemoryStore:
@@ -65,39 +97,16 @@ class MemoryStore:
             status=thread.status,
         )
 
+    async def renew(self, lease: Lease) -> None:
+        self._proved(lease)  # a process outlives all that it keeps in memory
+
     async def release(self, lease: Lease) -> None:
         thread = self._threads.get(lease.thread_id)
         if thread is not None and thread.fence == lease.fence:
             thread.owner = None
 
-    async def commit(self, commit: Commit) -> None:
-        thread = self._proved(commit.lease)
-        if commit.number != thread.number + 1:
-            raise ThreadConflict(commit.lease.thread_id, f"commit {commit.number}", f"commit {thread.number}")
-        thread.number = commit.number
-        thread.status = commit.status
-        if commit.info is not None and commit.root is not None:
-            thread.head = StoredCheckpoint(commit.info, commit.root)
-            self._keep(thread.head)
-        if thread.journal:
-            keeps_all = commit.info is None
-            thread.journal = [
-                JournalEntry(commit.number, one.delivery_id, one.body)  # still due; only the number moved on
-                for one in thread.journal
-                if keeps_all or one.delivery_id in commit.unsettled
-            ]
-        if commit.events is not None:
-            thread.events.append(commit.events)
-            thread.last_seq = commit.events.first_seq + commit.events.count - 1
-        for item_id in commit.consumed:
-            thread.inbox.pop(item_id, None)
-
-    async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
-        self._proved(lease).journal.append(entry)
-
-    async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
-        inbox = self._threads.setdefault(thread_id, _Thread()).inbox
-        inbox.setdefault(item_id, InboxItem(item_id, kind, body))
+    async def close(self) -> None:
+        """There is nothing to give back."""
 
     def _proved(self, lease: Lease) -> _Thread:
         thread = self._threads.get(lease.thread_id)
@@ -106,13 +115,63 @@ class MemoryStore:
             raise ThreadConflict(lease.thread_id, f"with {held}", f"fence {thread.fence if thread else 0}")
         return thread
 
-    # ------------------------------------------------------------ checkpoints
+    # ------------------------------------------------------------ writing
 
-    def _keep(self, stored: StoredCheckpoint) -> None:
+    async def commit(self, commit: Commit) -> None:
+        thread = self._proved(commit.lease)
+        if commit.number != thread.number + 1:
+            raise ThreadConflict(commit.lease.thread_id, f"commit {commit.number}", f"commit {thread.number}")
+        if commit.parent is not None and commit.parent not in thread.lineages:
+            raise ThreadConflict(commit.lease.thread_id, f"after commit {commit.parent}", "no such checkpoint any more")
+        thread.number = commit.number
+        thread.status = commit.status
+        thread.updated_at = commit.timestamp
+        if commit.info is not None and commit.root is not None:
+            self._keep_checkpoint(thread, commit, StoredCheckpoint(commit.info, commit.root))
+        if commit.chunks:
+            thread.chunks[commit.number] = dict(commit.chunks)
+        if thread.journal:
+            keeps_all = commit.info is None
+            thread.journal = [
+                JournalEntry(commit.number, one.delivery_id, one.body)  # still due; only the number moved on
+                for one in thread.journal
+                if keeps_all or one.delivery_id in commit.unsettled
+            ]
+        events = commit.events
+        if events is not None:
+            told = (commit.run_id, commit.timestamp, commit.info)
+            thread.events.append(
+                LoggedEvents(events.first_seq, events.count, events.body, events.refers, events.own, *told)
+            )
+            thread.last_seq = events.first_seq + events.count - 1
+        for item_id in commit.consumed:
+            thread.inbox.pop(item_id, None)
+
+    def _keep_checkpoint(self, thread: _Thread, commit: Commit, stored: StoredCheckpoint) -> None:
         info = stored.info
+        replaced = self._checkpoints.get(info.checkpoint_id)
+        if replaced is not None:
+            self._forget(replaced.info)
+        thread.head = stored
         self._checkpoints[info.checkpoint_id] = stored
         self._by_workflow.setdefault(info.workflow_name, {})[info.checkpoint_id] = None
         self._by_thread.setdefault(info.thread_id, {})[info.checkpoint_id] = None
+        own = () if commit.events is None else commit.events.own
+        brought = frozenset(commit.chunks) - frozenset(own) if own else frozenset(commit.chunks)
+        thread.lineages[commit.number] = Lineage(commit.number, commit.parent, True, brought, frozenset(commit.dropped))
+        if commit.requests is not None:
+            asked = {one.request_id: one for one in commit.requests}
+            thread.requests = {key: thread.requests.get(key, one) for key, one in asked.items()}
+        thread.due_at = commit.due_at
+
+    async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
+        self._proved(lease).journal.append(entry)
+
+    async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
+        inbox = self._threads.setdefault(thread_id, _Thread()).inbox
+        inbox.setdefault(item_id, InboxItem(item_id, kind, body))
+
+    # ------------------------------------------------------------ reading
 
     async def find_checkpoint(self, checkpoint_id: str) -> StoredCheckpoint | None:
         return self._checkpoints.get(checkpoint_id)
@@ -120,6 +179,10 @@ class MemoryStore:
     async def head(self, thread_id: str) -> StoredCheckpoint | None:
         thread = self._threads.get(thread_id)
         return thread.head if thread else None
+
+    async def read_chunks(self, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
+        chunks = self._threads[thread_id].chunks if thread_id in self._threads else {}
+        return {number: chunks[number] for number in numbers if number in chunks}
 
     async def infos(
         self,
@@ -145,33 +208,38 @@ class MemoryStore:
             return reversed(self._by_workflow.get(workflow_name, {}))
         return reversed(self._checkpoints)
 
-    async def put_checkpoint(self, stored: StoredCheckpoint) -> None:
-        info = stored.info
-        thread = self._threads.setdefault(info.thread_id, _Thread())
-        if thread.owner is not None:
-            raise ThreadBusy(info.thread_id, thread.owner)
-        is_head = thread.head is not None and thread.head.info.checkpoint_id == info.checkpoint_id
-        is_new = info.checkpoint_id not in self._checkpoints
-        self._keep(stored)
-        if is_new or is_head:
-            thread.number += 1
-            thread.head = stored
-            thread.journal.clear()
+    async def threads(
+        self,
+        *,
+        workflow_name: str | None = None,
+        thread_id: str | None = None,
+        limit: int | None = None,
+        before: str | None = None,
+    ) -> Sequence[ThreadInfo]:
+        found = [self._thread_info(key, one) for key, one in self._threads.items() if one.number]
+        found = [
+            one for one in found if workflow_name in (None, one.workflow_name) and thread_id in (None, one.thread_id)
+        ]
+        found.sort(key=lambda one: (one.updated_at, one.thread_id))
+        if before is not None:
+            ids = [one.thread_id for one in found]
+            if before not in ids:
+                raise ThreadNotFound(before)
+            found = found[: ids.index(before)]
+        return found if limit is None else found[max(0, len(found) - limit) :]
 
-    async def delete_checkpoint(self, checkpoint_id: str) -> bool:
-        stored = self._checkpoints.pop(checkpoint_id, None)
-        if stored is None:
-            return False
-        info = stored.info
-        self._by_workflow[info.workflow_name].pop(checkpoint_id, None)
-        kept = self._by_thread[info.thread_id]
-        kept.pop(checkpoint_id, None)
-        thread = self._threads.get(info.thread_id)
-        if thread is not None and thread.head is stored:
-            newest = next(reversed(kept), None)
-            thread.head = self._checkpoints[newest] if newest is not None else None
-            thread.journal.clear()
-        return True
+    def _thread_info(self, thread_id: str, thread: _Thread) -> ThreadInfo:
+        info = None if thread.head is None else thread.head.info
+        return ThreadInfo(
+            thread_id,
+            "" if info is None else info.workflow_name,
+            thread.number,
+            thread.status,
+            thread.updated_at,
+            None if info is None else info.checkpoint_id,
+            thread.due_at,
+            thread.owner,
+        )
 
     async def events_after(self, thread_id: str, seq: int) -> Sequence[LoggedEvents]:
         thread = self._threads.get(thread_id)
@@ -179,6 +247,117 @@ class MemoryStore:
             return []
         start = bisect_right(thread.events, seq, key=lambda one: one.first_seq + one.count - 1)
         return thread.events[start:]
+
+    async def pending_requests(
+        self, *, workflow_name: str | None = None, thread_id: str | None = None, limit: int | None = None
+    ) -> Sequence[PendingRequest]:
+        found = [
+            msgspec.structs.replace(one, workflow_name=thread.head.info.workflow_name)
+            for key, thread in self._threads.items()
+            if thread_id in (None, key) and thread.head is not None
+            for one in thread.requests.values()
+        ]
+        found = [one for one in found if workflow_name in (None, one.workflow_name)]
+        return sorted(found, key=lambda one: (one.asked_at, one.thread_id, one.request_id))[:limit]
+
+    async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
+        due = [
+            (thread.due_at, key)
+            for key, thread in self._threads.items()
+            if thread.due_at is not None and thread.due_at <= now and thread.owner is None
+        ]
+        return [self._thread_info(key, self._threads[key]) for _, key in sorted(due)[:limit]]
+
+    # ------------------------------------------------------------ removing and copying
+
+    async def prune(self, thread_id: str, checkpoint_ids: Iterable[str]) -> int:
+        thread = self._threads.get(thread_id)
+        known = self._by_thread.get(thread_id, {})
+        doomed = [one for one in dict.fromkeys(checkpoint_ids) if one in known]
+        if thread is None or not doomed:
+            return 0
+        if thread.owner is not None and thread.head is not None and thread.head.info.checkpoint_id in doomed:
+            raise ThreadBusy(thread_id, thread.owner)
+        for checkpoint_id in doomed:
+            self._forget(self._checkpoints[checkpoint_id].info)
+        self._collect(thread)
+        return len(doomed)
+
+    def _forget(self, info: CheckpointInfo) -> None:
+        """The checkpoint, but not yet its chunks. The newest of those that are left becomes the head."""
+        del self._checkpoints[info.checkpoint_id]
+        self._by_workflow[info.workflow_name].pop(info.checkpoint_id, None)
+        kept = self._by_thread[info.thread_id]
+        kept.pop(info.checkpoint_id, None)
+        thread = self._threads[info.thread_id]
+        lineage = thread.lineages[info.number]
+        lineage.is_kept = any(one.refers for one in thread.events if one.info is not None and one.info == info)
+        if thread.head is not None and thread.head.info == info:
+            newest = next(reversed(kept), None)
+            thread.head = self._checkpoints[newest] if newest is not None else None
+            thread.journal.clear()
+            thread.requests.clear()
+            thread.due_at = None
+
+    def _collect(self, thread: _Thread) -> None:
+        plan = plan_pruning(thread.lineages.values())
+        thread.lineages.update(plan.relinked)
+        told = {digest for one in thread.events for digest in one.own}
+        for number, chunks in list(thread.chunks.items()):
+            kept = {key: one for key, one in chunks.items() if f"{key}.{number}" in plan.needed or key in told}
+            thread.chunks[number] = kept
+            if not kept:
+                del thread.chunks[number]
+        thread.lineages = {key: one for key, one in thread.lineages.items() if one.is_kept}
+
+    async def delete_thread(self, thread_id: str) -> bool:
+        thread = self._threads.get(thread_id)
+        if thread is None:
+            return False
+        if thread.owner is not None:
+            raise ThreadBusy(thread_id, thread.owner)
+        for checkpoint_id in list(self._by_thread.get(thread_id, {})):
+            self._by_workflow[self._checkpoints.pop(checkpoint_id).info.workflow_name].pop(checkpoint_id, None)
+        self._by_thread.pop(thread_id, None)
+        del self._threads[thread_id]
+        return True
+
+    async def copy_thread(self, thread_id: str, to: str) -> None:
+        source = self._threads.get(thread_id)
+        if source is None:
+            raise ThreadNotFound(thread_id)
+        if to in self._threads and self._threads[to].number:
+            raise ThreadBusy(to)
+        target = self._threads[to] = _Thread()
+        for name in ("number", "status", "updated_at", "due_at", "last_seq"):
+            setattr(target, name, getattr(source, name))
+        target.chunks = {number: dict(chunks) for number, chunks in source.chunks.items()}
+        target.lineages = dict(source.lineages)
+        target.requests = {key: msgspec.structs.replace(one, thread_id=to) for key, one in source.requests.items()}
+        renamed = {one: urandom(12).hex() for one in self._by_thread.get(thread_id, {})}
+        copies = {one: _renamed(self._checkpoints[one].info, to, renamed) for one in renamed}
+        target.events = [
+            msgspec.structs.replace(
+                one, info=None if one.info is None else copies.get(one.info.checkpoint_id, one.info)
+            )
+            for one in source.events
+        ]
+        for old, info in copies.items():
+            stored = self._checkpoints[info.checkpoint_id] = StoredCheckpoint(info, self._checkpoints[old].root)
+            self._by_workflow[info.workflow_name][info.checkpoint_id] = None
+            self._by_thread.setdefault(to, {})[info.checkpoint_id] = None
+            if source.head is not None and source.head.info.checkpoint_id == old:
+                target.head = stored
+
+
+def _renamed(info: CheckpointInfo, thread_id: str, renamed: Mapping[str, str]) -> CheckpointInfo:
+    previous = info.previous_checkpoint_id
+    return msgspec.structs.replace(
+        info,
+        checkpoint_id=renamed[info.checkpoint_id],
+        thread_id=thread_id,
+        previous_checkpoint_id=None if previous is None else renamed.get(previous, previous),
+    )
 
 
 def _older_than(checkpoint_id: str, newest_first: Iterable[CheckpointInfo]) -> Iterable[CheckpointInfo]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from holdfast.checkpoints.assembly import Assembly
 from holdfast.checkpoints.checkpoint import ChildCheckpoint, WorkflowCheckpoint
-from holdfast.checkpoints.event_log import unpack
-from holdfast.checkpoints.format import decode_checkpoint, tool_codec
+from holdfast.checkpoints.format import decode_body, tool_codec
 from holdfast.checkpoints.keepers import TAKEN_BACK
+from holdfast.codec import Tree
 from holdfast.codecs.json_bytes import from_bytes
+from holdfast.errors import UnreadableValue
 from holdfast.graph.graph import Graph
 from holdfast.graph.workflow_executor import WorkflowExecutor
-from holdfast.records import Commit, JournalEntry, LoggedEvents
+from holdfast.records import Commit, JournalEntry
 
 Doing: TypeAlias = tuple[str, int | None]
 """An executor or step, by the path under which it is told, and the child that it belongs to."""
@@ -49,6 +51,7 @@ class RecordedWork:
         """Deliveries that ended since the head."""
         self._steps: dict[tuple[int, int], Doing] = {}
         """By delivery, and place among its records."""
+        self._chunks: dict[int, Mapping[str, bytes]] = {}
 
     @property
     def counts(self) -> Counter[Doing]:
@@ -62,14 +65,32 @@ class RecordedWork:
             self._take_entry(written)
 
     def _take_commit(self, commit: Commit) -> None:
+        self._chunks[commit.number] = commit.chunks
         if commit.events is not None:
             executors = {(place.told_id, place.child_id) for place in self._places.values()}
-            told = invoked(commit.events, commit.lease.thread_id)
+            told = invoked(self._whole(commit.events.body) or [])
             self._committed.update(doing for doing in told if doing in executors)  # steps have records of their own
         if commit.info is not None and commit.root is not None:
-            checkpoint = decode_checkpoint(from_bytes(commit.root, "checkpoint"), self._codec)
-            self._places = dict(_places(checkpoint, self._graph))
+            tree = self._whole(commit.root)
+            self._places = (
+                {} if tree is None else dict(_places(decode_body(tree, commit.info, self._codec), self._graph))
+            )
             self._outcomes = {key: doing for key, doing in self._outcomes.items() if key in commit.unsettled}
+
+    def _whole(self, data: bytes) -> Tree | None:
+        """None if it refers to what was written before anybody watched."""
+
+        async def read_chunks(numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
+            return {number: self._chunks[number] for number in numbers if number in self._chunks}
+
+        work = Assembly(read_chunks).tree(data, "commit")
+        try:
+            work.send(None)  # it never waits: all that it reads is at hand
+        except StopIteration as ended:
+            return ended.value[0]
+        except UnreadableValue:
+            return None
+        raise AssertionError("reading chunks at hand does not wait")
 
     def _take_entry(self, entry: JournalEntry) -> None:
         tree = from_bytes(entry.body, "journal")
@@ -87,10 +108,11 @@ class RecordedWork:
             self._steps.pop((delivery_id, tree["n"]), None)
 
 
-def invoked(logged: LoggedEvents, thread_id: str) -> Iterator[Doing]:
-    for event in unpack(logged, thread_id, tool_codec()):
-        if event.type == "executor_invoked":
-            yield str(event.executor_id), event.child_id
+def invoked(events: list[Tree]) -> Iterator[Doing]:
+    """From the trees of a commit's events."""
+    for event in events:
+        if event[0] == "executor_invoked":
+            yield event[1], event[2].get("child_id") if len(event) > 2 else None
 
 
 def _places(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.engine.flows import Question, asking, countdown, shouting
 
@@ -16,7 +17,7 @@ from holdfast import (
     Opaque,
     WorkflowCheckpoint,
 )
-from holdfast.records import StoredCheckpoint
+from holdfast.records import Commit
 
 
 def by_hand(number: int = 1, name: str = "hand", **fields: Any) -> WorkflowCheckpoint:
@@ -70,9 +71,9 @@ async def test_a_limit_keeps_the_newest_and_before_pages_backwards() -> None:
     while page := await storage.list_checkpoint_infos(workflow_name="hand", limit=2, before=before):
         pages.append([info.number for info in page])
         before = page[0]
-    assert pages == [[3, 4], [1, 2], [0]]
+    assert pages == [[4, 5], [2, 3], [1]]
     newest = await storage.list_checkpoints(limit=1, before="hand-3")
-    assert [one.number for one in newest] == [2]
+    assert [one.number for one in newest] == [3]
 
 
 async def test_a_page_before_an_unknown_checkpoint_is_an_error() -> None:
@@ -161,7 +162,10 @@ async def test_a_head_that_cannot_be_read_is_an_error_and_nothing_older_is_used(
     await shouting(checkpoint_storage=storage).run("hi", thread_id="t")
     head = await storage.store.head("t")
     assert head is not None
-    await storage.store.put_checkpoint(StoredCheckpoint(head.info, b'{"not": "a checkpoint"}'))
+    opened = await storage.store.open(head.info.thread_id, "vandal", takeover=True)
+    info = msgspec.structs.replace(head.info, number=opened.number + 1)
+    await storage.store.commit(Commit(opened.lease, info.number, info, b'{"not": "a checkpoint"}'))
+    await storage.store.release(opened.lease)
     for call in (
         storage.get_latest(workflow_name="shouting"),
         storage.load(head.info),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import CheckpointNotFound, ThreadBusy, ThreadConflict
-from holdfast.records import CheckpointInfo, Commit, JournalEntry, Lease, LoggedEvents, StoredCheckpoint
+from holdfast.records import CheckpointInfo, Commit, JournalEntry, Lease, LoggedEvents
 from holdfast.stores.memory import MemoryStore
 
 
@@ -113,7 +113,8 @@ async def test_events_are_read_from_the_commit_that_holds_the_next_one() -> None
 
 async def test_checkpoints_are_found_listed_and_paged_in_commit_order() -> None:
     store, _ = await with_commits(3)
-    await store.put_checkpoint(StoredCheckpoint(info(1, "u", "other"), b""))
+    other = (await store.open("u", "owner")).lease
+    await store.commit(Commit(other, 1, info(1, "u", "other"), b""))
     found = await store.find_checkpoint("t2")
     assert found is not None and found.root == b"root 2" and await store.find_checkpoint("none") is None
     assert [one.checkpoint_id for one in await store.infos()] == ["t1", "t2", "t3", "u1"]
@@ -125,9 +126,10 @@ async def test_checkpoints_are_found_listed_and_paged_in_commit_order() -> None:
 
 
 async def test_deleting_the_head_makes_the_one_before_the_head() -> None:
-    store, _ = await with_commits(2)
-    assert await store.delete_checkpoint("t2") is True and await store.delete_checkpoint("t2") is False
+    store, lease = await with_commits(2)
+    await store.release(lease)
+    assert await store.prune("t", ["t2"]) == 1 and await store.prune("t", ["t2"]) == 0
     head = await store.head("t")
     assert head is not None and head.info.number == 1
-    assert await store.delete_checkpoint("t1") is True and await store.head("t") is None
+    assert await store.prune("t", ["t1"]) == 1 and await store.head("t") is None
     assert await store.head("nobody") is None

@@ -10,6 +10,7 @@ import datetime
 import decimal
 import enum
 import fractions
+import itertools
 import pathlib
 import re
 import types
@@ -70,6 +71,33 @@ def is_unchangeable(value: object) -> bool:
         return _cannot_change(value)
     except RecursionError:
         return False
+
+
+def is_surely_copied(value: object) -> bool:
+    """True only if `isolated` makes a copy of all of it that can change: nothing in it is shared for want of a way to
+    copy it, or copied in a way of its own."""
+    if type(value) in _ATOMIC:
+        return True
+    try:
+        return _is_copied_here(value)
+    except RecursionError:
+        return False
+
+
+def _is_copied_here(value: Any) -> bool:
+    kind = _kind_of(type(value))
+    parts = kind.parts
+    if parts is None:
+        inside = _INSIDE.get(type(value))
+        if inside is not None:
+            parts = inside
+        elif isinstance(kind.copy, _CopyFields):
+            parts = kind.copy.parts
+        elif kind.copy is _copy_struct:
+            parts = _struct_parts
+        else:
+            return False
+    return all(type(part) in _ATOMIC or _is_copied_here(part) for part in parts(value))
 
 
 def _cannot_change(value: object) -> bool:
@@ -217,6 +245,11 @@ _KNOWN: dict[type, _Kind] = {
     tuple: _Kind(_copy_tuple, iter),
     frozenset: _Kind(_copy_frozenset, iter),
     **{cls: _Kind(_itself, _no_parts) for cls in _ATOMIC},
+}
+_INSIDE: dict[type, Callable[[Any], Iterable[Any]]] = {
+    list: iter,
+    set: iter,
+    dict: lambda value: itertools.chain(value, value.values()),
 }
 _LEARNED: WeakKeyDictionary[type, _Kind] = WeakKeyDictionary()
 

@@ -1,0 +1,363 @@
+"""Chunks: a checkpoint cut into pieces that later checkpoints of the thread share.
+
+A text, list or dict that is large is taken out of the tree and stored once; a reference stands in its place. What is
+too large for one chunk is a hash tree: nodes of a few elements, cut where the content says (`cutting.py`), and nodes
+of references above them. Appending to a list thus writes the new item, one small node a level, and a root of fixed
+size.
+
+    {"$ref": R}                 the value that the chunk holds
+    {"$list": R, "depth": n}    a list; at depth 0 the chunk is a part of it, else {"$of": [references]}
+    {"$dict": R, "depth": n}    a dict, likewise, in its order
+    {"$text": R, "depth": n}    a text; always at least one level of references
+
+A reference is `digest.number`: 128 bits of the SHA-256 of the chunk's bytes, and the commit that holds it. The number
+makes an index of digests unnecessary: finding a chunk is finding a commit.
+"""
+
+from __future__ import annotations
+
+from binascii import b2a_base64
+from collections.abc import Collection, Iterable, Sequence
+from hashlib import sha256
+from operator import is_
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.checkpoints.cutting import REFERENCES, Layers, cut_text
+from holdfast.codec import Tree
+
+SMALL = 512
+"""Bytes of a value that stays where it is."""
+SMALL_ROOT = 1024
+"""Bytes of a checkpoint that is not looked through for large values."""
+WHOLE = 1536
+"""Bytes of a dict that is one chunk, rather than a tree of them."""
+LONG_TEXT = 4096
+"""Characters of a text that is cut into several chunks."""
+
+_FORMS = {"list": b"[%b]", "dict": b"{%b}"}
+_TEXTS_AND_INTS = frozenset({str, int})
+_encode = msgspec.json.encode
+
+
+def digest_of(data: bytes) -> str:
+    return b2a_base64(sha256(data).digest()[:16], newline=False)[:22].decode("ascii")
+
+
+class Chunk:
+    """A piece that is stored, and how many others refer to it."""
+
+    __slots__ = ("digest", "kids", "number", "quoted", "size", "text", "uses")
+
+    def __init__(self, digest: str, number: int, size: int, kids: tuple[Chunk, ...]) -> None:
+        self.digest = digest
+        self.size = size
+        self.number = number
+        """The commit that holds it."""
+        self.kids = kids
+        """What it refers to."""
+        self.uses = 0
+        self.quoted = f'"{digest}.{number}"'.encode()
+        self.text: str | None = None
+        """Set if it is known by its text."""
+
+    @property
+    def ref(self) -> str:
+        return f"{self.digest}.{self.number}"
+
+
+Piece = tuple[bytes, tuple[Chunk, ...]]
+"""JSON of a value, and the chunks it refers to."""
+
+
+class Packed(NamedTuple):
+    """What a commit has to store for a checkpoint."""
+
+    root: bytes | None
+    chunks: dict[str, bytes]
+    """New ones, by digest; also those of the commit's events, once these are packed."""
+    dropped: list[str]
+    """References that the checkpoint before had, and this one has not."""
+
+
+class PackedEvents(NamedTuple):
+    body: bytes
+    refers: bool
+    """Whether they refer to chunks that the checkpoint has too."""
+    own: Sequence[str]
+    """Digests of new chunks that nothing but they refers to."""
+
+
+class _Memo:
+    """What was made of the value at one place of the tree, so that what did not change is not made again.
+
+    It is in step with the last checkpoint: all chunks that it names are in use. Whatever is not seen in a checkpoint is
+    forgotten, since its chunks are dropped with it.
+    """
+
+    __slots__ = ("inside", "is_large", "items", "kind", "layers", "piece", "pieces", "raws", "value")
+
+    def __init__(self) -> None:
+        self.is_large = False
+        """Whether it was when last seen: then there is no use in trying whether it is small."""
+        self.forget(None)
+
+    def forget(self, kind: type | None) -> None:
+        self.kind = kind
+        self.value: Any = _NOTHING
+        self.piece: Piece = (b"", ())
+        self.inside: dict[str, _Memo] = {}
+        self.items: list[Any] = []
+        """Of a list. Trees are never changed, so the same object is the same value."""
+        self.raws: list[Any] = []
+        """The same, in a form that can be compared."""
+        self.pieces: list[Piece] = []
+        self.layers: Layers[Chunk] | None = None
+
+    def at(self, key: str) -> _Memo:
+        found = self.inside.get(key)
+        if found is None:
+            found = self.inside[key] = _Memo()
+        return found
+
+    def keep(self, keys: Collection[str]) -> None:
+        if len(self.inside) > len(keys):
+            self.inside = {key: one for key, one in self.inside.items() if key in keys}
+
+
+_NOTHING = object()
+
+
+class Chunker:
+    """Packs the checkpoints of one thread, one after the other. Knows which chunks the last one has."""
+
+    def __init__(self, base: Iterable[Chunk] = (), roots: tuple[Chunk, ...] = ()) -> None:
+        """`base`: all chunks of the checkpoint that the next one follows; `roots`: those its root refers to."""
+        self._known = {chunk.digest: chunk for chunk in base}
+        for chunk in self._known.values():
+            for kid in chunk.kids:
+                kid.uses += 1
+        for chunk in roots:
+            chunk.uses += 1
+        self.size = sum([chunk.size for chunk in self._known.values()])
+        """Bytes of all chunks that the last checkpoint has."""
+        self._roots = roots
+        self._texts: dict[str, Piece] = {}
+        self._memo = _Memo()
+        self._number = 0
+        self._new: dict[str, bytes] = {}
+        self._constant: tuple[bytes, Piece] | None = None
+
+    def pack(self, number: int, tree: dict[str, Tree] | None, constant: bytes = b"{}") -> Packed:
+        """Of one commit: the checkpoint's tree, if it has one.
+
+        `constant` is JSON that is the same in most checkpoints, and stored once: the root's `graph`.
+        """
+        self._number = number
+        self._new = {}
+        dropped: list[str] = []
+        if tree is None:
+            return Packed(None, self._new, dropped)
+        root, kids = self._root(tree, constant)
+        if kids != self._roots:
+            _use(kids)
+            self._drop(self._roots, dropped)
+            self._roots = kids
+        return Packed(root, self._new, dropped)
+
+    def pack_events(self, events: list[Tree]) -> PackedEvents:
+        """Of the commit that was packed last: what its checkpoint holds is not stored again."""
+        body = _encode(events)
+        if len(body) <= SMALL:
+            return PackedEvents(body, False, ())
+        before = set(self._new)
+        pieces = [self._value(event, None) for event in events]
+        kids = _all_kids(pieces)
+        own = [digest for digest in self._new if digest not in before]
+        refers = any(chunk.number != self._number or chunk.digest in before for chunk in _reached(kids))
+        _use(kids)
+        self._drop(kids, [])  # those that only these events refer to are no part of the next checkpoint
+        return PackedEvents(b"[%b]" % b",".join([inline for inline, _ in pieces]), refers, own)
+
+    # ------------------------------------------------------------ what is used, and what is dropped
+
+    def _chunk(self, data: bytes, kids: tuple[Chunk, ...]) -> Chunk:
+        digest = digest_of(data)
+        found = self._known.get(digest)
+        if found is None:
+            found = self._known[digest] = Chunk(digest, self._number, len(data), kids)
+            self._new[digest] = data
+            self.size += found.size
+            _use(kids)
+        return found
+
+    def _drop(self, chunks: tuple[Chunk, ...], dropped: list[str]) -> None:
+        waiting = list(chunks)
+        while waiting:
+            chunk = waiting.pop()
+            chunk.uses -= 1
+            if chunk.uses == 0:
+                del self._known[chunk.digest]
+                self.size -= chunk.size
+                if chunk.text is not None:
+                    self._texts.pop(chunk.text, None)
+                if chunk.number != self._number:
+                    dropped.append(chunk.ref)
+                waiting.extend(chunk.kids)
+
+    # ------------------------------------------------------------ the tree
+
+    def _root(self, tree: dict[str, Tree], constant: bytes) -> Piece:
+        """Its parts stand in it as they are, or are cut out of it; it is never cut itself."""
+        kept = self._constant
+        if kept is None or (constant is not kept[0] and constant != kept[0]) or kept[1][1][0].uses == 0:
+            kept = self._constant = (constant, self._reference(self._chunk(constant, ())))
+        reference, of_constant = kept[1]
+        memo = self._memo
+        if not memo.is_large:
+            small = _encode({**tree, "graph": msgspec.Raw(reference)})
+            if len(small) <= SMALL_ROOT:
+                return small, of_constant
+            memo.is_large = True
+        parts: list[bytes] = [b'"graph":' + reference]
+        kids: list[Chunk] = [*of_constant]
+        for key, value in tree.items():
+            inline, held = self._value(value, memo.at(key))
+            parts.append(b'"%b":%b' % (key.encode(), inline))
+            kids += held
+        memo.keep(tree)
+        return b"{%b}" % b",".join(parts), tuple(kids)
+
+    def _value(self, value: Tree, memo: _Memo | None) -> Piece:
+        kind = type(value)
+        if memo is not None:
+            if memo.value is value:
+                return memo.piece
+            if memo.kind is not kind:
+                memo.forget(kind)
+        if kind is str:
+            if len(value) <= SMALL:
+                return _encode(value), ()
+            piece = self._text(value, memo)
+        elif kind is list:
+            piece = self._list(value, memo)
+        elif kind is dict:
+            piece = self._dict(value, memo)
+        else:
+            return _encode(value), ()
+        if memo is not None:
+            memo.value, memo.piece = value, piece
+        return piece
+
+    def _reference(self, chunk: Chunk) -> Piece:
+        return b'{"$ref":%b}' % chunk.quoted, (chunk,)
+
+    def _text(self, value: str, memo: _Memo | None) -> Piece:
+        known = self._texts.get(value)
+        if known is not None:
+            return known
+        if len(value) <= LONG_TEXT:
+            piece = self._reference(self._chunk(_encode(value), ()))
+        else:
+            piece = self._long_text(value, memo)
+        piece[1][0].text = value
+        self._texts[value] = piece
+        return piece
+
+    def _long_text(self, value: str, memo: _Memo | None) -> Piece:
+        same: list[Piece] = []
+        done = 0
+        if memo is not None and memo.pieces and value.startswith(memo.value):
+            same = memo.pieces[:-1]  # the last one was not cut by what it says, but by the end of the text
+            done = len(memo.value) - memo.raws[0]
+        parts = cut_text(value, done)
+        made = [self._chunk(_encode(part), ()) for part in parts]
+        pieces: list[Piece] = same + [(chunk.quoted, (chunk,)) for chunk in made]
+        if memo is not None:
+            memo.pieces, memo.raws = pieces, [len(parts[-1])]
+        return self._tree_of("text", pieces, len(same), memo, depth=1)
+
+    def _list(self, value: list[Tree], memo: _Memo | None) -> Piece:
+        if memo is None or not memo.is_large:
+            small = _encode(value)
+            if len(small) <= SMALL:
+                return small, ()
+        if memo is None:
+            pieces = [self._item(item, raw) for item, raw in zip(value, _comparable(value), strict=True)]
+            return self._tree_of("list", pieces, 0, None)
+        memo.is_large = True
+        before = len(memo.items)
+        if before <= len(value) and all(map(is_, memo.items, value)):
+            same = before
+            raws = memo.raws + _comparable(value[same:])
+        else:
+            raws = _comparable(value)
+            same = before if before <= len(value) and raws[:before] == memo.raws else 0
+        pieces = memo.pieces[:same]
+        pieces += [self._item(item, raw) for item, raw in zip(value[same:], raws[same:], strict=True)]
+        memo.items, memo.raws, memo.pieces = value, raws, pieces
+        return self._tree_of("list", pieces, same, memo)
+
+    def _item(self, item: Tree, raw: str | int | bytes) -> Piece:
+        if type(raw) is bytes and len(raw) <= SMALL:
+            return raw, ()
+        inline, kids = self._value(item, None)
+        if len(inline) <= SMALL:
+            return inline, kids
+        return self._reference(self._chunk(inline, kids))
+
+    def _dict(self, value: dict[str, Tree], memo: _Memo | None) -> Piece:
+        if memo is None or not memo.is_large:
+            small = _encode(value)
+            if len(small) <= SMALL:
+                return small, ()
+        pieces: list[Piece] = []
+        for key, item in value.items():
+            inline, kids = self._value(item, None if memo is None else memo.at(key))
+            pieces.append((b"%b:%b" % (_encode(key), inline), kids))
+        if memo is not None:
+            memo.is_large = True
+            memo.keep(value)
+        size = sum([len(inline) for inline, _ in pieces])
+        if size > WHOLE:
+            return self._tree_of("dict", pieces, 0, memo)
+        if memo is not None:
+            memo.layers = None
+        inline, kids = b"{%b}" % b",".join([inline for inline, _ in pieces]), _all_kids(pieces)
+        return (inline, kids) if size <= SMALL else self._reference(self._chunk(inline, kids))
+
+    # ------------------------------------------------------------ hash trees
+
+    def _tree_of(self, kind: str, pieces: list[Piece], same: int, memo: _Memo | None, depth: int = 0) -> Piece:
+        """`same`: how many of the pieces are those that the memo's layers were made of."""
+        if depth == 0 and sum([len(inline) for inline, _ in pieces]) <= SMALL:
+            if memo is not None:
+                memo.layers = None
+            return _FORMS[kind] % b",".join([inline for inline, _ in pieces]), _all_kids(pieces)
+        layers: Layers[Chunk] = Layers() if memo is None or memo.layers is None else memo.layers
+        if memo is not None:
+            memo.layers = layers
+        form = REFERENCES if depth else _FORMS[kind]
+        top, height = layers.update(pieces, same, form, self._chunk)
+        return b'{"$%b":%b,"depth":%d}' % (kind.encode(), top.quoted, height + depth), (top,)
+
+
+def _use(chunks: tuple[Chunk, ...]) -> None:
+    for chunk in chunks:
+        chunk.uses += 1
+
+
+def _comparable(items: list[Tree]) -> list[Any]:
+    """Texts and ints as they are, and nothing else: 1 == True == 1.0, and these are stored differently."""
+    return items if _TEXTS_AND_INTS.issuperset(map(type, items)) else [*map(_encode, items)]
+
+
+def _reached(chunks: Iterable[Chunk]) -> Iterable[Chunk]:
+    for chunk in chunks:
+        yield chunk
+        yield from _reached(chunk.kids)
+
+
+def _all_kids(pieces: list[Piece]) -> tuple[Chunk, ...]:
+    return tuple([kid for _, kids in pieces if kids for kid in kids])

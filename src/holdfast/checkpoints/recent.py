@@ -1,0 +1,70 @@
+"""Threads that were moved lately: the next run need not read what this process wrote a moment ago.
+
+What is remembered is never handed to user code, so it cannot have changed. Whether the store still stands there is
+proved at every opening: by the number, the head, and a fence that is the next one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
+from holdfast.checkpoints.chunks import Chunker
+from holdfast.checkpoints.unchanged import Unchanged
+from holdfast.codec import Codec, DeclaredTypes
+from holdfast.records import Lease, OpenedThread
+
+KEPT_THREADS = 32
+KEPT_BYTES = 64 * 1024 * 1024
+"""How much is remembered, in threads and in their chunks."""
+
+
+@dataclass
+class Recent:
+    """Where a thread stands, with what makes the next commit cheap."""
+
+    declared: DeclaredTypes
+    """Of the workflow that wrote it: another one reads what is stored."""
+    codec: Codec
+    checkpoint_id: str | None
+    number: int
+    """The commit of that checkpoint; 0 where there is none."""
+    chunker: Chunker
+    state: Unchanged
+    executors: dict[str, Unchanged] = field(default_factory=dict)
+    checkpoint: WorkflowCheckpoint | None = None
+    """As values; None if it was not written by this process."""
+    root: bytes | None = None
+
+
+class RecentThreads:
+    """The last few, by thread. Each is taken out by the run that opens its thread, and put back when that ends."""
+
+    def __init__(self) -> None:
+        self._threads: OrderedDict[str, tuple[Lease, int, Recent]] = OrderedDict()
+        self._bytes = 0
+
+    def take(self, opened: OpenedThread, declared: DeclaredTypes) -> Recent | None:
+        found = self._threads.pop(opened.lease.thread_id, None)
+        if found is None:
+            return None
+        lease, number, recent = found
+        self._bytes -= recent.chunker.size
+        is_current = (
+            opened.info is not None
+            and recent.declared is declared
+            and (opened.number, opened.lease.fence) == (number, lease.fence + 1)
+            and opened.info.checkpoint_id == recent.checkpoint_id
+            and opened.root == recent.root
+        )
+        return recent if is_current else None
+
+    def put(self, lease: Lease, number: int, recent: Recent) -> None:
+        if recent.checkpoint is None or recent.chunker.size > KEPT_BYTES:
+            return
+        self._threads[lease.thread_id] = (lease, number, recent)
+        self._bytes += recent.chunker.size
+        while len(self._threads) > KEPT_THREADS or self._bytes > KEPT_BYTES:
+            _, (_, _, oldest) = self._threads.popitem(last=False)
+            self._bytes -= oldest.chunker.size

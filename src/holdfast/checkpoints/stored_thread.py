@@ -1,0 +1,293 @@
+"""A thread in one of holdfast's own stores: its checkpoints as chunks, its journal, its inbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from holdfast.checkpoints.assembly import Assembly
+from holdfast.checkpoints.checkpoint import ChildCheckpoint, WorkflowCheckpoint, utc_now
+from holdfast.checkpoints.chunks import Chunk, Chunker
+from holdfast.checkpoints.event_log import event_trees
+from holdfast.checkpoints.format import decode_body, encode_body, encode_graph
+from holdfast.checkpoints.keepers import TAKEN_BACK, OnSaved, storage_errors
+from holdfast.checkpoints.lagging import LaggingWrites
+from holdfast.checkpoints.recent import Recent, RecentThreads
+from holdfast.checkpoints.unchanged import Unchanged
+from holdfast.codec import Codec, DeclaredTypes, Tree
+from holdfast.codecs.json_bytes import from_bytes, to_bytes
+from holdfast.errors import DamagedCheckpoint, HoldfastError, StorageFailed, UnreadableValue
+from holdfast.events import WorkflowEvent
+from holdfast.isolation import is_surely_copied
+from holdfast.records import (
+    CheckpointInfo,
+    Commit,
+    InboxItem,
+    JournalEntry,
+    LoggedEvents,
+    OpenedThread,
+    PendingRequest,
+)
+from holdfast.store import Store
+
+MESSAGE = "message"
+"""Kind of an inbox item that holds a message for the start executor."""
+
+
+class StoredThread:
+    """Implements `ThreadKeeper`. What a checkpoint shares with the one before is not written again."""
+
+    has_journal = True
+    has_inbox = True
+
+    def __init__(
+        self,
+        store: Store,
+        opened: OpenedThread,
+        declared: DeclaredTypes,
+        make_codec: Callable[[DeclaredTypes], Codec],
+        recent: RecentThreads,
+        *,
+        max_lag: int = 1,
+    ) -> None:
+        self._base: Recent | None = recent.take(opened, declared)
+        """The checkpoint that the next one is compared with, and continues from."""
+        self._declared = declared
+        self.codec = make_codec(declared) if self._base is None else self._base.codec
+        self.never_waits = store.never_waits
+        self.number = opened.number
+        self.last_seq = opened.last_seq
+        self.head_id = None if opened.info is None else opened.info.checkpoint_id
+        self._store = store
+        self._lease = opened.lease
+        self._opened = opened
+        self._recent = recent
+        self._lagging = LaggingWrites(max_lag)
+        self._graph: tuple[object, bytes] = (None, b"{}")
+        self._requests: object = None
+        """Those that the store knows of."""
+        self._state = Unchanged(is_surely_copied) if self._base is None else self._base.state
+        self.unchanged: dict[str, Unchanged] = {} if self._base is None else self._base.executors
+
+    # ------------------------------------------------------------ what there is
+
+    def load_journal(self) -> dict[int, list[Tree]]:
+        found: dict[int, list[Tree]] = {}
+        try:
+            for entry in self._opened.journal:
+                found.setdefault(entry.delivery_id, []).append(from_bytes(entry.body, "its journal"))
+        except UnreadableValue as error:
+            raise DamagedCheckpoint(str(self.head_id), str(error)) from error
+        return found
+
+    def load_inbox(self) -> dict[str, Any]:
+        return {item.item_id: self._message(item) for item in self._opened.inbox if item.kind == MESSAGE}
+
+    def _message(self, item: InboxItem) -> Any:
+        try:
+            return self.codec.decode(from_bytes(item.body, "its inbox"), "message")
+        except UnreadableValue as error:
+            raise DamagedCheckpoint(str(self.head_id), str(error)) from error
+
+    async def load_head(self) -> WorkflowCheckpoint | None:
+        opened = self._opened
+        if opened.info is None or opened.root is None:
+            return None
+        if self._base is not None and self._base.checkpoint is not None:
+            return self._base.checkpoint
+        checkpoint, chunker = await read_checkpoint(self._store, opened.root, opened.info, self.codec)
+        self._base = self._standing(opened.info.checkpoint_id, opened.info.number, chunker)
+        return checkpoint
+
+    # ------------------------------------------------------------ commits
+
+    async def commit(
+        self,
+        checkpoint: WorkflowCheckpoint | None,
+        events: Sequence[WorkflowEvent],
+        run_id: str,
+        status: str,
+        *,
+        unsettled: Sequence[int] = (),
+        consumed: Sequence[str] = (),
+        on_saved: OnSaved | None = None,
+    ) -> CheckpointInfo | None:
+        base = self._base
+        if checkpoint is not None and (base is None or base.checkpoint_id != checkpoint.previous_checkpoint_id):
+            base = await self._base_of(checkpoint)
+        commit = self._packed(checkpoint, base, events, run_id, status, unsettled, consumed)
+        self._base = None  # until it is stored, nothing may rely on its chunks; the next checkpoint would be whole
+        if on_saved is None:
+            await self._lagging.settled()
+            await self._write(commit)
+        else:
+            await self._lagging.add(partial(self._write, commit, on_saved))
+        self.number = commit.number
+        if commit.events is not None:
+            self.last_seq += commit.events.count
+        if checkpoint is not None and base is not None:
+            base.checkpoint_id, base.number, base.checkpoint = checkpoint.checkpoint_id, commit.number, checkpoint
+            base.root = commit.root
+        self._base = base
+        return commit.info
+
+    def _packed(
+        self,
+        checkpoint: WorkflowCheckpoint | None,
+        base: Recent | None,
+        events: Sequence[WorkflowEvent],
+        run_id: str,
+        status: str,
+        unsettled: Sequence[int],
+        consumed: Sequence[str],
+    ) -> Commit:
+        """All of it encoded, before anything else happens to the values. Raises UnsavableValue."""
+        number, codec = self.number + 1, self.codec
+        if checkpoint is None:
+            chunker = Chunker() if base is None else base.chunker
+            packed = chunker.pack(number, None)
+        else:
+            assert base is not None  # noqa: S101  # `commit` saw to it
+            tree = encode_body(checkpoint, codec)
+            if checkpoint.state:
+                tree["state"] = self._state.encode(checkpoint.state, "state", codec)
+            chunker = base.chunker
+            packed = chunker.pack(number, tree, self._graph_of(checkpoint))
+        logged = None
+        trees = event_trees(events, codec)
+        if trees:
+            told = chunker.pack_events(trees)
+            logged = LoggedEvents(self.last_seq + 1, len(trees), told.body, told.refers, told.own)
+        return Commit(
+            self._lease,
+            number,
+            None if checkpoint is None else checkpoint.info,
+            packed.root,
+            logged,
+            unsettled,
+            consumed,
+            status,
+            run_id,
+            utc_now() if checkpoint is None else checkpoint.timestamp,
+            None if base is None or checkpoint is None or not base.number else base.number,
+            packed.chunks,
+            packed.dropped,
+            None if checkpoint is None else self._requests_of(checkpoint),
+            None if checkpoint is None else due_at(checkpoint),
+        )
+
+    def _graph_of(self, checkpoint: WorkflowCheckpoint) -> bytes:
+        signature = checkpoint.graph_signature
+        if signature is not self._graph[0]:  # the same in every commit of a run: encoded once
+            self._graph = signature, encode_graph(checkpoint)
+        return self._graph[1]
+
+    def _requests_of(self, checkpoint: WorkflowCheckpoint) -> list[PendingRequest] | None:
+        requests = checkpoint.pending_request_info_events
+        if requests is self._requests or not (requests or self._requests or self._opened.number):
+            return None
+        self._requests = requests
+        asked_at = datetime.fromisoformat(checkpoint.timestamp)
+        return [pending_request(checkpoint.thread_id, event, asked_at) for event in requests.values()]
+
+    async def _base_of(self, checkpoint: WorkflowCheckpoint) -> Recent:
+        """What a checkpoint continues from that does not follow the one before: a rewind, or the first of a thread."""
+        previous = checkpoint.previous_checkpoint_id
+        fresh = self._standing(None, 0, Chunker())
+        if previous is None:
+            return fresh
+        with storage_errors(self._store, "find a checkpoint"):
+            stored = await self._store.find_checkpoint(previous)
+            if stored is None or stored.info.thread_id != checkpoint.thread_id:
+                return fresh
+            assembly = _assembly(self._store, checkpoint.thread_id)
+            _, roots = await assembly.tree(stored.root, f"checkpoint {previous!r}")
+        chunker = Chunker(assembly.chunks.values(), roots)
+        return self._standing(previous, stored.info.number, chunker)
+
+    def _standing(self, checkpoint_id: str | None, number: int, chunker: Chunker) -> Recent:
+        return Recent(self._declared, self.codec, checkpoint_id, number, chunker, self._state, self.unchanged)
+
+    async def _write(self, commit: Commit, on_saved: OnSaved | None = None) -> None:
+        try:  # as `storage_errors` does, without the cost of a context manager in every superstep
+            await self._store.commit(commit)
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise StorageFailed(type(self._store).__name__, "commit", repr(error)) from error
+        if on_saved is not None:
+            on_saved(commit.info)
+
+    async def settled(self) -> None:
+        await self._lagging.settled()
+
+    async def record(self, delivery_id: int, outcome: Tree | None) -> None:
+        await self._lagging.settled()  # an entry names the head that it extends
+        body = to_bytes(TAKEN_BACK if outcome is None else outcome)
+        with storage_errors(self._store, "append to the journal"):
+            await self._store.append_journal(self._lease, JournalEntry(self.number, delivery_id, body))
+
+    async def release(self) -> None:
+        await self._store.release(self._lease)
+        if self._base is not None:
+            self._recent.put(self._lease, self.number, self._base)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _assembly(store: Store, thread_id: str) -> Assembly:
+    async def read_chunks(numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
+        return await store.read_chunks(thread_id, numbers)
+
+    return Assembly(read_chunks)
+
+
+async def whole_tree(store: Store, thread_id: str, data: bytes, what: str) -> tuple[Tree, Assembly, tuple[Chunk, ...]]:
+    """Raises UnreadableValue, whatever the bytes hold."""
+    assembly = _assembly(store, thread_id)
+    try:
+        with storage_errors(store, "read chunks"):
+            tree, roots = await assembly.tree(data, what)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise UnreadableValue(what, f"its chunks do not fit together ({error!r})") from error
+    return tree, assembly, roots
+
+
+async def read_checkpoint(
+    store: Store, root: bytes, info: CheckpointInfo, codec: Codec
+) -> tuple[WorkflowCheckpoint, Chunker]:
+    """The checkpoint, and what is needed to write the next. Raises DamagedCheckpoint."""
+    try:
+        tree, assembly, roots = await whole_tree(store, info.thread_id, root, f"checkpoint {info.checkpoint_id!r}")
+        checkpoint = decode_body(tree, info, codec)
+    except UnreadableValue as error:
+        raise DamagedCheckpoint(info.checkpoint_id, str(error), info.thread_id) from error
+    return checkpoint, Chunker(assembly.chunks.values(), roots)
+
+
+def pending_request(thread_id: str, event: WorkflowEvent, asked_at: datetime) -> PendingRequest:
+    terms = event.terms
+    return PendingRequest(
+        thread_id,
+        str(event.request_id),
+        str(event.source_executor_id),
+        asked_at,
+        None if terms is None else terms.deadline,
+        None if terms is None else terms.assignee,
+    )
+
+
+def due_at(level: WorkflowCheckpoint | ChildCheckpoint) -> datetime | None:
+    """When the first of its sleepers is due, or the first deadline passes; at any level."""
+    if not level.suspended and not level.children and not level.pending_request_info_events:
+        return None
+    asked = level.pending_request_info_events.values()
+    times = [
+        *(one.due_at for one in level.suspended.values()),
+        *(event.terms.deadline for event in asked if event.terms is not None),
+        *(child.due_at or due_at(child) for child in level.children.values()),
+    ]
+    return min((time for time in times if time is not None), default=None)
