@@ -42,6 +42,8 @@ HoldfastError
 │           ├── ThreadNotFound
 │           ├── IncompatibleWorkflow
 │           ├── DamagedCheckpoint
+│           ├── DamagedStore
+│           ├── NewerFormat
 │           ├── CheckpointHookFailed
 │           ├── StorageFailed
 │           ├── UnsavableValue                 (also TypeError)
@@ -552,10 +554,35 @@ class DamagedCheckpoint(WorkflowCheckpointException):
     def __init__(self, checkpoint_id: str, reason: str, thread_id: str | None = None) -> None:
         self.checkpoint_id = checkpoint_id
         self.thread_id = thread_id
+        self.reason = reason
         of_thread = "" if thread_id is None else f" of thread {thread_id!r}"
         super().__init__(
             f"Checkpoint {checkpoint_id!r}{of_thread} cannot be read: {reason}. No older checkpoint was used in its "
             "place; to go back, name one: run(checkpoint_id=...)."
+        )
+
+
+class DamagedStore(WorkflowCheckpointException):
+    """What keeps the checkpoints cannot be read as a whole, rather than one checkpoint in it."""
+
+    code = "damaged_store"
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        super().__init__(
+            f"The store {path!r} cannot be read: {reason}. Nothing was changed. Restore it from a backup, or move it "
+            "away to begin with an empty one."
+        )
+
+
+class NewerFormat(WorkflowCheckpointException):
+    code = "newer_format"
+
+    def __init__(self, path: str, found: object, known: object) -> None:
+        self.path = path
+        super().__init__(
+            f"{path!r} has format {found}; this holdfast knows up to {known}. It was written by a newer one, and "
+            "nothing was changed: upgrade holdfast to use it."
         )
 
 

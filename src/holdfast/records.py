@@ -221,6 +221,8 @@ class OpenedThread(msgspec.Struct, frozen=True):
     journal: Sequence[JournalEntry] = ()
     inbox: Sequence[InboxItem] = ()
     status: str = ""
+    damage: str | None = None
+    """Why the head cannot be read; `root` is None then, and the thread can still be sent to an older checkpoint."""
 
 
 class StoredCheckpoint(msgspec.Struct, frozen=True, gc=False):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,18 +12,32 @@ from tests.six_methods import SixMethods
 
 from holdfast import InMemoryCheckpointStorage
 from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.storages import SqliteCheckpointStorage
+
+STORAGES: dict[str, Callable[[Path], StoreCheckpointStorage]] = {
+    "memory": lambda folder: InMemoryCheckpointStorage(),
+    "sqlite": lambda folder: SqliteCheckpointStorage(folder / "threads.db", synchronous="NORMAL"),
+}
+"""Every storage over a store. Syncing is not what these tests are about, and takes time."""
 
 
-@pytest.fixture(params=["memory"])
-def storage(request: pytest.FixtureRequest) -> StoreCheckpointStorage:
-    """A storage over a driver, empty: it has fences, a journal and an event log. New drivers join the list."""
-    return {"memory": InMemoryCheckpointStorage}[request.param]()
+@pytest.fixture(params=STORAGES)
+async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreCheckpointStorage]:
+    """A storage over a store, empty: it has fences, a journal and an event log. New ones join the list."""
+    made = STORAGES[request.param](tmp_path)
+    yield made
+    await made.close()
 
 
-@pytest.fixture(params=["memory", "six methods"])
-def any_storage(request: pytest.FixtureRequest) -> Any:
+@pytest.fixture(params=[*STORAGES, "six methods"])
+async def any_storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
     """Also one of which only the six methods are known."""
-    return {"memory": InMemoryCheckpointStorage, "six methods": SixMethods}[request.param]()
+    if request.param == "six methods":
+        yield SixMethods()
+        return
+    made = STORAGES[request.param](tmp_path)
+    yield made
+    await made.close()
 
 
 @pytest.fixture(params=[with_the_same_object, with_a_new_object], ids=["same object", "new object"])

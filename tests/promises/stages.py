@@ -74,6 +74,11 @@ class Stage:
     def called(self, executor_id: str) -> int:
         return sum(call.startswith(f"{executor_id}(") for call in self.calls)
 
+    async def wait_for_records(self, count: int) -> None:
+        """Until so many entries are in the journal that `watch_journal` watches."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.recorded >= count)
+
     def watch_journal(self, storage: StoreCheckpointStorage) -> None:
         """Count what reaches the journal, so that a failure can be timed after it."""
         append = storage.store.append_journal
@@ -210,10 +215,10 @@ def kinds(events: list[WorkflowEvent]) -> list[str]:
 async def rewrite_head(storage: StoreCheckpointStorage, thread_id: str, change: Callable[[bytes], bytes]) -> str:
     """Change the stored bytes of a thread's head behind everybody's back. Gives the head's id."""
     opened = await storage.store.open(thread_id, "vandal", takeover=True)
-    assert opened.info is not None and opened.root is not None
+    assert opened.info is not None
     info = msgspec.structs.replace(opened.info, number=opened.number + 1)
     await storage.store.commit(
-        Commit(opened.lease, opened.number + 1, info, change(opened.root), timestamp=info.timestamp)
+        Commit(opened.lease, info.number, info, change(opened.root or b""), timestamp=info.timestamp)
     )
     await storage.store.release(opened.lease)
     return info.checkpoint_id

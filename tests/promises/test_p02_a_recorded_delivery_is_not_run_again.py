@@ -134,6 +134,7 @@ async def test_whoever_takes_a_thread_over_sees_what_its_last_owner_recorded(sto
     stage.gates["b"].set()
     stalled = asyncio.create_task(second.run(thread_id="t"))
     await stage.entered["c"].wait()
+    await stage.wait_for_records(2)
     before = [stage.called(name) for name in "ab"]
     gate = stage.gates.pop("c")
     result = await first.run(thread_id="t", takeover=True)

@@ -93,6 +93,8 @@ class StoredThread:
 
     async def load_head(self) -> WorkflowCheckpoint | None:
         opened = self._opened
+        if opened.info is not None and opened.damage is not None:
+            raise DamagedCheckpoint(opened.info.checkpoint_id, opened.damage, opened.lease.thread_id)
         if opened.info is None or opened.root is None:
             return None
         if self._base is not None and self._base.checkpoint is not None:
@@ -265,6 +267,8 @@ async def read_checkpoint(
         checkpoint = decode_body(tree, info, codec)
     except UnreadableValue as error:
         raise DamagedCheckpoint(info.checkpoint_id, str(error), info.thread_id) from error
+    except DamagedCheckpoint as error:  # it shares what another commit holds
+        raise DamagedCheckpoint(info.checkpoint_id, error.reason, info.thread_id) from error
     return checkpoint, Chunker(assembly.chunks.values(), roots)
 
 

@@ -1,0 +1,48 @@
+"""Values as compact columns, and back exactly: ids of hexadecimal digits as bytes, times as microseconds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+RUN = "run-"
+
+
+def from_time(time: datetime) -> int:
+    return (time - _EPOCH) // _MICROSECOND
+
+
+def to_time(microseconds: int) -> datetime:
+    return _EPOCH + microseconds * _MICROSECOND
+
+
+def from_timestamp(text: str) -> int | str:
+    """As a number where the text can be made from it again, to the letter."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    if time.tzinfo is None:
+        return text
+    number = from_time(time)
+    return number if to_time(number).isoformat() == text else text
+
+
+def to_timestamp(column: int | str | None) -> str:
+    return to_time(column).isoformat() if isinstance(column, int) else column or ""
+
+
+def from_id(text: str | None, prefix: str = "") -> bytes | str | None:
+    if text is None or not text.startswith(prefix):
+        return text
+    digits = text[len(prefix) :]
+    try:
+        data = bytes.fromhex(digits)
+    except ValueError:
+        return text
+    return data if data and data.hex() == digits else text
+
+
+def to_id(column: bytes | str | None, prefix: str = "") -> str | None:
+    return prefix + column.hex() if isinstance(column, bytes) else column

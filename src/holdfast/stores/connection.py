@@ -1,0 +1,91 @@
+"""A connection to a SQLite file: opened when it is needed, a transaction for each piece of work, errors explained."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.errors import DamagedStore, HoldfastError, StorageFailed
+from holdfast.stores.sqlite_schema import prepare
+from holdfast.stores.sqlite_tables import Tables
+
+T = TypeVar("T")
+
+WAL_PAGES = 256
+"""Pages after which the log is put into the file: a small one keeps what is on disk small while the store is open."""
+
+
+class Connection:
+    """Used by the own thread of a store only."""
+
+    def __init__(self, path: Path, synchronous: str, busy_seconds: float) -> None:
+        self._path = path
+        self._synchronous = synchronous
+        self._busy_seconds = busy_seconds
+        self._db: sqlite3.Connection | None = None
+        self._tables: Tables | None = None
+        self._process_id = 0
+        self._syncs = True
+        self.holds = 0
+        """How many threads this store owns."""
+
+    def transact(self, work: Callable[[Tables], T], *, writes: bool, syncs: bool) -> T:
+        """All of the work happens, or none. Raises StorageFailed, DamagedStore, or what the work raises."""
+        try:
+            db, tables = self._opened()
+            if syncs is not self._syncs and writes:
+                db.execute(f"PRAGMA synchronous = {self._synchronous if syncs else 'NORMAL'}")
+                self._syncs = syncs
+            db.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+            try:
+                result = work(tables)
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise self._explained(error) from error
+        return result
+
+    def _opened(self) -> tuple[sqlite3.Connection, Tables]:
+        if self._process_id != os.getpid():  # of a process that forked, the connection is the parent's
+            self._db = None
+        if self._db is None or self._tables is None:
+            db = sqlite3.connect(self._path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False)
+            try:
+                db.execute(f"PRAGMA synchronous = {self._synchronous}")
+                db.execute("PRAGMA journal_mode = WAL")
+                db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+                prepare(db, str(self._path))
+            except BaseException:
+                db.close()
+                raise
+            self._db, self._tables, self._process_id, self._syncs = db, Tables(db), os.getpid(), True
+        return self._db, self._tables
+
+    def renew(self) -> None:
+        """Say that this process lives, while it owns something."""
+        if self.holds and self._db is not None:
+            try:
+                self.transact(lambda tables: tables.renew(), writes=True, syncs=False)
+            except HoldfastError:
+                pass  # the next time will do; whoever needs the store is told
+
+    def close(self) -> None:
+        db, self._db, self._tables = self._db, None, None
+        if db is not None and self._process_id == os.getpid():
+            db.close()  # the last one to close puts the log into the file and removes it
+
+    def _explained(self, error: sqlite3.Error) -> HoldfastError:
+        text = str(error)
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+            return DamagedStore(str(self._path), text)
+        if "malformed" in text or "not a database" in text or "disk image" in text:
+            return DamagedStore(str(self._path), text)
+        if "locked" in text or "busy" in text:
+            text = f"another process has held it for more than {self._busy_seconds:g} seconds ({text})"
+        return StorageFailed("SqliteStore", f"use {str(self._path)!r}", text)

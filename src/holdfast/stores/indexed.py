@@ -1,0 +1,189 @@
+"""What stores with SQLite tables have in common: reading, owning, and payloads that are proved by their seals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TypeVar
+from weakref import finalize
+
+import msgspec
+
+from holdfast.errors import DamagedCheckpoint, ThreadBusy
+from holdfast.records import (
+    CheckpointInfo,
+    Lease,
+    LoggedEvents,
+    OpenedThread,
+    PendingRequest,
+    StoredCheckpoint,
+    ThreadInfo,
+)
+from holdfast.stores.connection import Connection
+from holdfast.stores.own_thread import OwnThread
+from holdfast.stores.owners import RENEW_SECONDS
+from holdfast.stores.packing import NOTHING, Body, logged_events, seal, unpack_body
+from holdfast.stores.sqlite_tables import Payload, Tables
+
+T = TypeVar("T")
+
+
+class IndexedStore:
+    """All of `holdfast.store.Store` that does not write payloads. Everything is done in one own thread."""
+
+    never_waits = False
+
+    def __init__(self, name: str, connection: Connection) -> None:
+        self._connection = connection
+        self._thread = OwnThread(name, connection.renew, RENEW_SECONDS)
+        self._end = finalize(self, connection.close)
+
+    def _payload(self, thread_id: str, payload: Payload) -> bytes:
+        """The packed body of a commit."""
+        raise NotImplementedError
+
+    async def _do(self, work: Callable[[Tables], T], *, writes: bool = True, syncs: bool = True) -> T:
+        return await self._thread.do(lambda: self._connection.transact(work, writes=writes, syncs=syncs))
+
+    async def close(self) -> None:
+        await self._thread.do(self._connection.close)
+        self._thread.stop()
+
+    # ------------------------------------------------------------ owning a thread
+
+    async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
+        # A claim that a power cut undoes is of no process that lives: it need not be synced.
+        return await self._do(lambda tables: self._opened(tables, thread_id, owner, takeover), syncs=False)
+
+    def _opened(self, tables: Tables, thread_id: str, owner: str, takeover: bool) -> OpenedThread:
+        standing = tables.claim(thread_id, owner, takeover=takeover)
+        found = None if standing.head is None else tables.at(standing.thread, standing.head)
+        root, damage = None, None
+        try:
+            root = None if found is None else root_of(*found, self._payload(thread_id, found[1]))
+        except DamagedCheckpoint as error:
+            damage = error.reason
+        opened = OpenedThread(
+            lease=Lease(thread_id, owner, standing.fence),
+            number=standing.number,
+            info=None if found is None else found[0],
+            root=root,
+            last_seq=standing.last_seq,
+            journal=tables.journal(standing.thread, standing.number),
+            inbox=tables.inbox(standing.thread),
+            status=standing.status,
+            damage=damage,
+        )
+        self._connection.holds += 1
+        return opened
+
+    async def renew(self, lease: Lease) -> None:
+        def work(tables: Tables) -> None:
+            tables.prove(lease)
+            tables.renew()
+
+        await self._do(work, syncs=False)
+
+    async def release(self, lease: Lease) -> None:
+        def work(tables: Tables) -> None:
+            tables.release(lease)
+            self._connection.holds = max(0, self._connection.holds - 1)
+
+        await self._do(work, syncs=False)
+
+    # ------------------------------------------------------------ reading
+
+    async def find_checkpoint(self, checkpoint_id: str) -> StoredCheckpoint | None:
+        return await self._do(lambda tables: self._stored(tables.find(checkpoint_id)), writes=False)
+
+    async def head(self, thread_id: str) -> StoredCheckpoint | None:
+        return await self._do(lambda tables: self._stored(tables.head_of(thread_id)), writes=False)
+
+    def _stored(self, found: tuple[CheckpointInfo, Payload] | None) -> StoredCheckpoint | None:
+        if found is None:
+            return None
+        info, payload = found
+        return StoredCheckpoint(info, root_of(info, payload, self._payload(info.thread_id, payload)))
+
+    async def read_chunks(self, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
+        def work(tables: Tables) -> Mapping[int, Mapping[str, bytes]]:
+            return {
+                payload.number: unpacked(
+                    thread_id, checkpoint_id, payload, self._payload(thread_id, payload)
+                ).plain_chunks
+                for checkpoint_id, payload in tables.payloads(thread_id, numbers)
+            }
+
+        return await self._do(work, writes=False)
+
+    async def infos(
+        self,
+        *,
+        workflow_name: str | None = None,
+        thread_id: str | None = None,
+        limit: int | None = None,
+        before: str | None = None,
+    ) -> Sequence[CheckpointInfo]:
+        return await self._do(lambda tables: tables.infos(workflow_name, thread_id, limit, before), writes=False)
+
+    async def threads(
+        self,
+        *,
+        workflow_name: str | None = None,
+        thread_id: str | None = None,
+        limit: int | None = None,
+        before: str | None = None,
+    ) -> Sequence[ThreadInfo]:
+        return await self._do(lambda tables: tables.threads(workflow_name, thread_id, limit, before), writes=False)
+
+    async def events_after(self, thread_id: str, seq: int) -> Sequence[LoggedEvents]:
+        def work(tables: Tables) -> list[LoggedEvents]:
+            found = []
+            for first, count, run_id, timestamp, info, payload in tables.events_after(thread_id, seq):
+                checkpoint_id = None if info is None else info.checkpoint_id
+                body = unpacked(thread_id, checkpoint_id, payload, self._payload(thread_id, payload))
+                events = logged_events(body, first, count)
+                if events is not None:
+                    found.append(msgspec.structs.replace(events, run_id=run_id, timestamp=timestamp, info=info))
+            return found
+
+        return await self._do(work, writes=False)
+
+    async def pending_requests(
+        self, *, workflow_name: str | None = None, thread_id: str | None = None, limit: int | None = None
+    ) -> Sequence[PendingRequest]:
+        return await self._do(lambda tables: tables.requests(workflow_name, thread_id, limit), writes=False)
+
+    async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
+        return await self._do(lambda tables: tables.due(now, limit), writes=False)
+
+
+# ---------------------------------------------------------------- payloads
+
+
+def unpacked(thread_id: str, checkpoint_id: str | None, payload: Payload, body: bytes) -> Body:
+    """Raises DamagedCheckpoint for a payload that was changed, or stands where another belongs."""
+    name = checkpoint_id or f"of commit {payload.number}"
+    if seal(thread_id, payload.number, checkpoint_id, body) != payload.seal:
+        raise DamagedCheckpoint(name, f"commit {payload.number} was changed or damaged in its store", thread_id)
+    try:
+        return unpack_body(body)
+    except msgspec.DecodeError as error:
+        raise DamagedCheckpoint(name, f"commit {payload.number} is not what was written: {error}", thread_id) from error
+
+
+def root_of(info: CheckpointInfo, payload: Payload, body: bytes) -> bytes:
+    root = unpacked(info.thread_id, info.checkpoint_id, payload, body).root
+    if root is NOTHING:
+        raise DamagedCheckpoint(info.checkpoint_id, f"commit {payload.number} holds no checkpoint", info.thread_id)
+    return bytes(root)
+
+
+def delete_rows(tables: Tables, thread_id: str) -> bool:
+    owner = tables.owner_of(thread_id)
+    if owner is not None:
+        raise ThreadBusy(thread_id, owner)
+    thread = tables.find_thread(thread_id)
+    if thread is not None:
+        tables.delete_thread(thread)
+    return thread is not None

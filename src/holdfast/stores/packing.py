@@ -1,0 +1,66 @@
+"""A commit's payload as one piece of JSON: root, chunks and events, with what is known about chunks beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+import msgspec
+
+from holdfast.records import Commit, LoggedEvents
+
+NOTHING = msgspec.Raw(b"null")
+
+
+class Body(msgspec.Struct, omit_defaults=True):
+    root: msgspec.Raw = NOTHING
+    chunks: dict[str, msgspec.Raw] = {}
+    dropped: Sequence[str] = ()
+    carried: Sequence[str] = ()
+    """References that the checkpoint has from commits which are no longer in its line."""
+    events: msgspec.Raw = NOTHING
+    refers: bool = False
+    own: Sequence[str] = ()
+
+    @property
+    def plain_chunks(self) -> dict[str, bytes]:
+        return {digest: bytes(chunk) for digest, chunk in self.chunks.items()}
+
+
+_decoder = msgspec.json.Decoder(Body)
+_encode = msgspec.json.encode
+
+
+def pack_body(commit: Commit) -> bytes:
+    events = commit.events
+    return _encode(
+        Body(
+            NOTHING if commit.root is None else msgspec.Raw(commit.root),
+            {digest: msgspec.Raw(chunk) for digest, chunk in commit.chunks.items()},
+            commit.dropped,
+            (),
+            NOTHING if events is None else msgspec.Raw(events.body),
+            events is not None and events.refers,
+            () if events is None else events.own,
+        )
+    )
+
+
+def unpack_body(data: bytes) -> Body:
+    """Raises msgspec.DecodeError, or ValidationError, which is one."""
+    return _decoder.decode(data)
+
+
+def repack_body(body: Body) -> bytes:
+    return _encode(body)
+
+
+def logged_events(body: Body, first_seq: int, count: int) -> LoggedEvents | None:
+    if body.events is NOTHING:
+        return None
+    return LoggedEvents(first_seq, count, bytes(body.events), body.refers, body.own)
+
+
+def seal(thread_id: str, number: int, checkpoint_id: str | None, body: bytes) -> bytes:
+    """Binds a payload to its place: a row that was changed, or stands where another belongs, does not have it."""
+    return sha256(b"%b\0%d\0%b\0%b" % (thread_id.encode(), number, (checkpoint_id or "").encode(), body)).digest()[:16]

@@ -1,0 +1,120 @@
+"""The tables of a SQLite store, and of the index of a file store.
+
+A commit is one row of `commits`: what lists need in columns, the payload packed into one (`packing.py`). A row for each
+chunk would take several times the space. The table grows at its end; the one row of a thread is updated in place.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from holdfast.errors import NewerFormat, StorageFailed
+
+VERSION = 1
+APPLICATION_ID = 0x486F6C64
+"""`Hold`: tells a file of ours from somebody else's database."""
+
+TABLES = """
+CREATE TABLE workflows (workflow INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+
+CREATE TABLE processes (process INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, leased_until REAL NOT NULL);
+
+CREATE TABLE threads (
+  thread INTEGER PRIMARY KEY,
+  thread_id TEXT NOT NULL UNIQUE,
+  workflow INTEGER,
+  fence INTEGER NOT NULL DEFAULT 0,
+  owner TEXT,               -- the run that holds it
+  process INTEGER,          -- and where that runs
+  number INTEGER NOT NULL DEFAULT 0,
+  head INTEGER,             -- number of the newest checkpoint
+  moved INTEGER NOT NULL DEFAULT 0,
+  status TEXT NOT NULL DEFAULT '',
+  updated_at,
+  last_seq INTEGER NOT NULL DEFAULT 0,
+  due_at INTEGER,           -- microseconds
+  size INTEGER,             -- file store: bytes of the thread's file that were acknowledged
+  mtime INTEGER             -- file store: when this process wrote to it last
+);
+CREATE INDEX threads_due ON threads (due_at) WHERE due_at IS NOT NULL;
+
+CREATE TABLE commits (
+  seq INTEGER PRIMARY KEY,  -- the order of commits across threads
+  thread INTEGER NOT NULL,
+  number INTEGER NOT NULL,
+  checkpoint_id,            -- NULL for a commit without one
+  workflow INTEGER,
+  iteration INTEGER,
+  parent INTEGER,           -- number of the commit whose checkpoint it continues from
+  previous TEXT,            -- the same as an id, where it belongs to another thread
+  timestamp,
+  run_id,
+  status TEXT,
+  first_seq INTEGER,        -- events: the first one, and how many
+  events INTEGER,
+  seal BLOB,
+  body BLOB,                -- NULL in the index of a file store
+  place INTEGER,            -- there: where in the thread's file the commit is
+  size INTEGER
+);
+CREATE UNIQUE INDEX commits_number ON commits (thread, number);
+CREATE UNIQUE INDEX commits_checkpoint ON commits (checkpoint_id) WHERE checkpoint_id IS NOT NULL;
+CREATE INDEX commits_workflow ON commits (workflow) WHERE checkpoint_id IS NOT NULL;
+
+CREATE TABLE journal (
+  entry INTEGER PRIMARY KEY, thread INTEGER NOT NULL, delivery_id INTEGER NOT NULL, body BLOB NOT NULL
+);
+CREATE INDEX journal_thread ON journal (thread);
+
+CREATE TABLE inbox (
+  item INTEGER PRIMARY KEY,
+  thread INTEGER NOT NULL,
+  item_id TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  body BLOB                 -- NULL once it was consumed: posting it again does nothing
+);
+CREATE UNIQUE INDEX inbox_item ON inbox (thread, item_id);
+
+CREATE TABLE requests (
+  thread INTEGER NOT NULL,
+  request_id TEXT NOT NULL,
+  executor_id TEXT NOT NULL,
+  asked_at INTEGER NOT NULL,
+  deadline INTEGER,
+  assignee TEXT,
+  PRIMARY KEY (thread, request_id)
+) WITHOUT ROWID;
+"""
+
+
+def prepare(db: sqlite3.Connection, path: str) -> None:
+    """Make the tables if the file is new; safe from many processes at once. Raises NewerFormat or StorageFailed."""
+    found = _version(db, path)
+    if found == VERSION:
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        if _version(db, path) != VERSION:  # nobody made them while this one waited
+            for statement in TABLES.split(";\n"):
+                if statement.strip():
+                    db.execute(statement)
+            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            db.execute(f"PRAGMA user_version = {VERSION}")
+        db.execute("COMMIT")
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+
+
+def _version(db: sqlite3.Connection, path: str) -> int:
+    ((application_id,),) = db.execute("PRAGMA application_id").fetchall()
+    ((version,),) = db.execute("PRAGMA user_version").fetchall()
+    if version == 0 and application_id == 0:
+        if db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None:
+            raise StorageFailed("SqliteStore", f"open {path!r}", "it is a database of something else")
+        return 0
+    if application_id != APPLICATION_ID:
+        raise StorageFailed("SqliteStore", f"open {path!r}", "it is a database of something else")
+    if version > VERSION:
+        raise NewerFormat(path, version, VERSION)
+    return int(version)
