@@ -117,7 +117,7 @@ def process_identity(pid: int | None = None) -> ProcessIdentity:
     started = _started(pid)
     if started is None:
         raise ProcessLookupError(f"There is no process {pid}.")
-    return ProcessIdentity(_boot_id(), _pid_namespace(), pid, started)
+    return ProcessIdentity(boot_id(), _pid_namespace(), pid, started)
 
 
 def is_process_alive(identity: ProcessIdentity) -> bool | None:
@@ -127,7 +127,7 @@ def is_process_alive(identity: ProcessIdentity) -> bool | None:
     known, and whoever asks must wait for its lease to end. A process that was stopped (SIGSTOP) is alive; one that
     has ended but was not yet waited for is not.
     """
-    if (identity.boot_id, identity.pid_namespace) != (_boot_id(), _pid_namespace()):
+    if (identity.boot_id, identity.pid_namespace) != (boot_id(), _pid_namespace()):
         return None
     return _started(identity.pid) == identity.started
 
@@ -170,7 +170,8 @@ def _wait_a_moment() -> None:
 
 
 @lru_cache(maxsize=1)
-def _boot_id() -> str:
+def boot_id() -> str:
+    """Which start of which machine this is; empty where the system does not tell."""
     if sys.platform == "linux":
         return _read("/proc/sys/kernel/random/boot_id")
     if sys.platform == "darwin":

@@ -12,10 +12,11 @@ from tests.six_methods import SixMethods
 
 from holdfast import InMemoryCheckpointStorage
 from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.storages import SqliteCheckpointStorage
+from holdfast.storages import FileCheckpointStorage, SqliteCheckpointStorage
 
 STORAGES: dict[str, Callable[[Path], StoreCheckpointStorage]] = {
     "memory": lambda folder: InMemoryCheckpointStorage(),
+    "file": lambda folder: FileCheckpointStorage(folder / "threads", fsync=False),
     "sqlite": lambda folder: SqliteCheckpointStorage(folder / "threads.db", synchronous="NORMAL"),
 }
 """Every storage over a store. Syncing is not what these tests are about, and takes time."""

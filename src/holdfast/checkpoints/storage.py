@@ -51,11 +51,11 @@ class StoreCheckpointStorage:
         store: Store,
         *,
         serializer: Codec | None = None,
-        allowed_types: Iterable[type | str] = (),
-        allowed_checkpoint_types: Iterable[type | str] = (),
+        allowed_types: Iterable[type | str] | None = None,
+        allowed_checkpoint_types: Iterable[type | str] | None = None,
     ) -> None:
         self.store = store
-        self.declared = declare(allowed_types, allowed_checkpoint_types)
+        self.declared = declare(allowed_types or (), allowed_checkpoint_types or ())
         self.codec: Codec = serializer if serializer is not None else JsonCodec()
         # Without a workflow nothing limits what may be read: what nobody declared comes back as Opaque.
         self._tool_codec: Codec = serializer if serializer is not None else JsonCodec(self.declared, lenient=True)

@@ -45,6 +45,10 @@ class IndexedStore:
     async def _do(self, work: Callable[[Tables], T], *, writes: bool = True, syncs: bool = True) -> T:
         return await self._thread.do(lambda: self._connection.transact(work, writes=writes, syncs=syncs))
 
+    async def _list(self, work: Callable[[Tables], T]) -> T:
+        """Reading across threads."""
+        return await self._do(work, writes=False)
+
     async def close(self) -> None:
         await self._thread.do(self._connection.close)
         self._thread.stop()
@@ -94,10 +98,10 @@ class IndexedStore:
     # ------------------------------------------------------------ reading
 
     async def find_checkpoint(self, checkpoint_id: str) -> StoredCheckpoint | None:
-        return await self._do(lambda tables: self._stored(tables.find(checkpoint_id)), writes=False)
+        return await self._list(lambda tables: self._stored(tables.find(checkpoint_id)))
 
     async def head(self, thread_id: str) -> StoredCheckpoint | None:
-        return await self._do(lambda tables: self._stored(tables.head_of(thread_id)), writes=False)
+        return await self._list(lambda tables: self._stored(tables.head_of(thread_id)))
 
     def _stored(self, found: tuple[CheckpointInfo, Payload] | None) -> StoredCheckpoint | None:
         if found is None:
@@ -124,7 +128,7 @@ class IndexedStore:
         limit: int | None = None,
         before: str | None = None,
     ) -> Sequence[CheckpointInfo]:
-        return await self._do(lambda tables: tables.infos(workflow_name, thread_id, limit, before), writes=False)
+        return await self._list(lambda tables: tables.infos(workflow_name, thread_id, limit, before))
 
     async def threads(
         self,
@@ -134,7 +138,7 @@ class IndexedStore:
         limit: int | None = None,
         before: str | None = None,
     ) -> Sequence[ThreadInfo]:
-        return await self._do(lambda tables: tables.threads(workflow_name, thread_id, limit, before), writes=False)
+        return await self._list(lambda tables: tables.threads(workflow_name, thread_id, limit, before))
 
     async def events_after(self, thread_id: str, seq: int) -> Sequence[LoggedEvents]:
         def work(tables: Tables) -> list[LoggedEvents]:
@@ -147,15 +151,15 @@ class IndexedStore:
                     found.append(msgspec.structs.replace(events, run_id=run_id, timestamp=timestamp, info=info))
             return found
 
-        return await self._do(work, writes=False)
+        return await self._list(work)
 
     async def pending_requests(
         self, *, workflow_name: str | None = None, thread_id: str | None = None, limit: int | None = None
     ) -> Sequence[PendingRequest]:
-        return await self._do(lambda tables: tables.requests(workflow_name, thread_id, limit), writes=False)
+        return await self._list(lambda tables: tables.requests(workflow_name, thread_id, limit))
 
     async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
-        return await self._do(lambda tables: tables.due(now, limit), writes=False)
+        return await self._list(lambda tables: tables.due(now, limit))
 
 
 # ---------------------------------------------------------------- payloads

@@ -38,7 +38,7 @@ class SqliteStore(IndexedStore):
         await self._do(work)
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
-        await self._do(lambda tables: tables.append_journal(tables.prove(lease).thread, entry))
+        await self._do(lambda tables: tables.append_journal(tables.prove(lease).thread, entry.delivery_id, entry.body))
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         await self._do(lambda tables: tables.post(thread_id, item_id, kind, body))

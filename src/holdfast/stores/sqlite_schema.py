@@ -15,6 +15,8 @@ APPLICATION_ID = 0x486F6C64
 """`Hold`: tells a file of ours from somebody else's database."""
 
 TABLES = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+
 CREATE TABLE workflows (workflow INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 
 CREATE TABLE processes (process INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, leased_until REAL NOT NULL);
@@ -33,8 +35,7 @@ CREATE TABLE threads (
   updated_at,
   last_seq INTEGER NOT NULL DEFAULT 0,
   due_at INTEGER,           -- microseconds
-  size INTEGER,             -- file store: bytes of the thread's file that were acknowledged
-  mtime INTEGER             -- file store: when this process wrote to it last
+  size INTEGER DEFAULT 0    -- file store: bytes of the thread's file that are known here; NULL: read it anew
 );
 CREATE INDEX threads_due ON threads (due_at) WHERE due_at IS NOT NULL;
 

@@ -81,11 +81,11 @@ class Tables:
 
     def claim(self, thread_id: str, owner: str, *, takeover: bool) -> Standing:
         """Raises ThreadBusy."""
-        thread = self._thread(thread_id)
+        thread = self.thread(thread_id)
         fence, held_by, process, number, head, status, last_seq = self._db.execute(
             "SELECT fence, owner, process, number, head, status, last_seq FROM threads WHERE thread = ?", (thread,)
         ).fetchone()
-        if held_by is not None and not takeover and not self._is_gone(process):
+        if held_by is not None and not takeover and not self.is_gone(process):
             raise ThreadBusy(thread_id, held_by)
         self._db.execute(
             "UPDATE threads SET fence = ?, owner = ?, process = ? WHERE thread = ?",
@@ -93,7 +93,8 @@ class Tables:
         )
         return Standing(thread, fence + 1, number, head, status, last_seq)
 
-    def _thread(self, thread_id: str) -> int:
+    def thread(self, thread_id: str) -> int:
+        """Made if there is none."""
         found = self.find_thread(thread_id)
         if found is None:
             self._db.execute("INSERT INTO threads (thread_id) VALUES (?)", (thread_id,))
@@ -121,7 +122,7 @@ class Tables:
             (to_json(this_process()), time.time() + LEASE_SECONDS),
         )
 
-    def _is_gone(self, process: int | None) -> bool:
+    def is_gone(self, process: int | None) -> bool:
         found = self._db.execute(
             "SELECT identity, leased_until FROM processes WHERE process = ?", (process,)
         ).fetchone()
@@ -279,9 +280,9 @@ class Tables:
 
     # ------------------------------------------------------------ journal and inbox
 
-    def append_journal(self, thread: int, entry: JournalEntry) -> None:
+    def append_journal(self, thread: int, delivery_id: int, body: bytes) -> None:
         self._db.execute(
-            "INSERT INTO journal (thread, delivery_id, body) VALUES (?, ?, ?)", (thread, entry.delivery_id, entry.body)
+            "INSERT INTO journal (thread, delivery_id, body) VALUES (?, ?, ?)", (thread, delivery_id, body)
         )
 
     def journal(self, thread: int, number: int) -> list[JournalEntry]:
@@ -291,7 +292,7 @@ class Tables:
     def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         self._db.execute(
             "INSERT OR IGNORE INTO inbox (thread, item_id, kind, body) VALUES (?, ?, ?, ?)",
-            (self._thread(thread_id), item_id, kind, body),
+            (self.thread(thread_id), item_id, kind, body),
         )
 
     def has_item(self, thread_id: str, item_id: str) -> bool:
@@ -307,6 +308,57 @@ class Tables:
             "SELECT item_id, kind, body FROM inbox WHERE thread = ? AND body IS NOT NULL ORDER BY item", (thread,)
         )
         return [InboxItem(*row) for row in rows]
+
+    # ------------------------------------------------------------ of a file store
+
+    def meta(self, key: str) -> str | None:
+        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def set_meta(self, key: str, value: str) -> None:
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    def sizes(self) -> dict[str, int]:
+        return dict(self._db.execute("SELECT thread_id, size FROM threads WHERE size IS NOT NULL"))
+
+    def size_of(self, thread_id: str) -> tuple[int | None] | None:
+        """None for a thread that is not known."""
+        row = self._db.execute("SELECT size FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
+        return None if row is None else (row[0],)
+
+    def set_size(self, thread_id: str, size: int | None) -> None:
+        self._db.execute("UPDATE threads SET size = ? WHERE thread_id = ?", (size, thread_id))
+
+    def standing(self, thread: int) -> Standing:
+        row = self._db.execute(
+            "SELECT thread, fence, number, head, status, last_seq FROM threads WHERE thread = ?", (thread,)
+        ).fetchone()
+        return Standing(*row)
+
+    def stand_at_least(self, thread_id: str, number: int, fence: int, last_seq: int) -> None:
+        self._db.execute(
+            "UPDATE threads SET number = MAX(number, ?), fence = MAX(fence, ?), last_seq = MAX(last_seq, ?)"
+            " WHERE thread_id = ?",
+            (number, fence, last_seq, thread_id),
+        )
+
+    def clear_thread(self, thread_id: str) -> None:
+        """All that its file says; not who owns it."""
+        thread = self.find_thread(thread_id)
+        for table in ("commits", "journal", "inbox", "requests"):
+            self._db.execute(f"DELETE FROM {table} WHERE thread = ?", (thread,))
+        self._db.execute(
+            "UPDATE threads SET number = 0, head = NULL, last_seq = 0, due_at = NULL, size = 0 WHERE thread = ?",
+            (thread,),
+        )
+
+    def owned(self) -> list[tuple[str, int]]:
+        """Threads that have an owner, and its process."""
+        return self._db.execute("SELECT thread_id, process FROM threads WHERE owner IS NOT NULL").fetchall()
+
+    def release_all(self, processes: Iterable[int]) -> None:
+        for process in processes:
+            self._db.execute("UPDATE threads SET owner = NULL, process = NULL WHERE process IS ?", (process,))
 
     # ------------------------------------------------------------ lists
 
@@ -426,7 +478,7 @@ class Tables:
     def owner_of(self, thread_id: str) -> str | None:
         """The run that holds the thread, if it still does."""
         row = self._db.execute("SELECT owner, process FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
-        return None if row is None or row[0] is None or self._is_gone(row[1]) else str(row[0])
+        return None if row is None or row[0] is None or self.is_gone(row[1]) else str(row[0])
 
     def delete_thread(self, thread: int) -> None:
         for table in ("commits", "journal", "inbox", "requests", "threads"):

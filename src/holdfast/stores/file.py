@@ -1,0 +1,202 @@
+"""A store in a folder: one append-only file of JSON lines for each thread, readable with any tool.
+
+The files are the truth. Beside them lies `index.db` (`file_index.py`), which answers lists and finds, says who owns
+what, and knows how much of each file was acknowledged. A line is appended and synced first, then the index is told. A
+process that dies between the two leaves a file that is longer than the index says: whoever opens the thread next reads
+the rest, and cuts off a last line that is not whole, since that was never acknowledged. A file that is shorter has lost
+what was acknowledged, and that is an error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.errors import HoldfastError, StorageFailed, ThreadBusy, ThreadNotFound
+from holdfast.log import get_logger
+from holdfast.records import Commit, JournalEntry, Lease, OpenedThread
+from holdfast.stores.columns import to_id
+from holdfast.stores.disk import Disk
+from holdfast.stores.file_index import FileIndex
+from holdfast.stores.indexed import IndexedStore, delete_rows
+from holdfast.stores.lines import CommitLine, JournalLine, Line, NoLine, PostLine, commit_line
+from holdfast.stores.packing import pack_body
+from holdfast.stores.rewriting import copied_lines, pruned_lines
+from holdfast.stores.sqlite_tables import Payload, Tables
+from holdfast.stores.thread_files import ThreadFile, ThreadFiles
+
+logger = get_logger("stores")
+T = TypeVar("T")
+
+
+class FileStore(IndexedStore):
+    """Implements `holdfast.store.Store`, for any number of processes of one machine."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        fsync: bool = True,
+        busy_seconds: float = 30.0,
+        disk: Disk | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self._files = ThreadFiles(self.path, disk or Disk(syncs=fsync), busy_seconds)
+        self._index = FileIndex(self._files, busy_seconds)
+        super().__init__("holdfast-files", self._index)
+
+    def _payload(self, thread_id: str, payload: Payload) -> bytes:
+        """Empty for what is not there any more: its seal does not fit then."""
+        if payload.place is None or payload.size is None:
+            return b""
+        try:
+            line = self._files.read(thread_id, payload.place, payload.size)
+        except (NoLine, OSError):
+            return b""
+        return bytes(line.body) if isinstance(line, CommitLine) else b""
+
+    async def _with_file(self, thread_id: str, work: Callable[[ThreadFile], T]) -> T:
+        """With the thread's file locked, and the index in step with it."""
+
+        def do() -> T:
+            try:
+                self._index.make_ready()
+                with self._files.locked(thread_id) as file:
+                    self._index.catch_up(file)
+                    return work(file)
+            except OSError as error:
+                raise StorageFailed("FileStore", f"use {str(self.path)!r}", str(error)) from error
+
+        return await self._thread.do(do)
+
+    async def _list(self, work: Callable[[Tables], T]) -> T:
+        def do() -> T:
+            self._index.take_from_the_dead()
+            return self._index.transact(work, writes=False)
+
+        return await self._thread.do(do)
+
+    def _append(self, file: ThreadFile, line: Line) -> None:
+        """Once the line is on the disk it has happened, whatever becomes of the index."""
+        place, size = file.append(line)
+        try:
+            self._index.transact(lambda tables: self._index.take_in(tables, file, place, size, line))
+        except HoldfastError as error:
+            logger.warning("thread %s: its index is behind its file, and follows later: %s", file.thread_id, error)
+
+    async def close(self) -> None:
+        await self._thread.do(self._files.close)
+        await super().close()
+
+    # ------------------------------------------------------------ owning a thread
+
+    async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
+        def work(file: ThreadFile) -> OpenedThread:
+            try:
+                return self._index.transact(lambda tables: self._opened(tables, thread_id, owner, takeover))
+            except BaseException:
+                self._remove_if_new(file)
+                raise
+
+        return await self._with_file(thread_id, work)
+
+    def _remove_if_new(self, file: ThreadFile) -> None:
+        """A thread that never got anything leaves no file behind."""
+        if file.size == 0:
+            self._files.remove(file)
+
+    async def release(self, lease: Lease) -> None:
+        def work(file: ThreadFile) -> None:
+            def give_up(tables: Tables) -> None:
+                tables.release(lease)
+                thread = tables.find_thread(lease.thread_id)
+                if file.size == 0 and thread is not None and tables.owner_of(lease.thread_id) is None:
+                    tables.delete_thread(thread)
+
+            self._index.transact(give_up)
+            self._index.holds = max(0, self._index.holds - 1)
+            self._remove_if_new(file)
+
+        await self._with_file(lease.thread_id, work)
+
+    # ------------------------------------------------------------ writing
+
+    async def commit(self, commit: Commit) -> None:
+        def work(file: ThreadFile) -> None:
+            self._index.transact(lambda tables: tables.check(commit), writes=False)
+            self._append(file, commit_line(commit, pack_body(commit)))
+
+        await self._with_file(commit.lease.thread_id, work)
+
+    async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
+        def work(file: ThreadFile) -> None:
+            self._index.transact(lambda tables: tables.prove(lease), writes=False)
+            self._append(file, JournalLine(lease.fence, entry.delivery_id, msgspec.Raw(entry.body)))
+
+        await self._with_file(lease.thread_id, work)
+
+    async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
+        def work(file: ThreadFile) -> None:
+            if not self._index.transact(lambda tables: tables.has_item(thread_id, item_id), writes=False):
+                self._append(file, PostLine(item_id, kind, msgspec.Raw(body)))
+
+        await self._with_file(thread_id, work)
+
+    # ------------------------------------------------------------ removing and copying
+
+    async def prune(self, thread_id: str, checkpoint_ids: Iterable[str]) -> int:
+        doomed = set(checkpoint_ids)
+
+        def check(tables: Tables) -> set[int]:
+            rows = tables.bodies(thread_id)
+            gone = {row.number for row in rows if row.checkpoint_id is not None and to_id(row.checkpoint_id) in doomed}
+            head, owner = tables.head_of(thread_id), tables.owner_of(thread_id)
+            if owner is not None and head is not None and head[0].number in gone:
+                raise ThreadBusy(thread_id, owner)
+            return gone
+
+        def work(file: ThreadFile) -> int:
+            gone = self._index.transact(check, writes=False)
+            if gone:
+                self._rewrite(file, pruned_lines(self._index.all_lines(file), gone))
+            else:
+                self._remove_if_new(file)
+            return len(gone)
+
+        return await self._with_file(thread_id, work)
+
+    def _rewrite(self, file: ThreadFile, lines: list[Line]) -> None:
+        # Should this process die in between, the places in the index are wrong: so it is told before that they are.
+        self._index.transact(lambda tables: tables.set_size(file.thread_id, None))
+        self._files.rewrite(file, lines)
+        with self._files.locked(file.thread_id) as anew:
+            self._index.catch_up(anew)
+
+    async def delete_thread(self, thread_id: str) -> bool:
+        def work(file: ThreadFile) -> bool:
+            was_there = self._index.transact(lambda tables: delete_rows(tables, thread_id))
+            self._files.remove(file)
+            return was_there
+
+        return await self._with_file(thread_id, work)
+
+    async def copy_thread(self, thread_id: str, to: str) -> None:
+        def check(tables: Tables) -> None:
+            if tables.find_thread(thread_id) is None:
+                raise ThreadNotFound(thread_id)
+            if tables.find_thread(to) is not None:
+                raise ThreadBusy(to, tables.owner_of(to))
+
+        def work(file: ThreadFile) -> None:
+            self._index.transact(check, writes=False)
+            lines = copied_lines(self._index.all_lines(file), to)
+            with self._files.locked(to) as target:
+                self._files.rewrite(target, lines)
+            with self._files.locked(to) as target:
+                self._index.catch_up(target)
+
+        await self._with_file(thread_id, work)

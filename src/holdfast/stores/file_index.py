@@ -1,0 +1,155 @@
+"""The index of a file store: a SQLite database with the tables of a SQLite store, but without payloads.
+
+It is never synced: what is written to it survives the process, but not a power cut. So it is made anew from the files
+when the machine was started since, when it is missing, or when it is damaged. Deleting it is always allowed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.errors import DamagedStore
+from holdfast.platform import boot_id
+from holdfast.stores.connection import Connection
+from holdfast.stores.lines import CommitLine, JournalLine, Line, PostLine, ThreadLine, commit_of
+from holdfast.stores.packing import seal
+from holdfast.stores.sqlite_tables import Payload, Tables
+from holdfast.stores.thread_files import ThreadFile, ThreadFiles
+
+T = TypeVar("T")
+
+INDEX = "index.db"
+
+
+class FileIndex(Connection):
+    """The connection of a file store."""
+
+    def __init__(self, files: ThreadFiles, busy_seconds: float) -> None:
+        super().__init__(files.folder / INDEX, "OFF", busy_seconds)
+        self._files = files
+        self._busy = busy_seconds
+        self._ready_in = 0
+
+    def transact(self, work: Callable[[Tables], T], *, writes: bool = True, syncs: bool = True) -> T:
+        self.make_ready()
+        return super().transact(work, writes=writes, syncs=True)
+
+    def close(self) -> None:
+        super().close()
+        self._ready_in = 0
+
+    # ------------------------------------------------------------ made from the files
+
+    def make_ready(self) -> None:
+        """Once for each opening: see to it that the index is there and of this start of the machine."""
+        if self._ready_in == os.getpid():
+            return
+        self._files.folder.mkdir(parents=True, exist_ok=True)
+        lock = self._files.disk.open(self._files.folder / "index.lock")
+        try:
+            self._files.disk.lock(lock, self._files.folder / "index.lock", self._busy)
+            self._ready_in = os.getpid()
+            try:
+                is_current = self.transact(lambda tables: tables.meta("boot_id"), writes=False) == _boot()
+                acknowledged = {} if is_current else self.transact(lambda tables: tables.sizes(), writes=False)
+            except DamagedStore:
+                is_current, acknowledged = False, {}
+            if not is_current:
+                self._make_anew(acknowledged)
+        except BaseException:
+            self._ready_in = 0
+            raise
+        finally:
+            os.close(lock)
+
+    def _make_anew(self, acknowledged: dict[str, int]) -> None:
+        super().close()
+        self._ready_in = os.getpid()
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+        for thread_id in self._files.thread_ids():
+            with self._files.locked(thread_id) as file:
+                try:
+                    self.catch_up(file)
+                except DamagedStore:  # whoever opens that thread is told; the others go on
+                    continue
+                if self._files.disk.syncs and acknowledged.get(thread_id, 0) > file.size:
+                    lost = partial(Tables.set_size, thread_id=thread_id, size=acknowledged[thread_id])
+                    self.transact(lost)
+        self.transact(lambda tables: tables.set_meta("boot_id", _boot()))
+
+    # ------------------------------------------------------------ in step with a file
+
+    def catch_up(self, file: ThreadFile) -> None:
+        """Take in what the file has and the index has not. Raises DamagedStore."""
+        size = file.size
+        row = self.transact(lambda tables: tables.size_of(file.thread_id), writes=False)
+        known = 0 if row is None else row[0]
+        if known == size:
+            return
+        if known is None:
+            self.transact(lambda tables: tables.clear_thread(file.thread_id))
+            known = 0
+        if size < known:
+            reason = (
+                f"the file of thread {file.thread_id!r} has {size} bytes, and {known} were acknowledged: commits were "
+                f"lost. To go on from what is there, delete {INDEX!r} beside it"
+            )
+            raise DamagedStore(str(file.path), reason)
+        lines = list(file.scan(known))
+
+        def take_all(tables: Tables) -> None:
+            first = None
+            for place, length, line in lines:
+                self.take_in(tables, file, place, length, line)
+                first = line if isinstance(line, ThreadLine) else first
+            if first is not None:
+                tables.stand_at_least(file.thread_id, first.number, first.fence, first.last_seq)
+            tables.set_size(file.thread_id, file.size)
+
+        self.transact(take_all)
+
+    def take_in(self, tables: Tables, file: ThreadFile, place: int, size: int, line: Line) -> None:
+        thread_id = file.thread_id
+        thread = tables.thread(thread_id)
+        if isinstance(line, CommitLine):
+            commit = commit_of(thread_id, line)
+            checkpoint_id = None if commit.info is None else commit.info.checkpoint_id
+            sealed = seal(thread_id, line.number, checkpoint_id, bytes(line.body))
+            tables.append(tables.standing(thread), commit, Payload(line.number, sealed, None, place, size))
+            tables.stand_at_least(thread_id, line.number, line.fence, 0)
+        elif isinstance(line, JournalLine):
+            tables.append_journal(thread, line.delivery_id, bytes(line.body))
+            tables.stand_at_least(thread_id, 0, line.fence, 0)
+        elif isinstance(line, PostLine):
+            tables.post(thread_id, line.item_id, line.kind, bytes(line.body))
+        elif line.thread_id != thread_id:
+            raise DamagedStore(str(file.path), f"it is the file of thread {line.thread_id!r}, not of {thread_id!r}")
+        tables.set_size(thread_id, place + size)
+
+    def take_from_the_dead(self) -> None:
+        """What a process wrote before it died, and did not come to tell the index: lists show it too."""
+        owned = self.transact(lambda tables: tables.owned(), writes=False)
+        dead = self.transact(
+            lambda tables: {process for process in {process for _, process in owned} if tables.is_gone(process)},
+            writes=False,
+        )
+        for thread_id in [thread_id for thread_id, process in owned if process in dead]:
+            with self._files.locked(thread_id) as file:
+                try:
+                    self.catch_up(file)
+                except DamagedStore:  # whoever opens that thread is told
+                    continue
+        if dead:
+            self.transact(lambda tables: tables.release_all(dead))
+
+    def all_lines(self, file: ThreadFile) -> list[Line]:
+        return [line for _, _, line in file.scan(0)]
+
+
+def _boot() -> str:
+    return boot_id() or "unknown"

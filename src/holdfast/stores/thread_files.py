@@ -1,0 +1,191 @@
+"""The files of a file store, one for each thread: named safely, and locked while somebody checks and appends."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from holdfast.errors import DamagedStore, HoldfastError
+from holdfast.stores.disk import Disk
+from holdfast.stores.lines import Line, NoLine, ThreadLine, from_line, to_line
+
+SUFFIX = ".jsonl"
+_SAFE = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,99}")
+OPEN_FILES = 64
+"""How many stay open, so that the next commit need not open its file again."""
+
+
+def file_name(thread_id: str) -> str:
+    """One that any system takes, tells apart from all others also where case does not count, and leads nowhere else."""
+    if _SAFE.fullmatch(thread_id) and not thread_id.endswith("."):
+        return thread_id + SUFFIX
+    readable = re.sub(r"[^a-z0-9_.-]+", "-", thread_id.lower()).strip(".-")[:60]
+    return f"{readable or 'thread'}~{sha256(thread_id.encode()).hexdigest()[:32]}{SUFFIX}"
+
+
+class ThreadFile:
+    """One thread's file, locked: nobody else appends to it, here or in another process."""
+
+    def __init__(self, thread_id: str, path: Path, fd: int, disk: Disk) -> None:
+        self.thread_id = thread_id
+        self.path = path
+        self._fd = fd
+        self._disk = disk
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def append(self, line: Line) -> tuple[int, int]:
+        """Where the line is: its place and size. It is on the disk when this returns; if it raises, nothing is."""
+        before = self.size
+        first = b"" if before else to_line(self.thread_id, ThreadLine(self.thread_id))
+        data = to_line(self.thread_id, line)
+        try:
+            self._disk.append(self._fd, first + data)
+            self._disk.sync(self._fd)
+            if first:
+                self._disk.sync_folder(self.path.parent)
+        except BaseException as error:
+            self._undo(before, error)
+            raise
+        return before + len(first), len(data)
+
+    def _undo(self, size: int, error: BaseException) -> None:
+        try:
+            self._disk.cut(self._fd, size)
+            self._disk.sync(self._fd)
+        except OSError as second:  # the next to open the file cuts off what is not whole
+            error.add_note(f"While it was undone: {second!r}")
+
+    def cut(self, size: int) -> None:
+        """Take away what was never acknowledged."""
+        self._disk.cut(self._fd, size)
+        self._disk.sync(self._fd)
+
+    def scan(self, start: int) -> Iterator[tuple[int, int, Line]]:
+        """Place, size and content of each line from there on. A last line that is not whole is cut off: it was never
+        acknowledged. Raises DamagedStore for one in the middle that is not as it was written."""
+        place, size = start, self.size
+        while place < size:
+            data = self._disk.read_line(self._fd, place)
+            try:
+                line = from_line(self.thread_id, data)
+            except NoLine as problem:
+                if place + len(data) >= size:
+                    self.cut(place)
+                    return
+                reason = f"the line at byte {place}, of thread {self.thread_id!r}, is damaged: {problem}"
+                raise DamagedStore(str(self.path), reason) from problem
+            yield place, len(data), line
+            place += len(data)
+
+
+class ThreadFiles:
+    """All of a folder."""
+
+    def __init__(self, folder: Path, disk: Disk, busy_seconds: float) -> None:
+        self.folder = folder
+        self.disk = disk
+        self._busy_seconds = busy_seconds
+        self._open: OrderedDict[str, int] = OrderedDict()
+
+    def path_of(self, thread_id: str) -> Path:
+        return self.folder / file_name(thread_id)
+
+    @contextmanager
+    def locked(self, thread_id: str) -> Iterator[ThreadFile]:
+        """Made if there is none. Raises StorageFailed if another process holds the lock for too long."""
+        path = self.path_of(thread_id)
+        while True:
+            fd = self._fd(thread_id, path)
+            self.disk.lock(fd, path, self._busy_seconds)
+            if self.disk.is_same(fd, path):
+                break
+            self._forget(thread_id)  # written anew or removed by another process meanwhile
+        try:
+            yield ThreadFile(thread_id, path, fd, self.disk)
+        finally:
+            if self._open.get(thread_id) == fd:
+                self.disk.unlock(fd)
+
+    def _fd(self, thread_id: str, path: Path) -> int:
+        fd = self._open.pop(thread_id, None)
+        if fd is None:
+            fd = self.disk.open(path)
+            if len(self._open) >= OPEN_FILES:
+                _, oldest = self._open.popitem(last=False)
+                os.close(oldest)
+        self._open[thread_id] = fd
+        return fd
+
+    def _forget(self, thread_id: str) -> None:
+        os.close(self._open.pop(thread_id))
+
+    def read(self, thread_id: str, place: int, size: int) -> Line:
+        """Raises NoLine if there is another thing, or nothing."""
+        path = self.path_of(thread_id)
+        if thread_id not in self._open and not path.exists():
+            raise NoLine("the thread's file is gone")
+        fd = self._fd(thread_id, path)
+        if not self.disk.is_same(fd, path):
+            self._forget(thread_id)
+            return self.read(thread_id, place, size)
+        return from_line(thread_id, self.disk.read(fd, place, size))
+
+    def thread_ids(self) -> Iterator[str]:
+        """Of all files that say which thread they are. One that does not is left alone, and named when it is opened."""
+        for path in sorted(self.folder.glob(f"*{SUFFIX}")):
+            with path.open("rb") as file:
+                first = file.readline()
+            thread_id = thread_of(first)
+            if thread_id is not None and self.path_of(thread_id) == path:
+                yield thread_id
+
+    def rewrite(self, file: ThreadFile, lines: list[Line]) -> list[tuple[int, int]]:
+        """Put these lines in the place of all that is in the file, at once; where each of them is now."""
+        data = [to_line(file.thread_id, line) for line in lines]
+        beside = file.path.with_suffix(f".{os.urandom(4).hex()}.new")
+        fd = self.disk.open(beside)
+        try:
+            self.disk.append(fd, b"".join(data))
+            self.disk.sync(fd)
+        except BaseException:
+            self.disk.remove(beside)
+            raise
+        finally:
+            os.close(fd)
+        self.disk.replace(beside, file.path)
+        self.disk.sync_folder(self.folder)
+        self._forget(file.thread_id)
+        places, place = [], 0
+        for one in data:
+            places.append((place, len(one)))
+            place += len(one)
+        return places
+
+    def remove(self, file: ThreadFile) -> None:
+        self.disk.remove(file.path)
+        self.disk.sync_folder(self.folder)
+        self._forget(file.thread_id)
+
+    def close(self) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+
+def thread_of(first_line: bytes) -> str | None:
+    """Which thread a file says it is of."""
+    try:
+        content = msgspec.json.decode(first_line)
+        line = from_line(content["thread_id"], first_line)
+    except (NoLine, HoldfastError, msgspec.DecodeError, KeyError, TypeError):
+        return None
+    return line.thread_id if isinstance(line, ThreadLine) else None
