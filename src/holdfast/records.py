@@ -127,8 +127,9 @@ class LoggedEvents(msgspec.Struct, frozen=True, gc=False):
     """Whether they refer to chunks of their checkpoint, which then stay as long as they do."""
     own: Sequence[str] = ()
     """Digests of chunks of their own commit that nothing but they refers to."""
+    number: int = 0
+    """This and what follows is filled in by the store that gives them back: of their commit."""
     run_id: str = ""
-    """This and what follows is filled in by the store that gives them back."""
     timestamp: str = ""
     info: CheckpointInfo | None = None
 

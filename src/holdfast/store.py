@@ -3,7 +3,7 @@
 A store keeps threads. A thread is a line of numbered commits, each with or without a checkpoint; a journal of what was
 recorded since the head; an inbox; and an owner. Each method is one atomic step: it happens wholly or not at all, and
 when it returns it is as durable as the store makes anything. A store never looks into the bytes it keeps, and never
-calls the engine. `holdfast.stores` has the stores; `holdfast.checkpoints` is built on this module and knows none.
+calls the engine: all it may count on is that what it is given is JSON, in UTF-8 and without line breaks.
 
 Chunks are named `digest.number`: `number` is the commit that holds the chunk. A chunk lives as long as a checkpoint
 needs it: the one that brought it and those after it, until one drops it.
@@ -29,9 +29,9 @@ from holdfast.records import (
 
 
 class Store(Protocol):
-    never_waits: bool
-    """Whether every method ends without awaiting anything. A commit of one that waits is waited for even if its run
-    is cancelled meanwhile."""
+    finishes_commits: bool
+    """Whether `commit`, once called, comes to its end and tells how, even if its caller is cancelled meanwhile (which
+    the caller's task then knows by `Task.cancelling`). For one that does not, the engine waits in a task of its own."""
 
     # ------------------------------------------------------------ owning a thread
 

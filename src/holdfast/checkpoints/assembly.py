@@ -15,7 +15,8 @@ Packs = Mapping[int, Mapping[str, bytes]]
 ReadChunks = Callable[[Iterable[int]], Awaitable[Packs]]
 
 _KINDS = ("$ref", "$list", "$dict", "$text")
-_MARKS = tuple(f'{{"{kind}":'.encode() for kind in _KINDS)
+_MARK = b'{"$'
+_MARKS = tuple(f'{{"{kind}":'.encode() for kind in (*_KINDS, "$plain"))
 
 
 class Assembly:
@@ -89,6 +90,8 @@ class Assembly:
         kind = next(iter(tree), "")
         if kind in _KINDS:
             return self._value(kind, tree[kind], tree.get("depth", 0))
+        if kind == "$plain":
+            return dict(self._filled(tree[kind]))
         return {key: item if type(item) not in (list, dict) else self._filled(item) for key, item in tree.items()}
 
     def _value(self, kind: str, ref: str, depth: int) -> Tree:
@@ -106,7 +109,7 @@ class Assembly:
 
 
 def _has_marks(data: bytes) -> bool:
-    return any(mark in data for mark in _MARKS)
+    return _MARK in data and any(mark in data for mark in _MARKS)
 
 
 def _listed(tree: Tree, ref: str) -> list[Any]:

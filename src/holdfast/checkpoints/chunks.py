@@ -9,6 +9,7 @@ size.
     {"$list": R, "depth": n}    a list; at depth 0 the chunk is a part of it, else {"$of": [references]}
     {"$dict": R, "depth": n}    a dict, likewise, in its order
     {"$text": R, "depth": n}    a text; always at least one level of references
+    {"$plain": [[key, value]]}  a dict of the user's whose first key is one of these
 
 A reference is `digest.number`: 128 bits of the SHA-256 of the chunk's bytes, and the commit that holds it. The number
 makes an index of digests unnecessary: finding a chunk is finding a commit.
@@ -16,6 +17,7 @@ makes an index of digests unnecessary: finding a chunk is finding a commit.
 
 from __future__ import annotations
 
+import re
 from binascii import b2a_base64
 from collections.abc import Collection, Iterable, Sequence
 from hashlib import sha256
@@ -36,6 +38,9 @@ WHOLE = 1536
 LONG_TEXT = 4096
 """Characters of a text that is cut into several chunks."""
 
+RESERVED = frozenset({"$ref", "$list", "$dict", "$text", "$plain"})
+"""First keys of objects that are not a user's. One of a user's own that has such a key is stored as `$plain`."""
+_RESERVED = re.compile(rb'\{"\$(?:ref|list|dict|text|plain)":')
 _FORMS = {"list": b"[%b]", "dict": b"{%b}"}
 _TEXTS_AND_INTS = frozenset({str, int})
 _encode = msgspec.json.encode
@@ -169,7 +174,7 @@ class Chunker:
     def pack_events(self, events: list[Tree]) -> PackedEvents:
         """Of the commit that was packed last: what its checkpoint holds is not stored again."""
         body = _encode(events)
-        if len(body) <= SMALL:
+        if len(body) <= SMALL and not looks_like_chunks(body):
             return PackedEvents(body, False, ())
         before = set(self._new)
         pieces = [self._value(event, None) for event in events]
@@ -212,13 +217,14 @@ class Chunker:
         """Its parts stand in it as they are, or are cut out of it; it is never cut itself."""
         kept = self._constant
         if kept is None or (constant is not kept[0] and constant != kept[0]) or kept[1][1][0].uses == 0:
-            kept = self._constant = (constant, self._reference(self._chunk(constant, ())))
+            data = _encode(escaped(msgspec.json.decode(constant))) if looks_like_chunks(constant) else constant
+            kept = self._constant = (constant, self._reference(self._chunk(data, ())))
         reference, of_constant = kept[1]
         memo = self._memo
         if not memo.is_large:
-            small = _encode({**tree, "graph": msgspec.Raw(reference)})
-            if len(small) <= SMALL_ROOT:
-                return small, of_constant
+            small = _encode(tree)
+            if len(small) <= SMALL_ROOT and not looks_like_chunks(small):
+                return b'{"graph":%b%b%b' % (reference, b"," if tree else b"", small[1:]), of_constant
             memo.is_large = True
         parts: list[bytes] = [b'"graph":' + reference]
         kids: list[Chunk] = [*of_constant]
@@ -238,6 +244,8 @@ class Chunker:
                 memo.forget(kind)
         if kind is str:
             if len(value) <= SMALL:
+                if memo is not None:
+                    memo.forget(kind)
                 return _encode(value), ()
             piece = self._text(value, memo)
         elif kind is list:
@@ -255,6 +263,8 @@ class Chunker:
 
     def _text(self, value: str, memo: _Memo | None) -> Piece:
         known = self._texts.get(value)
+        if memo is not None and (known is not None or len(value) <= LONG_TEXT):
+            memo.forget(str)  # what a longer one is to continue from is made by `_long_text` alone
         if known is not None:
             return known
         if len(value) <= LONG_TEXT:
@@ -281,7 +291,7 @@ class Chunker:
     def _list(self, value: list[Tree], memo: _Memo | None) -> Piece:
         if memo is None or not memo.is_large:
             small = _encode(value)
-            if len(small) <= SMALL:
+            if len(small) <= SMALL and not looks_like_chunks(small):
                 return small, ()
         if memo is None:
             pieces = [self._item(item, raw) for item, raw in zip(value, _comparable(value), strict=True)]
@@ -300,7 +310,7 @@ class Chunker:
         return self._tree_of("list", pieces, same, memo)
 
     def _item(self, item: Tree, raw: str | int | bytes) -> Piece:
-        if type(raw) is bytes and len(raw) <= SMALL:
+        if type(raw) is bytes and len(raw) <= SMALL and not looks_like_chunks(raw):
             return raw, ()
         inline, kids = self._value(item, None)
         if len(inline) <= SMALL:
@@ -310,8 +320,13 @@ class Chunker:
     def _dict(self, value: dict[str, Tree], memo: _Memo | None) -> Piece:
         if memo is None or not memo.is_large:
             small = _encode(value)
-            if len(small) <= SMALL:
+            if len(small) <= SMALL and not looks_like_chunks(small):
                 return small, ()
+        if not RESERVED.isdisjoint(value):  # not only the first one: a dict that is cut has several firsts
+            if memo is not None:
+                memo.forget(dict)
+            pairs, kids = self._value([[key, item] for key, item in value.items()], None)
+            return b'{"$plain":%b}' % pairs, kids
         pieces: list[Piece] = []
         for key, item in value.items():
             inline, kids = self._value(item, None if memo is None else memo.at(key))
@@ -341,6 +356,22 @@ class Chunker:
         form = REFERENCES if depth else _FORMS[kind]
         top, height = layers.update(pieces, same, form, self._chunk)
         return b'{"$%b":%b,"depth":%d}' % (kind.encode(), top.quoted, height + depth), (top,)
+
+
+def looks_like_chunks(data: bytes) -> bool:
+    """Whether there is an object in the JSON that would be taken for a reference."""
+    return b'{"$' in data and _RESERVED.search(data) is not None
+
+
+def escaped(tree: Tree) -> Tree:
+    """The same, in which nothing looks like a reference."""
+    if type(tree) is list:
+        return [escaped(item) for item in tree]
+    if type(tree) is not dict:
+        return tree
+    if next(iter(tree), "") in RESERVED:
+        return {"$plain": [[key, escaped(item)] for key, item in tree.items()]}
+    return {key: escaped(item) for key, item in tree.items()}
 
 
 def _use(chunks: tuple[Chunk, ...]) -> None:

@@ -1,7 +1,8 @@
 """The durable events of one commit, as trees for the log, and read back with their seqs.
 
-An event is `[type, executor_id, {the rest}]`, cut off after what it has. What the commit knows itself (its run, its
-time, its checkpoint) is not repeated in them.
+An event is `[type, executor_id, {the rest}]`, cut off after what it has. Those that every superstep tells have a short
+form: `["begin", iteration]`, `["in", executor_id]`, `["out", executor_id]`, `["end", iteration, executor_ids, pending]`
+and `["is", state]`. What the commit knows itself (its run, its time, its checkpoint) is not repeated in them.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ logger = get_logger("checkpoints")
 NOT_LOGGED = frozenset({"data", "checkpoint_saved", "superstep_discarded"})
 """Progress and what only a live consumer needs to know."""
 
-_WITHOUT_DATA = frozenset({"executor_invoked", "executor_completed"})
+_WITHOUT_DATA = {"executor_invoked": "in", "executor_completed": "out"}
 """Their data are messages and outputs, which the checkpoints hold already: no payload is stored twice."""
+_LONG = {short: long for long, short in _WITHOUT_DATA.items()}
 
 
 def event_trees(events: Sequence[WorkflowEvent], codec: Codec) -> list[Tree]:
@@ -44,13 +46,21 @@ def events_of(trees: Tree, logged: LoggedEvents, thread_id: str, codec: Codec) -
 
 
 def _encode(event: WorkflowEvent, codec: Codec) -> Tree | None:
-    kind = event.type
+    kind: str = event.type
+    rest: dict[str, Tree]
     if kind in NOT_LOGGED:
         return None
     if kind == "request_info":
         return [kind, event.executor_id, {"request": encode_request(event, codec)}]
     if kind in _WITHOUT_DATA:
-        rest: dict[str, Tree] = {}
+        kind, rest = _WITHOUT_DATA[kind], {}
+    elif kind == "superstep_started":
+        return ["begin", event.iteration]
+    elif kind == "superstep_completed":
+        pending = bool(event.has_pending_messages) + 2 * bool(event.has_pending_requests)
+        return ["end", event.iteration, event.executors, pending]
+    elif kind == "status" and event.state is not None:
+        return ["is", event.state.value]
     else:
         found = _rest(event, codec)
         if found is None:
@@ -87,14 +97,15 @@ def _rest(event: WorkflowEvent, codec: Codec) -> dict[str, Tree] | None:
     details = event.details
     if details is not None:
         rest["details"] = [details.error_type, details.message, details.traceback, details.executor_id]
-    if kind == "superstep_completed":
-        rest["executors"] = event.executors
-        rest["pending"] = [event.has_pending_messages, event.has_pending_requests]
     return rest
 
 
 def _decode(tree: list[Any], codec: Codec, info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
+    kind = tree[0]
+    if kind in _SHORT:
+        return _SHORT[kind](tree, info, stamp)
     kind, executor_id, rest = [*tree, None, None][:3]
+    kind = _LONG.get(kind, kind)
     rest = rest or {}
     if "request" in rest:
         request = decode_request(rest["request"], codec)
@@ -109,9 +120,29 @@ def _decode(tree: list[Any], codec: Codec, info: CheckpointInfo | None, stamp: d
         fields["origin"] = WorkflowEventSource(rest["origin"])
     if "details" in rest:
         fields["details"] = WorkflowErrorDetails(*rest["details"])
-    if "executors" in rest:
-        fields["executors"] = tuple(rest["executors"])
-        fields["has_pending_messages"], fields["has_pending_requests"] = rest["pending"]
-        fields["checkpoint"] = info
-        fields["last_seq"] = stamp["seq"]
     return WorkflowEvent(kind, executor_id=executor_id, **fields, **stamp)
+
+
+def _begin(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
+    return WorkflowEvent("superstep_started", iteration=tree[1], **stamp)
+
+
+def _end(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
+    _, iteration, executors, pending = tree
+    return WorkflowEvent(
+        "superstep_completed",
+        iteration=iteration,
+        executors=tuple(executors),
+        has_pending_messages=bool(pending & 1),
+        has_pending_requests=bool(pending & 2),
+        checkpoint=info,
+        last_seq=stamp["seq"],
+        **stamp,
+    )
+
+
+def _is(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
+    return WorkflowEvent("status", state=WorkflowRunState(tree[1]), **stamp)
+
+
+_SHORT = {"begin": _begin, "end": _end, "is": _is}

@@ -39,6 +39,7 @@ def encode_checkpoint(checkpoint: WorkflowCheckpoint, codec: Codec) -> Tree:
     tree.update(encode_body(checkpoint, codec))
     if checkpoint.state:
         tree["state"] = codec.encode(checkpoint.state, "state")
+    tree["version"] = checkpoint.version
     tree["graph_signature_hash"] = checkpoint.graph_signature_hash
     if checkpoint.graph_signature:
         tree["graph_signature"] = checkpoint.graph_signature
@@ -48,10 +49,7 @@ def encode_checkpoint(checkpoint: WorkflowCheckpoint, codec: Codec) -> Tree:
 def encode_body(checkpoint: WorkflowCheckpoint, codec: Codec) -> dict[str, Tree]:
     """All that a `CheckpointInfo` does not say, but for the graph's signature and the `state`."""
     counters = checkpoint.counters
-    tree: dict[str, Tree] = {
-        "version": checkpoint.version,
-        "counters": [counters.since_input, counters.next_delivery_id],
-    }
+    tree: dict[str, Tree] = {"counters": [counters.since_input, counters.next_delivery_id]}
     if counters.epoch:
         tree["counters"].append(counters.epoch)
     encode_level(checkpoint, tree, codec)
@@ -89,7 +87,10 @@ def decode_body(tree: Tree, info: CheckpointInfo, codec: Codec) -> WorkflowCheck
 
 def encode_graph(checkpoint: WorkflowCheckpoint) -> bytes:
     """The part that is the same in most checkpoints of a thread."""
-    tree: dict[str, Tree] = {"graph_signature_hash": checkpoint.graph_signature_hash}
+    tree: dict[str, Tree] = {
+        "version": checkpoint.version,
+        "graph_signature_hash": checkpoint.graph_signature_hash,
+    }
     if checkpoint.graph_signature:
         tree["graph_signature"] = checkpoint.graph_signature
     return to_bytes(tree)

@@ -40,8 +40,8 @@ class ThreadKeeper(Protocol):
     """The checkpoint it stands at, known without reading it."""
     has_journal: bool
     has_inbox: bool
-    never_waits: bool
-    """Whether its methods end without awaiting anything, so that no cancellation can come in between."""
+    finishes_commits: bool
+    """Whether `commit`, once called, comes to its end whatever happens to its caller."""
     unchanged: dict[str, Unchanged]
     """What executors keep, as it was encoded last, by executor."""
 
@@ -85,7 +85,7 @@ class PlainThread:
 
     has_journal = False
     has_inbox = False
-    never_waits = False
+    finishes_commits = False
     unchanged: dict[str, Unchanged] = {}  # noqa: RUF012  # never filled: the storage keeps values, not trees
 
     def __init__(self, storage: CheckpointStorage, thread_id: str, workflow_name: str, codec: Codec) -> None:

@@ -14,11 +14,13 @@ class LaggingWrites:
     def __init__(self, most: int) -> None:
         self._most = most
         self._line: deque[asyncio.Task[None]] = deque()
-        self._has_failed = False
+        self._failure: BaseException | None = None
 
     async def add(self, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Take one more in, waiting while there are too many. Raises what an earlier one raised."""
         self._take_out_ended()
+        if self._failure is not None:
+            raise self._failure
         while len(self._line) >= self._most:
             await asyncio.wait([self._line[0]])
             self._take_out_ended()
@@ -36,12 +38,11 @@ class LaggingWrites:
             self._line.popleft().result()
 
     async def _write(self, before: asyncio.Task[None] | None, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        if before is not None:
-            await asyncio.wait([before])
-        if self._has_failed:
-            return
         try:
-            await write()
-        except BaseException:
-            self._has_failed = True
+            if before is not None:
+                await asyncio.wait([before])
+            if self._failure is None:
+                await write()
+        except BaseException as error:
+            self._failure = error
             raise

@@ -46,11 +46,10 @@ class RecentThreads:
         self._bytes = 0
 
     def take(self, opened: OpenedThread, declared: DeclaredTypes) -> Recent | None:
-        found = self._threads.pop(opened.lease.thread_id, None)
+        found = self._take_out(opened.lease.thread_id)
         if found is None:
             return None
         lease, number, recent = found
-        self._bytes -= recent.chunker.size
         is_current = (
             opened.info is not None
             and recent.declared is declared
@@ -61,10 +60,16 @@ class RecentThreads:
         return recent if is_current else None
 
     def put(self, lease: Lease, number: int, recent: Recent) -> None:
+        self._take_out(lease.thread_id)
         if recent.checkpoint is None or recent.chunker.size > KEPT_BYTES:
             return
         self._threads[lease.thread_id] = (lease, number, recent)
         self._bytes += recent.chunker.size
         while len(self._threads) > KEPT_THREADS or self._bytes > KEPT_BYTES:
-            _, (_, _, oldest) = self._threads.popitem(last=False)
-            self._bytes -= oldest.chunker.size
+            self._take_out(next(iter(self._threads)))
+
+    def _take_out(self, thread_id: str) -> tuple[Lease, int, Recent] | None:
+        found = self._threads.pop(thread_id, None)
+        if found is not None:
+            self._bytes -= found[2].chunker.size
+        return found

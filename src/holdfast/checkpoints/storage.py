@@ -79,7 +79,8 @@ class StoreCheckpointStorage:
         thread_id = checkpoint.thread_id or new_thread_id()
         with storage_errors(self.store, "open a thread"):
             opened = await self.store.open(thread_id, f"save-{new_item_id()}")
-        thread = StoredThread(self.store, opened, self.declared, lambda _: self._tool_codec, self._recent)
+        # Nothing of it is remembered: what a user saves is the user's own, and may change.
+        thread = StoredThread(self.store, opened, self.declared, lambda _: self._tool_codec, RecentThreads())
         fields = {name: getattr(checkpoint, name) for name in checkpoint.__struct_fields__}
         numbered = WorkflowCheckpoint(**{**fields, "thread_id": thread_id, "number": thread.number + 1})
         try:
@@ -244,12 +245,13 @@ async def read_lineage(storage: Any, thread_id: str, workflow_name: str) -> list
 
 
 async def read_events(
-    storage: Any, thread_id: str, after: int, declared: DeclaredTypes
+    storage: Any, thread_id: str, after: int, declared: DeclaredTypes | None
 ) -> AsyncIterator[WorkflowEvent]:
-    """The thread's log after a cursor, without a gap or a repeat."""
+    """The thread's log after a cursor, without a gap or a repeat. Without a workflow (`declared` is None) types that
+    nobody declared come back as Opaque."""
     if not isinstance(storage, StoreCheckpointStorage):
         raise NoEventLog(type(storage).__name__)
-    codec = codec_for(storage, declared.union(storage.declared))
+    codec = storage._tool_codec if declared is None else codec_for(storage, declared.union(storage.declared))
     with storage_errors(storage.store, "read events"):
         found = await storage.store.events_after(thread_id, after)
     for logged in found:

@@ -56,7 +56,7 @@ class StoredThread:
         """The checkpoint that the next one is compared with, and continues from."""
         self._declared = declared
         self.codec = make_codec(declared) if self._base is None else self._base.codec
-        self.never_waits = store.never_waits
+        self.finishes_commits = getattr(store, "finishes_commits", False)
         self.number = opened.number
         self.last_seq = opened.last_seq
         self.head_id = None if opened.info is None else opened.info.checkpoint_id
@@ -119,8 +119,8 @@ class StoredThread:
         base = self._base
         if checkpoint is not None and (base is None or base.checkpoint_id != checkpoint.previous_checkpoint_id):
             base = await self._base_of(checkpoint)
-        commit = self._packed(checkpoint, base, events, run_id, status, unsettled, consumed)
         self._base = None  # until it is stored, nothing may rely on its chunks; the next checkpoint would be whole
+        commit = self._packed(checkpoint, base, events, run_id, status, unsettled, consumed)
         if on_saved is None:
             await self._lagging.settled()
             await self._write(commit)
@@ -147,21 +147,19 @@ class StoredThread:
     ) -> Commit:
         """All of it encoded, before anything else happens to the values. Raises UnsavableValue."""
         number, codec = self.number + 1, self.codec
-        if checkpoint is None:
-            chunker = Chunker() if base is None else base.chunker
-            packed = chunker.pack(number, None)
-        else:
-            assert base is not None  # noqa: S101  # `commit` saw to it
-            tree = encode_body(checkpoint, codec)
+        tree, graph = None, b"{}"
+        if checkpoint is not None:
+            tree, graph = encode_body(checkpoint, codec), self._graph_of(checkpoint)
             if checkpoint.state:
                 tree["state"] = self._state.encode(checkpoint.state, "state", codec)
-            chunker = base.chunker
-            packed = chunker.pack(number, tree, self._graph_of(checkpoint))
-        logged = None
         trees = event_trees(events, codec)
+        chunker = Chunker() if base is None else base.chunker
+        packed = chunker.pack(number, tree, graph)
+        logged, refers = None, False
         if trees:
             told = chunker.pack_events(trees)
-            logged = LoggedEvents(self.last_seq + 1, len(trees), told.body, told.refers, told.own)
+            refers = told.refers
+            logged = LoggedEvents(self.last_seq + 1, len(trees), told.body, refers, told.own)
         return Commit(
             self._lease,
             number,
@@ -173,7 +171,7 @@ class StoredThread:
             status,
             run_id,
             utc_now() if checkpoint is None else checkpoint.timestamp,
-            None if base is None or checkpoint is None or not base.number else base.number,
+            base.number or None if base is not None and (checkpoint is not None or refers) else None,
             packed.chunks,
             packed.dropped,
             None if checkpoint is None else self._requests_of(checkpoint),

@@ -1,98 +1,190 @@
-"""`holdfast demo`: a workflow fails half way, resumes, asks a person, and repeats nothing that was finished."""
+"""`holdfast demo`: a process is killed in the middle of a superstep, another resumes, a person is asked, it ends."""
 
 from __future__ import annotations
 
-import asyncio
+import json
+import signal
+import subprocess
 import sys
-from typing import TYPE_CHECKING
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import click
 
-if TYPE_CHECKING:
-    from holdfast.checkpoints.storage import CheckpointStorage
-    from holdfast.cli.release_notes import Tally
-    from holdfast.events import WorkflowEvent
+from holdfast.cli.mistakes import Mistake
+from holdfast.cli.tables import print_table
 
-THREAD = "release-0.1.0"
+SECONDS = 15
+"""How long one process may take: a demo that hangs would convince nobody."""
+ERRORS = "errors.txt"
+COLOURS = ("yellow", "cyan", "green")
+"""Of the processes, in their order."""
 
 
-@click.command()
+@click.command(short_help="See a workflow killed, resumed, and nothing lost.")
 def demo() -> None:
-    """Run a small workflow that fails half way, resumes, asks you, and ends."""
-    sys.exit(asyncio.run(tell_the_story(at_a_terminal=sys.stdin.isatty())))
+    """See a workflow killed in the middle of its work, resumed, answered by you, and nothing repeated."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the folder goes then, too
+    with TemporaryDirectory(prefix="holdfast-demo-", ignore_cleanup_errors=True) as folder:
+        sys.exit(Story(Path(folder), at_a_terminal=sys.stdin.isatty()).tell())
 
 
-async def tell_the_story(*, at_a_terminal: bool) -> int:
-    """Four acts; the exit code is 0 if nothing was lost and nothing that was finished was done again."""
-    from holdfast import InMemoryCheckpointStorage
-    from holdfast.cli.release_notes import Tally
+class Story:
+    """Three processes, one thread, and what its writers wrote into their logs."""
 
-    tally, storage = Tally(), InMemoryCheckpointStorage()
-    await run_until_the_lights_go_out(tally, storage)
-    question = await resume_until_it_asks(tally, storage)
-    approved = decide(question, at_a_terminal=at_a_terminal)
-    await answer(tally, storage, question, approved)
-    return report(tally, approved)
+    def __init__(self, folder: Path, *, at_a_terminal: bool) -> None:
+        self._folder = folder
+        self._at_a_terminal = at_a_terminal
+        self._began = time.time()
+        self._pids: list[int] = []
+        self._replayed: dict[str, int] = {}
+        """Executors whose outcome a process took from the journal."""
+
+    def tell(self) -> int:
+        """The exit code: 0 if nothing was lost, nothing that had finished was done again, and the result is right."""
+        self._until_the_lights_go_out()
+        question = self._until_it_asks()
+        approved = self._decide(question)
+        outcome = self._until_it_ends(question["request_id"], approved)
+        return self._report(outcome, approved)
+
+    # ------------------------------------------------------------ the acts
+
+    def _until_the_lights_go_out(self) -> None:
+        _title("1. A process starts the workflow: three writers at once. It is killed when one of them has finished.")
+        with self._process("begin") as process:
+            if not any(told["what"] == "recorded" for told in self._reports(process)):
+                raise self._failure(process)
+            process.kill()
+            self._line(time.time(), process.pid, "", "SIGKILL, in the middle of the superstep", bold=True)
+            process.wait()
+
+    def _until_it_asks(self) -> dict[str, Any]:
+        _title("2. Another process resumes the thread by its id: only what had not finished is run.")
+        return self._to_its_end("resume", until="asks")
+
+    def _decide(self, question: dict[str, Any]) -> bool:
+        _title("3. A person decides, now or next week. No process runs meanwhile.")
+        for line in question["text"].splitlines():
+            click.echo(f"   | {line}")
+        if self._at_a_terminal:
+            return click.confirm("   Publish?", default=True)
+        click.echo("   Publish? yes (nobody is at the terminal)")
+        return True
+
+    def _until_it_ends(self, request_id: str, approved: bool) -> str:
+        _title("4. One more process takes the answer to the thread.")
+        text: str = self._to_its_end("answer", request_id, "yes" if approved else "no", until="output")["text"]
+        for line in text.splitlines():
+            click.echo(f"   | {line}")
+        return text
+
+    # ------------------------------------------------------------ processes
+
+    def _to_its_end(self, *arguments: str, until: str) -> dict[str, Any]:
+        found: dict[str, Any] | None = None
+        with self._process(*arguments) as process:
+            for told in self._reports(process):
+                found = told if told["what"] == until else found
+            if process.wait() != 0 or found is None:
+                raise self._failure(process)
+        return found
+
+    def _failure(self, process: subprocess.Popen[str]) -> Mistake:
+        errors = (self._folder / ERRORS).read_text(encoding="utf-8", errors="replace").strip()
+        said = errors.splitlines()[-1] if errors else "nothing"
+        return Mistake(f"A process of the demo ended with {process.wait()} and said: {said}")
+
+    @contextmanager
+    def _process(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """One that is gone when the block ends. It has a session of its own, so Ctrl-C reaches only the demo."""
+        command = [sys.executable, "-P", "-m", "holdfast.cli.demo_process", str(self._folder), *arguments]
+        with (self._folder / ERRORS).open("ab") as errors:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                encoding="utf-8",
+                start_new_session=True,
+            )
+        limit = threading.Timer(SECONDS, process.kill)
+        limit.start()
+        self._pids.append(process.pid)
+        try:
+            yield process
+        finally:
+            limit.cancel()
+            process.kill()
+            process.communicate()
+
+    def _reports(self, process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+        """What the process tells, told on: until it ends."""
+        for line in process.stdout or ():
+            if not line.endswith("\n"):
+                return  # it was killed while it wrote
+            told: dict[str, Any] = json.loads(line)
+            self._tell(told)
+            yield told
+
+    # ------------------------------------------------------------ the screen
+
+    def _tell(self, told: dict[str, Any]) -> None:
+        who, pid = told["who"], told["pid"]
+        words = {
+            "recorded": "recorded: its outcome is on the disk",
+            "replayed": "replayed from the journal, not run again",
+            "asks": "asks a person; the process ends",
+            "output": "the workflow has its result",
+        }
+        text = words.get(told["what"], told["what"])
+        if told["what"] == "replayed":
+            self._replayed[who] = pid
+        if told["what"] == "started" and self._is_begun_again(who, pid):
+            text = "started again: it had not finished"
+        self._line(told["at"], pid, who, text)
+
+    def _is_begun_again(self, who: str, pid: int) -> bool:
+        from holdfast.cli.release_notes import read_log
+
+        return any(other != pid for other, _ in read_log(self._folder, who))
+
+    def _line(self, at: float, pid: int, who: str, text: str, *, bold: bool = False) -> None:
+        colour = COLOURS[self._pids.index(pid) % len(COLOURS)]
+        when = f"{max(0.0, at - self._began):6.2f} s"
+        click.echo(f"   {when}  {click.style(f'process {pid}', fg=colour)}  {who:9} {click.style(text, bold=bold or None)}")
+
+    def _report(self, outcome: str, approved: bool) -> int:
+        from holdfast.cli.release_notes import Tally, expected_outcome, expected_work, read_log
+
+        _title("What the logs say that the executors themselves wrote and synced to disk")
+        logs = {name: read_log(self._folder, name) for name in expected_work(approved=approved)}
+        headers = ("executor", *(f"process {pid}" for pid in self._pids))
+        print_table(
+            headers, [(name, *(self._cell(name, log, pid) for pid in self._pids)) for name, log in logs.items()]
+        )
+        again = [name for name, log in logs.items() if [what for _, what in log].count("started") > 1]
+        click.echo(f"replayed, not run again: {', '.join(self._replayed) or 'nothing'}")
+        click.echo(f"ran again, because it had not finished: {', '.join(again) or 'nothing'}")
+        is_right = outcome == expected_outcome(approved=approved)
+        click.echo(f"the result is {'' if is_right else 'NOT '}that of an undisturbed run")
+        tally = Tally.of(self._folder, approved=approved)
+        _title(f"lost: {tally.lost}   finished work repeated: {tally.repeated}")
+        return 0 if is_right and tally.lost == tally.repeated == 0 else 1
+
+    def _cell(self, name: str, log: list[tuple[int, str]], pid: int) -> str:
+        words = [what for one, what in log if one == pid]
+        if words:
+            return "finished" if "finished" in words else "killed at work"
+        return "replayed" if self._replayed.get(name) == pid else ""
 
 
-async def run_until_the_lights_go_out(tally: Tally, storage: CheckpointStorage) -> None:
-    from holdfast.cli.release_notes import PowerCut, build
-
-    title("1. Three writers start at once; the lights go out on one of them")
-    try:
-        await build(tally, storage).run("v0.1.0", thread_id=THREAD)
-    except PowerCut as problem:
-        say(f"PowerCut: {problem}")
-
-
-async def resume_until_it_asks(tally: Tally, storage: CheckpointStorage) -> WorkflowEvent:
-    from holdfast.cli.release_notes import build
-
-    title("2. A new workflow object resumes the thread: only what had not finished is done")
-    questions = []
-    async for event in build(tally, storage).run(thread_id=THREAD, stream=True):
-        if event.type == "request_info":
-            questions.append(event)
-    say("the editor joined the parts and waits for a person")
-    return questions[0]
-
-
-def decide(question: WorkflowEvent, *, at_a_terminal: bool) -> bool:
-    title("3. A person decides, now or next week")
-    for line in question.data.text.splitlines():
-        say(f"| {line}")
-    if at_a_terminal:
-        return click.confirm("   Publish?", default=True)
-    say("Publish? yes (nobody is at the terminal)")
-    return True
-
-
-async def answer(tally: Tally, storage: CheckpointStorage, question: WorkflowEvent, approved: bool) -> None:
-    from holdfast.cli.release_notes import NAME, build
-
-    title("4. One more new workflow object takes the answer to the checkpoint that holds the question")
-    checkpoint = await storage.get_latest(workflow_name=NAME)
-    assert checkpoint is not None and question.request_id is not None  # noqa: S101, PT018 (it was asked, so it is saved)
-    result = await build(tally, storage).run(
-        responses={question.request_id: approved}, checkpoint_id=checkpoint.checkpoint_id
-    )
-    for output in result.get_outputs():
-        say(output)
-
-
-def report(tally: Tally, approved: bool) -> int:
-    from holdfast.cli.release_notes import STEPS
-
-    steps = [*STEPS, "publish"] if approved else STEPS
-    lost, repeated = tally.lost(steps), tally.repeated(steps)
-    say(", ".join(f"{name} {times}x" for name, times in tally.finished.items()))
-    title(f"lost: {lost}   finished work repeated: {repeated}")
-    return 0 if lost == repeated == 0 else 1
-
-
-def title(text: str) -> None:
+def _title(text: str) -> None:
+    click.echo()
     click.secho(text, bold=True)
-
-
-def say(text: str) -> None:
-    click.echo(f"   {text}")

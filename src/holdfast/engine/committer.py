@@ -163,7 +163,7 @@ class Committer:
     ) -> CheckpointInfo | None:
         """A commit that was begun is waited for, so that the store and the live thread cannot part. A cancellation that
         came meanwhile is heeded by the loop, or when the run ends."""
-        if keeper.never_waits and not self._lags:
+        if keeper.finishes_commits and not self._lags:
             return await commit
         try:
             info, _ = await to_its_end(commit)

@@ -72,7 +72,8 @@ def _accepted(
     inbox: Mapping[str, Any],
 ) -> Entry:
     if request.responses is not None:
-        after = deliver_answers(position, check_answers(graph, thread_id, position, request.responses), now)
+        answers = check_answers(graph, thread_id, position, request.responses)
+        after = deliver_answers(position, answers, now, answered_by=request.answered_by)
         after.outputs = []
         after.since_input = 0
         return Entry(_with_arguments(graph, after, request), _replayed(after.requests.values()))

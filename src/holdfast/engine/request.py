@@ -19,6 +19,8 @@ class RunOptions(TypedDict, total=False):
 
     responses: Mapping[Any, Any] | None
     """Answers to pending requests, by request id. (Any: `event.request_id` may be None for a checker, not here.)"""
+    answered_by: str | None
+    """Who gave the responses; kept with each answer."""
     checkpoint_id: str | CheckpointInfo | None
     """Go back to this checkpoint first."""
     checkpoint_storage: Any
@@ -51,6 +53,7 @@ class RunRequest:
 
     message: Any = None
     responses: Mapping[str, Any] | None = None
+    answered_by: str | None = None
     checkpoint_id: str | None = None
     storage: Any = None
     thread_id: str | None = None
@@ -75,6 +78,9 @@ def make_request(message: Any, own_storage: Any, options: RunOptions) -> RunRequ
             raise TypeError(f"run() got an unexpected keyword argument {name!r}{known}")
     responses, checkpoint_id = given.get("responses"), given.get("checkpoint_id")
     _refuse_meaningless(message, responses, checkpoint_id, given.get("fork", False))
+    if given.get("answered_by") is not None and responses is None:
+        raise InvalidRun("run(answered_by=...) says who gave the responses, and there are none.")
+    check_identifier("answered_by", given.get("answered_by"))
     _one_of("durability", given.get("durability", "sync"), Durability)
     _one_of("on_busy", given.get("on_busy", "reject"), OnBusy)
     _positive("max_lag", given.get("max_lag", 8))

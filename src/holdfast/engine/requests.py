@@ -91,25 +91,29 @@ def _checked(graph: Graph, position: Position, request: WorkflowEvent, answer: A
 
 
 def deliver_answers(
-    position: Position, answers: Mapping[str, Any], now: datetime, next_delivery_id: int | None = None
+    position: Position,
+    answers: Mapping[str, Any],
+    now: datetime,
+    next_delivery_id: int | None = None,
+    answered_by: str | None = None,
 ) -> Position:
     """The position in which each answer is due to whoever asked. The position given is left as it is."""
     after = position.successor()
     if next_delivery_id is not None:
         after.next_delivery_id = next_delivery_id
     for request_id, value in answers.items():
-        after = _delivered(after, after.requests[request_id], value, now)
+        after = _delivered(after, after.requests[request_id], value, Answer(now, answered_by))
     return after
 
 
-def _delivered(position: Position, request: WorkflowEvent, value: Any, now: datetime) -> Position:
+def _delivered(position: Position, request: WorkflowEvent, value: Any, how: Answer) -> Position:
     request_id = str(request.request_id)
 
     def answer(level: Position, asked: WorkflowEvent) -> Position:
         record = Record("answered", request_key(request_id), "request", value=value)
         return _woken(level, request_id, record) or _with_answer(level, asked, value, position.next_delivery_id)
 
-    after = _settled(position, request, Answer(now), answer)
+    after = _settled(position, request, how, answer)
     after.next_delivery_id = position.next_delivery_id + 1
     return after
 
@@ -196,7 +200,7 @@ def _pass_own_deadlines(position: Position, now: datetime, expired: list[Workflo
     for request in due:
         terms = request.terms
         if terms is not None and terms.default is not ...:
-            position = _delivered(position, request, terms.default, now)
+            position = _delivered(position, request, terms.default, Answer(now))
         elif terms is not None:
             position = _expired(position, request, terms.deadline or now, expired, path)
     return position

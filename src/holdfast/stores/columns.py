@@ -23,12 +23,13 @@ def from_timestamp(text: str) -> int | str:
     """As a number where the text can be made from it again, to the letter."""
     try:
         time = datetime.fromisoformat(text)
-    except ValueError:
+        if time.tzinfo is None:
+            return text
+        number = from_time(time)
+        is_usual = len(text) == 32 and text.endswith("+00:00") and text[10] == "T"  # as `datetime.isoformat` writes it
+        return number if is_usual or to_time(number).isoformat() == text else text
+    except (ValueError, OverflowError):
         return text
-    if time.tzinfo is None:
-        return text
-    number = from_time(time)
-    return number if to_time(number).isoformat() == text else text
 
 
 def to_timestamp(column: int | str | None) -> str:

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.errors import DamagedStore, HoldfastError, StorageFailed
+from holdfast.stores.disk import Disk
 from holdfast.stores.sqlite_schema import prepare
 from holdfast.stores.sqlite_tables import Tables
 
 T = TypeVar("T")
 
-WAL_PAGES = 256
+PAGE_BYTES = 1024
+"""Small, since most commits are: a commit writes whole pages to the log, and what it leaves of its last one is lost."""
+WAL_PAGES = 1000
 """Pages after which the log is put into the file: a small one keeps what is on disk small while the store is open."""
 
 
@@ -49,15 +52,19 @@ class Connection:
                 raise
         except sqlite3.Error as error:
             raise self._explained(error) from error
+        except OSError as error:
+            raise StorageFailed("SqliteStore", f"use {str(self._path)!r}", str(error)) from error
         return result
 
     def _opened(self) -> tuple[sqlite3.Connection, Tables]:
         if self._process_id != os.getpid():  # of a process that forked, the connection is the parent's
             self._db = None
         if self._db is None or self._tables is None:
+            Disk(syncs=self._synchronous != "OFF").make_folder(self._path.absolute().parent)
             db = sqlite3.connect(self._path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False)
             try:
                 db.execute(f"PRAGMA synchronous = {self._synchronous}")
+                db.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # of a new file; another keeps its own
                 db.execute("PRAGMA journal_mode = WAL")
                 db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
                 prepare(db, str(self._path))

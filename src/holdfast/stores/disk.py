@@ -37,6 +37,13 @@ class Disk:
         if self.syncs:
             fsync_folder(path)
 
+    def make_folder(self, path: Path) -> None:
+        """With the folders it is in, where they are missing."""
+        if not path.is_dir():
+            self.make_folder(path.parent)
+            path.mkdir(exist_ok=True)
+            self.sync_folder(path.parent)
+
     def replace(self, source: Path, target: Path) -> None:
         os.replace(source, target)
 

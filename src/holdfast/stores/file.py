@@ -60,18 +60,17 @@ class FileStore(IndexedStore):
         return bytes(line.body) if isinstance(line, CommitLine) else b""
 
     async def _with_file(self, thread_id: str, work: Callable[[ThreadFile], T]) -> T:
+        return await self._thread.do(lambda: self._locked(thread_id, work))
+
+    def _locked(self, thread_id: str, work: Callable[[ThreadFile], T]) -> T:
         """With the thread's file locked, and the index in step with it."""
-
-        def do() -> T:
-            try:
-                self._index.make_ready()
-                with self._files.locked(thread_id) as file:
-                    self._index.catch_up(file)
-                    return work(file)
-            except OSError as error:
-                raise StorageFailed("FileStore", f"use {str(self.path)!r}", str(error)) from error
-
-        return await self._thread.do(do)
+        try:
+            self._index.make_ready()
+            with self._files.locked(thread_id) as file:
+                self._index.catch_up(file)
+                return work(file)
+        except OSError as error:
+            raise StorageFailed("FileStore", f"use {str(self.path)!r}", str(error)) from error
 
     async def _list(self, work: Callable[[Tables], T]) -> T:
         def do() -> T:
@@ -111,13 +110,7 @@ class FileStore(IndexedStore):
 
     async def release(self, lease: Lease) -> None:
         def work(file: ThreadFile) -> None:
-            def give_up(tables: Tables) -> None:
-                tables.release(lease)
-                thread = tables.find_thread(lease.thread_id)
-                if file.size == 0 and thread is not None and tables.owner_of(lease.thread_id) is None:
-                    tables.delete_thread(thread)
-
-            self._index.transact(give_up)
+            self._index.transact(lambda tables: tables.release(lease))
             self._index.holds = max(0, self._index.holds - 1)
             self._remove_if_new(file)
 
@@ -130,7 +123,7 @@ class FileStore(IndexedStore):
             self._index.transact(lambda tables: tables.check(commit), writes=False)
             self._append(file, commit_line(commit, pack_body(commit)))
 
-        await self._with_file(commit.lease.thread_id, work)
+        await self._thread.do_to_the_end(lambda: self._locked(commit.lease.thread_id, work))
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
         def work(file: ThreadFile) -> None:
@@ -162,7 +155,9 @@ class FileStore(IndexedStore):
         def work(file: ThreadFile) -> int:
             gone = self._index.transact(check, writes=False)
             if gone:
-                self._rewrite(file, pruned_lines(self._index.all_lines(file), gone))
+                first = self._index.transact(lambda tables: self._index.first_line(tables, thread_id))
+                waiting = self._index.transact(lambda tables: self._index.waiting(tables, thread_id))
+                self._rewrite(file, pruned_lines(self._index.all_lines(file), gone, first, waiting))
             else:
                 self._remove_if_new(file)
             return len(gone)

@@ -7,16 +7,19 @@ when the machine was started since, when it is missing, or when it is damaged. D
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+
 from holdfast.errors import DamagedStore
 from holdfast.platform import boot_id
 from holdfast.stores.connection import Connection
-from holdfast.stores.lines import CommitLine, JournalLine, Line, PostLine, ThreadLine, commit_of
+from holdfast.stores.lines import CommitLine, JournalLine, Line, PostLine, RequestPart, ThreadLine, commit_of
 from holdfast.stores.packing import seal
+from holdfast.stores.rewriting import Waiting
 from holdfast.stores.sqlite_tables import Payload, Tables
 from holdfast.stores.thread_files import ThreadFile, ThreadFiles
 
@@ -48,16 +51,18 @@ class FileIndex(Connection):
         """Once for each opening: see to it that the index is there and of this start of the machine."""
         if self._ready_in == os.getpid():
             return
-        self._files.folder.mkdir(parents=True, exist_ok=True)
+        self._files.disk.make_folder(self._files.folder)
         lock = self._files.disk.open(self._files.folder / "index.lock")
         try:
             self._files.disk.lock(lock, self._files.folder / "index.lock", self._busy)
             self._ready_in = os.getpid()
+            acknowledged: Mapping[tuple[str, str], int] = {}
             try:
                 is_current = self.transact(lambda tables: tables.meta("boot_id"), writes=False) == _boot()
-                acknowledged = {} if is_current else self.transact(lambda tables: tables.sizes(), writes=False)
+                if not is_current:
+                    acknowledged = self.transact(lambda tables: tables.sizes(), writes=False)
             except DamagedStore:
-                is_current, acknowledged = False, {}
+                is_current = False
             if not is_current:
                 self._make_anew(acknowledged)
         except BaseException:
@@ -66,7 +71,8 @@ class FileIndex(Connection):
         finally:
             os.close(lock)
 
-    def _make_anew(self, acknowledged: dict[str, int]) -> None:
+    def _make_anew(self, acknowledged: Mapping[tuple[str, str], int]) -> None:
+        """`acknowledged`: what an older index says about the size of each file."""
         super().close()
         self._ready_in = os.getpid()
         for suffix in ("", "-wal", "-shm"):
@@ -77,9 +83,11 @@ class FileIndex(Connection):
                     self.catch_up(file)
                 except DamagedStore:  # whoever opens that thread is told; the others go on
                     continue
-                if self._files.disk.syncs and acknowledged.get(thread_id, 0) > file.size:
-                    lost = partial(Tables.set_size, thread_id=thread_id, size=acknowledged[thread_id])
-                    self.transact(lost)
+                written = self.transact(partial(Tables.written, thread_id=thread_id), writes=False)
+                known = acknowledged.get((thread_id, written), 0)
+                if self._files.disk.syncs and known > file.size:
+                    self.transact(partial(Tables.set_size, thread_id=thread_id, size=known))
+        self.transact(lambda tables: tables.put_in_order())
         self.transact(lambda tables: tables.set_meta("boot_id", _boot()))
 
     # ------------------------------------------------------------ in step with a file
@@ -101,6 +109,7 @@ class FileIndex(Connection):
             )
             raise DamagedStore(str(file.path), reason)
         lines = list(file.scan(known))
+        file.sync()  # whoever wrote them may have died before
 
         def take_all(tables: Tables) -> None:
             first = None
@@ -109,6 +118,7 @@ class FileIndex(Connection):
                 first = line if isinstance(line, ThreadLine) else first
             if first is not None:
                 tables.stand_at_least(file.thread_id, first.number, first.fence, first.last_seq)
+                tables.say(file.thread_id, first.number, first.status, first.updated_at)
             tables.set_size(file.thread_id, file.size)
 
         self.transact(take_all)
@@ -118,8 +128,7 @@ class FileIndex(Connection):
         thread = tables.thread(thread_id)
         if isinstance(line, CommitLine):
             commit = commit_of(thread_id, line)
-            checkpoint_id = None if commit.info is None else commit.info.checkpoint_id
-            sealed = seal(thread_id, line.number, checkpoint_id, bytes(line.body))
+            sealed = seal(thread_id, line.number, bytes(line.body))
             tables.append(tables.standing(thread), commit, Payload(line.number, sealed, None, place, size))
             tables.stand_at_least(thread_id, line.number, line.fence, 0)
         elif isinstance(line, JournalLine):
@@ -129,6 +138,9 @@ class FileIndex(Connection):
             tables.post(thread_id, line.item_id, line.kind, bytes(line.body))
         elif line.thread_id != thread_id:
             raise DamagedStore(str(file.path), f"it is the file of thread {line.thread_id!r}, not of {thread_id!r}")
+        else:
+            tables.consume(thread, line.consumed)
+            tables.set_written(thread_id, line.written)
         tables.set_size(thread_id, place + size)
 
     def take_from_the_dead(self) -> None:
@@ -149,6 +161,34 @@ class FileIndex(Connection):
 
     def all_lines(self, file: ThreadFile) -> list[Line]:
         return [line for _, _, line in file.scan(0)]
+
+    def first_line(self, tables: Tables, thread_id: str) -> ThreadLine:
+        """Where the thread stands, for a file that is written anew."""
+        thread = tables.thread(thread_id)
+        standing = tables.standing(thread)
+        (info,) = tables.threads(None, thread_id, None, None) or (None,)
+        return ThreadLine(
+            thread_id,
+            number=standing.number,
+            fence=standing.fence,
+            last_seq=standing.last_seq,
+            written=os.urandom(8).hex(),
+            status=standing.status,
+            updated_at="" if info is None else info.updated_at,
+            consumed=tables.consumed(thread),
+        )
+
+    def waiting(self, tables: Tables, thread_id: str) -> Waiting:
+        thread = tables.thread(thread_id)
+        fence = tables.standing(thread).fence
+        return Waiting(
+            [
+                RequestPart(one.request_id, one.executor_id, one.asked_at, one.deadline, one.assignee)
+                for one in tables.requests(None, thread_id, None)
+            ],
+            [PostLine(item.item_id, item.kind, msgspec.Raw(item.body)) for item in tables.inbox(thread)],
+            [JournalLine(fence, one.delivery_id, msgspec.Raw(one.body)) for one in tables.journal(thread, 0)],
+        )
 
 
 def _boot() -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 
-@dataclass
+@dataclass(frozen=True)
 class Lineage:
     """What one commit says about chunks."""
 
@@ -25,6 +25,8 @@ class Lineage:
     """References."""
     carried: frozenset[str] = frozenset()
     """References that its checkpoint has from commits which are no longer in its line."""
+    is_checkpoint: bool = True
+    """Whether another may continue from it; not so where only its events are left."""
 
 
 @dataclass
@@ -59,6 +61,7 @@ def plan_pruning(commits: Iterable[Lineage]) -> Pruning:
             one.brought,
             frozenset(before - had[number]),
             frozenset(had[number] - before - own),
+            one.is_checkpoint,
         )
     return result
 

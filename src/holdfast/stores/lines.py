@@ -27,6 +27,12 @@ class ThreadLine(msgspec.Struct, tag="thread", tag_field="line", omit_defaults=T
     number: int = 0
     fence: int = 0
     last_seq: int = 0
+    written: str = ""
+    """Tells a file that was written anew from the one before."""
+    status: str = ""
+    updated_at: str = ""
+    consumed: Sequence[str] = ()
+    """Items that were in the inbox: posting them again does nothing."""
 
 
 class CheckpointPart(msgspec.Struct, omit_defaults=True):

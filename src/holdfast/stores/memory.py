@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from itertools import islice
+from itertools import islice, takewhile
 from os import urandom
-from typing import TypeVar
 
 import msgspec
 
@@ -26,14 +26,13 @@ from holdfast.records import (
 )
 from holdfast.stores.garbage import Lineage, plan_pruning
 
-_T = TypeVar("_T", CheckpointInfo, ThreadInfo)
-
 
 class _Thread:
     """One thread's row: who may move it, where it stands, what it holds."""
 
     __slots__ = (
         "chunks",
+        "consumed",
         "due_at",
         "events",
         "fence",
@@ -41,12 +40,14 @@ class _Thread:
         "inbox",
         "journal",
         "last_seq",
-        "lineages",
+        "lines",
+        "moved",
         "number",
         "owner",
         "requests",
         "status",
         "updated_at",
+        "workflow_name",
     )
 
     def __init__(self) -> None:
@@ -61,17 +62,23 @@ class _Thread:
         self.events: list[LoggedEvents] = []
         self.journal: list[JournalEntry] = []
         self.inbox: dict[str, InboxItem] = {}
+        self.consumed: set[str] = set()
+        """Items that were in the inbox: posting them again does nothing."""
+        self.moved = 0
+        """When its last commit was, in the order of all of them."""
+        self.workflow_name = ""
         self.requests: dict[str, PendingRequest] = {}
         self.chunks: dict[int, dict[str, bytes]] = {}
         """By commit and digest."""
-        self.lineages: dict[int, Lineage] = {}
-        """Of commits with a checkpoint that say something about chunks: those that brought or dropped some."""
+        self.lines: dict[int, Commit | Lineage] = {}
+        """What commits with a checkpoint, or with events that refer to one, say about chunks: the commit itself, until
+        one before it is pruned."""
 
 
 class MemoryStore:
     """Implements `holdfast.store.Store`. Each method runs without awaiting anything, which makes it atomic."""
 
-    never_waits = True
+    finishes_commits = True
 
     def __init__(self) -> None:
         self._threads: dict[str, _Thread] = {}
@@ -79,6 +86,8 @@ class MemoryStore:
         # The same ids in commit order, so that a page of the newest costs no more with 10,000 stored than with 10.
         self._by_workflow: dict[str, dict[str, None]] = {}
         self._by_thread: dict[str, dict[str, None]] = {}
+        self._commits = 0
+        """How many there were."""
 
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         thread = self._threads.setdefault(thread_id, _Thread())
@@ -110,7 +119,7 @@ class MemoryStore:
 
     def _proved(self, lease: Lease) -> _Thread:
         thread = self._threads.get(lease.thread_id)
-        if thread is None or thread.fence != lease.fence:
+        if thread is None or (thread.fence, thread.owner) != (lease.fence, lease.owner):
             held = f"fence {lease.fence} of run {lease.owner!r}"
             raise ThreadConflict(lease.thread_id, f"with {held}", f"fence {thread.fence if thread else 0}")
         return thread
@@ -121,13 +130,18 @@ class MemoryStore:
         thread = self._proved(commit.lease)
         if commit.number != thread.number + 1:
             raise ThreadConflict(commit.lease.thread_id, f"commit {commit.number}", f"commit {thread.number}")
-        if commit.parent is not None and commit.parent not in thread.lineages:
+        if commit.parent is not None and not self._has_checkpoint(thread, commit.parent):
             raise ThreadConflict(commit.lease.thread_id, f"after commit {commit.parent}", "no such checkpoint any more")
         thread.number = commit.number
         thread.status = commit.status
         thread.updated_at = commit.timestamp
+        self._commits += 1
+        thread.moved = self._commits
         if commit.info is not None and commit.root is not None:
             self._keep_checkpoint(thread, commit, StoredCheckpoint(commit.info, commit.root))
+        if commit.requests is not None:
+            asked = {one.request_id: one for one in commit.requests}
+            thread.requests = {key: thread.requests.get(key, one) for key, one in asked.items()}
         if commit.chunks:
             thread.chunks[commit.number] = dict(commit.chunks)
         if thread.journal:
@@ -139,13 +153,20 @@ class MemoryStore:
             ]
         events = commit.events
         if events is not None:
-            told = (commit.run_id, commit.timestamp, commit.info)
+            if events.refers:
+                thread.lines[commit.number] = commit
+            told = (commit.number, commit.run_id, commit.timestamp, commit.info)
             thread.events.append(
                 LoggedEvents(events.first_seq, events.count, events.body, events.refers, events.own, *told)
             )
             thread.last_seq = events.first_seq + events.count - 1
         for item_id in commit.consumed:
             thread.inbox.pop(item_id, None)
+            thread.consumed.add(item_id)
+
+    def _has_checkpoint(self, thread: _Thread, number: int) -> bool:
+        line = thread.lines.get(number)
+        return line is not None and (line.info is not None if isinstance(line, Commit) else line.is_checkpoint)
 
     def _keep_checkpoint(self, thread: _Thread, commit: Commit, stored: StoredCheckpoint) -> None:
         info = stored.info
@@ -153,23 +174,20 @@ class MemoryStore:
         if replaced is not None:
             self._forget(replaced.info)
         thread.head = stored
+        thread.workflow_name = info.workflow_name
         self._checkpoints[info.checkpoint_id] = stored
         self._by_workflow.setdefault(info.workflow_name, {})[info.checkpoint_id] = None
         self._by_thread.setdefault(info.thread_id, {})[info.checkpoint_id] = None
-        own = () if commit.events is None else commit.events.own
-        brought = frozenset(commit.chunks) - frozenset(own) if own else frozenset(commit.chunks)
-        thread.lineages[commit.number] = Lineage(commit.number, commit.parent, True, brought, frozenset(commit.dropped))
-        if commit.requests is not None:
-            asked = {one.request_id: one for one in commit.requests}
-            thread.requests = {key: thread.requests.get(key, one) for key, one in asked.items()}
+        thread.lines[commit.number] = commit
         thread.due_at = commit.due_at
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
         self._proved(lease).journal.append(entry)
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
-        inbox = self._threads.setdefault(thread_id, _Thread()).inbox
-        inbox.setdefault(item_id, InboxItem(item_id, kind, body))
+        thread = self._threads.setdefault(thread_id, _Thread())
+        if item_id not in thread.consumed:
+            thread.inbox.setdefault(item_id, InboxItem(item_id, kind, body))
 
     # ------------------------------------------------------------ reading
 
@@ -198,8 +216,16 @@ class MemoryStore:
         if workflow_name is not None:
             newest_first = (info for info in newest_first if info.workflow_name == workflow_name)
         if before is not None:
-            newest_first = _older_than(before, newest_first)
+            newest_first = self._older_than(before, newest_first)
         return list(islice(newest_first, limit))[::-1]
+
+    def _older_than(self, checkpoint_id: str, newest_first: Iterable[CheckpointInfo]) -> Iterable[CheckpointInfo]:
+        if checkpoint_id not in self._checkpoints:
+            raise CheckpointNotFound(checkpoint_id)
+        newer = set(takewhile(lambda one: one != checkpoint_id, reversed(self._checkpoints)))
+        return (
+            info for info in newest_first if info.checkpoint_id not in newer and info.checkpoint_id != checkpoint_id
+        )
 
     def _newest_first(self, workflow_name: str | None, thread_id: str | None) -> Iterable[str]:
         if thread_id is not None:
@@ -220,19 +246,18 @@ class MemoryStore:
         found = [
             one for one in found if workflow_name in (None, one.workflow_name) and thread_id in (None, one.thread_id)
         ]
-        found.sort(key=lambda one: (one.updated_at, one.thread_id))
+        found.sort(key=lambda one: self._threads[one.thread_id].moved)
         if before is not None:
-            ids = [one.thread_id for one in found]
-            if before not in ids:
+            if before not in self._threads:
                 raise ThreadNotFound(before)
-            found = found[: ids.index(before)]
+            found = [one for one in found if self._threads[one.thread_id].moved < self._threads[before].moved]
         return found if limit is None else found[max(0, len(found) - limit) :]
 
     def _thread_info(self, thread_id: str, thread: _Thread) -> ThreadInfo:
         info = None if thread.head is None else thread.head.info
         return ThreadInfo(
             thread_id,
-            "" if info is None else info.workflow_name,
+            thread.workflow_name,
             thread.number,
             thread.status,
             thread.updated_at,
@@ -252,9 +277,9 @@ class MemoryStore:
         self, *, workflow_name: str | None = None, thread_id: str | None = None, limit: int | None = None
     ) -> Sequence[PendingRequest]:
         found = [
-            msgspec.structs.replace(one, workflow_name=thread.head.info.workflow_name)
+            msgspec.structs.replace(one, workflow_name=thread.workflow_name)
             for key, thread in self._threads.items()
-            if thread_id in (None, key) and thread.head is not None
+            if thread_id in (None, key)
             for one in thread.requests.values()
         ]
         found = [one for one in found if workflow_name in (None, one.workflow_name)]
@@ -290,8 +315,9 @@ class MemoryStore:
         kept = self._by_thread[info.thread_id]
         kept.pop(info.checkpoint_id, None)
         thread = self._threads[info.thread_id]
-        lineage = thread.lineages[info.number]
-        lineage.is_kept = any(one.refers for one in thread.events if one.info is not None and one.info == info)
+        stays = any(one.refers for one in thread.events if one.number == info.number)
+        lineage = _lineage(thread.lines[info.number])
+        thread.lines[info.number] = replace(lineage, is_kept=stays, is_checkpoint=False)
         if thread.head is not None and thread.head.info == info:
             newest = next(reversed(kept), None)
             thread.head = self._checkpoints[newest] if newest is not None else None
@@ -300,15 +326,17 @@ class MemoryStore:
             thread.due_at = None
 
     def _collect(self, thread: _Thread) -> None:
-        plan = plan_pruning(thread.lineages.values())
-        thread.lineages.update(plan.relinked)
-        told = {digest for one in thread.events for digest in one.own}
+        lineages = {number: _lineage(line) for number, line in thread.lines.items()}
+        plan = plan_pruning(lineages.values())
+        lineages.update(plan.relinked)
+        told = {f"{digest}.{one.number}" for one in thread.events for digest in one.own}
+        needed = plan.needed | told
         for number, chunks in list(thread.chunks.items()):
-            kept = {key: one for key, one in chunks.items() if f"{key}.{number}" in plan.needed or key in told}
+            kept = {key: one for key, one in chunks.items() if f"{key}.{number}" in needed}
             thread.chunks[number] = kept
             if not kept:
                 del thread.chunks[number]
-        thread.lineages = {key: one for key, one in thread.lineages.items() if one.is_kept}
+        thread.lines = {key: one for key, one in lineages.items() if one.is_kept}
 
     async def delete_thread(self, thread_id: str) -> bool:
         thread = self._threads.get(thread_id)
@@ -326,13 +354,15 @@ class MemoryStore:
         source = self._threads.get(thread_id)
         if source is None:
             raise ThreadNotFound(thread_id)
-        if to in self._threads and self._threads[to].number:
-            raise ThreadBusy(to)
+        if to in self._threads:
+            raise ThreadBusy(to, self._threads[to].owner)
         target = self._threads[to] = _Thread()
-        for name in ("number", "status", "updated_at", "due_at", "last_seq"):
+        for name in ("number", "status", "updated_at", "due_at", "last_seq", "workflow_name"):
             setattr(target, name, getattr(source, name))
+        self._commits += 1
+        target.moved = self._commits
         target.chunks = {number: dict(chunks) for number, chunks in source.chunks.items()}
-        target.lineages = dict(source.lineages)
+        target.lines = dict(source.lines)
         target.requests = {key: msgspec.structs.replace(one, thread_id=to) for key, one in source.requests.items()}
         renamed = {one: urandom(12).hex() for one in self._by_thread.get(thread_id, {})}
         copies = {one: _renamed(self._checkpoints[one].info, to, renamed) for one in renamed}
@@ -350,6 +380,16 @@ class MemoryStore:
                 target.head = stored
 
 
+def _lineage(line: Commit | Lineage) -> Lineage:
+    if isinstance(line, Lineage):
+        return line
+    own = frozenset(line.events.own) if line.events is not None else frozenset()
+    brought = frozenset(line.chunks) - own
+    return Lineage(
+        line.number, line.parent, True, brought, frozenset(line.dropped), is_checkpoint=line.info is not None
+    )
+
+
 def _renamed(info: CheckpointInfo, thread_id: str, renamed: Mapping[str, str]) -> CheckpointInfo:
     previous = info.previous_checkpoint_id
     return msgspec.structs.replace(
@@ -358,13 +398,3 @@ def _renamed(info: CheckpointInfo, thread_id: str, renamed: Mapping[str, str]) -
         thread_id=thread_id,
         previous_checkpoint_id=None if previous is None else renamed.get(previous, previous),
     )
-
-
-def _older_than(checkpoint_id: str, newest_first: Iterable[CheckpointInfo]) -> Iterable[CheckpointInfo]:
-    found = False
-    for info in newest_first:
-        if found:
-            yield info
-        found = found or info.checkpoint_id == checkpoint_id
-    if not found:
-        raise CheckpointNotFound(checkpoint_id)

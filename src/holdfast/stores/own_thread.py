@@ -5,21 +5,59 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 from weakref import finalize
 
+from holdfast.log import get_logger
+
+logger = get_logger("stores")
 T = TypeVar("T")
 
-_Work = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+
+class _Job:
+    """A piece of work, and how to tell whoever waits for it."""
+
+    __slots__ = ("done", "error", "is_done", "loop", "result", "work")
+
+    def __init__(self, work: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
+        self.work = work
+        self.loop = loop
+        self.done: asyncio.Future[None] = loop.create_future()
+        self.is_done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def do(self) -> None:
+        try:
+            self.result = self.work()
+        except StopIteration as raised:  # a coroutine cannot raise it
+            self.error = RuntimeError(f"the work raised {raised!r}")
+        except BaseException as raised:  # noqa: BLE001  # raised again where the work was asked for
+            self.error = raised
+        try:
+            self.loop.call_soon_threadsafe(self._tell)
+        except RuntimeError:
+            pass  # the loop was closed: nobody waits any more
+
+    def _tell(self) -> None:
+        self.is_done = True
+        if not self.done.done():  # cancelled meanwhile
+            self.done.set_result(None)
+
+    def outcome(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.result
 
 
 class OwnThread:
     """Does blocking work one piece after the other, for event loops of any thread.
 
-    Work that was begun comes to its end even if whoever waits for it is cancelled. Between pieces, and at least every
-    `every_seconds`, `in_between` is called. The thread ends with the object; after a fork there is a new one.
+    Work that was begun comes to its end even if whoever waits for it is cancelled. Between pieces, `in_between` is
+    called every `every_seconds`. The thread ends with the object; after a fork there is a new one.
     """
 
     def __init__(self, name: str, in_between: Callable[[], None] | None = None, every_seconds: float = 3.0) -> None:
@@ -28,35 +66,49 @@ class OwnThread:
         self._every_seconds = every_seconds
         self._lock = threading.Lock()
         self._process_id = 0
-        self._queue: SimpleQueue[_Work | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._running: threading.Thread | None = None
         self._end: finalize[..., Any] | None = None
 
     async def do(self, work: Callable[[], T]) -> T:
-        """What the work gives or raises."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[T] = loop.create_future()
-        if self._process_id != os.getpid():
-            self._start()
-        self._queue.put((work, loop, done))
-        return await done
+        """What the work gives or raises. Whoever is cancelled does not wait for it."""
+        job = self._put(work)
+        await job.done
+        result: T = job.outcome()
+        return result
+
+    async def do_to_the_end(self, work: Callable[[], T]) -> T:
+        """The same, but a cancellation does not show: whether the work was done must not be left open. The task still
+        knows that it was cancelled (`Task.cancelling`)."""
+        job = self._put(work)
+        while not job.is_done:
+            try:
+                await job.done
+            except asyncio.CancelledError:
+                if not job.is_done:
+                    job.done = job.loop.create_future()
+        result: T = job.outcome()
+        return result
+
+    def _put(self, work: Callable[[], Any]) -> _Job:
+        job = _Job(work, asyncio.get_running_loop())
+        with self._lock:  # a `stop` in between would leave the job to nobody
+            if self._process_id != os.getpid():
+                self._start()
+            self._queue.put(job)
+        return job
 
     def _start(self) -> None:
-        with self._lock:
-            if self._process_id == os.getpid():
-                return
-            self._queue = SimpleQueue()
-            thread = threading.Thread(
-                target=_work_off,
-                args=(self._queue, self._in_between, self._every_seconds),
-                name=self._name,
-                daemon=True,
-            )
-            thread.start()
-            self._process_id = os.getpid()
-            if self._end is not None:
-                self._end.detach()
-            self._end = finalize(self, self._queue.put, None)
-            self._end.atexit = False
+        before = self._running if self._running is not None and self._running.is_alive() else None
+        self._queue = SimpleQueue()
+        given = (self._queue, before, self._in_between, self._every_seconds)
+        self._running = threading.Thread(target=_work_off, args=given, name=self._name, daemon=True)
+        self._running.start()
+        self._process_id = os.getpid()
+        if self._end is not None:
+            self._end.detach()
+        self._end = finalize(self, self._queue.put, None)
+        self._end.atexit = False
 
     def stop(self) -> None:
         """Let the thread end when it has done what it was given. The next piece of work starts another."""
@@ -66,35 +118,27 @@ class OwnThread:
                 self._queue.put(None)
 
 
-def _work_off(queue: SimpleQueue[_Work | None], in_between: Callable[[], None] | None, every_seconds: float) -> None:
+def _work_off(
+    queue: SimpleQueue[_Job | None],
+    before: threading.Thread | None,
+    in_between: Callable[[], None] | None,
+    every_seconds: float,
+) -> None:
+    if before is not None:
+        before.join()  # its work comes first
+    due = time.monotonic() + every_seconds
     while True:
         try:
-            given = queue.get(timeout=every_seconds if in_between is not None else None)
+            job = queue.get(timeout=max(0.0, due - time.monotonic()) if in_between is not None else None)
+            if job is None:
+                return
+            job.do()
+            del job  # what the work refers to must not live until the next piece
         except Empty:
-            if in_between is not None:
+            pass
+        if in_between is not None and time.monotonic() >= due:
+            try:
                 in_between()
-            continue
-        if given is None:
-            return
-        _do(*given)
-        del given  # what the work refers to must not live until the next piece
-
-
-def _do(work: Callable[[], Any], loop: asyncio.AbstractEventLoop, done: asyncio.Future[Any]) -> None:
-    try:
-        result, error = work(), None
-    except BaseException as raised:  # noqa: BLE001  # raised again where the work was asked for
-        result, error = None, raised
-    try:
-        loop.call_soon_threadsafe(_tell, done, result, error)
-    except RuntimeError:
-        pass  # the loop was closed: nobody waits any more
-
-
-def _tell(done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if done.done():  # cancelled meanwhile
-        return
-    if error is None:
-        done.set_result(result)
-    else:
-        done.set_exception(error)
+            except Exception:  # whoever needs the store is told by it
+                logger.exception("the store's thread goes on")
+            due = time.monotonic() + every_seconds

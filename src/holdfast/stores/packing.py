@@ -61,6 +61,6 @@ def logged_events(body: Body, first_seq: int, count: int) -> LoggedEvents | None
     return LoggedEvents(first_seq, count, bytes(body.events), body.refers, body.own)
 
 
-def seal(thread_id: str, number: int, checkpoint_id: str | None, body: bytes) -> bytes:
+def seal(thread_id: str, number: int, body: bytes) -> bytes:
     """Binds a payload to its place: a row that was changed, or stands where another belongs, does not have it."""
-    return sha256(b"%b\0%d\0%b\0%b" % (thread_id.encode(), number, (checkpoint_id or "").encode(), body)).digest()[:16]
+    return sha256(b"%b\0%d\0%b" % (thread_id.encode(), number, body)).digest()[:16]

@@ -30,12 +30,11 @@ class SqliteStore(IndexedStore):
 
     async def commit(self, commit: Commit) -> None:
         def work(tables: Tables) -> None:
-            checkpoint_id = None if commit.info is None else commit.info.checkpoint_id
             body = pack_body(commit)
-            sealed = seal(commit.lease.thread_id, commit.number, checkpoint_id, body)
+            sealed = seal(commit.lease.thread_id, commit.number, body)
             tables.append(tables.check(commit), commit, Payload(commit.number, sealed, body, None, None))
 
-        await self._do(work)
+        await self._thread.do_to_the_end(lambda: self._connection.transact(work, writes=True, syncs=True))
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
         await self._do(lambda tables: tables.append_journal(tables.prove(lease).thread, entry.delivery_id, entry.body))
@@ -61,7 +60,7 @@ class SqliteStore(IndexedStore):
                 raise ThreadBusy(to, tables.owner_of(to))
             tables.copy_thread(thread, to)
             for row in tables.bodies(to):
-                tables.reseal(row.seq, seal(to, row.number, to_id(row.checkpoint_id), row.body), row.body)
+                tables.reseal(row.seq, seal(to, row.number, row.body), row.body)
 
         await self._do(work)
 
@@ -92,9 +91,7 @@ def prune_rows(tables: Tables, thread_id: str, doomed: set[str]) -> int:
             continue
         checkpoint_id = row.checkpoint_id if changed.has_checkpoint else None
         body = repack_body(changed.body)
-        tables.replace_commit(
-            row.seq, checkpoint_id, changed.parent, seal(thread_id, row.number, to_id(checkpoint_id), body), body
-        )
+        tables.replace_commit(row.seq, checkpoint_id, changed.parent, seal(thread_id, row.number, body), body)
     for number in gone:
         tables.move_head(by_number[number].thread, number)
     return len(gone)

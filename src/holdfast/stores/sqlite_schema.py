@@ -17,7 +17,11 @@ APPLICATION_ID = 0x486F6C64
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
-CREATE TABLE workflows (workflow INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE workflows (
+  workflow INTEGER PRIMARY KEY,
+  name TEXT NOT NULL UNIQUE,
+  newest INTEGER NOT NULL DEFAULT 0 -- the last commit of a thread of it that another workflow moved since
+);
 
 CREATE TABLE processes (process INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, leased_until REAL NOT NULL);
 
@@ -35,7 +39,8 @@ CREATE TABLE threads (
   updated_at,
   last_seq INTEGER NOT NULL DEFAULT 0,
   due_at INTEGER,           -- microseconds
-  size INTEGER DEFAULT 0    -- file store: bytes of the thread's file that are known here; NULL: read it anew
+  size INTEGER DEFAULT 0,   -- file store: bytes of the thread's file that are known here; NULL: read it anew
+  written TEXT DEFAULT ''   -- file store: which file that is, since it may have been written anew
 );
 CREATE INDEX threads_due ON threads (due_at) WHERE due_at IS NOT NULL;
 
@@ -60,7 +65,6 @@ CREATE TABLE commits (
 );
 CREATE UNIQUE INDEX commits_number ON commits (thread, number);
 CREATE UNIQUE INDEX commits_checkpoint ON commits (checkpoint_id) WHERE checkpoint_id IS NOT NULL;
-CREATE INDEX commits_workflow ON commits (workflow) WHERE checkpoint_id IS NOT NULL;
 
 CREATE TABLE journal (
   entry INTEGER PRIMARY KEY, thread INTEGER NOT NULL, delivery_id INTEGER NOT NULL, body BLOB NOT NULL

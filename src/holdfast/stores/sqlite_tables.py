@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import islice
 from os import urandom
 from typing import Any, NamedTuple
 
@@ -29,11 +30,20 @@ FROM commits c JOIN threads t ON t.thread = c.thread JOIN workflows w ON w.workf
 WHERE c.checkpoint_id IS NOT NULL
 """
 
+_INSERT = """
+INSERT INTO commits (thread, number, checkpoint_id, workflow, iteration, parent, previous, timestamp, run_id, status,
+  first_seq, events, seal, body, place, size) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
 _THREAD = """
 SELECT t.thread_id, w.name, t.number, t.status, t.updated_at,
-  (SELECT c.checkpoint_id FROM commits c WHERE c.thread = t.thread AND c.number = t.head), t.due_at, t.owner
+  (SELECT c.checkpoint_id FROM commits c WHERE c.thread = t.thread AND c.number = t.head), t.due_at, t.owner, t.process
 FROM threads t LEFT JOIN workflows w ON w.workflow = t.workflow
 """
+
+
+AT_ONCE = 500
+"""Numbers in one query: SQLite takes 999 parameters, and more only lately."""
 
 
 class Standing(NamedTuple):
@@ -45,6 +55,7 @@ class Standing(NamedTuple):
     head: int | None
     status: str
     last_seq: int
+    workflow: int | None
 
 
 class Payload(NamedTuple):
@@ -82,8 +93,9 @@ class Tables:
     def claim(self, thread_id: str, owner: str, *, takeover: bool) -> Standing:
         """Raises ThreadBusy."""
         thread = self.thread(thread_id)
-        fence, held_by, process, number, head, status, last_seq = self._db.execute(
-            "SELECT fence, owner, process, number, head, status, last_seq FROM threads WHERE thread = ?", (thread,)
+        fence, held_by, process, number, head, status, last_seq, workflow = self._db.execute(
+            "SELECT fence, owner, process, number, head, status, last_seq, workflow FROM threads WHERE thread = ?",
+            (thread,),
         ).fetchone()
         if held_by is not None and not takeover and not self.is_gone(process):
             raise ThreadBusy(thread_id, held_by)
@@ -91,7 +103,7 @@ class Tables:
             "UPDATE threads SET fence = ?, owner = ?, process = ? WHERE thread = ?",
             (fence + 1, owner, self._own_process(), thread),
         )
-        return Standing(thread, fence + 1, number, head, status, last_seq)
+        return Standing(thread, fence + 1, number, head, status, last_seq, workflow)
 
     def thread(self, thread_id: str) -> int:
         """Made if there is none."""
@@ -126,7 +138,9 @@ class Tables:
         found = self._db.execute(
             "SELECT identity, leased_until FROM processes WHERE process = ?", (process,)
         ).fetchone()
-        return found is None or is_gone(from_json(found[0]), found[1])
+        if found is None:
+            return True
+        return is_gone(from_json(found[0]), found[1])
 
     def forget_process(self) -> None:
         """This process owns nothing any more, and ends."""
@@ -140,13 +154,13 @@ class Tables:
     def prove(self, lease: Lease) -> Standing:
         """Raises ThreadConflict if the lease was taken over."""
         row = self._db.execute(
-            "SELECT thread, fence, number, head, status, last_seq, owner FROM threads WHERE thread_id = ?",
+            "SELECT thread, fence, number, head, status, last_seq, workflow, owner FROM threads WHERE thread_id = ?",
             (lease.thread_id,),
         ).fetchone()
-        if row is None or row[1] != lease.fence or row[6] != lease.owner:
+        if row is None or row[1] != lease.fence or row[7] != lease.owner:
             held = f"fence {lease.fence} of run {lease.owner!r}"
             raise ThreadConflict(lease.thread_id, f"with {held}", f"fence {row[1] if row else 0}")
-        return Standing(*row[:6])
+        return Standing(*row[:7])
 
     def release(self, lease: Lease) -> None:
         self._db.execute(
@@ -176,31 +190,7 @@ class Tables:
         thread, info, events = standing.thread, commit.info, commit.events
         timestamp = from_timestamp(commit.timestamp)
         workflow = None if info is None else self._workflow(info.workflow_name)
-        if info is not None:
-            self._forget_id(info.checkpoint_id)
-        seq = self._db.execute(
-            "INSERT INTO commits (thread, number, checkpoint_id, workflow, iteration, parent, previous, timestamp,"
-            " run_id, status, first_seq, events, seal, body, place, size)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                thread,
-                commit.number,
-                None if info is None else from_id(info.checkpoint_id),
-                workflow,
-                None if info is None else info.iteration_count,
-                commit.parent,
-                None if info is None or commit.parent is not None else info.previous_checkpoint_id,
-                timestamp,
-                from_id(commit.run_id, RUN),
-                commit.status,
-                None if events is None else events.first_seq,
-                None if events is None else events.count,
-                payload.seal,
-                payload.body,
-                payload.place,
-                payload.size,
-            ),
-        ).lastrowid
+        seq = self._insert(thread, commit, payload, workflow, timestamp)
         last_seq = standing.last_seq if events is None else events.first_seq + events.count - 1
         if info is None:
             self._db.execute(
@@ -208,6 +198,12 @@ class Tables:
                 (commit.number, seq, commit.status, timestamp, last_seq, thread),
             )
         else:
+            if standing.workflow not in (None, workflow):  # lists of the other one are to find what it did
+                self._db.execute(
+                    "UPDATE workflows SET newest = MAX(newest, (SELECT moved FROM threads WHERE thread = ?))"
+                    " WHERE workflow = ?",
+                    (thread, standing.workflow),
+                )
             due_at = None if commit.due_at is None else from_time(commit.due_at)
             self._db.execute(
                 "UPDATE threads SET number = ?, head = ?, moved = ?, status = ?, updated_at = ?, last_seq = ?,"
@@ -216,12 +212,39 @@ class Tables:
             )
         self._settle(thread, commit)
 
+    def _insert(
+        self, thread: int, commit: Commit, payload: Payload, workflow: int | None, timestamp: int | str
+    ) -> int | None:
+        info, events = commit.info, commit.events
+        row = (
+            thread,
+            commit.number,
+            None if info is None else from_id(info.checkpoint_id),
+            workflow,
+            None if info is None else info.iteration_count,
+            commit.parent,
+            None if info is None or commit.parent is not None else info.previous_checkpoint_id,
+            timestamp,
+            from_id(commit.run_id, RUN),
+            commit.status,
+            None if events is None else events.first_seq,
+            None if events is None else events.count,
+            payload.seal,
+            payload.body,
+            payload.place,
+            payload.size,
+        )
+        try:
+            return self._db.execute(_INSERT, row).lastrowid
+        except sqlite3.IntegrityError:
+            if info is None or not self._forget_id(info.checkpoint_id):
+                raise
+        return self._db.execute(_INSERT, row).lastrowid
+
     def _settle(self, thread: int, commit: Commit) -> None:
         if commit.info is not None:
             kept = ",".join([str(int(delivery_id)) for delivery_id in commit.unsettled])
-            self._db.execute(
-                f"DELETE FROM journal WHERE thread = ? AND delivery_id NOT IN ({kept})", (thread,)
-            )  # numbers
+            self._db.execute(f"DELETE FROM journal WHERE thread = ? AND delivery_id NOT IN ({kept})", (thread,))
         for item_id in commit.consumed:
             self._db.execute("UPDATE inbox SET body = NULL WHERE thread = ? AND item_id = ?", (thread, item_id))
         if commit.requests is not None:
@@ -257,13 +280,14 @@ class Tables:
             self._workflows[name] = int(known)
         return int(known)
 
-    def _forget_id(self, checkpoint_id: str) -> None:
+    def _forget_id(self, checkpoint_id: str) -> bool:
         """Another checkpoint takes the place of the one that has this id."""
         key = from_id(checkpoint_id)
         found = self._db.execute("SELECT thread, number FROM commits WHERE checkpoint_id = ?", (key,)).fetchone()
         if found is not None:
             self._db.execute("UPDATE commits SET checkpoint_id = NULL WHERE checkpoint_id = ?", (key,))
             self.move_head(*found)
+        return found is not None
 
     def move_head(self, thread: int, number: int) -> None:
         """Where `number` was the head and is no checkpoint any more, the newest that is left becomes the head."""
@@ -318,8 +342,17 @@ class Tables:
     def set_meta(self, key: str, value: str) -> None:
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
-    def sizes(self) -> dict[str, int]:
-        return dict(self._db.execute("SELECT thread_id, size FROM threads WHERE size IS NOT NULL"))
+    def sizes(self) -> dict[tuple[str, str], int]:
+        """How much is known of each file."""
+        rows = self._db.execute("SELECT thread_id, written, size FROM threads WHERE size IS NOT NULL")
+        return {(thread_id, written): size for thread_id, written, size in rows}
+
+    def written(self, thread_id: str) -> str:
+        row = self._db.execute("SELECT written FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
+        return "" if row is None else str(row[0])
+
+    def set_written(self, thread_id: str, written: str) -> None:
+        self._db.execute("UPDATE threads SET written = ? WHERE thread_id = ?", (written, thread_id))
 
     def size_of(self, thread_id: str) -> tuple[int | None] | None:
         """None for a thread that is not known."""
@@ -331,7 +364,7 @@ class Tables:
 
     def standing(self, thread: int) -> Standing:
         row = self._db.execute(
-            "SELECT thread, fence, number, head, status, last_seq FROM threads WHERE thread = ?", (thread,)
+            "SELECT thread, fence, number, head, status, last_seq, workflow FROM threads WHERE thread = ?", (thread,)
         ).fetchone()
         return Standing(*row)
 
@@ -340,6 +373,14 @@ class Tables:
             "UPDATE threads SET number = MAX(number, ?), fence = MAX(fence, ?), last_seq = MAX(last_seq, ?)"
             " WHERE thread_id = ?",
             (number, fence, last_seq, thread_id),
+        )
+
+    def say(self, thread_id: str, number: int, status: str, updated_at: str) -> None:
+        """What the last commit said, where its line is not in the thread's file any more."""
+        self._db.execute(
+            "UPDATE threads SET status = ?, updated_at = ? WHERE thread_id = ? AND NOT EXISTS"
+            " (SELECT 1 FROM commits c WHERE c.thread = threads.thread AND c.number >= ?)",
+            (status, from_timestamp(updated_at), thread_id, number),
         )
 
     def clear_thread(self, thread_id: str) -> None:
@@ -351,6 +392,33 @@ class Tables:
             "UPDATE threads SET number = 0, head = NULL, last_seq = 0, due_at = NULL, size = 0 WHERE thread = ?",
             (thread,),
         )
+
+    def consume(self, thread: int, item_ids: Iterable[str]) -> None:
+        """Items whose posting is not in the thread's file any more."""
+        for item_id in item_ids:
+            self._db.execute(
+                "INSERT INTO inbox (thread, item_id, kind, body) VALUES (?, ?, '', NULL)"
+                " ON CONFLICT (thread, item_id) DO UPDATE SET body = NULL",
+                (thread, item_id),
+            )
+
+    def consumed(self, thread: int) -> list[str]:
+        rows = self._db.execute("SELECT item_id FROM inbox WHERE thread = ? AND body IS NULL ORDER BY item", (thread,))
+        return [item_id for (item_id,) in rows]
+
+    def put_in_order(self) -> None:
+        """Commits of several threads by their times, where nothing else tells; those of one thread by their numbers."""
+        rows = self._db.execute("SELECT seq, thread, timestamp FROM commits ORDER BY thread, number").fetchall()
+        latest: dict[int, str] = {}
+        keyed = []
+        for seq, thread, timestamp in rows:
+            latest[thread] = max(latest.get(thread, ""), to_timestamp(timestamp))
+            keyed.append((latest[thread], seq))
+        order = [(place, seq) for place, (_, seq) in enumerate(sorted(keyed), 1)]
+        self._db.executemany("UPDATE commits SET seq = -? WHERE seq = ?", order)
+        self._db.execute("UPDATE commits SET seq = -seq")
+        moved = "(SELECT MAX(seq) FROM commits c WHERE c.thread = threads.thread)"
+        self._db.execute(f"UPDATE threads SET moved = COALESCE({moved}, 0)")
 
     def owned(self) -> list[tuple[str, int]]:
         """Threads that have an owner, and its process."""
@@ -368,8 +436,8 @@ class Tables:
         query = _INFO.format(more="")
         given: list[Any] = []
         if workflow_name is not None:
-            query += " AND c.workflow = (SELECT workflow FROM workflows WHERE name = ?)"
-            given.append(workflow_name)
+            query += " AND c.workflow = ? AND c.seq <= ?"
+            given += self._workflow_and_newest(workflow_name)
         if thread_id is not None:
             query += " AND c.thread = (SELECT thread FROM threads WHERE thread_id = ?)"
             given.append(thread_id)
@@ -380,6 +448,14 @@ class Tables:
         query += f" ORDER BY {'c.number' if thread_id is not None else 'c.seq'} DESC LIMIT ?"
         given.append(-1 if limit is None else limit)
         return [_info(row) for row in self._db.execute(query, given)][::-1]
+
+    def _workflow_and_newest(self, name: str) -> list[Any]:
+        """No index of workflows: the newest commit of one is known from its threads, and its lists begin there."""
+        row = self._db.execute("SELECT workflow, newest FROM workflows WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            return [-1, -1]
+        (moved,) = self._db.execute("SELECT MAX(moved) FROM threads WHERE workflow = ?", (row[0],)).fetchone()
+        return [row[0], max(row[1], moved or 0)]
 
     def _seq_of(self, checkpoint_id: str) -> Any:
         row = self._db.execute("SELECT seq FROM commits WHERE checkpoint_id = ?", (from_id(checkpoint_id),)).fetchone()
@@ -405,9 +481,16 @@ class Tables:
     def payloads(self, thread_id: str, numbers: Iterable[int]) -> list[tuple[str | None, Payload]]:
         """With the checkpoint that each is of."""
         thread = self.find_thread(thread_id)
-        query = "SELECT checkpoint_id, number, seal, body, place, size FROM commits WHERE thread = ? AND number = ?"
-        rows = [self._db.execute(query, (thread, number)).fetchone() for number in numbers]
-        return [(to_id(row[0]), Payload(*row[1:])) for row in rows if row is not None]
+        found: list[Any] = []
+        wanted = list(numbers)
+        for start in range(0, len(wanted), AT_ONCE):
+            part = wanted[start : start + AT_ONCE]
+            found += self._db.execute(
+                "SELECT checkpoint_id, number, seal, body, place, size FROM commits WHERE thread = ? AND number IN"
+                f" ({','.join('?' * len(part))}) ORDER BY number",
+                (thread, *part),
+            ).fetchall()
+        return [(to_id(row[0]), Payload(*row[1:])) for row in found]
 
     def events_after(self, thread_id: str, seq: int) -> list[tuple[int, int, str, str, CheckpointInfo | None, Payload]]:
         """First seq, count, run and time of each commit with events, its checkpoint and its payload."""
@@ -443,7 +526,7 @@ class Tables:
             query += " AND t.moved < ?"
             given.append(row[0])
         rows = self._db.execute(f"{query} ORDER BY t.moved DESC LIMIT ?", (*given, -1 if limit is None else limit))
-        return [_thread_info(row) for row in rows][::-1]
+        return [self._thread_info(row) for row in rows.fetchall()][::-1]
 
     def requests(self, workflow_name: str | None, thread_id: str | None, limit: int | None) -> list[PendingRequest]:
         rows = self._db.execute(
@@ -467,11 +550,22 @@ class Tables:
         ]
 
     def due(self, now: datetime, limit: int | None) -> list[ThreadInfo]:
-        rows = self._db.execute(
-            f"{_THREAD} WHERE t.due_at <= ? AND t.owner IS NULL ORDER BY t.due_at, t.thread_id LIMIT ?",
-            (from_time(now), -1 if limit is None else limit),
+        rows = self._db.execute(f"{_THREAD} WHERE t.due_at <= ? ORDER BY t.due_at, t.thread_id", (from_time(now),))
+        free = (info for row in rows if (info := self._thread_info(row)).run_id is None)
+        return list(islice(free, limit))
+
+    def _thread_info(self, row: Any) -> ThreadInfo:
+        thread_id, name, number, status, updated_at, checkpoint_id, due_at, owner, process = row
+        return ThreadInfo(
+            thread_id,
+            name or "",
+            number,
+            status,
+            to_timestamp(updated_at),
+            to_id(checkpoint_id),
+            None if due_at is None else to_time(due_at),
+            None if owner is None or self.is_gone(process) else owner,
         )
-        return [_thread_info(row) for row in rows]
 
     # ------------------------------------------------------------ removing and copying
 
@@ -503,7 +597,19 @@ class Tables:
         self._db.execute("UPDATE commits SET seal = ?, body = ? WHERE seq = ?", (seal, body, seq))
 
     def delete_commit(self, seq: int) -> None:
+        newest = self._newest()
         self._db.execute("DELETE FROM commits WHERE seq = ?", (seq,))
+        self._hold_place(newest)
+
+    def _newest(self) -> int:
+        (seq,) = self._db.execute("SELECT COALESCE(MAX(seq), 0) FROM commits").fetchone()
+        return int(seq)
+
+    def _hold_place(self, seq: int) -> None:
+        """The place of a newest commit that is gone is not given again: what moved last is told by it."""
+        if self._newest() < seq:
+            self._db.execute("DELETE FROM commits WHERE thread = 0")
+            self._db.execute("INSERT INTO commits (seq, thread, number) VALUES (?, 0, ?)", (seq, seq))
 
     def copy_thread(self, thread: int, to: str) -> int:
         """The rows of another thread under new checkpoint ids. Their seals are still those of the first."""
@@ -524,6 +630,7 @@ class Tables:
                 " FROM commits WHERE seq = ?",
                 (made, None if checkpoint_id is None else urandom(12), seq),
             )
+        self._db.execute("UPDATE threads SET moved = ? WHERE thread = ?", (self._newest(), made))
         self._db.execute(
             "INSERT INTO requests SELECT ?, request_id, executor_id, asked_at, deadline, assignee FROM requests"
             " WHERE thread = ?",
@@ -544,18 +651,4 @@ def _info(row: Any) -> CheckpointInfo:
         to_timestamp(timestamp),
         to_id(run_id, RUN) or None,
         status,
-    )
-
-
-def _thread_info(row: Any) -> ThreadInfo:
-    thread_id, name, number, status, updated_at, checkpoint_id, due_at, owner = row
-    return ThreadInfo(
-        thread_id,
-        name or "",
-        number,
-        status,
-        to_timestamp(updated_at),
-        to_id(checkpoint_id),
-        None if due_at is None else to_time(due_at),
-        owner,
     )

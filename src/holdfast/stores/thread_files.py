@@ -65,6 +65,11 @@ class ThreadFile:
         except OSError as second:  # the next to open the file cuts off what is not whole
             error.add_note(f"While it was undone: {second!r}")
 
+    def sync(self) -> None:
+        """What another process appended and maybe did not come to sync."""
+        self._disk.sync(self._fd)
+        self._disk.sync_folder(self.path.parent)
+
     def cut(self, size: int) -> None:
         """Take away what was never acknowledged."""
         self._disk.cut(self._fd, size)
@@ -96,6 +101,7 @@ class ThreadFiles:
         self.disk = disk
         self._busy_seconds = busy_seconds
         self._open: OrderedDict[str, int] = OrderedDict()
+        self._process_id = os.getpid()
 
     def path_of(self, thread_id: str) -> Path:
         return self.folder / file_name(thread_id)
@@ -117,6 +123,9 @@ class ThreadFiles:
                 self.disk.unlock(fd)
 
     def _fd(self, thread_id: str, path: Path) -> int:
+        if self._process_id != os.getpid():
+            self.close()  # a fork shares its files with its parent, and with them their locks
+            self._process_id = os.getpid()
         fd = self._open.pop(thread_id, None)
         if fd is None:
             fd = self.disk.open(path)
@@ -132,7 +141,7 @@ class ThreadFiles:
     def read(self, thread_id: str, place: int, size: int) -> Line:
         """Raises NoLine if there is another thing, or nothing."""
         path = self.path_of(thread_id)
-        if thread_id not in self._open and not path.exists():
+        if not path.exists():
             raise NoLine("the thread's file is gone")
         fd = self._fd(thread_id, path)
         if not self.disk.is_same(fd, path):

@@ -15,7 +15,7 @@ from holdfast.testing.faults import Faults
 class FaultyStore:
     """Any store, with a point at each of its writes. Reading has no point, but ends with a crash."""
 
-    never_waits = False  # a point may pause
+    finishes_commits = False  # a point may pause
 
     def __init__(self, store: Store, faults: Faults) -> None:
         self._store = store

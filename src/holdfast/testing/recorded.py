@@ -111,7 +111,7 @@ class RecordedWork:
 def invoked(events: list[Tree]) -> Iterator[Doing]:
     """From the trees of a commit's events."""
     for event in events:
-        if event[0] == "executor_invoked":
+        if event[0] == "in":
             yield event[1], event[2].get("child_id") if len(event) > 2 else None
 
 

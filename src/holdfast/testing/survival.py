@@ -6,12 +6,13 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 from holdfast.checkpoints.format import encode_checkpoint, tool_codec
 from holdfast.checkpoints.storage import read_lineage
 from holdfast.codec import Tree
 from holdfast.engine.functions import FunctionalWorkflow
+from holdfast.engine.request import RunOptions
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.workflow import Workflow
 from holdfast.events import WorkflowEvent
@@ -61,23 +62,29 @@ def build(make_workflow: MakeWorkflow, storage: Any) -> Workflow:
     return made
 
 
-async def has_begun(workflow: Workflow, storage: Any) -> bool:
-    return bool(await read_lineage(storage, THREAD, workflow.name))
+async def has_begun(workflow: Workflow, storage: Any, thread_id: str = THREAD) -> bool:
+    return bool(await read_lineage(storage, thread_id, workflow.name))
 
 
 async def take_to_the_end(
-    workflow: Workflow, storage: Any, message: Any, answers: Answers | None, *, takeover: bool = False
+    workflow: Workflow,
+    storage: Any,
+    message: Any,
+    answers: Answers | None,
+    *,
+    thread_id: str = THREAD,
+    **more: Unpack[RunOptions],
 ) -> Ending:
     """Begin, or go on from where the thread stands, and answer until nothing is open that has an answer."""
-    options: dict[str, Any] = {"thread_id": THREAD, "checkpoint_storage": storage, "takeover": takeover}
-    begun = await has_begun(workflow, storage)
+    options: RunOptions = {"thread_id": thread_id, "checkpoint_storage": storage, **more}
+    begun = await has_begun(workflow, storage, thread_id)
     result = await workflow.run(None if begun else message, **options)
     rests, calls = [_rest(result)], Counter(_calls(result))
     while responses := answers_to(result, answers):
         result = await workflow.run(responses=responses, **options)
         rests.append(_rest(result))
         calls.update(_calls(result))
-    [*_, head] = await read_lineage(storage, THREAD, workflow.name)
+    [*_, head] = await read_lineage(storage, thread_id, workflow.name)
     tree = encode_checkpoint(head, tool_codec())
     return Ending(rests, _comparable(tree), calls)
 

@@ -1,0 +1,74 @@
+"""`holdfast answer`: answer a request, and run its thread on."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from holdfast.checkpoints.storage import load_checkpoint
+from holdfast.cli.apps import load_app
+from holdfast.cli.mistakes import Mistake
+from holdfast.cli.moving import Move, move_on
+from holdfast.cli.places import Place, find_thread, store_option
+from holdfast.engine.workflow import Workflow
+from holdfast.errors import type_name
+from holdfast.events import WorkflowEvent
+from holdfast.graph.coercion import coerce
+
+
+@click.command(short_help="Answer a request, and run its thread on.")
+@click.argument("thread_id", metavar="THREAD")
+@click.argument("request_id", metavar="REQUEST")
+@click.argument("value")
+@click.option("--app", help="The workflow of the thread, as for `holdfast run`: it goes on with the answer.")
+@click.option("--by", metavar="NAME", help="Who answers; kept with the answer.")
+@store_option
+def answer(thread_id: str, request_id: str, value: str, app: str | None, by: str | None, store: str | None) -> None:
+    """Answer REQUEST of THREAD with VALUE, and run the workflow on until it rests.
+
+    VALUE is JSON, or text where the request expects text. It is checked against what the request expects before
+    anything is written.
+    """
+    place = Place(app or "APP", thread_id, store)
+    if app is None:
+        raise click.UsageError(
+            "An answer is checked by the workflow, which then goes on with it: name it with --app. Nothing was "
+            f"written. The command: {place.answer(request_id, value)}"
+        )
+    workflow = load_app(app)
+
+    async def prepare(storage: Any) -> Move:
+        request = await find_request(storage, workflow, thread_id, request_id)
+        return Move(None, {"responses": {request_id: the_answer(request, value)}, "answered_by": by})
+
+    move_on(workflow, place, prepare)
+
+
+async def find_request(storage: Any, workflow: Workflow, thread_id: str, request_id: str) -> WorkflowEvent | None:
+    """The request as it stands in the thread's head; None if it is not pending there: the run then says why."""
+    info = await find_thread(storage, thread_id)
+    if info.checkpoint_id is None:
+        return None
+    head = await load_checkpoint(storage, info.checkpoint_id, workflow._compiled.declared)
+    return head.pending_request_info_events.get(request_id)
+
+
+def the_answer(request: WorkflowEvent | None, value: str) -> Any:
+    """The value as what the request expects. Raises Mistake if it is no such thing."""
+    if request is None or request.response_type is str:
+        return value
+    expected = request.response_type
+    try:
+        given, is_json = json.loads(value), True
+    except ValueError:
+        given, is_json = value, False  # such as the name of a choice, or a date
+    try:
+        return coerce(given, expected)
+    except (ValueError, TypeError) as error:
+        hint = "" if is_json else ' VALUE is JSON, such as true, 5 or \'{"key": "text"}\'.'
+        raise Mistake(
+            f"The answer to request {request.request_id!r} was not accepted: expected {type_name(expected)}, got "
+            f"{value!r} ({error}). The request is still pending.{hint}"
+        ) from error

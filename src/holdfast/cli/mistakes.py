@@ -1,0 +1,84 @@
+"""What went wrong, in the words of the command line: one sentence, what to do, no stack trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+
+from holdfast.cli.readable import printable
+from holdfast.errors import (
+    HoldfastError,
+    IncompatibleWorkflow,
+    NoPendingRequests,
+    ThreadBusy,
+    ThreadNotFound,
+    ThreadNotIdle,
+    UnknownRequest,
+    did_you_mean,
+)
+
+
+class Mistake(click.ClickException):
+    """Ends the command with one sentence and exit code 1."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(printable(sentence))
+
+
+def no_thread(thread_id: str, known: list[str]) -> Mistake:
+    guess = did_you_mean(thread_id, known)
+    return Mistake(f"There is no thread {thread_id!r} in this store{guess}. `holdfast threads` lists them.")
+
+
+def explained(problem: BaseException) -> str:
+    """The sentence for an error. Those of holdfast whose advice is about Python code get advice about commands."""
+    for kind, explain in _IN_OTHER_WORDS.items():
+        if isinstance(problem, kind):
+            return explain(problem)
+    if isinstance(problem, HoldfastError):
+        return str(problem)
+    text = str(problem).strip()
+    return f"{type(problem).__name__}: {text}" if text else type(problem).__name__
+
+
+def _busy(problem: ThreadBusy) -> str:
+    by = f" by run {problem.run_id!r}" if problem.run_id else ""
+    return (
+        f"Thread {problem.thread_id!r} is being run{by}. Nothing was written. Wait for it; to take the thread from a "
+        "run that hangs, use `holdfast resume APP THREAD --takeover`."
+    )
+
+
+def _not_idle(problem: ThreadNotIdle) -> str:
+    return (
+        f"Thread {problem.thread_id!r} was interrupted, and a new message would overtake what is still due. Nothing "
+        f"was written. Resume it first: `holdfast resume APP {problem.thread_id}`."
+    )
+
+
+def _not_found(problem: ThreadNotFound) -> str:
+    return f"There is no thread {problem.thread_id!r} in this store. `holdfast threads` lists them."
+
+
+def _nothing_asked(problem: NoPendingRequests) -> str:
+    return f"Thread {problem.thread_id!r} has no pending requests, so there is nothing to answer. Nothing was written."
+
+
+def _unknown_request(problem: UnknownRequest) -> str:
+    return f"{str(problem).partition(' None of the given')[0]} Nothing was written."
+
+
+def _incompatible(problem: IncompatibleWorkflow) -> str:
+    listed = str(problem).partition("\nNothing was")[0]
+    return f"{listed}\nNothing was changed. Is APP the workflow of this thread?"
+
+
+_IN_OTHER_WORDS: dict[type[BaseException], Callable[..., str]] = {
+    ThreadBusy: _busy,
+    ThreadNotIdle: _not_idle,
+    ThreadNotFound: _not_found,
+    NoPendingRequests: _nothing_asked,
+    UnknownRequest: _unknown_request,
+    IncompatibleWorkflow: _incompatible,
+}

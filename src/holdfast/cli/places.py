@@ -1,0 +1,103 @@
+"""Where threads are kept: the option `--store`, what it means where it is left out, and the storage it names."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.cli.mistakes import Mistake, no_thread
+from holdfast.engine.workflow import Workflow
+from holdfast.records import ThreadInfo
+from holdfast.storages import open_store
+from holdfast.stores.memory import MemoryStore
+
+VARIABLE = "HOLDFAST_STORE"
+DEFAULT = "sqlite:///holdfast.db"
+DEFAULT_FILE = "holdfast.db"
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+def store_option(command: Decorated) -> Decorated:
+    return click.option(
+        "--store",
+        metavar="URL",
+        envvar=VARIABLE,
+        help=f"Where threads are kept: sqlite:///file.db or file:///folder. Otherwise ${VARIABLE}, otherwise "
+        f"{DEFAULT_FILE} in this folder.",
+    )(command)
+
+
+def find_store(store: str | None, workflow: Workflow | None = None, *, may_be_new: bool = False) -> Any:
+    """The storage of a command: the one that was named, the workflow's own, or the file of the default name.
+
+    Raises UsageError for a URL that names none, and Mistake where there is none and none may be made.
+    """
+    if store is None and workflow is not None and _outlives_the_process(workflow._storage):
+        return workflow._storage
+    if store is None and not Path(DEFAULT_FILE).exists():
+        made = f" `--store {DEFAULT}` makes one." if may_be_new else ""
+        raise Mistake(
+            f"No store was named, and there is no {DEFAULT_FILE} in this folder. Name one with --store URL or "
+            f"{VARIABLE}=URL, such as {DEFAULT}.{made}"
+        )
+    try:
+        storage = open_store(store or DEFAULT)
+    except ValueError as error:
+        raise click.UsageError(f"--store: {error}") from error
+    if isinstance(storage.store, MemoryStore):
+        raise click.UsageError(
+            "--store: what is kept in memory is gone when the command ends. Name a file or a folder."
+        )
+    path = getattr(storage.store, "path", None)
+    if not may_be_new and path is not None and not Path(path).exists():
+        raise Mistake(f"There is no store at {str(path)!r}.")
+    return storage
+
+
+def _outlives_the_process(storage: Any) -> bool:
+    return isinstance(storage, StoreCheckpointStorage) and not isinstance(storage.store, MemoryStore)
+
+
+@asynccontextmanager
+async def reading(store: str | None) -> AsyncIterator[StoreCheckpointStorage]:
+    """The storage of a command that only looks."""
+    async with find_store(store) as storage:
+        yield storage
+
+
+async def find_thread(storage: StoreCheckpointStorage, thread_id: str) -> ThreadInfo:
+    """Raises Mistake if there is none."""
+    found = await storage.store.threads(thread_id=thread_id)
+    if not found:
+        raise no_thread(thread_id, [one.thread_id for one in await storage.list_threads(limit=1000)])
+    return found[0]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What was named on the command line, so that other commands can be given that name the same."""
+
+    app: str
+    thread_id: str
+    store: str | None
+
+    def resume(self) -> str:
+        return self._command("resume", self.app, self.thread_id)
+
+    def answer(self, request_id: str, value: str) -> str:
+        return self._command("answer", self.thread_id, request_id, value, "--app", self.app)
+
+    def show(self) -> str:
+        return self._command("show", self.thread_id)
+
+    def _command(self, *words: str) -> str:
+        named = () if self.store is None else ("--store", self.store)
+        return shlex.join(("holdfast", *words, *named))

@@ -1,0 +1,121 @@
+"""A run as lines on the screen: what happens, where it rests, and the commands to go on with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from holdfast.cli.places import Place
+from holdfast.cli.readable import in_a_line, in_lines, printable
+from holdfast.cli.samples import sample_answer
+from holdfast.cli.tables import moment
+from holdfast.engine.result import WorkflowRunResult
+from holdfast.events import WorkflowEvent, WorkflowEventSource, WorkflowRunState
+
+
+class Progress:
+    """Tells the events of one run, each in a line or a few."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.has_begun = False
+        self.failed_at: str | None = None
+        """The executor that failed, once one has."""
+
+    def tell(self, event: WorkflowEvent) -> None:
+        if not self.has_begun:
+            self.has_begun = True
+            click.secho(f"thread: {printable(self._place.thread_id)}", bold=True)
+        if event.type == "executor_failed":
+            self.failed_at = self.failed_at or event.executor_id
+        if event.origin is WorkflowEventSource.EXECUTOR:
+            _told("progress" if event.type == "data" else event.type, event, dim=True)
+        elif event.type in _TELL:
+            _TELL[event.type](event)
+
+
+def _superstep_started(event: WorkflowEvent) -> None:
+    click.secho(f"superstep {event.iteration}", bold=True)
+
+
+def _superstep_discarded(event: WorkflowEvent) -> None:
+    click.echo(f"superstep {event.iteration} did not end; what had finished in it is recorded")
+
+
+def _executor_retrying(event: WorkflowEvent) -> None:
+    after = f" in {event.data['delay_seconds']:g} s" if isinstance(event.data, dict) else ""
+    _line(event, f"failed, is tried again{after}: {_error(event)}", fg="yellow")
+
+
+def _request_info(event: WorkflowEvent) -> None:
+    if not event.replayed:  # `tell_rest` tells all that are pending
+        _line(event, f"asks (request {event.request_id})", fg="magenta")
+
+
+_TELL: dict[str, Callable[[WorkflowEvent], None]] = {
+    "superstep_started": _superstep_started,
+    "superstep_discarded": _superstep_discarded,
+    "executor_invoked": lambda event: _line(event, "runs", dim=True),
+    "executor_completed": lambda event: _line(event, "done", fg="green"),
+    "executor_bypassed": lambda event: _line(event, "had finished before: not run again", fg="cyan"),
+    "executor_failed": lambda event: _line(event, f"failed: {_error(event)}", fg="red"),
+    "executor_retrying": _executor_retrying,
+    "executor_skipped": lambda event: _line(event, f"failed, {event.data}: {_error(event)}", fg="yellow"),
+    "output": lambda event: _told("output", event, fg="green"),
+    "intermediate": lambda event: _told("intermediate", event),
+    "data": lambda event: _told("data", event, dim=True),
+    "request_info": _request_info,
+    "warning": lambda event: click.secho(f"warning: {printable(str(event.data))}", fg="yellow"),
+    "error": lambda event: _told("error", event, fg="red"),
+}
+
+
+def tell_rest(result: WorkflowRunResult, place: Place) -> None:
+    """Where the thread stands when its run has ended: who is asked what, and how to answer."""
+    pending = result.get_request_info_events()
+    if not pending:
+        state = result.get_final_state()
+        word = "done" if state is WorkflowRunState.IDLE else state.value.lower()
+        click.secho(f"{word}: nothing is pending" if word == "done" else word, bold=True)
+        return
+    count = "an answer" if len(pending) == 1 else f"{len(pending)} answers"
+    click.secho(f"waiting for {count}", bold=True)
+    for request in pending:
+        tell_request(request)
+        click.echo(f"  answer it: {place.answer(str(request.request_id), sample_answer(request.response_type))}")
+
+
+def tell_request(request: WorkflowEvent) -> None:
+    """A question, with its terms."""
+    said = [f"request {request.request_id} of {request.source_executor_id}", expects(request)]
+    if request.terms is not None and request.terms.assignee is not None:
+        said.append(f"for {request.terms.assignee}")
+    if request.terms is not None and request.terms.deadline is not None:
+        said.append(f"until {moment(request.terms.deadline)}")
+    click.secho(f"  {printable(', '.join(said))}", fg="magenta")
+    for line in in_lines(request.data):
+        click.echo(f"  | {line}")
+
+
+def expects(request: WorkflowEvent) -> str:
+    return f"expects {in_a_line(request.response_type)}"
+
+
+def _line(event: WorkflowEvent, text: str, **style: Any) -> None:
+    again = " (told again)" if event.replayed else ""
+    click.secho(f"  {printable(str(event.executor_id))}: {printable(text)}{again}", **style)
+
+
+def _told(what: str, event: WorkflowEvent, **style: Any) -> None:
+    again = ", told again" if event.replayed else ""
+    first, *more = in_lines(event.data)
+    click.secho(f"{what} of {printable(str(event.executor_id))}{again}: {first}", **style)
+    for line in more:
+        click.secho(f"  {line}", **style)
+
+
+def _error(event: WorkflowEvent) -> str:
+    details = event.details
+    return "" if details is None else f"{details.error_type}: {details.message}"

@@ -1,0 +1,29 @@
+"""`holdfast resume`: go on with a thread that was interrupted, or see where it rests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from holdfast.cli.apps import load_app
+from holdfast.cli.moving import Move, move_on
+from holdfast.cli.places import Place, find_thread, store_option
+
+
+@click.command(short_help="Go on with a thread.")
+@click.argument("app")
+@click.argument("thread_id", metavar="THREAD")
+@click.option("--takeover", is_flag=True, help="Take the thread from whoever holds it, such as a process that hangs.")
+@store_option
+def resume(app: str, thread_id: str, takeover: bool, store: str | None) -> None:
+    """Go on with THREAD of the workflow APP until it rests.
+
+    What had finished is not run again. A thread that waits tells its questions again, a finished one its outputs.
+    """
+
+    async def prepare(storage: Any) -> Move:
+        await find_thread(storage, thread_id)
+        return Move(None, {"takeover": takeover})
+
+    move_on(load_app(app), Place(app, thread_id, store), prepare)

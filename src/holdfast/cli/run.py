@@ -1,0 +1,73 @@
+"""`holdfast run`: start a thread of a workflow, or send a message to one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Union
+
+import click
+
+from holdfast.cli.apps import load_app
+from holdfast.cli.moving import Move, move_on
+from holdfast.cli.places import Place, store_option
+from holdfast.engine.entry import accepts
+from holdfast.engine.workflow import Workflow
+from holdfast.errors import type_name
+from holdfast.graph.coercion import coerce
+from holdfast.names import new_thread_id
+
+
+@click.command(short_help="Run a workflow until it rests.")
+@click.argument("app")
+@click.argument("text", metavar="[INPUT]", required=False)
+@click.option("--thread", "thread_id", metavar="ID", help="Which thread; a new one with an id of its own if left out.")
+@click.option("--json-input", is_flag=True, help="INPUT is JSON; it becomes what the workflow starts with.")
+@click.option(
+    "--durability",
+    type=click.Choice(["sync", "async", "exit"]),
+    default="sync",
+    show_default=True,
+    help="When to save: before the next superstep starts, while it runs, or only at the end.",
+)
+@store_option
+def run(
+    app: str, text: str | None, thread_id: str | None, json_input: bool, durability: Any, store: str | None
+) -> None:
+    """Run the workflow APP with INPUT until it rests, and tell what happens.
+
+    APP is a module and a name in it, such as 'app:workflow'; the current folder can be imported from. INPUT is the
+    text that the workflow starts with.
+    """
+    if thread_id == "":
+        raise click.UsageError("--thread: an id has at least one character.")
+    workflow = load_app(app)
+    message = the_message(workflow, text, is_json=json_input)
+
+    async def prepare(_: Any) -> Move:
+        return Move(message, {"durability": durability})
+
+    move_on(workflow, Place(app, thread_id or new_thread_id(), store), prepare, may_be_new=True)
+
+
+def the_message(workflow: Workflow, text: str | None, *, is_json: bool) -> Any:
+    """What the start executor is given. Raises UsageError if it takes no such thing."""
+    accepted = workflow.input_types
+    kinds = " or ".join(map(type_name, accepted))
+    if text is None:
+        if not accepts(workflow.graph, None):
+            raise click.UsageError(
+                f"INPUT is missing: the workflow starts with {kinds}. To go on with a thread use `holdfast resume`."
+            )
+        return None
+    if not is_json:
+        if not accepts(workflow.graph, text):
+            raise click.UsageError(f"INPUT is text, and the workflow starts with {kinds}: give JSON and --json-input.")
+        return text
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"INPUT is no JSON: {error}.") from error
+    try:
+        return coerce(value, Union[tuple(accepted)])  # noqa: UP007  # a union of types known only now
+    except (ValueError, TypeError) as error:
+        raise click.UsageError(f"INPUT is not what the workflow starts with, {kinds}: {error}.") from error

@@ -1,0 +1,45 @@
+"""`holdfast threads`: all threads of a store, and where each stands."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from holdfast.cli.places import reading, store_option
+from holdfast.cli.standing import standing, thread_tree
+from holdfast.cli.tables import near, print_json, print_table
+from holdfast.records import ThreadInfo
+
+HEADERS = ("THREAD", "WORKFLOW", "STANDING", "MOVED", "DUE")
+
+
+@click.command(short_help="List threads, and where each stands.")
+@click.option("--workflow", metavar="NAME", help="Only threads of this workflow.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="The newest of them.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@store_option
+def threads(workflow: str | None, limit: int, as_json: bool, store: str | None) -> None:
+    """List threads, those that moved last at the end."""
+    found = asyncio.run(_read(store, workflow, limit))
+    if as_json:
+        print_json([thread_tree(one) for one in found])
+    elif not found:
+        click.echo("There are no threads.")
+    else:
+        print_table(HEADERS, [_row(one) for one in found])
+
+
+async def _read(store: str | None, workflow: str | None, limit: int) -> list[ThreadInfo]:
+    async with reading(store) as storage:
+        return await storage.list_threads(workflow_name=workflow, limit=limit)
+
+
+def _row(one: ThreadInfo) -> tuple[str, ...]:
+    return (
+        one.thread_id,
+        one.workflow_name,
+        standing(one),
+        near(one.updated_at),
+        near(one.due_at),
+    )
