@@ -188,7 +188,7 @@ class Commit(msgspec.Struct, frozen=True):
     chunks: Mapping[str, bytes] = {}
     """New ones, by digest."""
     dropped: Sequence[str] = ()
-    """Chunks that the parent refers to and this does not."""
+    """Chunks that the parent refers to and this does not, by the first characters of their digests and by commit."""
     requests: Sequence[PendingRequest] | None = None
     """All that are pending now; None if they are as before."""
     due_at: datetime | None = None

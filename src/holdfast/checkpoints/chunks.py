@@ -35,6 +35,8 @@ SMALL_ROOT = 1024
 """Bytes of a checkpoint that is not looked through for large values."""
 WHOLE = 1536
 """Bytes of a dict that is one chunk, rather than a tree of them."""
+SHORT = 6
+"""Characters of a digest that tell it from others of its commit, but for one in many millions."""
 LONG_TEXT = 4096
 """Characters of a text that is cut into several chunks."""
 
@@ -82,8 +84,8 @@ class Packed(NamedTuple):
     root: bytes | None
     chunks: dict[str, bytes]
     """New ones, by digest; also those of the commit's events, once these are packed."""
-    dropped: list[str]
-    """References that the checkpoint before had, and this one has not."""
+    dropped: Sequence[str]
+    """References that the checkpoint before had and this one has not, by the first characters of their digests."""
 
 
 class PackedEvents(NamedTuple):
@@ -161,15 +163,15 @@ class Chunker:
         """
         self._number = number
         self._new = {}
-        dropped: list[str] = []
         if tree is None:
-            return Packed(None, self._new, dropped)
+            return Packed(None, self._new, ())
+        dropped: list[str] = []
         root, kids = self._root(tree, constant)
         if kids != self._roots:
             _use(kids)
             self._drop(self._roots, dropped)
             self._roots = kids
-        return Packed(root, self._new, dropped)
+        return Packed(root, self._new, dropped or ())
 
     def pack_events(self, events: list[Tree]) -> PackedEvents:
         """Of the commit that was packed last: what its checkpoint holds is not stored again."""
@@ -208,7 +210,7 @@ class Chunker:
                 if chunk.text is not None:
                     self._texts.pop(chunk.text, None)
                 if chunk.number != self._number:
-                    dropped.append(chunk.ref)
+                    dropped.append(f"{chunk.digest[:SHORT]}.{chunk.number}")
                 waiting.extend(chunk.kids)
 
     # ------------------------------------------------------------ the tree

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Generic, Protocol, TypeVar
 from zlib import crc32
 
@@ -18,16 +19,23 @@ TEXT_LEAST, TEXT_MOST = 1024, 8192
 REFERENCES = b'{"$of":[%b]}'
 """A node of references. Its form is that of no value: a list of texts that look like references is something else."""
 
-_CUT = re.compile(r"\n|[a-z]{3}[.!?] |[02468ACEGIKMacegikm+][bdfhjlnpr][13579BDFHJLNPR]", re.ASCII)
-"""Where a text may be cut: ends of lines and sentences; in text that has none, about every 150th character."""
+
+@cache
+def _cutting_places() -> re.Pattern[str]:
+    """Where a text may be cut: at the end of a line, and about every 80th character of any script. Compiling it takes
+    some milliseconds."""
+    first = "".join([re.escape(chr(code)) for code in range(3, 0xD800, 7)])
+    second = "".join([re.escape(chr(code)) for code in range(5, 0xD800, 11)])
+    return re.compile(rf"\n|[{first}][{second}]")
 
 
 def cut_text(text: str, start: int) -> list[str]:
     """Parts of the text from `start` on, one after the other."""
     parts = []
     size = len(text)
+    search = _cutting_places().search
     while size - start > TEXT_LEAST:
-        found = _CUT.search(text, start + TEXT_LEAST, min(start + TEXT_MOST, size))
+        found = search(text, start + TEXT_LEAST, min(start + TEXT_MOST, size))
         end = found.end() if found is not None else min(start + TEXT_MOST, size)
         parts.append(text[start:end])
         start = end

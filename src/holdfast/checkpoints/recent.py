@@ -36,6 +36,8 @@ class Recent:
     checkpoint: WorkflowCheckpoint | None = None
     """As values; None if it was not written by this process."""
     root: bytes | None = None
+    requests: object = None
+    """Those that the store knows to be pending."""
 
 
 class RecentThreads:

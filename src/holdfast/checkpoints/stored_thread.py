@@ -65,8 +65,9 @@ class StoredThread:
         self._opened = opened
         self._recent = recent
         self._lagging = LaggingWrites(max_lag)
+        self._is_first = self._base is None
         self._graph: tuple[object, bytes] = (None, b"{}")
-        self._requests: object = None
+        self._requests: object = None if self._base is None else self._base.requests
         """Those that the store knows of."""
         self._state = Unchanged(is_surely_copied) if self._base is None else self._base.state
         self.unchanged: dict[str, Unchanged] = {} if self._base is None else self._base.executors
@@ -131,7 +132,7 @@ class StoredThread:
             self.last_seq += commit.events.count
         if checkpoint is not None and base is not None:
             base.checkpoint_id, base.number, base.checkpoint = checkpoint.checkpoint_id, commit.number, checkpoint
-            base.root = commit.root
+            base.root, base.requests = commit.root, self._requests
         self._base = base
         return commit.info
 
@@ -186,8 +187,9 @@ class StoredThread:
 
     def _requests_of(self, checkpoint: WorkflowCheckpoint) -> list[PendingRequest] | None:
         requests = checkpoint.pending_request_info_events
-        if requests is self._requests or not (requests or self._requests or self._opened.number):
+        if requests is self._requests or not (requests or self._requests or (self._opened.number and self._is_first)):
             return None
+        self._is_first = False
         self._requests = requests
         asked_at = datetime.fromisoformat(checkpoint.timestamp)
         return [pending_request(checkpoint.thread_id, event, asked_at) for event in requests.values()]

@@ -54,7 +54,7 @@ def _imported(name: str) -> ModuleType:
 
 
 def _failed(what: str, error: BaseException) -> Mistake:
-    places = traceback.extract_tb(error.__traceback__)
+    places = [one for one in traceback.extract_tb(error.__traceback__) if one.filename != __file__]
     where = f" ({places[-1].filename}, line {places[-1].lineno})" if places else ""
     return Mistake(f"{what} failed: {explained(error)}{where}")
 

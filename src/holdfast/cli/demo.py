@@ -158,7 +158,9 @@ class Story:
     def _line(self, at: float, pid: int, who: str, text: str, *, bold: bool = False) -> None:
         colour = COLOURS[self._pids.index(pid) % len(COLOURS)]
         when = f"{max(0.0, at - self._began):6.2f} s"
-        click.echo(f"   {when}  {click.style(f'process {pid}', fg=colour)}  {who:9} {click.style(text, bold=bold or None)}")
+        click.echo(
+            f"   {when}  {click.style(f'process {pid}', fg=colour)}  {who:9} {click.style(text, bold=bold or None)}"
+        )
 
     def _report(self, outcome: str, approved: bool) -> int:
         from holdfast.cli.release_notes import Tally, expected_outcome, expected_work, read_log

@@ -15,9 +15,9 @@ from holdfast.stores.sqlite_tables import Tables
 
 T = TypeVar("T")
 
-PAGE_BYTES = 1024
+PAGE_BYTES = 512
 """Small, since most commits are: a commit writes whole pages to the log, and what it leaves of its last one is lost."""
-WAL_PAGES = 1000
+WAL_PAGES = 2000
 """Pages after which the log is put into the file: a small one keeps what is on disk small while the store is open."""
 
 

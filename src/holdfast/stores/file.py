@@ -50,14 +50,16 @@ class FileStore(IndexedStore):
         super().__init__("holdfast-files", self._index)
 
     def _payload(self, thread_id: str, payload: Payload) -> bytes:
-        """Empty for what is not there any more: its seal does not fit then."""
+        """Empty for what is not there any more, or is not what was written."""
         if payload.place is None or payload.size is None:
             return b""
         try:
             line = self._files.read(thread_id, payload.place, payload.size)
         except (NoLine, OSError):
             return b""
-        return bytes(line.body) if isinstance(line, CommitLine) else b""
+        if not isinstance(line, CommitLine) or line.number != payload.number:
+            return b""
+        return bytes(line.body)
 
     async def _with_file(self, thread_id: str, work: Callable[[ThreadFile], T]) -> T:
         return await self._thread.do(lambda: self._locked(thread_id, work))

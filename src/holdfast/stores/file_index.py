@@ -18,7 +18,6 @@ from holdfast.errors import DamagedStore
 from holdfast.platform import boot_id
 from holdfast.stores.connection import Connection
 from holdfast.stores.lines import CommitLine, JournalLine, Line, PostLine, RequestPart, ThreadLine, commit_of
-from holdfast.stores.packing import seal
 from holdfast.stores.rewriting import Waiting
 from holdfast.stores.sqlite_tables import Payload, Tables
 from holdfast.stores.thread_files import ThreadFile, ThreadFiles
@@ -128,8 +127,7 @@ class FileIndex(Connection):
         thread = tables.thread(thread_id)
         if isinstance(line, CommitLine):
             commit = commit_of(thread_id, line)
-            sealed = seal(thread_id, line.number, bytes(line.body))
-            tables.append(tables.standing(thread), commit, Payload(line.number, sealed, None, place, size))
+            tables.append(tables.standing(thread), commit, Payload(line.number, None, None, place, size))
             tables.stand_at_least(thread_id, line.number, line.fence, 0)
         elif isinstance(line, JournalLine):
             tables.append_journal(thread, line.delivery_id, bytes(line.body))

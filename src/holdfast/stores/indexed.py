@@ -171,7 +171,7 @@ class IndexedStore:
 def unpacked(thread_id: str, checkpoint_id: str | None, payload: Payload, body: bytes) -> Body:
     """Raises DamagedCheckpoint for a payload that was changed, or stands where another belongs."""
     name = checkpoint_id or f"of commit {payload.number}"
-    if seal(thread_id, payload.number, body) != payload.seal:
+    if not body or (payload.seal is not None and seal(thread_id, payload.number, body) != payload.seal):
         raise DamagedCheckpoint(name, f"commit {payload.number} was changed or damaged in its store", thread_id)
     try:
         return unpack_body(body)

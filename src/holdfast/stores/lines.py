@@ -36,10 +36,11 @@ class ThreadLine(msgspec.Struct, tag="thread", tag_field="line", omit_defaults=T
 
 
 class CheckpointPart(msgspec.Struct, omit_defaults=True):
-    checkpoint_id: str
-    workflow_name: str
-    iteration_count: int
-    previous_checkpoint_id: str | None = None
+    checkpoint_id: str = msgspec.field(name="id")
+    workflow_name: str = msgspec.field(name="workflow")
+    iteration_count: int = msgspec.field(name="iteration", default=0)
+    previous_checkpoint_id: str | None = msgspec.field(name="previous", default=None)
+    """Where it belongs to another thread; else `parent` says which it is."""
 
 
 class RequestPart(msgspec.Struct, omit_defaults=True):
@@ -56,11 +57,11 @@ class CommitLine(msgspec.Struct, tag="commit", tag_field="line", omit_defaults=T
     body: msgspec.Raw
     """As `packing.py` packs it."""
     status: str = ""
-    run_id: str = ""
-    timestamp: str = ""
+    run_id: str = msgspec.field(name="run", default="")
+    timestamp: str = msgspec.field(name="at", default="")
     checkpoint: CheckpointPart | None = None
     parent: int | None = None
-    first_seq: int = 0
+    first_seq: int = msgspec.field(name="seq", default=0)
     events: int = 0
     unsettled: Sequence[int] = ()
     consumed: Sequence[str] = ()

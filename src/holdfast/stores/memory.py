@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from itertools import islice, takewhile
+from itertools import dropwhile, islice
 from os import urandom
 
 import msgspec
@@ -86,6 +86,8 @@ class MemoryStore:
         # The same ids in commit order, so that a page of the newest costs no more with 10,000 stored than with 10.
         self._by_workflow: dict[str, dict[str, None]] = {}
         self._by_thread: dict[str, dict[str, None]] = {}
+        self._places: dict[str, int] = {}
+        """Of each checkpoint, in the order of all commits."""
         self._commits = 0
         """How many there were."""
 
@@ -176,6 +178,7 @@ class MemoryStore:
         thread.head = stored
         thread.workflow_name = info.workflow_name
         self._checkpoints[info.checkpoint_id] = stored
+        self._places[info.checkpoint_id] = self._commits
         self._by_workflow.setdefault(info.workflow_name, {})[info.checkpoint_id] = None
         self._by_thread.setdefault(info.thread_id, {})[info.checkpoint_id] = None
         thread.lines[commit.number] = commit
@@ -216,16 +219,11 @@ class MemoryStore:
         if workflow_name is not None:
             newest_first = (info for info in newest_first if info.workflow_name == workflow_name)
         if before is not None:
-            newest_first = self._older_than(before, newest_first)
+            if before not in self._checkpoints:
+                raise CheckpointNotFound(before)
+            place = self._places[before]
+            newest_first = dropwhile(lambda info: self._places[info.checkpoint_id] >= place, newest_first)
         return list(islice(newest_first, limit))[::-1]
-
-    def _older_than(self, checkpoint_id: str, newest_first: Iterable[CheckpointInfo]) -> Iterable[CheckpointInfo]:
-        if checkpoint_id not in self._checkpoints:
-            raise CheckpointNotFound(checkpoint_id)
-        newer = set(takewhile(lambda one: one != checkpoint_id, reversed(self._checkpoints)))
-        return (
-            info for info in newest_first if info.checkpoint_id not in newer and info.checkpoint_id != checkpoint_id
-        )
 
     def _newest_first(self, workflow_name: str | None, thread_id: str | None) -> Iterable[str]:
         if thread_id is not None:
@@ -310,7 +308,7 @@ class MemoryStore:
 
     def _forget(self, info: CheckpointInfo) -> None:
         """The checkpoint, but not yet its chunks. The newest of those that are left becomes the head."""
-        del self._checkpoints[info.checkpoint_id]
+        del self._checkpoints[info.checkpoint_id], self._places[info.checkpoint_id]
         self._by_workflow[info.workflow_name].pop(info.checkpoint_id, None)
         kept = self._by_thread[info.thread_id]
         kept.pop(info.checkpoint_id, None)
@@ -329,10 +327,9 @@ class MemoryStore:
         lineages = {number: _lineage(line) for number, line in thread.lines.items()}
         plan = plan_pruning(lineages.values())
         lineages.update(plan.relinked)
-        told = {f"{digest}.{one.number}" for one in thread.events for digest in one.own}
-        needed = plan.needed | told
+        told = {(digest, one.number) for one in thread.events for digest in one.own}
         for number, chunks in list(thread.chunks.items()):
-            kept = {key: one for key, one in chunks.items() if f"{key}.{number}" in needed}
+            kept = {key: one for key, one in chunks.items() if plan.needs(key, number) or (key, number) in told}
             thread.chunks[number] = kept
             if not kept:
                 del thread.chunks[number]
@@ -346,6 +343,7 @@ class MemoryStore:
             raise ThreadBusy(thread_id, thread.owner)
         for checkpoint_id in list(self._by_thread.get(thread_id, {})):
             self._by_workflow[self._checkpoints.pop(checkpoint_id).info.workflow_name].pop(checkpoint_id, None)
+            del self._places[checkpoint_id]
         self._by_thread.pop(thread_id, None)
         del self._threads[thread_id]
         return True
@@ -374,6 +372,8 @@ class MemoryStore:
         ]
         for old, info in copies.items():
             stored = self._checkpoints[info.checkpoint_id] = StoredCheckpoint(info, self._checkpoints[old].root)
+            self._commits += 1
+            self._places[info.checkpoint_id] = target.moved = self._commits
             self._by_workflow[info.workflow_name][info.checkpoint_id] = None
             self._by_thread.setdefault(to, {})[info.checkpoint_id] = None
             if source.head is not None and source.head.info.checkpoint_id == old:

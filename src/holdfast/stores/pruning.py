@@ -48,7 +48,7 @@ def prune_bodies(commits: Collection[PackedCommit], doomed: Collection[int]) -> 
             kept = {
                 digest: chunk
                 for digest, chunk in body.chunks.items()
-                if digest in own or f"{digest}.{one.number}" in plan.needed
+                if digest in own or plan.needs(digest, one.number)
             }
             if one.number in doomed or len(kept) != len(body.chunks):
                 smaller = Body(chunks=kept, events=body.events, refers=body.refers, own=body.own)

@@ -17,11 +17,11 @@ APPLICATION_ID = 0x486F6C64
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
-CREATE TABLE workflows (
-  workflow INTEGER PRIMARY KEY,
-  name TEXT NOT NULL UNIQUE,
-  newest INTEGER NOT NULL DEFAULT 0 -- the last commit of a thread of it that another workflow moved since
-);
+CREATE TABLE workflows (workflow INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+
+CREATE TABLE blocks (       -- where commits of a workflow are: 64 seqs to a block. An index of them would cost a page each
+  workflow INTEGER NOT NULL, block INTEGER NOT NULL, PRIMARY KEY (workflow, block)
+) WITHOUT ROWID;
 
 CREATE TABLE processes (process INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE, leased_until REAL NOT NULL);
 

@@ -23,9 +23,12 @@ from holdfast.records import (
 from holdfast.stores.columns import RUN, from_id, from_time, from_timestamp, to_id, to_time, to_timestamp
 from holdfast.stores.owners import LEASE_SECONDS, from_json, is_gone, this_process, to_json
 
+BLOCK = 64
+"""Commits in a block of `blocks`."""
+
 _INFO = """
 SELECT c.checkpoint_id, t.thread_id, w.name, c.number, c.iteration, c.previous, c.timestamp, c.run_id, c.status,
-  (SELECT p.checkpoint_id FROM commits p WHERE p.thread = c.thread AND p.number = c.parent){more}
+  c.thread, c.parent
 FROM commits c JOIN threads t ON t.thread = c.thread JOIN workflows w ON w.workflow = c.workflow
 WHERE c.checkpoint_id IS NOT NULL
 """
@@ -33,6 +36,10 @@ WHERE c.checkpoint_id IS NOT NULL
 _INSERT = """
 INSERT INTO commits (thread, number, checkpoint_id, workflow, iteration, parent, previous, timestamp, run_id, status,
   first_seq, events, seal, body, place, size) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+_ALL_BLOCKS = f"""
+INSERT OR IGNORE INTO blocks SELECT DISTINCT workflow, seq / {BLOCK} FROM commits WHERE checkpoint_id IS NOT NULL
 """
 
 _THREAD = """
@@ -55,14 +62,14 @@ class Standing(NamedTuple):
     head: int | None
     status: str
     last_seq: int
-    workflow: int | None
 
 
 class Payload(NamedTuple):
     """Where the payload of a commit is: in its row, or in the thread's file."""
 
     number: int
-    seal: bytes
+    seal: bytes | None
+    """None where the line in the thread's file has a checksum of its own."""
     body: bytes | None
     place: int | None
     size: int | None
@@ -86,6 +93,7 @@ class Tables:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._workflows: dict[str, int] = {}
+        self._blocks: dict[int, int] = {}
         self._process: tuple[str, int] | None = None
 
     # ------------------------------------------------------------ owners
@@ -93,8 +101,8 @@ class Tables:
     def claim(self, thread_id: str, owner: str, *, takeover: bool) -> Standing:
         """Raises ThreadBusy."""
         thread = self.thread(thread_id)
-        fence, held_by, process, number, head, status, last_seq, workflow = self._db.execute(
-            "SELECT fence, owner, process, number, head, status, last_seq, workflow FROM threads WHERE thread = ?",
+        fence, held_by, process, number, head, status, last_seq = self._db.execute(
+            "SELECT fence, owner, process, number, head, status, last_seq FROM threads WHERE thread = ?",
             (thread,),
         ).fetchone()
         if held_by is not None and not takeover and not self.is_gone(process):
@@ -103,7 +111,7 @@ class Tables:
             "UPDATE threads SET fence = ?, owner = ?, process = ? WHERE thread = ?",
             (fence + 1, owner, self._own_process(), thread),
         )
-        return Standing(thread, fence + 1, number, head, status, last_seq, workflow)
+        return Standing(thread, fence + 1, number, head, status, last_seq)
 
     def thread(self, thread_id: str) -> int:
         """Made if there is none."""
@@ -154,13 +162,13 @@ class Tables:
     def prove(self, lease: Lease) -> Standing:
         """Raises ThreadConflict if the lease was taken over."""
         row = self._db.execute(
-            "SELECT thread, fence, number, head, status, last_seq, workflow, owner FROM threads WHERE thread_id = ?",
+            "SELECT thread, fence, number, head, status, last_seq, owner FROM threads WHERE thread_id = ?",
             (lease.thread_id,),
         ).fetchone()
-        if row is None or row[1] != lease.fence or row[7] != lease.owner:
+        if row is None or row[1] != lease.fence or row[6] != lease.owner:
             held = f"fence {lease.fence} of run {lease.owner!r}"
             raise ThreadConflict(lease.thread_id, f"with {held}", f"fence {row[1] if row else 0}")
-        return Standing(*row[:7])
+        return Standing(*row[:6])
 
     def release(self, lease: Lease) -> None:
         self._db.execute(
@@ -191,6 +199,8 @@ class Tables:
         timestamp = from_timestamp(commit.timestamp)
         workflow = None if info is None else self._workflow(info.workflow_name)
         seq = self._insert(thread, commit, payload, workflow, timestamp)
+        if workflow is not None:
+            self._note_block(workflow, seq)
         last_seq = standing.last_seq if events is None else events.first_seq + events.count - 1
         if info is None:
             self._db.execute(
@@ -198,12 +208,6 @@ class Tables:
                 (commit.number, seq, commit.status, timestamp, last_seq, thread),
             )
         else:
-            if standing.workflow not in (None, workflow):  # lists of the other one are to find what it did
-                self._db.execute(
-                    "UPDATE workflows SET newest = MAX(newest, (SELECT moved FROM threads WHERE thread = ?))"
-                    " WHERE workflow = ?",
-                    (thread, standing.workflow),
-                )
             due_at = None if commit.due_at is None else from_time(commit.due_at)
             self._db.execute(
                 "UPDATE threads SET number = ?, head = ?, moved = ?, status = ?, updated_at = ?, last_seq = ?,"
@@ -212,9 +216,7 @@ class Tables:
             )
         self._settle(thread, commit)
 
-    def _insert(
-        self, thread: int, commit: Commit, payload: Payload, workflow: int | None, timestamp: int | str
-    ) -> int | None:
+    def _insert(self, thread: int, commit: Commit, payload: Payload, workflow: int | None, timestamp: int | str) -> int:
         info, events = commit.info, commit.events
         row = (
             thread,
@@ -235,11 +237,17 @@ class Tables:
             payload.size,
         )
         try:
-            return self._db.execute(_INSERT, row).lastrowid
+            return self._db.execute(_INSERT, row).lastrowid or 0
         except sqlite3.IntegrityError:
             if info is None or not self._forget_id(info.checkpoint_id):
                 raise
-        return self._db.execute(_INSERT, row).lastrowid
+        return self._db.execute(_INSERT, row).lastrowid or 0
+
+    def _note_block(self, workflow: int, seq: int) -> None:
+        block = seq // BLOCK
+        if self._blocks.get(workflow) != block:
+            self._db.execute("INSERT OR IGNORE INTO blocks VALUES (?, ?)", (workflow, block))
+            self._blocks[workflow] = block
 
     def _settle(self, thread: int, commit: Commit) -> None:
         if commit.info is not None:
@@ -364,7 +372,7 @@ class Tables:
 
     def standing(self, thread: int) -> Standing:
         row = self._db.execute(
-            "SELECT thread, fence, number, head, status, last_seq, workflow FROM threads WHERE thread = ?", (thread,)
+            "SELECT thread, fence, number, head, status, last_seq FROM threads WHERE thread = ?", (thread,)
         ).fetchone()
         return Standing(*row)
 
@@ -417,6 +425,9 @@ class Tables:
         order = [(place, seq) for place, (_, seq) in enumerate(sorted(keyed), 1)]
         self._db.executemany("UPDATE commits SET seq = -? WHERE seq = ?", order)
         self._db.execute("UPDATE commits SET seq = -seq")
+        self._db.execute("DELETE FROM blocks")
+        self._db.execute(_ALL_BLOCKS)
+        self._blocks = {}
         moved = "(SELECT MAX(seq) FROM commits c WHERE c.thread = threads.thread)"
         self._db.execute(f"UPDATE threads SET moved = COALESCE({moved}, 0)")
 
@@ -433,29 +444,52 @@ class Tables:
     def infos(
         self, workflow_name: str | None, thread_id: str | None, limit: int | None, before: str | None
     ) -> list[CheckpointInfo]:
-        query = _INFO.format(more="")
+        condition = ""
         given: list[Any] = []
-        if workflow_name is not None:
-            query += " AND c.workflow = ? AND c.seq <= ?"
-            given += self._workflow_and_newest(workflow_name)
         if thread_id is not None:
-            query += " AND c.thread = (SELECT thread FROM threads WHERE thread_id = ?)"
+            condition += " AND c.thread = (SELECT thread FROM threads WHERE thread_id = ?)"
             given.append(thread_id)
         if before is not None:
-            query += " AND c.seq < ?"
+            condition += " AND c.seq < ?"
             given.append(self._seq_of(before))
-        # Of one thread the numbers are in the order of commits too, and there is an index of them.
-        query += f" ORDER BY {'c.number' if thread_id is not None else 'c.seq'} DESC LIMIT ?"
-        given.append(-1 if limit is None else limit)
-        return [_info(row) for row in self._db.execute(query, given)][::-1]
+        if workflow_name is None or thread_id is not None:
+            if workflow_name is not None:
+                condition += " AND w.name = ?"
+                given.append(workflow_name)
+            # Of one thread the numbers are in the order of commits too, and there is an index of them.
+            order = "c.number" if thread_id is not None else "c.seq"
+            query = f"{_INFO} {condition} ORDER BY {order} DESC LIMIT ?"
+            rows = self._db.execute(query, (*given, -1 if limit is None else limit)).fetchall()
+        else:
+            rows = self._rows_of(workflow_name, condition, given, limit)
+        return self._infos(rows)[::-1]
 
-    def _workflow_and_newest(self, name: str) -> list[Any]:
-        """No index of workflows: the newest commit of one is known from its threads, and its lists begin there."""
-        row = self._db.execute("SELECT workflow, newest FROM workflows WHERE name = ?", (name,)).fetchone()
-        if row is None:
-            return [-1, -1]
-        (moved,) = self._db.execute("SELECT MAX(moved) FROM threads WHERE workflow = ?", (row[0],)).fetchone()
-        return [row[0], max(row[1], moved or 0)]
+    def _rows_of(self, workflow_name: str, condition: str, given: list[Any], limit: int | None) -> list[Any]:
+        """Block by block, the newest first."""
+        rows: list[Any] = []
+        blocks = self._db.execute(
+            "SELECT b.workflow, b.block FROM blocks b JOIN workflows w USING (workflow) WHERE w.name = ?"
+            " ORDER BY b.block DESC",
+            (workflow_name,),
+        )
+        query = f"{_INFO} {condition} AND c.workflow = ? AND c.seq BETWEEN ? AND ? ORDER BY c.seq DESC"
+        for workflow, block in blocks:
+            rows += self._db.execute(query, (*given, workflow, block * BLOCK, block * BLOCK + BLOCK - 1)).fetchall()
+            if limit is not None and len(rows) >= limit:
+                break
+        return rows[:limit]
+
+    def _infos(self, rows: list[Any]) -> list[CheckpointInfo]:
+        """With the ids of their parents: most of these are among them."""
+        ids = {(row[9], row[3]): row[0] for row in rows}
+        for row in rows:
+            parent = (row[9], row[10])
+            if row[10] is not None and parent not in ids:
+                found = self._db.execute(
+                    "SELECT checkpoint_id FROM commits WHERE thread = ? AND number = ?", parent
+                ).fetchone()
+                ids[parent] = None if found is None else found[0]
+        return [_info(row, ids.get((row[9], row[10]))) for row in rows]
 
     def _seq_of(self, checkpoint_id: str) -> Any:
         row = self._db.execute("SELECT seq FROM commits WHERE checkpoint_id = ?", (from_id(checkpoint_id),)).fetchone()
@@ -464,19 +498,20 @@ class Tables:
         return row[0]
 
     def find(self, checkpoint_id: str) -> tuple[CheckpointInfo, Payload] | None:
-        query = _INFO.format(more=", c.seal, c.body, c.place, c.size") + " AND c.checkpoint_id = ?"
-        return self._one(self._db.execute(query, (from_id(checkpoint_id),)).fetchone())
+        return self._one(self._db.execute(f"{_INFO} AND c.checkpoint_id = ?", (from_id(checkpoint_id),)).fetchone())
 
     def at(self, thread: int, number: int | None) -> tuple[CheckpointInfo, Payload] | None:
-        query = _INFO.format(more=", c.seal, c.body, c.place, c.size") + " AND c.thread = ? AND c.number = ?"
-        return self._one(self._db.execute(query, (thread, number)).fetchone())
+        return self._one(self._db.execute(f"{_INFO} AND c.thread = ? AND c.number = ?", (thread, number)).fetchone())
 
     def head_of(self, thread_id: str) -> tuple[CheckpointInfo, Payload] | None:
         row = self._db.execute("SELECT thread, head FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
         return None if row is None or row[1] is None else self.at(*row)
 
     def _one(self, row: Any) -> tuple[CheckpointInfo, Payload] | None:
-        return None if row is None else (_info(row), Payload(row[3], *row[10:14]))
+        if row is None:
+            return None
+        query = "SELECT number, seal, body, place, size FROM commits WHERE thread = ? AND number = ?"
+        return self._infos([row])[0], Payload(*self._db.execute(query, (row[9], row[3])).fetchone())
 
     def payloads(self, thread_id: str, numbers: Iterable[int]) -> list[tuple[str | None, Payload]]:
         """With the checkpoint that each is of."""
@@ -511,7 +546,7 @@ class Tables:
     def threads(
         self, workflow_name: str | None, thread_id: str | None, limit: int | None, before: str | None
     ) -> list[ThreadInfo]:
-        query = f"{_THREAD} WHERE t.number > 0"
+        query = "WHERE t.number > 0"
         given: list[Any] = []
         if workflow_name is not None:
             query += " AND w.name = ?"
@@ -525,8 +560,13 @@ class Tables:
                 raise ThreadNotFound(before)
             query += " AND t.moved < ?"
             given.append(row[0])
-        rows = self._db.execute(f"{query} ORDER BY t.moved DESC LIMIT ?", (*given, -1 if limit is None else limit))
-        return [self._thread_info(row) for row in rows.fetchall()][::-1]
+        # First which, then what is told of them: the sort must not look up the head of each.
+        newest = f"SELECT t.thread FROM threads t LEFT JOIN workflows w ON w.workflow = t.workflow {query}"
+        newest += " ORDER BY t.moved DESC LIMIT ?"
+        rows = self._db.execute(
+            f"{_THREAD} WHERE t.thread IN ({newest}) ORDER BY t.moved", (*given, -1 if limit is None else limit)
+        )
+        return [self._thread_info(row) for row in rows.fetchall()]
 
     def requests(self, workflow_name: str | None, thread_id: str | None, limit: int | None) -> list[PendingRequest]:
         rows = self._db.execute(
@@ -631,6 +671,7 @@ class Tables:
                 (made, None if checkpoint_id is None else urandom(12), seq),
             )
         self._db.execute("UPDATE threads SET moved = ? WHERE thread = ?", (self._newest(), made))
+        self._db.execute(f"{_ALL_BLOCKS} AND thread = ?", (made,))
         self._db.execute(
             "INSERT INTO requests SELECT ?, request_id, executor_id, asked_at, deadline, assignee FROM requests"
             " WHERE thread = ?",
@@ -639,8 +680,8 @@ class Tables:
         return made
 
 
-def _info(row: Any) -> CheckpointInfo:
-    checkpoint_id, thread_id, name, number, iteration, previous, timestamp, run_id, status, parent_id = row[:10]
+def _info(row: Any, parent_id: Any) -> CheckpointInfo:
+    checkpoint_id, thread_id, name, number, iteration, previous, timestamp, run_id, status = row[:9]
     return CheckpointInfo(
         str(to_id(checkpoint_id)),
         thread_id,
