@@ -52,7 +52,9 @@ class SqliteCheckpointStorage(StoreCheckpointStorage):
     ) -> None:
         if synchronous not in ("FULL", "NORMAL"):
             raise ValueError(f"synchronous expects 'FULL' or 'NORMAL', got {synchronous!r}.")
-        if os.fspath(path) in ("", ":memory:"):
+        _check_path(path, "SqliteCheckpointStorage")
+        _check_seconds(busy_seconds)
+        if os.fspath(path) == ":memory:":
             raise ValueError("A SqliteCheckpointStorage is a file. For one in memory use InMemoryCheckpointStorage().")
         super().__init__(
             SqliteStore(path, synchronous=synchronous, busy_seconds=busy_seconds),
@@ -78,8 +80,10 @@ class FileCheckpointStorage(StoreCheckpointStorage):
         allowed_types: Iterable[type | str] | None = None,
         allowed_checkpoint_types: Iterable[type | str] | None = None,
     ) -> None:
-        if not os.fspath(storage_path):
-            raise ValueError("A FileCheckpointStorage needs the path of a folder, got an empty one.")
+        _check_path(storage_path, "FileCheckpointStorage")
+        _check_seconds(busy_seconds)
+        if not isinstance(fsync, bool):
+            raise TypeError(f"fsync expects True or False, got {fsync!r}.")
         super().__init__(
             FileStore(storage_path, fsync=fsync, busy_seconds=busy_seconds),
             serializer=serializer,
@@ -89,25 +93,27 @@ class FileCheckpointStorage(StoreCheckpointStorage):
 
 
 def open_store(url: str | os.PathLike[str]) -> StoreCheckpointStorage:
-    """The storage that a URL names: `sqlite:///threads.db`, `file:///folder`, `memory:`. Opens nothing yet.
+    """The storage that a URL names: `sqlite:///threads.db`, `file:folder`, `memory:`. Opens nothing yet.
 
-    Three slashes lead to a path from here, four to one from the root, as in `sqlite:////var/lib/threads.db`. A path
-    without a scheme is a SQLite file if it ends in `.db`, `.sqlite` or `.sqlite3`. Raises ValueError for anything else.
+    As everywhere, `sqlite:///` is followed by a path from here and `sqlite:////` by one from the root; `file:///var/x` is
+    a path from the root and `file:x` one from here. A path without a scheme is a SQLite file if it ends in `.db`,
+    `.sqlite` or `.sqlite3`. Raises ValueError for anything else.
     """
     text = os.fspath(url)
     scheme, found, rest = text.partition(":")
+    scheme = scheme.lower()
     if not found or len(scheme) == 1:  # no scheme; or C:, which is none
         if text.endswith((".db", ".sqlite", ".sqlite3")):
             return SqliteCheckpointStorage(text)
         raise ValueError(f"{text!r} names no store. Expected {_EXAMPLES}.")
-    if scheme == "memory":
-        return InMemoryCheckpointStorage()
     if scheme in ("postgresql", "postgres"):
-        raise ValueError("PostgreSQL comes with a later version of holdfast. For now: " + _EXAMPLES + ".")
+        raise ValueError(f"PostgreSQL comes with a later version of holdfast. For now: {_EXAMPLES}.")
     if scheme not in _SCHEMES:
         raise ValueError(f"{text!r} names no store{did_you_mean(scheme, _SCHEMES)}. Expected {_EXAMPLES}.")
-    path = unquote(rest.removeprefix("///") if rest.startswith("///") else rest.removeprefix("//"))
-    if not path:
+    if "?" in rest or "#" in rest:
+        raise ValueError(f"{text!r}: options are given to the storage's constructor, not in a URL.")
+    path = unquote(rest.removeprefix("///" if scheme == "sqlite" and rest.startswith("///") else "//"))
+    if not path and scheme != "memory":
         raise ValueError(f"{text!r} has no path. Expected {_EXAMPLES}.")
     return _SCHEMES[scheme](path)
 
@@ -117,4 +123,17 @@ _SCHEMES: dict[str, Callable[[str], StoreCheckpointStorage]] = {
     "file": FileCheckpointStorage,
     "memory": lambda _: InMemoryCheckpointStorage(),
 }
-_EXAMPLES = "sqlite:///threads.db, file:///folder or memory:"
+_EXAMPLES = "sqlite:///threads.db, file:folder or memory:"
+
+
+def _check_path(given: str | os.PathLike[str], kind: str) -> None:
+    path = os.fspath(given)
+    if not isinstance(path, str) or not path:
+        raise ValueError(f"A {kind} needs a path, got {given!r}.")
+    if "://" in path:
+        raise ValueError(f"A {kind} takes a path, and {path!r} is a URL. Use open_store({path!r}).")
+
+
+def _check_seconds(seconds: object) -> None:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < float("inf"):
+        raise ValueError(f"busy_seconds expects a number of seconds, got {seconds!r}.")

@@ -121,7 +121,7 @@ def _listed(tree: Tree, ref: str) -> list[Any]:
 
 def _split(ref: Any) -> tuple[str, int]:
     digest, _, number = ref.partition(".") if isinstance(ref, str) else ("", "", "")
-    if not number.isdecimal():
+    if not number.isdecimal() or len(number) > 18:
         raise UnreadableValue("reference", f"{ref!r} is not a reference to a chunk")
     return digest, int(number)
 

@@ -11,9 +11,11 @@ from functools import cache
 from typing import Generic, Protocol, TypeVar
 from zlib import crc32
 
-NODE = 192
-"""Bytes that a node has on average."""
-LEAST, MOST = NODE // 4, NODE * 4
+NODE = 128
+"""Bytes that a node has on average: small, since an append writes one of each layer anew."""
+WIDE = 2 * NODE
+"""The same where its elements are values, rather than references: these would weigh more than what they refer to."""
+LEAST, MOST = NODE // 2, NODE * 4
 
 TEXT_LEAST, TEXT_MOST = 1024, 8192
 REFERENCES = b'{"$of":[%b]}'
@@ -24,8 +26,9 @@ REFERENCES = b'{"$of":[%b]}'
 def _cutting_places() -> re.Pattern[str]:
     """Where a text may be cut: at the end of a line, and about every 80th character of any script. Compiling it takes
     some milliseconds."""
-    first = "".join([re.escape(chr(code)) for code in range(3, 0xD800, 7)])
-    second = "".join([re.escape(chr(code)) for code in range(5, 0xD800, 11)])
+    codes = (*range(0xD800), *range(0x1F000, 0x1FC00))  # those in common use, emoji among them
+    first = "".join([re.escape(chr(code)) for code in codes if code % 7 == 3])
+    second = "".join([re.escape(chr(code)) for code in codes if code % 11 == 5])
     return re.compile(rf"\n|[{first}][{second}]")
 
 
@@ -121,7 +124,8 @@ def cuts(elements: Elements[N], start: int) -> list[int]:
         inline = elements[index][0]
         length = len(inline) + 1
         size += length
-        if size >= LEAST and (size >= MOST or crc32(inline) * NODE < length << 32):
+        node = NODE if elements[index][1] else WIDE
+        if size >= LEAST and (size >= MOST or crc32(inline) * node < length << 32):
             found.append(index + 1)
             size = 0
     if size or not found:

@@ -19,11 +19,11 @@ class LaggingWrites:
     async def add(self, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Take one more in, waiting while there are too many. Raises what an earlier one raised."""
         self._take_out_ended()
-        if self._failure is not None:
-            raise self._failure
+        self._raise_failure()
         while len(self._line) >= self._most:
             await asyncio.wait([self._line[0]])
             self._take_out_ended()
+        self._raise_failure()
         before = self._line[-1] if self._line else None
         self._line.append(asyncio.get_running_loop().create_task(self._write(before, write)))
 
@@ -32,6 +32,10 @@ class LaggingWrites:
         while self._line:
             await asyncio.wait([self._line[-1]])
             self._take_out_ended()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
     def _take_out_ended(self) -> None:
         while self._line and self._line[0].done():

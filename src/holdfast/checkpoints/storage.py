@@ -55,6 +55,11 @@ class StoreCheckpointStorage:
         allowed_checkpoint_types: Iterable[type | str] | None = None,
     ) -> None:
         self.store = store
+        if serializer is not None and not hasattr(serializer, "for_types"):
+            raise TypeError(f"serializer expects a codec, such as PickleSerializer(), got {serializer!r}.")
+        for one in (*(allowed_types or ()), *(allowed_checkpoint_types or ())):
+            if not isinstance(one, type | str):
+                raise TypeError(f"allowed_types expects classes and 'module:Qualname' strings, got {one!r}.")
         self.declared = declare(allowed_types or (), allowed_checkpoint_types or ())
         self.codec: Codec = serializer if serializer is not None else JsonCodec()
         # Without a workflow nothing limits what may be read: what nobody declared comes back as Opaque.
@@ -122,6 +127,7 @@ class StoreCheckpointStorage:
         before: str | CheckpointInfo | None = None,
     ) -> list[CheckpointInfo]:
         """Oldest first, without reading a payload. `limit` keeps the newest; `before` pages backwards."""
+        _check_limit(limit)
         with storage_errors(self.store, "list checkpoints"):
             found = await self.store.infos(
                 workflow_name=workflow_name,
@@ -135,6 +141,7 @@ class StoreCheckpointStorage:
         self, *, workflow_name: str | None = None, limit: int | None = None, before: str | None = None
     ) -> list[ThreadInfo]:
         """Where threads stand, those that moved last at the end. `limit` keeps these; `before` (a thread id) pages."""
+        _check_limit(limit)
         with storage_errors(self.store, "list threads"):
             return list(await self.store.threads(workflow_name=workflow_name, limit=limit, before=before))
 
@@ -142,6 +149,7 @@ class StoreCheckpointStorage:
         self, *, workflow_name: str | None = None, thread_id: str | None = None, limit: int | None = None
     ) -> list[PendingRequest]:
         """Who is asked, across threads, those who wait longest first. The question itself is in the thread's head."""
+        _check_limit(limit)
         with storage_errors(self.store, "list requests"):
             found = await self.store.pending_requests(workflow_name=workflow_name, thread_id=thread_id, limit=limit)
         return list(found)
@@ -169,6 +177,11 @@ class StoreCheckpointStorage:
         with storage_errors(self.store, "delete a checkpoint"):
             stored = await self.store.find_checkpoint(wanted)
             return stored is not None and await self.store.prune(stored.info.thread_id, [wanted]) > 0
+
+
+def _check_limit(limit: int | None) -> None:
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise ValueError(f"limit expects a number of items, or None for all, got {limit!r}.")
 
 
 # ---------------------------------------------------------------- what the engine asks of any storage

@@ -80,7 +80,7 @@ class StoredThread:
             for entry in self._opened.journal:
                 found.setdefault(entry.delivery_id, []).append(from_bytes(entry.body, "its journal"))
         except UnreadableValue as error:
-            raise DamagedCheckpoint(str(self.head_id), str(error)) from error
+            raise DamagedCheckpoint(str(self.head_id), str(error), self._lease.thread_id) from error
         return found
 
     def load_inbox(self) -> dict[str, Any]:
@@ -90,12 +90,13 @@ class StoredThread:
         try:
             return self.codec.decode(from_bytes(item.body, "its inbox"), "message")
         except UnreadableValue as error:
-            raise DamagedCheckpoint(str(self.head_id), str(error)) from error
+            raise DamagedCheckpoint(str(self.head_id), str(error), self._lease.thread_id) from error
 
     async def load_head(self) -> WorkflowCheckpoint | None:
         opened = self._opened
-        if opened.info is not None and opened.damage is not None:
-            raise DamagedCheckpoint(opened.info.checkpoint_id, opened.damage, opened.lease.thread_id)
+        if opened.damage is not None:
+            name = "of its head" if opened.info is None else opened.info.checkpoint_id
+            raise DamagedCheckpoint(name, opened.damage, opened.lease.thread_id)
         if opened.info is None or opened.root is None:
             return None
         if self._base is not None and self._base.checkpoint is not None:
@@ -202,11 +203,9 @@ class StoredThread:
             return fresh
         with storage_errors(self._store, "find a checkpoint"):
             stored = await self._store.find_checkpoint(previous)
-            if stored is None or stored.info.thread_id != checkpoint.thread_id:
-                return fresh
-            assembly = _assembly(self._store, checkpoint.thread_id)
-            _, roots = await assembly.tree(stored.root, f"checkpoint {previous!r}")
-        chunker = Chunker(assembly.chunks.values(), roots)
+        if stored is None or stored.info.thread_id != checkpoint.thread_id:
+            return fresh
+        _, chunker = await read_checkpoint(self._store, stored.root, stored.info, self.codec)
         return self._standing(previous, stored.info.number, chunker)
 
     def _standing(self, checkpoint_id: str | None, number: int, chunker: Chunker) -> Recent:
@@ -242,7 +241,8 @@ class StoredThread:
 
 def _assembly(store: Store, thread_id: str) -> Assembly:
     async def read_chunks(numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
-        return await store.read_chunks(thread_id, numbers)
+        with storage_errors(store, "read chunks"):
+            return await store.read_chunks(thread_id, numbers)
 
     return Assembly(read_chunks)
 
@@ -251,8 +251,7 @@ async def whole_tree(store: Store, thread_id: str, data: bytes, what: str) -> tu
     """Raises UnreadableValue, whatever the bytes hold."""
     assembly = _assembly(store, thread_id)
     try:
-        with storage_errors(store, "read chunks"):
-            tree, roots = await assembly.tree(data, what)
+        tree, roots = await assembly.tree(data, what)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UnreadableValue(what, f"its chunks do not fit together ({error!r})") from error
     return tree, assembly, roots

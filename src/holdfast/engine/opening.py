@@ -70,6 +70,9 @@ class Opening:
                 return await self._open_now(thread, ownership.run_id)
             except ThreadBusy as busy:
                 ending = ending_run(busy.run_id)
+                if busy.run_id in unreleased:  # a run of this process that ended, and could not say so
+                    unreleased.discard(busy.run_id)
+                    return await self._open_now(thread, ownership.run_id, takeover=True)
                 if ownership.is_interrupted:
                     raise RunInterrupted(ownership.run_id, thread.thread_id) from busy
                 if ending is not None:
@@ -79,12 +82,12 @@ class Opening:
                 else:
                     raise
 
-    async def _open_now(self, thread: Thread, run_id: str) -> ThreadKeeper:
+    async def _open_now(self, thread: Thread, run_id: str, *, takeover: bool = False) -> ThreadKeeper:
         request = self._request
         place = (id(request.storage), thread.thread_id)
         while place in _leftovers:  # else a late answer of the store would take the thread from this run
             await asyncio.wait([_leftovers[place]])
-        takes_over = request.takeover or request.on_busy == "interrupt" or thread.is_abandoned
+        takes_over = takeover or request.takeover or request.on_busy == "interrupt" or thread.is_abandoned
         opening = asyncio.ensure_future(
             open_thread(
                 request.storage,
@@ -100,6 +103,11 @@ class Opening:
             keeper = await asyncio.shield(opening)
         except asyncio.CancelledError:
             _give_back(opening, place)
+            raise
+        except ThreadBusy:
+            raise
+        except Exception:
+            unreleased.add(run_id)  # the store may have given it the thread before it failed
             raise
         thread.is_abandoned = False
         return keeper
@@ -176,6 +184,9 @@ class Opening:
 
 _Place = tuple[int, str]
 """A storage, by its identity, and a thread in it."""
+
+unreleased: set[str] = set()
+"""Runs of this process that have ended, and whose threads their stores may still take for owned: a release failed."""
 
 _leftovers: dict[_Place, asyncio.Future[None]] = {}
 """What stores still open for runs that were cancelled meanwhile: given up as soon as it comes."""

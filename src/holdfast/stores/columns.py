@@ -26,8 +26,9 @@ def from_timestamp(text: str) -> int | str:
         if time.tzinfo is None:
             return text
         number = from_time(time)
-        is_usual = len(text) == 32 and text.endswith("+00:00") and text[10] == "T"  # as `datetime.isoformat` writes it
-        return number if is_usual or to_time(number).isoformat() == text else text
+        # As `datetime.isoformat` writes it: then it need not be tried.
+        is_usual = len(text) == 32 and text[26:] == "+00:00" and text[4] + text[10] + text[19] == "-T."
+        return number if (is_usual and number % 1_000_000) or to_time(number).isoformat() == text else text
     except (ValueError, OverflowError):
         return text
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.errors import DamagedStore, HoldfastError, StorageFailed
+from holdfast.records import Lease
 from holdfast.stores.disk import Disk
-from holdfast.stores.sqlite_schema import prepare
+from holdfast.stores.sqlite_schema import check, prepare
 from holdfast.stores.sqlite_tables import Tables
 
 T = TypeVar("T")
@@ -19,13 +20,14 @@ PAGE_BYTES = 512
 """Small, since most commits are: a commit writes whole pages to the log, and what it leaves of its last one is lost."""
 WAL_PAGES = 2000
 """Pages after which the log is put into the file: a small one keeps what is on disk small while the store is open."""
+_SIGNS_OF_DAMAGE = ("malformed", "not a database", "disk image", "decode to UTF-8", "no such column", "no such table")
 
 
 class Connection:
     """Used by the own thread of a store only."""
 
     def __init__(self, path: Path, synchronous: str, busy_seconds: float) -> None:
-        self._path = path
+        self.path = path
         self._synchronous = synchronous
         self._busy_seconds = busy_seconds
         self._db: sqlite3.Connection | None = None
@@ -34,6 +36,8 @@ class Connection:
         self._syncs = True
         self.holds = 0
         """How many threads this store owns."""
+        self.unreleased: list[Lease] = []
+        """Those that could not be given up, and are to be."""
 
     def transact(self, work: Callable[[Tables], T], *, writes: bool, syncs: bool) -> T:
         """All of the work happens, or none. Raises StorageFailed, DamagedStore, or what the work raises."""
@@ -53,21 +57,22 @@ class Connection:
         except sqlite3.Error as error:
             raise self._explained(error) from error
         except OSError as error:
-            raise StorageFailed("SqliteStore", f"use {str(self._path)!r}", str(error)) from error
+            raise StorageFailed("SqliteStore", f"use {str(self.path)!r}", str(error)) from error
         return result
 
     def _opened(self) -> tuple[sqlite3.Connection, Tables]:
         if self._process_id != os.getpid():  # of a process that forked, the connection is the parent's
             self._db = None
         if self._db is None or self._tables is None:
-            Disk(syncs=self._synchronous != "OFF").make_folder(self._path.absolute().parent)
-            db = sqlite3.connect(self._path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False)
+            Disk(syncs=self._synchronous != "OFF").make_folder(self.path.absolute().parent)
+            db = sqlite3.connect(self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False)
             try:
+                check(db, str(self.path))  # before anything is changed in what may be somebody else's
                 db.execute(f"PRAGMA synchronous = {self._synchronous}")
                 db.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # of a new file; another keeps its own
                 db.execute("PRAGMA journal_mode = WAL")
                 db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
-                prepare(db, str(self._path))
+                prepare(db, str(self.path))
             except BaseException:
                 db.close()
                 raise
@@ -76,11 +81,19 @@ class Connection:
 
     def renew(self) -> None:
         """Say that this process lives, while it owns something."""
-        if self.holds and self._db is not None:
-            try:
-                self.transact(lambda tables: tables.renew(), writes=True, syncs=False)
-            except HoldfastError:
-                pass  # the next time will do; whoever needs the store is told
+        if not self.unreleased and (not self.holds or self._db is None):
+            return
+
+        def work(tables: Tables) -> None:
+            tables.renew()
+            for lease in self.unreleased:
+                tables.release(lease)
+
+        try:
+            self.transact(work, writes=True, syncs=False)
+            self.unreleased = []
+        except HoldfastError:
+            pass  # the next time will do; whoever needs the store is told
 
     def close(self) -> None:
         db, self._db, self._tables = self._db, None, None
@@ -90,9 +103,9 @@ class Connection:
     def _explained(self, error: sqlite3.Error) -> HoldfastError:
         text = str(error)
         if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
-            return DamagedStore(str(self._path), text)
-        if "malformed" in text or "not a database" in text or "disk image" in text:
-            return DamagedStore(str(self._path), text)
+            return DamagedStore(str(self.path), text)
+        if any(sign in text for sign in _SIGNS_OF_DAMAGE):
+            return DamagedStore(str(self.path), text)
         if "locked" in text or "busy" in text:
             text = f"another process has held it for more than {self._busy_seconds:g} seconds ({text})"
-        return StorageFailed("SqliteStore", f"use {str(self._path)!r}", text)
+        return StorageFailed("SqliteStore", f"use {str(self.path)!r}", text)

@@ -16,17 +16,18 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.errors import HoldfastError, StorageFailed, ThreadBusy, ThreadNotFound
+from holdfast.errors import DamagedStore, HoldfastError, StorageFailed, ThreadBusy, ThreadNotFound
 from holdfast.log import get_logger
 from holdfast.records import Commit, JournalEntry, Lease, OpenedThread
 from holdfast.stores.columns import to_id
 from holdfast.stores.disk import Disk
 from holdfast.stores.file_index import FileIndex
 from holdfast.stores.indexed import IndexedStore, delete_rows
-from holdfast.stores.lines import CommitLine, JournalLine, Line, NoLine, PostLine, commit_line
+from holdfast.stores.lines import Before, CommitLine, JournalLine, Line, NoLine, PostLine, commit_line
 from holdfast.stores.packing import pack_body
 from holdfast.stores.rewriting import copied_lines, pruned_lines
-from holdfast.stores.sqlite_tables import Payload, Tables
+from holdfast.stores.rows import Payload
+from holdfast.stores.sqlite_tables import Tables
 from holdfast.stores.thread_files import ThreadFile, ThreadFiles
 
 logger = get_logger("stores")
@@ -44,7 +45,7 @@ class FileStore(IndexedStore):
         busy_seconds: float = 30.0,
         disk: Disk | None = None,
     ) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # the program may change its folder
         self._files = ThreadFiles(self.path, disk or Disk(syncs=fsync), busy_seconds)
         self._index = FileIndex(self._files, busy_seconds)
         super().__init__("holdfast-files", self._index)
@@ -66,11 +67,29 @@ class FileStore(IndexedStore):
 
     def _locked(self, thread_id: str, work: Callable[[ThreadFile], T]) -> T:
         """With the thread's file locked, and the index in step with it."""
-        try:
-            self._index.make_ready()
-            with self._files.locked(thread_id) as file:
+        return self._guarded(lambda: self._locked_once(thread_id, work))
+
+    def _locked_once(self, thread_id: str, work: Callable[[ThreadFile], T]) -> T:
+        self._index.make_ready()
+        with self._files.locked(thread_id) as file:
+            try:
                 self._index.catch_up(file)
                 return work(file)
+            except HoldfastError:
+                self._remove_if_new(file)
+                raise
+
+    def _guarded(self, work: Callable[[], T]) -> T:
+        """An index that turns out to be damaged is made anew from the files, once; then the work is tried again."""
+        try:
+            try:
+                return work()
+            except DamagedStore as error:
+                if error.path != str(self._index.path):
+                    raise
+                logger.warning("the index of %s is damaged, and made anew: %s", self.path, error)
+                self._index.make_anew()
+                return work()
         except OSError as error:
             raise StorageFailed("FileStore", f"use {str(self.path)!r}", str(error)) from error
 
@@ -79,7 +98,7 @@ class FileStore(IndexedStore):
             self._index.take_from_the_dead()
             return self._index.transact(work, writes=False)
 
-        return await self._thread.do(do)
+        return await self._thread.do(lambda: self._guarded(do))
 
     def _append(self, file: ThreadFile, line: Line) -> None:
         """Once the line is on the disk it has happened, whatever becomes of the index."""
@@ -97,33 +116,36 @@ class FileStore(IndexedStore):
 
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         def work(file: ThreadFile) -> OpenedThread:
-            try:
-                return self._index.transact(lambda tables: self._opened(tables, thread_id, owner, takeover))
-            except BaseException:
-                self._remove_if_new(file)
-                raise
+            return self._index.transact(lambda tables: self._opened(tables, thread_id, owner, takeover))
 
         return await self._with_file(thread_id, work)
 
     def _remove_if_new(self, file: ThreadFile) -> None:
         """A thread that never got anything leaves no file behind."""
-        if file.size == 0:
+        if file.is_open and file.size == 0:
             self._files.remove(file)
 
     async def release(self, lease: Lease) -> None:
         def work(file: ThreadFile) -> None:
             self._index.transact(lambda tables: tables.release(lease))
-            self._index.holds = max(0, self._index.holds - 1)
             self._remove_if_new(file)
 
-        await self._with_file(lease.thread_id, work)
+        self._index.holds = max(0, self._index.holds - 1)
+        try:
+            await self._with_file(lease.thread_id, work)
+        except HoldfastError:
+            self._index.unreleased.append(lease)  # tried again with the next heartbeat
+            raise
 
     # ------------------------------------------------------------ writing
 
     async def commit(self, commit: Commit) -> None:
         def work(file: ThreadFile) -> None:
-            self._index.transact(lambda tables: tables.check(commit), writes=False)
-            self._append(file, commit_line(commit, pack_body(commit)))
+            def check(tables: Tables) -> Before:
+                return tables.told_before(tables.check(commit).thread)
+
+            before = self._index.transact(check, writes=False)
+            self._append(file, commit_line(commit, pack_body(commit), before))
 
         await self._thread.do_to_the_end(lambda: self._locked(commit.lease.thread_id, work))
 

@@ -17,9 +17,20 @@ import msgspec
 from holdfast.errors import DamagedStore
 from holdfast.platform import boot_id
 from holdfast.stores.connection import Connection
-from holdfast.stores.lines import CommitLine, JournalLine, Line, PostLine, RequestPart, ThreadLine, commit_of
+from holdfast.stores.lines import (
+    Before,
+    CommitLine,
+    JournalLine,
+    Line,
+    PostLine,
+    ThreadLine,
+    commit_of,
+    completed,
+    request_part,
+)
 from holdfast.stores.rewriting import Waiting
-from holdfast.stores.sqlite_tables import Payload, Tables
+from holdfast.stores.rows import Payload
+from holdfast.stores.sqlite_tables import Tables
 from holdfast.stores.thread_files import ThreadFile, ThreadFiles
 
 T = TypeVar("T")
@@ -70,12 +81,19 @@ class FileIndex(Connection):
         finally:
             os.close(lock)
 
+    def make_anew(self) -> None:
+        """After it turned out to be damaged."""
+        self.close()
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+        self.make_ready()
+
     def _make_anew(self, acknowledged: Mapping[tuple[str, str], int]) -> None:
         """`acknowledged`: what an older index says about the size of each file."""
         super().close()
         self._ready_in = os.getpid()
         for suffix in ("", "-wal", "-shm"):
-            Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+            Path(f"{self.path}{suffix}").unlink(missing_ok=True)
         for thread_id in self._files.thread_ids():
             with self._files.locked(thread_id) as file:
                 try:
@@ -102,9 +120,11 @@ class FileIndex(Connection):
             self.transact(lambda tables: tables.clear_thread(file.thread_id))
             known = 0
         if size < known:
+            head = self.transact(lambda tables: tables.head_of(file.thread_id), writes=False)
+            was = "" if head is None else f", whose last checkpoint was {head[0].checkpoint_id!r},"
             reason = (
-                f"the file of thread {file.thread_id!r} has {size} bytes, and {known} were acknowledged: commits were "
-                f"lost. To go on from what is there, delete {INDEX!r} beside it"
+                f"the file of thread {file.thread_id!r}{was} has {size} bytes, and {known} were acknowledged: commits "
+                f"were lost. To go on from what is there, delete {INDEX!r} beside it"
             )
             raise DamagedStore(str(file.path), reason)
         lines = list(file.scan(known))
@@ -126,11 +146,11 @@ class FileIndex(Connection):
         thread_id = file.thread_id
         thread = tables.thread(thread_id)
         if isinstance(line, CommitLine):
-            commit = commit_of(thread_id, line)
+            commit = commit_of(thread_id, completed(line, tables.told_before(thread)))
             tables.append(tables.standing(thread), commit, Payload(line.number, None, None, place, size))
             tables.stand_at_least(thread_id, line.number, line.fence, 0)
         elif isinstance(line, JournalLine):
-            tables.append_journal(thread, line.delivery_id, bytes(line.body))
+            tables.append_journal(thread_id, line.delivery_id, bytes(line.body))
             tables.stand_at_least(thread_id, 0, line.fence, 0)
         elif isinstance(line, PostLine):
             tables.post(thread_id, line.item_id, line.kind, bytes(line.body))
@@ -158,7 +178,15 @@ class FileIndex(Connection):
             self.transact(lambda tables: tables.release_all(dead))
 
     def all_lines(self, file: ThreadFile) -> list[Line]:
-        return [line for _, _, line in file.scan(0)]
+        """With all that they left to those before them."""
+        before = Before()
+        lines: list[Line] = []
+        for _, _, line in file.scan(0):
+            if isinstance(line, CommitLine):
+                line = completed(line, before)
+                before = Before(line.workflow_name, line.run_id)
+            lines.append(line)
+        return lines
 
     def first_line(self, tables: Tables, thread_id: str) -> ThreadLine:
         """Where the thread stands, for a file that is written anew."""
@@ -180,12 +208,9 @@ class FileIndex(Connection):
         thread = tables.thread(thread_id)
         fence = tables.standing(thread).fence
         return Waiting(
-            [
-                RequestPart(one.request_id, one.executor_id, one.asked_at, one.deadline, one.assignee)
-                for one in tables.requests(None, thread_id, None)
-            ],
-            [PostLine(item.item_id, item.kind, msgspec.Raw(item.body)) for item in tables.inbox(thread)],
-            [JournalLine(fence, one.delivery_id, msgspec.Raw(one.body)) for one in tables.journal(thread, 0)],
+            [request_part(one) for one in tables.requests(None, thread_id, None)],
+            [PostLine(item.item_id, item.kind, msgspec.Raw(item.body)) for item in tables.inbox(thread_id)],
+            [JournalLine(fence, one.delivery_id, msgspec.Raw(one.body)) for one in tables.journal(thread_id, 0)],
         )
 
 

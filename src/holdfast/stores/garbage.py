@@ -1,16 +1,21 @@
 """Which chunks a thread still needs when some of its checkpoints go. Pure: from the commits' lists, without a payload.
 
-A checkpoint has the chunks of its parent, but for those it dropped, and those it brought. When a parent goes, its child
-is told what it keeps from it, so that what is left says all there is to know.
+A checkpoint has the chunks of its parent, but for those it dropped, and those it brought. So a chunk is needed if the
+checkpoints that stay are more in the branches where it came in than in those where it was dropped. When a parent goes,
+its child is told what it keeps from it, so that what is left says all there is to know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
-Had = dict[int, frozenset[str]]
-"""Digests by the commit that holds them."""
+Ref = tuple[str, int]
+"""Digest, and the commit that holds it."""
+SHORT = 6
+"""Characters that a shortened reference has at least."""
 
 
 @dataclass(frozen=True)
@@ -31,72 +36,104 @@ class Lineage:
     is_checkpoint: bool = True
     """Whether another may continue from it; not so where only its events are left."""
 
+    @property
+    def own(self) -> Iterator[Ref]:
+        return ((digest, self.number) for digest in self.brought)
+
+    @property
+    def received(self) -> Iterator[Ref]:
+        """What comes in with it."""
+        return chain(self.own, map(_split, self.carried))
+
 
 @dataclass
 class Pruning:
-    needed: dict[int, set[str]] = field(default_factory=dict)
-    """Digests that something still has, by the commit that holds them."""
+    needed: set[Ref] = field(default_factory=set)
+    """What something still has."""
     relinked: dict[int, Lineage] = field(default_factory=dict)
     """Commits that stay, whose parent goes: what they are to say from now on."""
 
     def needs(self, digest: str, number: int) -> bool:
-        return digest in self.needed.get(number, ())
+        return (digest, number) in self.needed
 
 
 def plan_pruning(commits: Iterable[Lineage]) -> Pruning:
     """For all commits of a thread that hold chunks, those that go included."""
-    by_number = {one.number: one for one in sorted(commits, key=lambda one: one.number)}
-    had: dict[int, Had] = {}
-    result = Pruning()
-    for number, one in by_number.items():
-        had[number] = _had(one, had)
-        if one.is_kept:
-            for holder, digests in had[number].items():
-                result.needed.setdefault(holder, set()).update(digests)
-    for number, one in by_number.items():
+    lines = {one.number: one for one in sorted(commits, key=lambda one: one.number)}
+    dropped = _Dropped(lines.values())
+    staying = _staying(lines)
+    having: Counter[Ref] = Counter()
+    for number, one in lines.items():
+        for ref in one.received:
+            having[ref] += staying[number]
+        for ref in dropped.by(one):
+            having[ref] -= staying[number]
+    result = Pruning({ref for ref, count in having.items() if count > 0})
+    for number, one in lines.items():
         if one.is_kept and one.parent is not None:
-            parent = by_number.get(one.parent)
+            parent = lines.get(one.parent)
             if parent is None or not parent.is_kept:
-                result.relinked[number] = _relinked(one, _nearest_kept(parent, by_number), had)
+                result.relinked[number] = _relinked(one, lines, dropped)
     return result
 
 
-def _had(one: Lineage, had: Mapping[int, Had]) -> Had:
-    found = dict(had.get(one.parent, {})) if one.parent is not None else {}
-    for ref in one.dropped:
-        start, _, number = ref.partition(".")
-        digests = found.get(int(number), frozenset())
-        gone = [digest for digest in digests if digest.startswith(start)]
-        if len(gone) == 1:  # else it is not sure which: better to keep one too many
-            found[int(number)] = digests - {gone[0]}
-    for ref in one.carried:
-        digest, _, number = ref.partition(".")
-        found[int(number)] = found.get(int(number), frozenset()) | {digest}
-    if one.brought:
-        found[one.number] = one.brought
-    return found
+def _staying(lines: Mapping[int, Lineage]) -> Counter[int]:
+    """How many that stay continue from each, itself included."""
+    staying: Counter[int] = Counter()
+    for number, one in reversed([*lines.items()]):  # a parent is older than its children
+        staying[number] += one.is_kept
+        if one.parent is not None:
+            staying[one.parent] += staying[number]
+    return staying
 
 
-def _nearest_kept(one: Lineage | None, by_number: Mapping[int, Lineage]) -> Lineage | None:
-    while one is not None and not one.is_kept:
-        one = by_number.get(one.parent) if one.parent is not None else None
-    return one
+class _Dropped:
+    """Shortened references, found again. Where two could be meant, none is: better to keep one too many."""
+
+    def __init__(self, lines: Iterable[Lineage]) -> None:
+        self._known: dict[tuple[str, int], set[str]] = defaultdict(set)
+        for one in lines:
+            for digest, number in one.received:
+                self._known[digest[:SHORT], number].add(digest)
+
+    def by(self, one: Lineage) -> Iterator[Ref]:
+        for ref in one.dropped:
+            start, number = _split(ref)
+            found = [digest for digest in self._known.get((start[:SHORT], number), ()) if digest.startswith(start)]
+            if len(found) == 1:
+                yield found[0], number
 
 
-def _relinked(one: Lineage, parent: Lineage | None, had: Mapping[int, Had]) -> Lineage:
-    before = _references({} if parent is None else had[parent.number])
-    now = _references(had[one.number])
-    own = {f"{digest}.{one.number}" for digest in one.brought}
+def _relinked(one: Lineage, lines: Mapping[int, Lineage], dropped: _Dropped) -> Lineage:
+    """What it says in place of itself and of those before it that go."""
+    line = [one]
+    parent = lines.get(one.parent) if one.parent is not None else None
+    while parent is not None and not parent.is_kept:
+        line.append(parent)
+        parent = lines.get(parent.parent) if parent.parent is not None else None
+    came: set[Ref] = set()
+    went: set[Ref] = set()
+    for each in reversed(line):
+        for ref in dropped.by(each):
+            went.add(ref) if ref not in came else came.discard(ref)
+        came.update(each.received)
+        went -= came
+    came.difference_update(one.own)
     return Lineage(
         one.number,
         None if parent is None else parent.number,
         True,
         one.brought,
-        frozenset(before - now),  # in full: a whole digest begins with itself
-        frozenset(now - before - own),
+        frozenset() if parent is None else frozenset(map(_joined, went)),
+        frozenset(map(_joined, came)),
         one.is_checkpoint,
     )
 
 
-def _references(had: Had) -> set[str]:
-    return {f"{digest}.{number}" for number, digests in had.items() for digest in digests}
+def _split(ref: str) -> Ref:
+    digest, _, number = ref.partition(".")
+    return digest, int(number)
+
+
+def _joined(ref: Ref) -> str:
+    return f"{ref[0]}.{ref[1]}"

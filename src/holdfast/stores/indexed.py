@@ -9,7 +9,7 @@ from weakref import finalize
 
 import msgspec
 
-from holdfast.errors import DamagedCheckpoint, ThreadBusy
+from holdfast.errors import DamagedCheckpoint, HoldfastError, ThreadBusy
 from holdfast.records import (
     CheckpointInfo,
     Lease,
@@ -23,7 +23,8 @@ from holdfast.stores.connection import Connection
 from holdfast.stores.own_thread import OwnThread
 from holdfast.stores.owners import RENEW_SECONDS
 from holdfast.stores.packing import NOTHING, Body, logged_events, seal, unpack_body
-from holdfast.stores.sqlite_tables import Payload, Tables
+from holdfast.stores.rows import Payload
+from holdfast.stores.sqlite_tables import Tables
 
 T = TypeVar("T")
 
@@ -61,20 +62,23 @@ class IndexedStore:
 
     def _opened(self, tables: Tables, thread_id: str, owner: str, takeover: bool) -> OpenedThread:
         standing = tables.claim(thread_id, owner, takeover=takeover)
-        found = None if standing.head is None else tables.at(standing.thread, standing.head)
-        root, damage = None, None
+        newest = tables.newest_checkpoint(standing.thread)
+        found = None if newest is None else tables.at(standing.thread, newest)
+        root, damage, journal, inbox = None, None, [], []
         try:
+            tables.check_standing(thread_id, standing, newest)
             root = None if found is None else root_of(*found, self._payload(thread_id, found[1]))
+            journal, inbox = tables.journal(thread_id, standing.number), tables.inbox(thread_id)
         except DamagedCheckpoint as error:
-            damage = error.reason
+            root, damage = None, error.reason
         opened = OpenedThread(
             lease=Lease(thread_id, owner, standing.fence),
             number=standing.number,
             info=None if found is None else found[0],
             root=root,
             last_seq=standing.last_seq,
-            journal=tables.journal(standing.thread, standing.number),
-            inbox=tables.inbox(standing.thread),
+            journal=journal,
+            inbox=inbox,
             status=standing.status,
             damage=damage,
         )
@@ -89,11 +93,12 @@ class IndexedStore:
         await self._do(work, syncs=False)
 
     async def release(self, lease: Lease) -> None:
-        def work(tables: Tables) -> None:
-            tables.release(lease)
-            self._connection.holds = max(0, self._connection.holds - 1)
-
-        await self._do(work, syncs=False)
+        self._connection.holds = max(0, self._connection.holds - 1)
+        try:
+            await self._do(lambda tables: tables.release(lease), syncs=False)
+        except HoldfastError:
+            self._connection.unreleased.append(lease)  # tried again with the next heartbeat
+            raise
 
     # ------------------------------------------------------------ reading
 
@@ -171,7 +176,11 @@ class IndexedStore:
 def unpacked(thread_id: str, checkpoint_id: str | None, payload: Payload, body: bytes) -> Body:
     """Raises DamagedCheckpoint for a payload that was changed, or stands where another belongs."""
     name = checkpoint_id or f"of commit {payload.number}"
-    if not body or (payload.seal is not None and seal(thread_id, payload.number, body) != payload.seal):
+    if (
+        not body
+        or type(body) is not bytes
+        or (payload.seal is not None and seal(thread_id, payload.number, body) != payload.seal)
+    ):
         raise DamagedCheckpoint(name, f"commit {payload.number} was changed or damaged in its store", thread_id)
     try:
         return unpack_body(body)

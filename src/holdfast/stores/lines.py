@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -17,8 +17,8 @@ from holdfast.records import CheckpointInfo, Commit, Lease, LoggedEvents, Pendin
 from holdfast.stores.columns import digest
 
 VERSION = 1
-_SUM = b'{"sum":"'
-_AFTER_SUM = len(_SUM) + 22 + 2
+START = b'{"sum":"'
+_AFTER_SUM = len(START) + 22 + 2
 
 
 class ThreadLine(msgspec.Struct, tag="thread", tag_field="line", omit_defaults=True):
@@ -35,14 +35,6 @@ class ThreadLine(msgspec.Struct, tag="thread", tag_field="line", omit_defaults=T
     """Items that were in the inbox: posting them again does nothing."""
 
 
-class CheckpointPart(msgspec.Struct, omit_defaults=True):
-    checkpoint_id: str = msgspec.field(name="id")
-    workflow_name: str = msgspec.field(name="workflow")
-    iteration_count: int = msgspec.field(name="iteration", default=0)
-    previous_checkpoint_id: str | None = msgspec.field(name="previous", default=None)
-    """Where it belongs to another thread; else `parent` says which it is."""
-
-
 class RequestPart(msgspec.Struct, omit_defaults=True):
     request_id: str
     executor_id: str
@@ -51,15 +43,23 @@ class RequestPart(msgspec.Struct, omit_defaults=True):
     assignee: str | None = None
 
 
-class CommitLine(msgspec.Struct, tag="commit", tag_field="line", omit_defaults=True):
+class CommitLine(msgspec.Struct, omit_defaults=True):
+    """The one kind that does not say what it is: most lines are commits."""
+
     number: int
     fence: int
     body: msgspec.Raw
     """As `packing.py` packs it."""
     status: str = ""
-    run_id: str = msgspec.field(name="run", default="")
     timestamp: str = msgspec.field(name="at", default="")
-    checkpoint: CheckpointPart | None = None
+    run_id: str | None = msgspec.field(name="run", default=None)
+    """None: that of the commit before."""
+    checkpoint_id: str | None = msgspec.field(name="id", default=None)
+    workflow_name: str | None = msgspec.field(name="workflow", default=None)
+    """None: that of the checkpoint before."""
+    iteration_count: int = msgspec.field(name="iteration", default=0)
+    previous_checkpoint_id: str | None = msgspec.field(name="previous", default=None)
+    """Where it belongs to another thread; else `parent` says which it is."""
     parent: int | None = None
     first_seq: int = msgspec.field(name="seq", default=0)
     events: int = 0
@@ -83,7 +83,8 @@ class PostLine(msgspec.Struct, tag="post", tag_field="line"):
 
 Line: TypeAlias = ThreadLine | CommitLine | JournalLine | PostLine
 
-_decoder = msgspec.json.Decoder(ThreadLine | CommitLine | JournalLine | PostLine)
+_decoder = msgspec.json.Decoder(ThreadLine | JournalLine | PostLine)
+_commit_decoder = msgspec.json.Decoder(CommitLine)
 
 
 class NoLine(ValueError):
@@ -94,18 +95,19 @@ def to_line(thread_id: str, line: Line) -> bytes:
     data = msgspec.json.encode(line)
     if b"\n" in data:
         raise ValueError("What a file store keeps is JSON without line breaks.")
-    return b'%b%b",%b\n' % (_SUM, digest(thread_id.encode() + b"\0" + data).encode(), data[1:])
+    return b'%b%b",%b\n' % (START, digest(thread_id.encode() + b"\0" + data).encode(), data[1:])
 
 
 def from_line(thread_id: str, data: bytes) -> Line:
     """Raises NoLine, or NewerFormat for what a newer holdfast wrote."""
-    if not data.startswith(_SUM) or not data.endswith(b"\n"):
+    if not data.startswith(START) or not data.endswith(b"\n"):
         raise NoLine("it is not a line that was written whole")
     content = b"{" + data[_AFTER_SUM:-1]
-    if digest(thread_id.encode() + b"\0" + content).encode() != data[len(_SUM) : len(_SUM) + 22]:
+    if digest(thread_id.encode() + b"\0" + content).encode() != data[len(START) : len(START) + 22]:
         raise NoLine("its content does not have its checksum")
     try:
-        line: Line = _decoder.decode(content)
+        is_commit = not content.startswith(b'{"line":')
+        line: Line = _commit_decoder.decode(content) if is_commit else _decoder.decode(content)
     except msgspec.DecodeError as error:
         raise NoLine(str(error)) from error
     if isinstance(line, ThreadLine) and line.version > VERSION:
@@ -113,51 +115,63 @@ def from_line(thread_id: str, data: bytes) -> Line:
     return line
 
 
-def commit_line(commit: Commit, body: bytes) -> CommitLine:
-    info, events = commit.info, commit.events
+class Before(NamedTuple):
+    """What the commits before a line said, and it need not say again."""
+
+    workflow_name: str | None = None
+    run_id: str | None = None
+
+
+def commit_line(commit: Commit, body: bytes, before: Before) -> CommitLine:
+    info, events, asked = commit.info, commit.events, commit.requests
+    name = None if info is None else info.workflow_name
     return CommitLine(
         commit.number,
         commit.lease.fence,
         msgspec.Raw(body),
         commit.status,
-        commit.run_id,
-        commit.timestamp,
-        None
-        if info is None
-        else CheckpointPart(
-            info.checkpoint_id,
-            info.workflow_name,
-            info.iteration_count,
-            None if commit.parent is not None else info.previous_checkpoint_id,
-        ),
+        commit.timestamp.replace("+00:00", "Z") if commit.timestamp.endswith("+00:00") else commit.timestamp,
+        None if commit.run_id == before.run_id else commit.run_id,
+        None if info is None else info.checkpoint_id,
+        None if name == before.workflow_name else name,
+        0 if info is None else info.iteration_count,
+        None if info is None or commit.parent is not None else info.previous_checkpoint_id,
         commit.parent,
         0 if events is None else events.first_seq,
         0 if events is None else events.count,
         tuple(commit.unsettled),
         tuple(commit.consumed),
-        None
-        if commit.requests is None
-        else [
-            RequestPart(one.request_id, one.executor_id, one.asked_at, one.deadline, one.assignee)
-            for one in commit.requests
-        ],
+        None if asked is None else [request_part(one) for one in asked],
         commit.due_at,
     )
 
 
+def request_part(one: PendingRequest) -> RequestPart:
+    return RequestPart(one.request_id, one.executor_id, one.asked_at, one.deadline, one.assignee)
+
+
+def completed(line: CommitLine, before: Before) -> CommitLine:
+    """The line with all that it left to those before it."""
+    return msgspec.structs.replace(
+        line,
+        run_id=before.run_id if line.run_id is None else line.run_id,
+        workflow_name=before.workflow_name if line.workflow_name is None else line.workflow_name,
+    )
+
+
 def commit_of(thread_id: str, line: CommitLine) -> Commit:
-    """The commit again, as far as an index needs it: its payload stays in the line."""
-    part = line.checkpoint
+    """The commit again, as far as an index needs it: its payload stays in the line. For one that is complete."""
+    timestamp = line.timestamp[:-1] + "+00:00" if line.timestamp.endswith("Z") else line.timestamp
     info = None
-    if part is not None:
+    if line.checkpoint_id is not None:
         info = CheckpointInfo(
-            part.checkpoint_id,
+            line.checkpoint_id,
             thread_id,
-            part.workflow_name,
+            line.workflow_name or "",
             line.number,
-            part.iteration_count,
-            part.previous_checkpoint_id,
-            line.timestamp,
+            line.iteration_count,
+            line.previous_checkpoint_id,
+            timestamp,
             line.run_id or None,
             line.status,
         )
@@ -171,8 +185,8 @@ def commit_of(thread_id: str, line: CommitLine) -> Commit:
         line.unsettled,
         line.consumed,
         line.status,
-        line.run_id,
-        line.timestamp,
+        line.run_id or "",
+        timestamp,
         line.parent,
         {},
         (),

@@ -6,12 +6,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from itertools import dropwhile, islice
+from itertools import islice
 from os import urandom
 
 import msgspec
 
-from holdfast.errors import CheckpointNotFound, ThreadBusy, ThreadConflict, ThreadNotFound
+from holdfast.errors import ThreadBusy, ThreadConflict, ThreadNotFound
 from holdfast.records import (
     CheckpointInfo,
     Commit,
@@ -25,6 +25,7 @@ from holdfast.records import (
     ThreadInfo,
 )
 from holdfast.stores.garbage import Lineage, plan_pruning
+from holdfast.stores.in_order import CheckpointsInOrder
 
 
 class _Thread:
@@ -82,12 +83,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._threads: dict[str, _Thread] = {}
-        self._checkpoints: dict[str, StoredCheckpoint] = {}
-        # The same ids in commit order, so that a page of the newest costs no more with 10,000 stored than with 10.
-        self._by_workflow: dict[str, dict[str, None]] = {}
-        self._by_thread: dict[str, dict[str, None]] = {}
-        self._places: dict[str, int] = {}
-        """Of each checkpoint, in the order of all commits."""
+        self._checkpoints = CheckpointsInOrder()
         self._commits = 0
         """How many there were."""
 
@@ -113,7 +109,7 @@ class MemoryStore:
 
     async def release(self, lease: Lease) -> None:
         thread = self._threads.get(lease.thread_id)
-        if thread is not None and thread.fence == lease.fence:
+        if thread is not None and (thread.fence, thread.owner) == (lease.fence, lease.owner):
             thread.owner = None
 
     async def close(self) -> None:
@@ -172,15 +168,12 @@ class MemoryStore:
 
     def _keep_checkpoint(self, thread: _Thread, commit: Commit, stored: StoredCheckpoint) -> None:
         info = stored.info
-        replaced = self._checkpoints.get(info.checkpoint_id)
+        replaced = self._checkpoints.find(info.checkpoint_id)
         if replaced is not None:
             self._forget(replaced.info)
         thread.head = stored
         thread.workflow_name = info.workflow_name
-        self._checkpoints[info.checkpoint_id] = stored
-        self._places[info.checkpoint_id] = self._commits
-        self._by_workflow.setdefault(info.workflow_name, {})[info.checkpoint_id] = None
-        self._by_thread.setdefault(info.thread_id, {})[info.checkpoint_id] = None
+        self._checkpoints.add(stored, self._commits)
         thread.lines[commit.number] = commit
         thread.due_at = commit.due_at
 
@@ -195,7 +188,7 @@ class MemoryStore:
     # ------------------------------------------------------------ reading
 
     async def find_checkpoint(self, checkpoint_id: str) -> StoredCheckpoint | None:
-        return self._checkpoints.get(checkpoint_id)
+        return self._checkpoints.find(checkpoint_id)
 
     async def head(self, thread_id: str) -> StoredCheckpoint | None:
         thread = self._threads.get(thread_id)
@@ -213,24 +206,8 @@ class MemoryStore:
         limit: int | None = None,
         before: str | None = None,
     ) -> Sequence[CheckpointInfo]:
-        newest_first: Iterable[CheckpointInfo] = (
-            self._checkpoints[one].info for one in self._newest_first(workflow_name, thread_id)
-        )
-        if workflow_name is not None:
-            newest_first = (info for info in newest_first if info.workflow_name == workflow_name)
-        if before is not None:
-            if before not in self._checkpoints:
-                raise CheckpointNotFound(before)
-            place = self._places[before]
-            newest_first = dropwhile(lambda info: self._places[info.checkpoint_id] >= place, newest_first)
-        return list(islice(newest_first, limit))[::-1]
-
-    def _newest_first(self, workflow_name: str | None, thread_id: str | None) -> Iterable[str]:
-        if thread_id is not None:
-            return reversed(self._by_thread.get(thread_id, {}))
-        if workflow_name is not None:
-            return reversed(self._by_workflow.get(workflow_name, {}))
-        return reversed(self._checkpoints)
+        newest_first = self._checkpoints.newest_first(workflow_name, thread_id, before)
+        return [stored.info for stored in islice(newest_first, limit)][::-1]
 
     async def threads(
         self,
@@ -269,7 +246,14 @@ class MemoryStore:
         if thread is None:
             return []
         start = bisect_right(thread.events, seq, key=lambda one: one.first_seq + one.count - 1)
-        return thread.events[start:]
+        return [
+            one if one.info is None or self._is_stored(one.info) else msgspec.structs.replace(one, info=None)
+            for one in thread.events[start:]
+        ]
+
+    def _is_stored(self, info: CheckpointInfo) -> bool:
+        found = self._checkpoints.find(info.checkpoint_id)
+        return found is not None and found.info.number == info.number
 
     async def pending_requests(
         self, *, workflow_name: str | None = None, thread_id: str | None = None, limit: int | None = None
@@ -295,30 +279,28 @@ class MemoryStore:
 
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str]) -> int:
         thread = self._threads.get(thread_id)
-        known = self._by_thread.get(thread_id, {})
+        known = {stored.info.checkpoint_id for stored in self._checkpoints.of_thread(thread_id)}
         doomed = [one for one in dict.fromkeys(checkpoint_ids) if one in known]
         if thread is None or not doomed:
             return 0
         if thread.owner is not None and thread.head is not None and thread.head.info.checkpoint_id in doomed:
             raise ThreadBusy(thread_id, thread.owner)
         for checkpoint_id in doomed:
-            self._forget(self._checkpoints[checkpoint_id].info)
+            found = self._checkpoints.find(checkpoint_id)
+            if found is not None:
+                self._forget(found.info)
         self._collect(thread)
         return len(doomed)
 
     def _forget(self, info: CheckpointInfo) -> None:
         """The checkpoint, but not yet its chunks. The newest of those that are left becomes the head."""
-        del self._checkpoints[info.checkpoint_id], self._places[info.checkpoint_id]
-        self._by_workflow[info.workflow_name].pop(info.checkpoint_id, None)
-        kept = self._by_thread[info.thread_id]
-        kept.pop(info.checkpoint_id, None)
+        self._checkpoints.remove(info.checkpoint_id)
         thread = self._threads[info.thread_id]
         stays = any(one.refers for one in thread.events if one.number == info.number)
         lineage = _lineage(thread.lines[info.number])
         thread.lines[info.number] = replace(lineage, is_kept=stays, is_checkpoint=False)
         if thread.head is not None and thread.head.info == info:
-            newest = next(reversed(kept), None)
-            thread.head = self._checkpoints[newest] if newest is not None else None
+            thread.head = next(self._checkpoints.newest_first(None, info.thread_id, None), None)
             thread.journal.clear()
             thread.requests.clear()
             thread.due_at = None
@@ -341,10 +323,8 @@ class MemoryStore:
             return False
         if thread.owner is not None:
             raise ThreadBusy(thread_id, thread.owner)
-        for checkpoint_id in list(self._by_thread.get(thread_id, {})):
-            self._by_workflow[self._checkpoints.pop(checkpoint_id).info.workflow_name].pop(checkpoint_id, None)
-            del self._places[checkpoint_id]
-        self._by_thread.pop(thread_id, None)
+        for stored in self._checkpoints.of_thread(thread_id):
+            self._checkpoints.remove(stored.info.checkpoint_id)
         del self._threads[thread_id]
         return True
 
@@ -362,22 +342,22 @@ class MemoryStore:
         target.chunks = {number: dict(chunks) for number, chunks in source.chunks.items()}
         target.lines = dict(source.lines)
         target.requests = {key: msgspec.structs.replace(one, thread_id=to) for key, one in source.requests.items()}
-        renamed = {one: urandom(12).hex() for one in self._by_thread.get(thread_id, {})}
-        copies = {one: _renamed(self._checkpoints[one].info, to, renamed) for one in renamed}
+        stored = self._checkpoints.of_thread(thread_id)
+        renamed = {one.info.checkpoint_id: urandom(12).hex() for one in stored}
+        copies = {one.info.checkpoint_id: _renamed(one.info, to, renamed) for one in stored}
         target.events = [
             msgspec.structs.replace(
                 one, info=None if one.info is None else copies.get(one.info.checkpoint_id, one.info)
             )
             for one in source.events
         ]
-        for old, info in copies.items():
-            stored = self._checkpoints[info.checkpoint_id] = StoredCheckpoint(info, self._checkpoints[old].root)
+        for one in stored:
             self._commits += 1
-            self._places[info.checkpoint_id] = target.moved = self._commits
-            self._by_workflow[info.workflow_name][info.checkpoint_id] = None
-            self._by_thread.setdefault(to, {})[info.checkpoint_id] = None
-            if source.head is not None and source.head.info.checkpoint_id == old:
-                target.head = stored
+            target.moved = self._commits
+            copy = StoredCheckpoint(copies[one.info.checkpoint_id], one.root)
+            self._checkpoints.add(copy, self._commits)
+            if source.head is one:
+                target.head = copy
 
 
 def _lineage(line: Commit | Lineage) -> Lineage:

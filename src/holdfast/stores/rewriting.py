@@ -8,7 +8,7 @@ from os import urandom
 
 import msgspec
 
-from holdfast.stores.lines import CheckpointPart, CommitLine, JournalLine, Line, PostLine, RequestPart, ThreadLine
+from holdfast.stores.lines import CommitLine, JournalLine, Line, PostLine, RequestPart, ThreadLine
 from holdfast.stores.packing import repack_body, unpack_body
 from holdfast.stores.pruning import Changed, PackedCommit, prune_bodies
 
@@ -27,7 +27,7 @@ def pruned_lines(lines: Sequence[Line], doomed: Collection[int], first: ThreadLi
     that go."""
     commits = {line.number: line for line in lines if isinstance(line, CommitLine)}
     packed = [
-        PackedCommit(line.number, line.parent, line.checkpoint is not None, unpack_body(bytes(line.body)))
+        PackedCommit(line.number, line.parent, line.checkpoint_id is not None, unpack_body(bytes(line.body)))
         for line in commits.values()
     ]
     changed = {one.number: one for one in prune_bodies(packed, doomed)}
@@ -36,8 +36,8 @@ def pruned_lines(lines: Sequence[Line], doomed: Collection[int], first: ThreadLi
         for number, line in commits.items()
         if number not in changed or not changed[number].is_empty
     ]
-    head = max((line.number for line in kept if line.checkpoint is not None), default=0)
-    is_moved = any(line.checkpoint is not None and line.number > head for line in commits.values())
+    head = max((line.number for line in kept if line.checkpoint_id is not None), default=0)
+    is_moved = any(line.checkpoint_id is not None and line.number > head for line in commits.values())
     told = [
         msgspec.structs.replace(
             line,
@@ -56,19 +56,21 @@ def _changed(line: CommitLine, change: Changed) -> CommitLine:
         line,
         body=msgspec.Raw(repack_body(change.body)),
         parent=change.parent,
-        checkpoint=line.checkpoint if change.has_checkpoint else None,
+        checkpoint_id=line.checkpoint_id if change.has_checkpoint else None,
     )
 
 
 def copied_lines(lines: Sequence[Line], to: str) -> list[Line]:
     """Under new checkpoint ids; without journal and inbox."""
     copies: list[Line] = [
-        msgspec.structs.replace(line, checkpoint=_renamed(line.checkpoint), fence=0, unsettled=(), consumed=())
+        msgspec.structs.replace(
+            line,
+            checkpoint_id=None if line.checkpoint_id is None else urandom(12).hex(),
+            fence=0,
+            unsettled=(),
+            consumed=(),
+        )
         for line in lines
         if isinstance(line, CommitLine)
     ]
     return [ThreadLine(to), *copies]
-
-
-def _renamed(part: CheckpointPart | None) -> CheckpointPart | None:
-    return None if part is None else msgspec.structs.replace(part, checkpoint_id=urandom(12).hex())

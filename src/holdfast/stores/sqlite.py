@@ -13,14 +13,15 @@ from holdfast.stores.connection import Connection
 from holdfast.stores.indexed import IndexedStore, delete_rows, unpacked
 from holdfast.stores.packing import pack_body, repack_body, seal
 from holdfast.stores.pruning import PackedCommit, prune_bodies
-from holdfast.stores.sqlite_tables import Payload, Tables
+from holdfast.stores.rows import Payload
+from holdfast.stores.sqlite_tables import Tables
 
 
 class SqliteStore(IndexedStore):
     """Implements `holdfast.store.Store`. A commit is one transaction, and one hop to the store's thread and back."""
 
     def __init__(self, path: str | os.PathLike[str], *, synchronous: str = "FULL", busy_seconds: float = 30.0) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # the program may change its folder
         super().__init__("holdfast-sqlite", Connection(self.path, synchronous, busy_seconds))
 
     def _payload(self, thread_id: str, payload: Payload) -> bytes:
@@ -37,7 +38,7 @@ class SqliteStore(IndexedStore):
         await self._thread.do_to_the_end(lambda: self._connection.transact(work, writes=True, syncs=True))
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
-        await self._do(lambda tables: tables.append_journal(tables.prove(lease).thread, entry.delivery_id, entry.body))
+        await self._do(lambda tables: _append_journal(tables, lease, entry))
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         await self._do(lambda tables: tables.post(thread_id, item_id, kind, body))
@@ -63,6 +64,11 @@ class SqliteStore(IndexedStore):
                 tables.reseal(row.seq, seal(to, row.number, row.body), row.body)
 
         await self._do(work)
+
+
+def _append_journal(tables: Tables, lease: Lease, entry: JournalEntry) -> None:
+    tables.prove(lease)
+    tables.append_journal(lease.thread_id, entry.delivery_id, entry.body)
 
 
 def prune_rows(tables: Tables, thread_id: str, doomed: set[str]) -> int:

@@ -19,7 +19,7 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
 CREATE TABLE workflows (workflow INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 
-CREATE TABLE blocks (       -- where commits of a workflow are: 64 seqs to a block. An index of them would cost a page each
+CREATE TABLE blocks (       -- where commits of a workflow are, 64 seqs to a block: an index would be written each time
   workflow INTEGER NOT NULL, block INTEGER NOT NULL, PRIMARY KEY (workflow, block)
 ) WITHOUT ROWID;
 
@@ -43,6 +43,7 @@ CREATE TABLE threads (
   written TEXT DEFAULT ''   -- file store: which file that is, since it may have been written anew
 );
 CREATE INDEX threads_due ON threads (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX threads_owned ON threads (process) WHERE owner IS NOT NULL;
 
 CREATE TABLE commits (
   seq INTEGER PRIMARY KEY,  -- the order of commits across threads
@@ -67,7 +68,11 @@ CREATE UNIQUE INDEX commits_number ON commits (thread, number);
 CREATE UNIQUE INDEX commits_checkpoint ON commits (checkpoint_id) WHERE checkpoint_id IS NOT NULL;
 
 CREATE TABLE journal (
-  entry INTEGER PRIMARY KEY, thread INTEGER NOT NULL, delivery_id INTEGER NOT NULL, body BLOB NOT NULL
+  entry INTEGER PRIMARY KEY,
+  thread INTEGER NOT NULL,
+  delivery_id INTEGER NOT NULL,
+  body BLOB NOT NULL,
+  seal BLOB NOT NULL
 );
 CREATE INDEX journal_thread ON journal (thread);
 
@@ -76,7 +81,8 @@ CREATE TABLE inbox (
   thread INTEGER NOT NULL,
   item_id TEXT NOT NULL,
   kind TEXT NOT NULL,
-  body BLOB                 -- NULL once it was consumed: posting it again does nothing
+  body BLOB,                -- NULL once it was consumed: posting it again does nothing
+  seal BLOB
 );
 CREATE UNIQUE INDEX inbox_item ON inbox (thread, item_id);
 
@@ -109,6 +115,11 @@ def prepare(db: sqlite3.Connection, path: str) -> None:
     except BaseException:
         db.execute("ROLLBACK")
         raise
+
+
+def check(db: sqlite3.Connection, path: str) -> None:
+    """Raises NewerFormat, or StorageFailed for a database of something else."""
+    _version(db, path)
 
 
 def _version(db: sqlite3.Connection, path: str) -> int:

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.errors import DamagedStore, HoldfastError
 from holdfast.stores.disk import Disk
-from holdfast.stores.lines import Line, NoLine, ThreadLine, from_line, to_line
+from holdfast.stores.lines import START, Line, NoLine, ThreadLine, from_line, to_line
 
 SUFFIX = ".jsonl"
 _SAFE = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,99}")
@@ -42,6 +42,11 @@ class ThreadFile:
     @property
     def size(self) -> int:
         return os.fstat(self._fd).st_size
+
+    @property
+    def is_open(self) -> bool:
+        """Not so once it was removed or written anew."""
+        return self._disk.is_same(self._fd, self.path)
 
     def append(self, line: Line) -> tuple[int, int]:
         """Where the line is: its place and size. It is on the disk when this returns; if it raises, nothing is."""
@@ -84,7 +89,7 @@ class ThreadFile:
             try:
                 line = from_line(self.thread_id, data)
             except NoLine as problem:
-                if place + len(data) >= size:
+                if place + len(data) >= size and is_torn(data):
                     self.cut(place)
                     return
                 reason = f"the line at byte {place}, of thread {self.thread_id!r}, is damaged: {problem}"
@@ -152,9 +157,11 @@ class ThreadFiles:
     def thread_ids(self) -> Iterator[str]:
         """Of all files that say which thread they are. One that does not is left alone, and named when it is opened."""
         for path in sorted(self.folder.glob(f"*{SUFFIX}")):
-            with path.open("rb") as file:
-                first = file.readline()
-            thread_id = thread_of(first)
+            try:
+                with path.open("rb") as file:
+                    thread_id = thread_of(file.readline())
+            except OSError:
+                continue
             if thread_id is not None and self.path_of(thread_id) == path:
                 yield thread_id
 
@@ -190,11 +197,17 @@ class ThreadFiles:
             os.close(self._open.popitem()[1])
 
 
+def is_torn(data: bytes) -> bool:
+    """Whether it could be a line of ours that was not written whole: cut off, or with blocks that never came to be."""
+    is_ours = data.startswith(START) or START.startswith(data[: len(START)]) or not data.strip(b"\0")
+    return is_ours and (not data.endswith(b"\n") or b"\0" in data)
+
+
 def thread_of(first_line: bytes) -> str | None:
     """Which thread a file says it is of."""
     try:
         content = msgspec.json.decode(first_line)
         line = from_line(content["thread_id"], first_line)
-    except (NoLine, HoldfastError, msgspec.DecodeError, KeyError, TypeError):
+    except (NoLine, HoldfastError, ValueError, KeyError, TypeError):  # ValueError: no JSON, or not in UTF-8
         return None
     return line.thread_id if isinstance(line, ThreadLine) else None

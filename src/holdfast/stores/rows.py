@@ -1,0 +1,54 @@
+"""Rows of the tables that several parts of a store read, and the connection they are read with."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, NamedTuple
+
+
+class Standing(NamedTuple):
+    """A thread's row, as far as moving it goes."""
+
+    thread: int
+    fence: int
+    number: int
+    head: int | None
+    status: str
+    last_seq: int
+
+
+class Payload(NamedTuple):
+    """Where the payload of a commit is: in its row, or in the thread's file."""
+
+    number: int
+    seal: bytes | None
+    """None where the line in the thread's file has a checksum of its own."""
+    body: bytes | None
+    place: int | None
+    size: int | None
+
+
+class PackedRow(NamedTuple):
+    seq: int
+    thread: int
+    number: int
+    parent: int | None
+    checkpoint_id: Any
+    body: bytes
+    place: int | None
+    size: int | None
+    seal: bytes
+
+
+class Rows:
+    """Over one connection. Nothing here begins or ends a transaction."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._workflows: dict[str, int] = {}
+        self._blocks: dict[int, int] = {}
+        self._process: tuple[str, int] | None = None
+
+    def find_thread(self, thread_id: str) -> int | None:
+        found = self._db.execute("SELECT thread FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
+        return None if found is None else int(found[0])
