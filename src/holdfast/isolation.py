@@ -44,9 +44,11 @@ _ATOMIC: frozenset[type] = frozenset(
     *(types.FunctionType, types.BuiltinFunctionType, types.CodeType),
 }
 _MISSING: Any = object()
+_EMPTY: dict[str, Any] = {}
 
 
 _T = TypeVar("_T")
+_has_copied_deeply = False
 
 
 def isolated(value: _T) -> _T:
@@ -60,6 +62,8 @@ def isolated(value: _T) -> _T:
     try:
         return cast(_T, _copied(value, {}))
     except Exception:  # noqa: BLE001  too deep, changed by a thread meanwhile, a __hash__ that fails, ...
+        global _has_copied_deeply
+        _has_copied_deeply = True
         return value
 
 
@@ -76,7 +80,7 @@ def is_unchangeable(value: object) -> bool:
 def is_surely_copied(value: object) -> bool:
     """True only if `isolated` makes a copy of all of it that can change: nothing in it is shared for want of a way to
     copy it, or copied in a way of its own."""
-    if type(value) in _ATOMIC:
+    if not _has_copied_deeply or type(value) in _ATOMIC:  # nothing in this process was ever copied in another way
         return True
     try:
         return _is_copied_here(value)
@@ -126,7 +130,15 @@ def _no_parts(value: Any) -> Iterable[Any]:
 def _copy_list(value: list[Any], memo: _Memo) -> list[Any]:
     made: list[Any] = []
     memo[id(value)] = made
-    made.extend([each if type(each) in _ATOMIC else _copied(each, memo) for each in value])
+    cls: type = str
+    kind = _KNOWN[str]
+    for each in value:
+        if type(each) not in _ATOMIC:
+            if type(each) is not cls:  # most lists hold one kind of thing
+                cls = type(each)
+                kind = _kind_of(cls)
+            each = kind.copy(each, memo) if id(each) not in memo else memo[id(each)]
+        made.append(each)
     return made
 
 
@@ -170,6 +182,8 @@ def _copy_open_struct(value: Any, memo: _Memo) -> Any:
 
 
 def _copy_deeply(value: Any, memo: _Memo) -> Any:
+    global _has_copied_deeply
+    _has_copied_deeply = True
     size = len(memo)
     try:
         return copy.deepcopy(value, memo)
@@ -195,7 +209,7 @@ class _CopyFields:
         )
 
     def __call__(self, value: Any, memo: _Memo) -> Any:
-        if self._is_frozen and all(type(part) in _ATOMIC for part in self.parts(value)):
+        if self._is_frozen and _ATOMIC.issuperset(map(type, self.parts(value))):
             return value
         made = memo[id(value)] = object.__new__(type(value))
         is_changed = not self._is_frozen
@@ -215,6 +229,8 @@ class _CopyFields:
         return [*slots, *own.items()] if own else slots
 
     def parts(self, value: Any) -> Iterable[Any]:
+        if not self._slots:
+            return getattr(value, "__dict__", _EMPTY).values()
         return [part for _, part in self.items(value)]
 
 

@@ -95,8 +95,8 @@ class FileCheckpointStorage(StoreCheckpointStorage):
 def open_store(url: str | os.PathLike[str]) -> StoreCheckpointStorage:
     """The storage that a URL names: `sqlite:///threads.db`, `file:folder`, `memory:`. Opens nothing yet.
 
-    As everywhere, `sqlite:///` is followed by a path from here and `sqlite:////` by one from the root; `file:///var/x` is
-    a path from the root and `file:x` one from here. A path without a scheme is a SQLite file if it ends in `.db`,
+    As everywhere, `sqlite:///` is followed by a path from here and `sqlite:////` by one from the root; `file:///var/x`
+    is a path from the root and `file:x` one from here. A path without a scheme is a SQLite file if it ends in `.db`,
     `.sqlite` or `.sqlite3`. Raises ValueError for anything else.
     """
     text = os.fspath(url)
@@ -128,8 +128,8 @@ _EXAMPLES = "sqlite:///threads.db, file:folder or memory:"
 
 def _check_path(given: str | os.PathLike[str], kind: str) -> None:
     path = os.fspath(given)
-    if not isinstance(path, str) or not path:
-        raise ValueError(f"A {kind} needs a path, got {given!r}.")
+    if not path:
+        raise ValueError(f"A {kind} needs a path, got an empty one.")
     if "://" in path:
         raise ValueError(f"A {kind} takes a path, and {path!r} is a URL. Use open_store({path!r}).")
 

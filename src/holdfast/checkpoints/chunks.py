@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.checkpoints.cutting import REFERENCES, Layers, cut_text
+from holdfast.checkpoints.cutting import REFERENCES, Layers, Same, cut_text
 from holdfast.codec import Tree
 
 SMALL = 512
@@ -288,7 +288,7 @@ class Chunker:
         pieces: list[Piece] = same + [(chunk.quoted, (chunk,)) for chunk in made]
         if memo is not None:
             memo.pieces, memo.raws = pieces, [len(parts[-1])]
-        return self._tree_of("text", pieces, len(same), memo, depth=1)
+        return self._tree_of("text", pieces, (len(same), 0), memo, depth=1)
 
     def _list(self, value: list[Tree], memo: _Memo | None) -> Piece:
         if memo is None or not memo.is_large:
@@ -297,17 +297,22 @@ class Chunker:
                 return small, ()
         if memo is None:
             pieces = [self._item(item, raw) for item, raw in zip(value, _comparable(value), strict=True)]
-            return self._tree_of("list", pieces, 0, None)
+            return self._tree_of("list", pieces, (0, 0), None)
         memo.is_large = True
         before = len(memo.items)
         if before <= len(value) and all(map(is_, memo.items, value)):
-            same = before
-            raws = memo.raws + _comparable(value[same:])
+            same = (before, 0)
+            raws = memo.raws + _comparable(value[before:])
         else:
             raws = _comparable(value)
-            same = before if before <= len(value) and raws[:before] == memo.raws else 0
-        pieces = memo.pieces[:same]
-        pieces += [self._item(item, raw) for item, raw in zip(value[same:], raws[same:], strict=True)]
+            same = _same_ends(memo.raws, raws)
+        first, last = same
+        end = len(value) - last
+        known = dict(zip(memo.raws[first : before - last], memo.pieces[first : before - last], strict=True))
+        pieces = memo.pieces[:first]
+        for item, raw in zip(value[first:end], raws[first:end], strict=True):
+            pieces.append(known.get(raw) or self._item(item, raw))
+        pieces += memo.pieces[before - last :]
         memo.items, memo.raws, memo.pieces = value, raws, pieces
         return self._tree_of("list", pieces, same, memo)
 
@@ -338,16 +343,19 @@ class Chunker:
             memo.keep(value)
         size = sum([len(inline) for inline, _ in pieces])
         if size > WHOLE:
-            return self._tree_of("dict", pieces, 0, memo)
+            same = (0, 0) if memo is None else _same_ends(memo.pieces, pieces)
+            if memo is not None:
+                memo.pieces = pieces
+            return self._tree_of("dict", pieces, same, memo)
         if memo is not None:
-            memo.layers = None
+            memo.layers, memo.pieces = None, []
         inline, kids = b"{%b}" % b",".join([inline for inline, _ in pieces]), _all_kids(pieces)
         return (inline, kids) if size <= SMALL else self._reference(self._chunk(inline, kids))
 
     # ------------------------------------------------------------ hash trees
 
-    def _tree_of(self, kind: str, pieces: list[Piece], same: int, memo: _Memo | None, depth: int = 0) -> Piece:
-        """`same`: how many of the pieces are those that the memo's layers were made of."""
+    def _tree_of(self, kind: str, pieces: list[Piece], same: Same, memo: _Memo | None, depth: int = 0) -> Piece:
+        """`same`: how many of the pieces, at both ends, are those that the memo's layers were made of."""
         if depth == 0 and sum([len(inline) for inline, _ in pieces]) <= SMALL:
             if memo is not None:
                 memo.layers = None
@@ -379,6 +387,17 @@ def escaped(tree: Tree) -> Tree:
 def _use(chunks: tuple[Chunk, ...]) -> None:
     for chunk in chunks:
         chunk.uses += 1
+
+
+def _same_ends(before: Sequence[Any], now: Sequence[Any]) -> Same:
+    """How many at the beginning, and how many of the rest at the end, are equal."""
+    if before == now:
+        return len(now), 0
+    shorter = min(len(before), len(now))
+    first = next((index for index in range(shorter) if before[index] != now[index]), shorter)
+    left = shorter - first
+    last = next((index for index in range(left) if before[-1 - index] != now[-1 - index]), left)
+    return first, last
 
 
 def _comparable(items: list[Tree]) -> list[Any]:

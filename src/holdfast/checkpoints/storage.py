@@ -180,7 +180,7 @@ class StoreCheckpointStorage:
 
 
 def _check_limit(limit: int | None) -> None:
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+    if limit is not None and limit < 0:
         raise ValueError(f"limit expects a number of items, or None for all, got {limit!r}.")
 
 

@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import sys
 
 import click
 
 import holdfast
-from holdfast.cli.answer import answer
-from holdfast.cli.demo import demo
-from holdfast.cli.mistakes import explained
-from holdfast.cli.readable import printable
-from holdfast.cli.requests import requests
-from holdfast.cli.resume import resume
-from holdfast.cli.run import run
-from holdfast.cli.show import show
-from holdfast.cli.threads import threads
 from holdfast.errors import HoldfastError
 
+COMMANDS = ("demo", "run", "resume", "answer", "requests", "threads", "show")
+"""In the order in which one meets them. Each is a function of its name in the module of its name."""
 
-class InOrder(click.Group):
-    """Lists its commands as they are added: first what starts something."""
+
+class Commands(click.Group):
+    """Loads only the command that is called: one that lists threads needs no engine."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"holdfast.cli.{cmd_name}"), cmd_name)
+        return command
 
 
-@click.group(cls=InOrder, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(holdfast.__version__, prog_name="holdfast")
 def commands() -> None:
     """Durable agent workflows: they survive crashes, restarts and people who answer tomorrow."""
-
-
-for command in (demo, run, resume, answer, requests, threads, show):
-    commands.add_command(command)
 
 
 def main() -> None:
@@ -45,5 +42,8 @@ def main() -> None:
     try:
         commands()
     except (HoldfastError, OSError) as problem:
+        from holdfast.cli.mistakes import explained
+        from holdfast.cli.readable import printable
+
         click.echo(f"Error: {printable(explained(problem))}", err=True)
         sys.exit(1)

@@ -7,16 +7,18 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.cli.mistakes import Mistake, no_thread
-from holdfast.engine.workflow import Workflow
 from holdfast.records import ThreadInfo
 from holdfast.storages import open_store
 from holdfast.stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from holdfast.engine.workflow import Workflow
 
 VARIABLE = "HOLDFAST_STORE"
 DEFAULT = "sqlite:///holdfast.db"
@@ -30,7 +32,7 @@ def store_option(command: Decorated) -> Decorated:
         "--store",
         metavar="URL",
         envvar=VARIABLE,
-        help=f"Where threads are kept: sqlite:///file.db or file:///folder. Otherwise ${VARIABLE}, otherwise "
+        help=f"Where threads are kept: sqlite:///file.db or file:folder. Otherwise ${VARIABLE}, otherwise "
         f"{DEFAULT_FILE} in this folder.",
     )(command)
 

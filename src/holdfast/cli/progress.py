@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from holdfast.cli.places import Place
-from holdfast.cli.readable import in_a_line, in_lines, printable
+from holdfast.cli.questions import tell_request
+from holdfast.cli.readable import in_lines, printable
 from holdfast.cli.samples import sample_answer
-from holdfast.cli.tables import moment
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.events import WorkflowEvent, WorkflowEventSource, WorkflowRunState
 
@@ -85,22 +85,6 @@ def tell_rest(result: WorkflowRunResult, place: Place) -> None:
     for request in pending:
         tell_request(request)
         click.echo(f"  answer it: {place.answer(str(request.request_id), sample_answer(request.response_type))}")
-
-
-def tell_request(request: WorkflowEvent) -> None:
-    """A question, with its terms."""
-    said = [f"request {request.request_id} of {request.source_executor_id}", expects(request)]
-    if request.terms is not None and request.terms.assignee is not None:
-        said.append(f"for {request.terms.assignee}")
-    if request.terms is not None and request.terms.deadline is not None:
-        said.append(f"until {moment(request.terms.deadline)}")
-    click.secho(f"  {printable(', '.join(said))}", fg="magenta")
-    for line in in_lines(request.data):
-        click.echo(f"  | {line}")
-
-
-def expects(request: WorkflowEvent) -> str:
-    return f"expects {in_a_line(request.response_type)}"
 
 
 def _line(event: WorkflowEvent, text: str, **style: Any) -> None:

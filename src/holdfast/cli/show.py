@@ -12,14 +12,14 @@ import click
 from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
 from holdfast.checkpoints.storage import StoreCheckpointStorage, read_events
 from holdfast.cli.places import find_thread, reading, store_option
-from holdfast.cli.progress import tell_request
+from holdfast.cli.questions import tell_request
 from holdfast.cli.readable import cut, in_a_line, in_lines, printable, tree_of
 from holdfast.cli.requests import Asked, request_tree
 from holdfast.cli.standing import standing, thread_tree
 from holdfast.cli.tables import exact, moment, near, print_json, print_table
 from holdfast.errors import HoldfastError
 from holdfast.events import WorkflowEvent
-from holdfast.records import CheckpointInfo, PendingRequest, SuspendedDelivery, ThreadInfo, WorkflowMessage
+from holdfast.records import Answer, CheckpointInfo, PendingRequest, SuspendedDelivery, ThreadInfo, WorkflowMessage
 
 FEW = 10
 """How many of the newest checkpoints and events are shown."""
@@ -97,6 +97,7 @@ def _tree(picture: Picture) -> dict[str, Any]:
         "requests": [request_tree(one) for one in picture.asked],
         "state": None if head is None else {key: tree_of(value) for key, value in head.state.items()},
         "outputs": None if head is None else [_output_tree(one) for one in head.outputs],
+        "answers": None if head is None else {key: _answer_tree(one) for key, one in head.answered.items()},
         "due": None if head is None else [_due_tree(*one) for one in _due(head)],
         "events": [_event_tree(one) for one in picture.events],
     }
@@ -108,6 +109,17 @@ def _checkpoint_tree(info: CheckpointInfo) -> dict[str, Any]:
 
 def _output_tree(event: WorkflowEvent) -> dict[str, Any]:
     return {"executor_id": event.executor_id, "data": tree_of(event.data)}
+
+
+def _answer_tree(answer: Answer) -> dict[str, Any]:
+    return {"answered_at": exact(answer.answered_at), "answered_by": answer.answered_by, "how": how_settled(answer)}
+
+
+def how_settled(answer: Answer) -> str:
+    """answered; expired: the deadline passed first; withdrawn: whoever asked went on without an answer."""
+    if answer.is_withdrawn:
+        return "withdrawn"
+    return "answered" if answer.expired_for is None else "expired"
 
 
 def _event_tree(event: WorkflowEvent) -> dict[str, Any]:
@@ -196,6 +208,11 @@ def _print_head(head: WorkflowCheckpoint) -> None:
         _title("outputs")
     for event in head.outputs:
         _print_value(str(event.executor_id), event.data)
+    if head.answered:
+        _title("settled requests")
+    for request_id, answer in head.answered.items():
+        by = "" if answer.answered_by is None else f" by {answer.answered_by}"
+        click.echo(printable(f"  {request_id}: {how_settled(answer)}{by}, {moment(answer.answered_at)}"))
     due = _due(head)
     if due:
         _title("goes on with")

@@ -40,6 +40,8 @@ class Opening:
         self.named: WorkflowCheckpoint | None = None
         """The checkpoint that the caller named."""
         self.warnings: list[WorkflowEvent] = []
+        self._inbox_before: set[str] = set()
+        """What was in the thread's inbox here before it was opened in the store."""
         self.becomes_own = False
         """Whether the chosen thread is to be the object's own from now on, if the run is accepted."""
 
@@ -66,6 +68,7 @@ class Opening:
         if request.storage is None:
             return None
         while True:
+            self._inbox_before = set(thread.inbox)
             try:
                 return await self._open_now(thread, ownership.run_id)
             except ThreadBusy as busy:
@@ -144,7 +147,11 @@ class Opening:
             thread.number, thread.head_id = keeper.number, keeper.head_id
         await loop.tidy()
         if keeper.has_inbox:  # what the store has, and only that: another object may have delivered the rest
-            thread.inbox = keeper.load_inbox()
+            loaded = keeper.load_inbox()
+            came = {
+                key: one for key, one in thread.inbox.items() if key not in self._inbox_before and key not in loaded
+            }
+            thread.inbox = {**loaded, **came}  # what came since it was opened: nobody else can have delivered it
         if keeper.has_journal and not thread.is_ahead and self._request.durability != "exit":
             # Only what the store has: what a run with durability="exit" recorded in memory would leave a gap there.
             thread.records = {}

@@ -27,7 +27,7 @@ def from_timestamp(text: str) -> int | str:
             return text
         number = from_time(time)
         # As `datetime.isoformat` writes it: then it need not be tried.
-        is_usual = len(text) == 32 and text[26:] == "+00:00" and text[4] + text[10] + text[19] == "-T."
+        is_usual = len(text) == 32 and text[26:] == "+00:00" and text[4] + text[7] + text[10] + text[19] == "--T."
         return number if (is_usual and number % 1_000_000) or to_time(number).isoformat() == text else text
     except (ValueError, OverflowError):
         return text

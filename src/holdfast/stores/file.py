@@ -212,7 +212,9 @@ class FileStore(IndexedStore):
 
         def work(file: ThreadFile) -> None:
             self._index.transact(check, writes=False)
-            lines = copied_lines(self._index.all_lines(file), to)
+            standing = self._index.transact(lambda tables: self._index.first_line(tables, thread_id))
+            first = msgspec.structs.replace(standing, thread_id=to, fence=0, consumed=())
+            lines = copied_lines(self._index.all_lines(file), first)
             with self._files.locked(to) as target:
                 self._files.rewrite(target, lines)
             with self._files.locked(to) as target:

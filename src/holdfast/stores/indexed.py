@@ -61,6 +61,7 @@ class IndexedStore:
         return await self._do(lambda tables: self._opened(tables, thread_id, owner, takeover), syncs=False)
 
     def _opened(self, tables: Tables, thread_id: str, owner: str, takeover: bool) -> OpenedThread:
+        tables.shorten_leases()
         standing = tables.claim(thread_id, owner, takeover=takeover)
         newest = tables.newest_checkpoint(standing.thread)
         found = None if newest is None else tables.at(standing.thread, newest)

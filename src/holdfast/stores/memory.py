@@ -159,8 +159,8 @@ class MemoryStore:
             )
             thread.last_seq = events.first_seq + events.count - 1
         for item_id in commit.consumed:
-            thread.inbox.pop(item_id, None)
-            thread.consumed.add(item_id)
+            if thread.inbox.pop(item_id, None) is not None:
+                thread.consumed.add(item_id)
 
     def _has_checkpoint(self, thread: _Thread, number: int) -> bool:
         line = thread.lines.get(number)

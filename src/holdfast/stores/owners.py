@@ -59,8 +59,3 @@ def is_gone(process: Process, leased_until: float) -> bool:
     """Whether it is sure that the process moves nothing any more, or it may be taken for dead."""
     alive = True if process == this_process() else is_process_alive(process.identity)
     return time.time() > leased_until if alive is None else not alive
-
-
-def is_from_the_future(leased_until: float) -> bool:
-    """Whether the clock was set back since: no lease ends later than a whole one from now."""
-    return leased_until > time.time() + LEASE_SECONDS + 1

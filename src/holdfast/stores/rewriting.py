@@ -60,8 +60,8 @@ def _changed(line: CommitLine, change: Changed) -> CommitLine:
     )
 
 
-def copied_lines(lines: Sequence[Line], to: str) -> list[Line]:
-    """Under new checkpoint ids; without journal and inbox."""
+def copied_lines(lines: Sequence[Line], first: ThreadLine) -> list[Line]:
+    """As lines of the thread that `first` says, under new checkpoint ids; without journal and inbox."""
     copies: list[Line] = [
         msgspec.structs.replace(
             line,
@@ -73,4 +73,4 @@ def copied_lines(lines: Sequence[Line], to: str) -> list[Line]:
         for line in lines
         if isinstance(line, CommitLine)
     ]
-    return [ThreadLine(to), *copies]
+    return [first, *copies]

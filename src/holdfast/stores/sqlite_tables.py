@@ -15,9 +15,9 @@ from holdfast.stores.rows_of_commits import BLOCK
 from holdfast.stores.rows_of_waiting import WaitingRows
 
 _INFO = """
-SELECT c.checkpoint_id, t.thread_id, w.name, c.number, c.iteration, c.previous, c.timestamp, c.run_id, c.status,
+SELECT c.checkpoint_id, t.thread_id, c.workflow, c.number, c.iteration, c.previous, c.timestamp, c.run_id, c.status,
   c.thread, c.parent
-FROM commits c JOIN threads t ON t.thread = c.thread JOIN workflows w ON w.workflow = c.workflow
+FROM commits c JOIN threads t ON t.thread = c.thread
 WHERE c.checkpoint_id IS NOT NULL
 """
 
@@ -47,7 +47,7 @@ class Tables(WaitingRows):
             given.append(self._seq_of(before))
         if workflow_name is None or thread_id is not None:
             if workflow_name is not None:
-                condition += " AND w.name = ?"
+                condition += " AND c.workflow = (SELECT workflow FROM workflows WHERE name = ?)"
                 given.append(workflow_name)
             # Of one thread the numbers are in the order of commits too, and there is an index of them.
             order = "c.number" if thread_id is not None else "c.seq"
@@ -82,7 +82,12 @@ class Tables(WaitingRows):
                     "SELECT checkpoint_id FROM commits WHERE thread = ? AND number = ?", parent
                 ).fetchone()
                 ids[parent] = None if found is None else found[0]
-        return [_info(row, ids.get((row[9], row[10]))) for row in rows]
+        names = {workflow: self._name_of(workflow) for workflow in {row[2] for row in rows}}
+        return [_info(row, names[row[2]], ids.get((row[9], row[10]))) for row in rows]
+
+    def _name_of(self, workflow: int) -> str:
+        row = self._db.execute("SELECT name FROM workflows WHERE workflow = ?", (workflow,)).fetchone()
+        return "" if row is None else str(row[0])
 
     def _seq_of(self, checkpoint_id: str) -> Any:
         row = self._db.execute("SELECT seq FROM commits WHERE checkpoint_id = ?", (from_id(checkpoint_id),)).fetchone()
@@ -164,7 +169,7 @@ class Tables(WaitingRows):
     def requests(self, workflow_name: str | None, thread_id: str | None, limit: int | None) -> list[PendingRequest]:
         rows = self._db.execute(
             "SELECT t.thread_id, r.request_id, r.executor_id, r.asked_at, r.deadline, r.assignee, w.name"
-            " FROM requests r JOIN threads t ON t.thread = r.thread JOIN workflows w ON w.workflow = t.workflow"
+            " FROM requests r JOIN threads t ON t.thread = r.thread LEFT JOIN workflows w ON w.workflow = t.workflow"
             " WHERE (?1 IS NULL OR w.name = ?1) AND (?2 IS NULL OR t.thread_id = ?2)"
             " ORDER BY r.asked_at, t.thread_id, r.request_id LIMIT ?3",
             (workflow_name, thread_id, -1 if limit is None else limit),
@@ -177,7 +182,7 @@ class Tables(WaitingRows):
                 to_time(found[3]),
                 None if found[4] is None else to_time(found[4]),
                 found[5],
-                found[6],
+                found[6] or "",
             )
             for found in rows
         ]
@@ -201,15 +206,17 @@ class Tables(WaitingRows):
         )
 
 
-def _info(row: Any, parent_id: Any) -> CheckpointInfo:
-    checkpoint_id, thread_id, name, number, iteration, previous, timestamp, run_id, status = row[:9]
+def _info(row: Any, workflow_name: str, parent_id: Any) -> CheckpointInfo:
+    checkpoint_id, thread_id, _, number, iteration, previous, timestamp, run_id, status = row[:9]
+    if parent_id is not None:
+        previous = to_id(parent_id)
     return CheckpointInfo(
-        str(to_id(checkpoint_id)),
+        checkpoint_id.hex() if type(checkpoint_id) is bytes else str(checkpoint_id),
         thread_id,
-        name,
+        workflow_name,
         number,
         iteration,
-        to_id(parent_id) if parent_id is not None else previous,
+        previous,
         to_timestamp(timestamp),
         to_id(run_id, RUN) or None,
         status,

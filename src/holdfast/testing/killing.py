@@ -134,17 +134,24 @@ class _Trials:
         async with self._child(trial, stop_at=stop_at) as process:
             await process.expect("started")
             report = await process.expect("reached", "ended")
-            if "reached" in report and not await process.kill():
+            if "ended" in report:
+                return  # what ended last needed no record this time: there was nothing to be killed at
+            if not await process.kill():
                 raise ChildFailed(f"The process waited to be killed {point}, and ended by itself.")
         await self._resume(trial, point, process)
 
     async def _kill_after(self, number: int, delay: float) -> None:
-        trial = f"random-{number}"
-        async with self._child(trial) as process:
-            await process.expect("started")
-            await asyncio.sleep(delay)  # a moment left to chance: nobody could signal it
-            await process.kill()
-        await self._resume(trial, f"{delay * 1000:.3f} ms after its start", process)
+        """One that came to its end before is no kill: then another is killed earlier."""
+        was_killed = False
+        while not was_killed:
+            trial = f"random-{number}-{delay:.9f}"
+            async with self._child(trial) as process:
+                await process.expect("started")
+                await asyncio.sleep(delay)  # a moment left to chance: nobody could signal it
+                was_killed = await process.kill()
+            if was_killed:
+                await self._resume(trial, f"{delay * 1000:.3f} ms after its start", process)
+            delay /= 2
 
     async def _resume(self, trial: str, point: str, killed: Child) -> None:
         recorded = Counter({(path, child_id): count for path, child_id, count in killed.recorded})

@@ -6,13 +6,12 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, Unpack
+from typing import Any, TypeAlias
 
 from holdfast.checkpoints.format import encode_checkpoint, tool_codec
 from holdfast.checkpoints.storage import read_lineage
 from holdfast.codec import Tree
 from holdfast.engine.functions import FunctionalWorkflow
-from holdfast.engine.request import RunOptions
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.workflow import Workflow
 from holdfast.events import WorkflowEvent
@@ -72,11 +71,11 @@ async def take_to_the_end(
     message: Any,
     answers: Answers | None,
     *,
+    takeover: bool = False,
     thread_id: str = THREAD,
-    **more: Unpack[RunOptions],
 ) -> Ending:
     """Begin, or go on from where the thread stands, and answer until nothing is open that has an answer."""
-    options: RunOptions = {"thread_id": thread_id, "checkpoint_storage": storage, **more}
+    options: dict[str, Any] = {"thread_id": thread_id, "checkpoint_storage": storage, "takeover": takeover}
     begun = await has_begun(workflow, storage, thread_id)
     result = await workflow.run(None if begun else message, **options)
     rests, calls = [_rest(result)], Counter(_calls(result))

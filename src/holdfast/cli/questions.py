@@ -1,0 +1,22 @@
+"""A question to a person, as commands show it."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.readable import in_a_line, in_lines, printable
+from holdfast.cli.tables import moment
+from holdfast.events import WorkflowEvent
+
+
+def tell_request(request: WorkflowEvent) -> None:
+    """A question, with its terms."""
+    expected = in_a_line(request.response_type)
+    said = [f"request {request.request_id} of {request.source_executor_id}", f"expects {expected}"]
+    if request.terms is not None and request.terms.assignee is not None:
+        said.append(f"for {request.terms.assignee}")
+    if request.terms is not None and request.terms.deadline is not None:
+        said.append(f"until {moment(request.terms.deadline)}")
+    click.secho(f"  {printable(', '.join(said))}", fg="magenta")
+    for line in in_lines(request.data):
+        click.echo(f"  | {line}")
