@@ -97,6 +97,7 @@ class CheckpointInfo(msgspec.Struct, frozen=True, gc=False):
     """The commit that made it; grows by one with every commit of the thread."""
     iteration_count: int
     previous_checkpoint_id: str | None
+    """The one it continues from, or the nearest before that which is still stored."""
     timestamp: str
     """ISO 8601, UTC."""
     run_id: str | None = None

@@ -113,6 +113,8 @@ def open_store(url: str | os.PathLike[str]) -> StoreCheckpointStorage:
     if "?" in rest or "#" in rest:
         raise ValueError(f"{text!r}: options are given to the storage's constructor, not in a URL.")
     path = unquote(rest.removeprefix("///" if scheme == "sqlite" and rest.startswith("///") else "//"))
+    if os.name == "nt" and path[2:3] == ":":  # file:///C:/folder
+        path = path.removeprefix("/")
     if not path and scheme != "memory":
         raise ValueError(f"{text!r} has no path. Expected {_EXAMPLES}.")
     return _SCHEMES[scheme](path)

@@ -142,5 +142,5 @@ def cuts(elements: Elements[N], start: int) -> Iterator[int]:
         if size >= LEAST and (size >= MOST or crc32(inline) * (NODE if kids else WIDE) < length << 32):
             yield index + 1
             size = 0
-    if size or start == len(elements):
+    if size or not elements:
         yield len(elements)

@@ -31,7 +31,26 @@ def demo() -> None:
     """See a workflow killed in the middle of its work, resumed, answered by you, and nothing repeated."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the folder goes then, too
     with TemporaryDirectory(prefix="holdfast-demo-", ignore_cleanup_errors=True) as folder:
-        sys.exit(Story(Path(folder), at_a_terminal=sys.stdin.isatty()).tell())
+        story = Story(Path(folder), at_a_terminal=sys.stdin.isatty())
+        try:
+            code = story.tell()
+        finally:
+            story.end_process()
+    sys.exit(code)
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Ctrl-C in the block is obeyed at its end: a process that is just being started would be left behind."""
+    came: list[int] = []
+    before = {one: signal.signal(one, lambda number, _: came.append(number)) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 class Story:
@@ -42,6 +61,7 @@ class Story:
         self._at_a_terminal = at_a_terminal
         self._began = time.time()
         self._pids: list[int] = []
+        self._process: subprocess.Popen[str] | None = None
         self._replayed: dict[str, int] = {}
         """Executors whose outcome a process took from the journal."""
 
@@ -57,12 +77,12 @@ class Story:
 
     def _until_the_lights_go_out(self) -> None:
         _title("1. A process starts the workflow: three writers at once. It is killed when one of them has finished.")
-        with self._process("begin") as process:
-            if not any(told["what"] == "recorded" for told in self._reports(process)):
-                raise self._failure(process)
-            process.kill()
-            self._line(time.time(), process.pid, "", "SIGKILL, in the middle of the superstep", bold=True)
-            process.wait()
+        process = self._start("begin")
+        if not any(told["what"] == "recorded" for told in self._reports(process)):
+            raise self._failure(process)
+        at = time.time()
+        self.end_process()
+        self._line(at, process.pid, "", "SIGKILL, in the middle of the superstep", bold=True)
 
     def _until_it_asks(self) -> dict[str, Any]:
         _title("2. Another process resumes the thread by its id: only what had not finished is run.")
@@ -88,11 +108,12 @@ class Story:
 
     def _to_its_end(self, *arguments: str, until: str) -> dict[str, Any]:
         found: dict[str, Any] | None = None
-        with self._process(*arguments) as process:
-            for told in self._reports(process):
-                found = told if told["what"] == until else found
-            if process.wait() != 0 or found is None:
-                raise self._failure(process)
+        process = self._start(*arguments)
+        for told in self._reports(process):
+            found = told if told["what"] == until else found
+        if process.wait() != 0 or found is None:
+            raise self._failure(process)
+        self.end_process()
         return found
 
     def _failure(self, process: subprocess.Popen[str]) -> Mistake:
@@ -100,12 +121,11 @@ class Story:
         said = errors.splitlines()[-1] if errors else "nothing"
         return Mistake(f"A process of the demo ended with {process.wait()} and said: {said}")
 
-    @contextmanager
-    def _process(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        """One that is gone when the block ends. It has a session of its own, so Ctrl-C reaches only the demo."""
+    def _start(self, *arguments: str) -> subprocess.Popen[str]:
+        """It has a session of its own, so Ctrl-C reaches only the demo."""
         command = [sys.executable, "-P", "-m", "holdfast.cli.demo_process", str(self._folder), *arguments]
-        with (self._folder / ERRORS).open("ab") as errors:
-            process = subprocess.Popen(
+        with (self._folder / ERRORS).open("ab") as errors, signals_held():
+            self._process = process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -114,24 +134,31 @@ class Story:
                 encoding="utf-8",
                 start_new_session=True,
             )
-        limit = threading.Timer(SECONDS, process.kill)
-        limit.start()
         self._pids.append(process.pid)
-        try:
-            yield process
-        finally:
-            limit.cancel()
-            process.kill()
-            process.communicate()
+        return process
+
+    def end_process(self) -> None:
+        """There is none of this story afterwards."""
+        with signals_held():
+            if self._process is not None:
+                self._process.kill()
+                self._process.communicate()
+                self._process = None
 
     def _reports(self, process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
-        """What the process tells, told on: until it ends."""
-        for line in process.stdout or ():
-            if not line.endswith("\n"):
-                return  # it was killed while it wrote
-            told: dict[str, Any] = json.loads(line)
-            self._tell(told)
-            yield told
+        """What the process tells, told on: until it ends, or has taken too long."""
+        limit = threading.Timer(SECONDS, process.kill)
+        limit.daemon = True
+        limit.start()
+        try:
+            for line in process.stdout or ():
+                if not line.endswith("\n"):
+                    return  # it was killed while it wrote
+                told: dict[str, Any] = json.loads(line)
+                self._tell(told)
+                yield told
+        finally:
+            limit.cancel()
 
     # ------------------------------------------------------------ the screen
 

@@ -51,6 +51,7 @@ class Connection:
                 result = work(tables)
                 db.execute("COMMIT")
             except BaseException:
+                tables.forget()  # what it remembers may have been undone
                 if db.in_transaction:
                     db.execute("ROLLBACK")
                 raise

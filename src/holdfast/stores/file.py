@@ -56,7 +56,7 @@ class FileStore(IndexedStore):
             return b""
         try:
             line = self._files.read(thread_id, payload.place, payload.size)
-        except (NoLine, OSError):
+        except (NoLine, FileNotFoundError):
             return b""
         if not isinstance(line, CommitLine) or line.number != payload.number:
             return b""
@@ -93,8 +93,14 @@ class FileStore(IndexedStore):
         except OSError as error:
             raise StorageFailed("FileStore", f"use {str(self.path)!r}", str(error)) from error
 
+    async def _do(self, work: Callable[[Tables], T], *, writes: bool = True, syncs: bool = True) -> T:
+        return await self._thread.do(lambda: self._guarded(lambda: self._index.transact(work, writes=writes)))
+
     async def _list(self, work: Callable[[Tables], T]) -> T:
         def do() -> T:
+            for thread_id in [*self._files.to_cut]:
+                with self._files.locked(thread_id):
+                    pass  # what could not be undone then is undone now
             self._index.take_from_the_dead()
             return self._index.transact(work, writes=False)
 
@@ -118,7 +124,11 @@ class FileStore(IndexedStore):
         def work(file: ThreadFile) -> OpenedThread:
             return self._index.transact(lambda tables: self._opened(tables, thread_id, owner, takeover))
 
-        return await self._with_file(thread_id, work)
+        try:
+            return await self._with_file(thread_id, work)
+        except ThreadBusy:
+            await self._do(lambda tables: tables.shorten_leases())
+            raise
 
     def _remove_if_new(self, file: ThreadFile) -> None:
         """A thread that never got anything leaves no file behind."""

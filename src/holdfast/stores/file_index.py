@@ -116,8 +116,9 @@ class FileIndex(Connection):
         known = 0 if row is None else row[0]
         if known == size:
             return
+        places: Mapping[int, int] = {}
         if known is None:
-            self.transact(lambda tables: tables.clear_thread(file.thread_id))
+            places = self.transact(lambda tables: tables.clear_thread(file.thread_id))
             known = 0
         if size < known:
             head = self.transact(lambda tables: tables.head_of(file.thread_id), writes=False)
@@ -138,6 +139,7 @@ class FileIndex(Connection):
             if first is not None:
                 tables.stand_at_least(file.thread_id, first.number, first.fence, first.last_seq)
                 tables.say(file.thread_id, first.number, first.status, first.updated_at)
+            tables.put_back(file.thread_id, places)
             tables.set_size(file.thread_id, file.size)
 
         self.transact(take_all)

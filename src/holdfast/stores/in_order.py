@@ -69,6 +69,11 @@ class CheckpointsInOrder:
             order.remove(place)
         return stored
 
+    def replace(self, stored: StoredCheckpoint) -> None:
+        """One with the same id, at the same place."""
+        _, place = self._found[stored.info.checkpoint_id]
+        self._found[stored.info.checkpoint_id] = stored, place
+
     def of_thread(self, thread_id: str) -> list[StoredCheckpoint]:
         return list(self.newest_first(None, thread_id, None))[::-1]
 

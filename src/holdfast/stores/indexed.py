@@ -57,11 +57,13 @@ class IndexedStore:
     # ------------------------------------------------------------ owning a thread
 
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
-        # A claim that a power cut undoes is of no process that lives: it need not be synced.
-        return await self._do(lambda tables: self._opened(tables, thread_id, owner, takeover), syncs=False)
+        try:  # a claim that a power cut undoes is of no process that lives: it need not be synced
+            return await self._do(lambda tables: self._opened(tables, thread_id, owner, takeover), syncs=False)
+        except ThreadBusy:
+            await self._do(lambda tables: tables.shorten_leases(), syncs=False)
+            raise
 
     def _opened(self, tables: Tables, thread_id: str, owner: str, takeover: bool) -> OpenedThread:
-        tables.shorten_leases()
         standing = tables.claim(thread_id, owner, takeover=takeover)
         newest = tables.newest_checkpoint(standing.thread)
         found = None if newest is None else tables.at(standing.thread, newest)

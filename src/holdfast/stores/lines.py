@@ -130,7 +130,7 @@ def commit_line(commit: Commit, body: bytes, before: Before) -> CommitLine:
         commit.lease.fence,
         msgspec.Raw(body),
         commit.status,
-        commit.timestamp.replace("+00:00", "Z") if commit.timestamp.endswith("+00:00") else commit.timestamp,
+        commit.timestamp,
         None if commit.run_id == before.run_id else commit.run_id,
         None if info is None else info.checkpoint_id,
         None if name == before.workflow_name else name,
@@ -161,7 +161,6 @@ def completed(line: CommitLine, before: Before) -> CommitLine:
 
 def commit_of(thread_id: str, line: CommitLine) -> Commit:
     """The commit again, as far as an index needs it: its payload stays in the line. For one that is complete."""
-    timestamp = line.timestamp[:-1] + "+00:00" if line.timestamp.endswith("Z") else line.timestamp
     info = None
     if line.checkpoint_id is not None:
         info = CheckpointInfo(
@@ -171,7 +170,7 @@ def commit_of(thread_id: str, line: CommitLine) -> Commit:
             line.number,
             line.iteration_count,
             line.previous_checkpoint_id,
-            timestamp,
+            line.timestamp,
             line.run_id or None,
             line.status,
         )
@@ -186,7 +185,7 @@ def commit_of(thread_id: str, line: CommitLine) -> Commit:
         line.consumed,
         line.status,
         line.run_id or "",
-        timestamp,
+        line.timestamp,
         line.parent,
         {},
         (),

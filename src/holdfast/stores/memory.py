@@ -170,7 +170,7 @@ class MemoryStore:
         info = stored.info
         replaced = self._checkpoints.find(info.checkpoint_id)
         if replaced is not None:
-            self._forget(replaced.info)
+            self._forget(replaced.info, moves_head=replaced.info.thread_id != info.thread_id)
         thread.head = stored
         thread.workflow_name = info.workflow_name
         self._checkpoints.add(stored, self._commits)
@@ -292,14 +292,14 @@ class MemoryStore:
         self._collect(thread)
         return len(doomed)
 
-    def _forget(self, info: CheckpointInfo) -> None:
+    def _forget(self, info: CheckpointInfo, *, moves_head: bool = True) -> None:
         """The checkpoint, but not yet its chunks. The newest of those that are left becomes the head."""
         self._checkpoints.remove(info.checkpoint_id)
         thread = self._threads[info.thread_id]
         stays = any(one.refers for one in thread.events if one.number == info.number)
         lineage = _lineage(thread.lines[info.number])
         thread.lines[info.number] = replace(lineage, is_kept=stays, is_checkpoint=False)
-        if thread.head is not None and thread.head.info == info:
+        if moves_head and thread.head is not None and thread.head.info == info:
             thread.head = next(self._checkpoints.newest_first(None, info.thread_id, None), None)
             thread.journal.clear()
             thread.requests.clear()
@@ -316,6 +316,26 @@ class MemoryStore:
             if not kept:
                 del thread.chunks[number]
         thread.lines = {key: one for key, one in lineages.items() if one.is_kept}
+        if thread.lines:
+            self._relink(thread, plan.relinked, lineages)
+
+    def _relink(self, thread: _Thread, relinked: Mapping[int, Lineage], lineages: Mapping[int, Lineage]) -> None:
+        """Each follows the nearest that is left."""
+        thread_id = next(key for key, one in self._threads.items() if one is thread)
+        stored = {one.info.number: one for one in self._checkpoints.of_thread(thread_id)}
+        for number, line in relinked.items():
+            parent = line.parent
+            while parent is not None and parent not in stored:
+                parent = lineages[parent].parent if parent in lineages else None
+            if number in stored:
+                previous = None if parent is None else stored[parent].info.checkpoint_id
+                info = msgspec.structs.replace(stored[number].info, previous_checkpoint_id=previous)
+                self._replace(thread, stored[number], StoredCheckpoint(info, stored[number].root))
+
+    def _replace(self, thread: _Thread, old: StoredCheckpoint, new: StoredCheckpoint) -> None:
+        self._checkpoints.replace(new)
+        if thread.head is old:
+            thread.head = new
 
     async def delete_thread(self, thread_id: str) -> bool:
         thread = self._threads.get(thread_id)

@@ -40,6 +40,8 @@ def prune_bodies(commits: Collection[PackedCommit], doomed: Collection[int]) -> 
             lineage = plan.relinked[one.number]
             changed = _copy(body, dropped=sorted(lineage.dropped), carried=sorted(lineage.carried))
             keeps_checkpoint = one.has_checkpoint and one.number not in doomed
+            if not keeps_checkpoint:
+                changed.root = NOTHING
             yield Changed(one.number, lineage.parent, keeps_checkpoint, changed)
         elif one.number in doomed and body.refers:
             yield Changed(one.number, one.parent, False, _copy(body, root=NOTHING))
@@ -50,7 +52,7 @@ def prune_bodies(commits: Collection[PackedCommit], doomed: Collection[int]) -> 
                 for digest, chunk in body.chunks.items()
                 if digest in own or plan.needs(digest, one.number)
             }
-            if one.number in doomed or len(kept) != len(body.chunks):
+            if one.number in doomed or len(kept) != len(body.chunks) or body.root is not NOTHING:
                 smaller = Body(chunks=kept, events=body.events, refers=body.refers, own=body.own)
                 yield Changed(one.number, None, False, smaller)
 

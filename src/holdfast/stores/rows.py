@@ -49,6 +49,12 @@ class Rows:
         self._blocks: dict[int, int] = {}
         self._process: tuple[str, int] | None = None
 
+    def forget(self) -> None:
+        """What is remembered of rows."""
+        self._workflows.clear()
+        self._blocks.clear()
+        self._process = None
+
     def find_thread(self, thread_id: str) -> int | None:
         found = self._db.execute("SELECT thread FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
         return None if found is None else int(found[0])

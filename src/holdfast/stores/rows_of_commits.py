@@ -104,7 +104,7 @@ class CommitRows(OwnerRows):
         try:
             return self._db.execute(_INSERT, row).lastrowid or 0
         except sqlite3.IntegrityError:
-            if info is None or not self._forget_id(info.checkpoint_id):
+            if info is None or not self._forget_id(info.checkpoint_id, thread):
                 raise
         return self._db.execute(_INSERT, row).lastrowid or 0
 
@@ -153,13 +153,14 @@ class CommitRows(OwnerRows):
             self._workflows[name] = int(known)
         return int(known)
 
-    def _forget_id(self, checkpoint_id: str) -> bool:
-        """Another checkpoint takes the place of the one that has this id."""
+    def _forget_id(self, checkpoint_id: str, thread: int) -> bool:
+        """Another checkpoint, of this thread, takes the place of the one that has this id."""
         key = from_id(checkpoint_id)
         found = self._db.execute("SELECT thread, number FROM commits WHERE checkpoint_id = ?", (key,)).fetchone()
         if found is not None:
             self._db.execute("UPDATE commits SET checkpoint_id = NULL WHERE checkpoint_id = ?", (key,))
-            self.move_head(*found)
+            if found[0] != thread:  # in its own thread the commit says what becomes of the rest
+                self.move_head(*found)
         return found is not None
 
     def move_head(self, thread: int, number: int) -> None:

@@ -64,15 +64,6 @@ class OwnerRows(Rows):
             return True
         return is_gone(from_json(found[0]), found[1])
 
-    def forget_process(self) -> None:
-        """This process owns nothing any more, and ends."""
-        self._process = None
-        self._db.execute(
-            "DELETE FROM processes WHERE identity = ? AND process NOT IN"
-            " (SELECT process FROM threads WHERE process IS NOT NULL)",
-            (to_json(this_process()),),
-        )
-
     def prove(self, lease: Lease) -> Standing:
         """Raises ThreadConflict if the lease was taken over."""
         row = self._db.execute(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from holdfast.errors import DamagedCheckpoint
 from holdfast.records import InboxItem, JournalEntry
@@ -115,15 +115,30 @@ class WaitingRows(CommitRows):
             (status, from_timestamp(updated_at), thread_id, number),
         )
 
-    def clear_thread(self, thread_id: str) -> None:
-        """All that its file says; not who owns it."""
+    def put_back(self, thread_id: str, places: Mapping[int, int]) -> None:
+        """Give commits the places that they had in the order of all of them."""
+        if places:
+            thread, newest = self.thread(thread_id), self._newest()
+            given = [(place, thread, number) for number, place in places.items()]
+            self._db.execute("DELETE FROM commits WHERE thread = 0")
+            self._db.executemany("UPDATE commits SET seq = -? WHERE thread = ? AND number = ?", given)
+            self._db.execute("UPDATE commits SET seq = -seq WHERE seq < 0")
+            self._db.execute("UPDATE threads SET moved = ? WHERE thread = ?", (max(places.values()), thread))
+            self._hold_place(newest)
+
+    def clear_thread(self, thread_id: str) -> dict[int, int]:
+        """All that its file says; not who owns it. The places of its commits in the order of all of them."""
         thread = self.find_thread(thread_id)
+        places = dict(self._db.execute("SELECT number, seq FROM commits WHERE thread = ?", (thread,)).fetchall())
+        newest = self._newest()
         for table in ("commits", "journal", "inbox", "requests"):
             self._db.execute(f"DELETE FROM {table} WHERE thread = ?", (thread,))
         self._db.execute(
             "UPDATE threads SET number = 0, head = NULL, last_seq = 0, due_at = NULL, size = 0 WHERE thread = ?",
             (thread,),
         )
+        self._hold_place(newest)
+        return places
 
     def consume(self, thread: int, item_ids: Iterable[str]) -> None:
         """Items whose posting is not in the thread's file any more."""

@@ -78,12 +78,22 @@ class Tables(WaitingRows):
         for row in rows:
             parent = (row[9], row[10])
             if row[10] is not None and parent not in ids:
-                found = self._db.execute(
-                    "SELECT checkpoint_id FROM commits WHERE thread = ? AND number = ?", parent
-                ).fetchone()
-                ids[parent] = None if found is None else found[0]
+                ids[parent] = self._nearest_id(*parent)
         names = {workflow: self._name_of(workflow) for workflow in {row[2] for row in rows}}
         return [_info(row, names[row[2]], ids.get((row[9], row[10]))) for row in rows]
+
+    def _nearest_id(self, thread: int, number: int | None) -> Any:
+        """Of the checkpoint there, or of the nearest before it that is left."""
+        while number is not None:
+            row = self._db.execute(
+                "SELECT checkpoint_id, parent FROM commits WHERE thread = ? AND number = ?", (thread, number)
+            ).fetchone()
+            if row is None:
+                return None
+            if row[0] is not None:
+                return row[0]
+            number = row[1]
+        return None
 
     def _name_of(self, workflow: int) -> str:
         row = self._db.execute("SELECT name FROM workflows WHERE workflow = ?", (workflow,)).fetchone()

@@ -38,6 +38,8 @@ class ThreadFile:
         self.path = path
         self._fd = fd
         self._disk = disk
+        self.to_cut: int | None = None
+        """Where the file should end: what is behind it was not acknowledged, and could not be taken away."""
 
     @property
     def size(self) -> int:
@@ -67,8 +69,9 @@ class ThreadFile:
         try:
             self._disk.cut(self._fd, size)
             self._disk.sync(self._fd)
-        except OSError as second:  # the next to open the file cuts off what is not whole
+        except OSError as second:
             error.add_note(f"While it was undone: {second!r}")
+            self.to_cut = size
 
     def sync(self) -> None:
         """What another process appended and maybe did not come to sync."""
@@ -107,6 +110,8 @@ class ThreadFiles:
         self._busy_seconds = busy_seconds
         self._open: OrderedDict[str, int] = OrderedDict()
         self._process_id = os.getpid()
+        self.to_cut: dict[str, int] = {}
+        """Files that this store could not cut back after a write that failed, and where they should end."""
 
     def path_of(self, thread_id: str) -> Path:
         return self.folder / file_name(thread_id)
@@ -121,9 +126,15 @@ class ThreadFiles:
             if self.disk.is_same(fd, path):
                 break
             self._forget(thread_id)  # written anew or removed by another process meanwhile
+        file = ThreadFile(thread_id, path, fd, self.disk)
         try:
-            yield ThreadFile(thread_id, path, fd, self.disk)
+            if thread_id in self.to_cut and file.size > self.to_cut[thread_id]:
+                file.cut(self.to_cut[thread_id])
+            self.to_cut.pop(thread_id, None)
+            yield file
         finally:
+            if file.to_cut is not None:
+                self.to_cut[thread_id] = file.to_cut
             if self._open.get(thread_id) == fd:
                 self.disk.unlock(fd)
 
@@ -199,7 +210,7 @@ class ThreadFiles:
 
 def is_torn(data: bytes) -> bool:
     """Whether it could be a line of ours that was not written whole: cut off, or with blocks that never came to be."""
-    is_ours = data.startswith(START) or START.startswith(data[: len(START)]) or not data.strip(b"\0")
+    is_ours = all(one in (0, wanted) for one, wanted in zip(data, START, strict=False))
     return is_ours and (not data.endswith(b"\n") or b"\0" in data)
 
 
