@@ -48,7 +48,6 @@ _EMPTY: dict[str, Any] = {}
 
 
 _T = TypeVar("_T")
-_has_copied_deeply = False
 
 
 def isolated(value: _T) -> _T:
@@ -62,8 +61,6 @@ def isolated(value: _T) -> _T:
     try:
         return cast(_T, _copied(value, {}))
     except Exception:  # noqa: BLE001  too deep, changed by a thread meanwhile, a __hash__ that fails, ...
-        global _has_copied_deeply
-        _has_copied_deeply = True
         return value
 
 
@@ -80,7 +77,7 @@ def is_unchangeable(value: object) -> bool:
 def is_surely_copied(value: object) -> bool:
     """True only if `isolated` makes a copy of all of it that can change: nothing in it is shared for want of a way to
     copy it, or copied in a way of its own."""
-    if not _has_copied_deeply or type(value) in _ATOMIC:  # nothing in this process was ever copied in another way
+    if type(value) in _ATOMIC:
         return True
     try:
         return _is_copied_here(value)
@@ -182,8 +179,6 @@ def _copy_open_struct(value: Any, memo: _Memo) -> Any:
 
 
 def _copy_deeply(value: Any, memo: _Memo) -> Any:
-    global _has_copied_deeply
-    _has_copied_deeply = True
     size = len(memo)
     try:
         return copy.deepcopy(value, memo)

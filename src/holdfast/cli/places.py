@@ -13,6 +13,7 @@ import click
 
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.cli.mistakes import Mistake, no_thread
+from holdfast.cli.readable import printable
 from holdfast.records import ThreadInfo
 from holdfast.storages import open_store
 from holdfast.stores.memory import MemoryStore
@@ -102,4 +103,4 @@ class Place:
 
     def _command(self, *words: str) -> str:
         named = () if self.store is None else ("--store", self.store)
-        return shlex.join(("holdfast", *words, *named))
+        return printable(shlex.join(("holdfast", *words, *named)))

@@ -27,7 +27,8 @@ def tree_of(value: Any) -> Any:
 
 def in_a_line(value: Any) -> str:
     """The value in one line; a text without quotes."""
-    return " ".join(printable(value if isinstance(value, str) else _short(tree_of(value))).split())
+    tree = tree_of(value)
+    return " ".join(printable(tree if isinstance(tree, str) else _short(tree)).split())
 
 
 def in_lines(value: Any) -> list[str]:

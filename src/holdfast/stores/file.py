@@ -26,7 +26,7 @@ from holdfast.stores.indexed import IndexedStore, delete_rows
 from holdfast.stores.lines import Before, CommitLine, JournalLine, Line, NoLine, PostLine, commit_line
 from holdfast.stores.packing import pack_body
 from holdfast.stores.rewriting import copied_lines, pruned_lines
-from holdfast.stores.rows import Payload
+from holdfast.stores.rows import Payload, Standing
 from holdfast.stores.sqlite_tables import Tables
 from holdfast.stores.thread_files import ThreadFile, ThreadFiles
 
@@ -98,19 +98,19 @@ class FileStore(IndexedStore):
 
     async def _list(self, work: Callable[[Tables], T]) -> T:
         def do() -> T:
-            for thread_id in [*self._files.to_cut]:
-                with self._files.locked(thread_id):
-                    pass  # what could not be undone then is undone now
-            self._index.take_from_the_dead()
+            self._index.settle()
             return self._index.transact(work, writes=False)
 
         return await self._thread.do(lambda: self._guarded(do))
 
     def _append(self, file: ThreadFile, line: Line) -> None:
-        """Once the line is on the disk it has happened, whatever becomes of the index."""
         place, size = file.append(line)
+        self._tell_index(file, lambda tables: self._index.take_in(tables, file, place, size, line))
+
+    def _tell_index(self, file: ThreadFile, work: Callable[[Tables], None]) -> None:
+        """Once a line is on the disk it has happened, whatever becomes of the index."""
         try:
-            self._index.transact(lambda tables: self._index.take_in(tables, file, place, size, line))
+            self._index.transact(work)
         except HoldfastError as error:
             logger.warning("thread %s: its index is behind its file, and follows later: %s", file.thread_id, error)
 
@@ -150,12 +150,16 @@ class FileStore(IndexedStore):
     # ------------------------------------------------------------ writing
 
     async def commit(self, commit: Commit) -> None:
-        def work(file: ThreadFile) -> None:
-            def check(tables: Tables) -> Before:
-                return tables.told_before(tables.check(commit).thread)
+        def check(tables: Tables) -> tuple[Standing, Before]:
+            standing = tables.check(commit)
+            return standing, tables.told_before(standing.thread)
 
-            before = self._index.transact(check, writes=False)
-            self._append(file, commit_line(commit, pack_body(commit), before))
+        def work(file: ThreadFile) -> None:
+            standing, before = self._index.transact(check, writes=False)
+            line = commit_line(commit, pack_body(commit), before)
+            place, size = file.append(line)
+            payload = Payload(commit.number, None, None, place, size)
+            self._tell_index(file, lambda tables: tables.append_at(standing, commit, payload, place + size))
 
         await self._thread.do_to_the_end(lambda: self._locked(commit.lease.thread_id, work))
 

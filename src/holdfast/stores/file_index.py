@@ -111,9 +111,14 @@ class FileIndex(Connection):
 
     def catch_up(self, file: ThreadFile) -> None:
         """Take in what the file has and the index has not. Raises DamagedStore."""
-        size = file.size
         row = self.transact(lambda tables: tables.size_of(file.thread_id), writes=False)
         known = 0 if row is None else row[0]
+        undone = self._files.to_cut.get(file.thread_id)
+        if undone is not None:
+            if known is not None and undone == known < file.size:  # else somebody has taken it in meanwhile
+                file.cut(undone)
+            del self._files.to_cut[file.thread_id]
+        size = file.size
         if known == size:
             return
         places: Mapping[int, int] = {}
@@ -163,8 +168,11 @@ class FileIndex(Connection):
             tables.set_written(thread_id, line.written)
         tables.set_size(thread_id, place + size)
 
-    def take_from_the_dead(self) -> None:
-        """What a process wrote before it died, and did not come to tell the index: lists show it too."""
+    def settle(self) -> None:
+        """Before lists are read: what somebody wrote and did not come to tell the index is told to it."""
+        for thread_id in [*self._files.to_cut, *self.transact(lambda tables: tables.unread(), writes=False)]:
+            with self._files.locked(thread_id) as file:
+                self.catch_up(file)
         owned = self.transact(lambda tables: tables.owned(), writes=False)
         dead = self.transact(
             lambda tables: {process for process in {process for _, process in owned} if tables.is_gone(process)},

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from holdfast.errors import DamagedCheckpoint
-from holdfast.records import InboxItem, JournalEntry
+from holdfast.records import Commit, InboxItem, JournalEntry
 from holdfast.stores.columns import RUN, from_timestamp, to_id, to_timestamp
 from holdfast.stores.lines import Before
 from holdfast.stores.packing import seal
-from holdfast.stores.rows import Standing
+from holdfast.stores.rows import Payload, Standing
 from holdfast.stores.rows_of_commits import ALL_BLOCKS, CommitRows
 
 
@@ -82,6 +82,11 @@ class WaitingRows(CommitRows):
         """None for a thread that is not known."""
         row = self._db.execute("SELECT size FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
         return None if row is None else (row[0],)
+
+    def append_at(self, standing: Standing, commit: Commit, payload: Payload, size: int) -> None:
+        """A commit of a thread whose file has this size now."""
+        self.append(standing, commit, payload)
+        self._db.execute("UPDATE threads SET size = ? WHERE thread = ?", (size, standing.thread))
 
     def set_size(self, thread_id: str, size: int | None) -> None:
         self._db.execute("UPDATE threads SET size = ? WHERE thread_id = ?", (size, thread_id))
@@ -169,6 +174,10 @@ class WaitingRows(CommitRows):
         self._blocks = {}
         moved = "(SELECT MAX(seq) FROM commits c WHERE c.thread = threads.thread)"
         self._db.execute(f"UPDATE threads SET moved = COALESCE({moved}, 0)")
+
+    def unread(self) -> list[str]:
+        """Threads whose files were being written anew when somebody was interrupted."""
+        return [thread_id for (thread_id,) in self._db.execute("SELECT thread_id FROM threads WHERE size IS NULL")]
 
     def owned(self) -> list[tuple[str, int]]:
         """Threads that have an owner, and its process."""

@@ -43,6 +43,7 @@ CREATE TABLE threads (
   written TEXT DEFAULT ''   -- file store: which file that is, since it may have been written anew
 );
 CREATE INDEX threads_due ON threads (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX threads_unread ON threads (thread) WHERE size IS NULL;
 CREATE INDEX threads_owned ON threads (process) WHERE owner IS NOT NULL;
 
 CREATE TABLE commits (

@@ -128,9 +128,6 @@ class ThreadFiles:
             self._forget(thread_id)  # written anew or removed by another process meanwhile
         file = ThreadFile(thread_id, path, fd, self.disk)
         try:
-            if thread_id in self.to_cut and file.size > self.to_cut[thread_id]:
-                file.cut(self.to_cut[thread_id])
-            self.to_cut.pop(thread_id, None)
             yield file
         finally:
             if file.to_cut is not None:
