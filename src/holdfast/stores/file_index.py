@@ -121,33 +121,33 @@ class FileIndex(Connection):
         size = file.size
         if known == size:
             return
-        places: Mapping[int, int] = {}
-        if known is None:
-            places = self.transact(lambda tables: tables.clear_thread(file.thread_id))
-            known = 0
-        if size < known:
-            head = self.transact(lambda tables: tables.head_of(file.thread_id), writes=False)
-            was = "" if head is None else f", whose last checkpoint was {head[0].checkpoint_id!r},"
-            reason = (
-                f"the file of thread {file.thread_id!r}{was} has {size} bytes, and {known} were acknowledged: commits "
-                f"were lost. To go on from what is there, delete {INDEX!r} beside it"
-            )
-            raise DamagedStore(str(file.path), reason)
-        lines = list(file.scan(known))
+        if size < (known or 0):
+            raise self._lost(file, size, known or 0)
+        lines = list(file.scan(known or 0))
         file.sync()  # whoever wrote them may have died before
+        self.transact(lambda tables: self._take_all(tables, file, lines, anew=known is None))
 
-        def take_all(tables: Tables) -> None:
-            first = None
-            for place, length, line in lines:
-                self.take_in(tables, file, place, length, line)
-                first = line if isinstance(line, ThreadLine) else first
-            if first is not None:
-                tables.stand_at_least(file.thread_id, first.number, first.fence, first.last_seq)
-                tables.say(file.thread_id, first.number, first.status, first.updated_at)
-            tables.put_back(file.thread_id, places)
-            tables.set_size(file.thread_id, file.size)
+    def _lost(self, file: ThreadFile, size: int, known: int) -> DamagedStore:
+        head = self.transact(lambda tables: tables.head_of(file.thread_id), writes=False)
+        was = "" if head is None else f", whose last checkpoint was {head[0].checkpoint_id!r},"
+        reason = (
+            f"the file of thread {file.thread_id!r}{was} has {size} bytes, and {known} were acknowledged: commits were "
+            f"lost. To go on from what is there, delete {INDEX!r} beside it"
+        )
+        return DamagedStore(str(file.path), reason)
 
-        self.transact(take_all)
+    def _take_all(self, tables: Tables, file: ThreadFile, lines: list[tuple[int, int, Line]], *, anew: bool) -> None:
+        thread_id = file.thread_id
+        places = tables.clear_thread(thread_id) if anew else {}
+        first = None
+        for place, length, line in lines:
+            self.take_in(tables, file, place, length, line)
+            first = line if isinstance(line, ThreadLine) else first
+        if first is not None:
+            tables.stand_at_least(thread_id, first.number, first.fence, first.last_seq)
+            tables.say(thread_id, first.number, first.status, first.updated_at)
+        tables.put_back(thread_id, places)
+        tables.set_size(thread_id, file.size)
 
     def take_in(self, tables: Tables, file: ThreadFile, place: int, size: int, line: Line) -> None:
         thread_id = file.thread_id
