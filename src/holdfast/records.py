@@ -129,7 +129,7 @@ class LoggedEvents(msgspec.Struct, frozen=True, gc=False):
     own: Sequence[str] = ()
     """Digests of chunks of their own commit that nothing but they refers to."""
     number: int = 0
-    """This and what follows is filled in by the store that gives them back: of their commit."""
+    """This and what follows is what their commit says, filled in by the store that gives them back."""
     run_id: str = ""
     timestamp: str = ""
     info: CheckpointInfo | None = None
@@ -166,7 +166,7 @@ class ThreadInfo(msgspec.Struct, frozen=True, gc=False):
     """The run that owns it now."""
 
 
-class Commit(msgspec.Struct, frozen=True):
+class Commit(msgspec.Struct, frozen=True, gc=False):
     """One numbered, atomic act of a thread's owner."""
 
     lease: Lease

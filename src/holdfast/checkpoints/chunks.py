@@ -22,7 +22,7 @@ from binascii import b2a_base64
 from collections.abc import Collection, Iterable, Sequence
 from hashlib import sha256
 from operator import is_
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -78,7 +78,7 @@ Piece = tuple[bytes, tuple[Chunk, ...]]
 """JSON of a value, and the chunks it refers to."""
 
 
-class Packed(NamedTuple):
+class Packed(msgspec.Struct, frozen=True, gc=False):
     """What a commit has to store for a checkpoint."""
 
     root: bytes | None
@@ -88,7 +88,9 @@ class Packed(NamedTuple):
     """References that the checkpoint before had and this one has not, by the first characters of their digests."""
 
 
-class PackedEvents(NamedTuple):
+class PackedEvents(msgspec.Struct, frozen=True, gc=False):
+    """The events of the same commit."""
+
     body: bytes
     refers: bool
     """Whether they refer to chunks that the checkpoint has too."""

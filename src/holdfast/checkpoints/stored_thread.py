@@ -149,8 +149,10 @@ class StoredThread:
     ) -> Commit:
         """All of it encoded, before anything else happens to the values. Raises UnsavableValue."""
         number, codec = self.number + 1, self.codec
-        tree, graph = None, b"{}"
+        tree, graph, info = None, b"{}", None
+        timestamp = utc_now() if checkpoint is None else checkpoint.timestamp
         if checkpoint is not None:
+            info = checkpoint.info
             tree, graph = encode_body(checkpoint, codec), self._graph_of(checkpoint)
             if checkpoint.state:
                 tree["state"] = self._state.encode(checkpoint.state, "state", codec)
@@ -161,18 +163,19 @@ class StoredThread:
         if trees:
             told = chunker.pack_events(trees)
             refers = told.refers
-            logged = LoggedEvents(self.last_seq + 1, len(trees), told.body, refers, told.own)
+            of_commit = (number, run_id, timestamp, info)
+            logged = LoggedEvents(self.last_seq + 1, len(trees), told.body, refers, told.own, *of_commit)
         return Commit(
             self._lease,
             number,
-            None if checkpoint is None else checkpoint.info,
+            info,
             packed.root,
             logged,
             unsettled,
             consumed,
             status,
             run_id,
-            utc_now() if checkpoint is None else checkpoint.timestamp,
+            timestamp,
             base.number or None if base is not None and (checkpoint is not None or refers) else None,
             packed.chunks,
             packed.dropped,

@@ -9,55 +9,27 @@ from holdfast.errors import CheckpointNotFound
 from holdfast.records import StoredCheckpoint
 
 
-class _Order:
-    """Places in ascending order. A list that was long and is mostly gone is made anew."""
-
-    __slots__ = ("_at", "_places")
-
-    def __init__(self) -> None:
-        self._places: list[int] = []
-        self._at: dict[int, str] = {}
-
-    def append(self, place: int, checkpoint_id: str) -> None:
-        self._places.append(place)
-        self._at[place] = checkpoint_id
-
-    def remove(self, place: int) -> None:
-        del self._at[place]
-        if len(self._places) > 2 * len(self._at) + 8:
-            self._places = [one for one in self._places if one in self._at]
-
-    def newest_first(self, before: int | None) -> Iterator[str]:
-        places = self._places
-        end = len(places) if before is None else bisect_left(places, before)
-        for index in range(end - 1, -1, -1):
-            found = self._at.get(places[index])
-            if found is not None:
-                yield found
-
-
 class CheckpointsInOrder:
+    """Each has a place, and each order of them is a list of places. What is gone is taken out of a list later."""
+
     def __init__(self) -> None:
         self._found: dict[str, tuple[StoredCheckpoint, int]] = {}
-        self._all = _Order()
-        self._by_workflow: dict[str, _Order] = {}
-        self._by_thread: dict[str, _Order] = {}
+        self._at: dict[int, StoredCheckpoint] = {}
+        self._all: list[int] = []
+        self._by_workflow: dict[str, list[int]] = {}
+        self._by_thread: dict[str, list[int]] = {}
+        self._gone = 0
 
     def add(self, stored: StoredCheckpoint, place: int) -> None:
         info = stored.info
         self._found[info.checkpoint_id] = stored, place
-        for order in self._orders(stored):
-            order.append(place, info.checkpoint_id)
-
-    def _orders(self, stored: StoredCheckpoint) -> tuple[_Order, _Order, _Order]:
-        info = stored.info
-        of_workflow = self._by_workflow.get(info.workflow_name)
-        if of_workflow is None:
-            of_workflow = self._by_workflow[info.workflow_name] = _Order()
-        of_thread = self._by_thread.get(info.thread_id)
-        if of_thread is None:
-            of_thread = self._by_thread[info.thread_id] = _Order()
-        return self._all, of_workflow, of_thread
+        self._at[place] = stored
+        self._all.append(place)
+        for named, key in ((self._by_workflow, info.workflow_name), (self._by_thread, info.thread_id)):
+            if key in named:
+                named[key].append(place)
+            else:
+                named[key] = [place]
 
     def find(self, checkpoint_id: str) -> StoredCheckpoint | None:
         found = self._found.get(checkpoint_id)
@@ -65,14 +37,25 @@ class CheckpointsInOrder:
 
     def remove(self, checkpoint_id: str) -> StoredCheckpoint:
         stored, place = self._found.pop(checkpoint_id)
-        for order in self._orders(stored):
-            order.remove(place)
+        del self._at[place]
+        self._gone += 1
+        if self._gone > len(self._at) + 8:
+            self._tidy()
         return stored
+
+    def _tidy(self) -> None:
+        self._gone = 0
+        for places in (self._all, *self._by_workflow.values(), *self._by_thread.values()):
+            places[:] = [place for place in places if place in self._at]
+        for named in (self._by_workflow, self._by_thread):
+            for key in [key for key, places in named.items() if not places]:
+                del named[key]
 
     def replace(self, stored: StoredCheckpoint) -> None:
         """One with the same id, at the same place."""
         _, place = self._found[stored.info.checkpoint_id]
         self._found[stored.info.checkpoint_id] = stored, place
+        self._at[place] = stored
 
     def of_thread(self, thread_id: str) -> list[StoredCheckpoint]:
         return list(self.newest_first(None, thread_id, None))[::-1]
@@ -83,12 +66,11 @@ class CheckpointsInOrder:
         """Raises CheckpointNotFound for a `before` that there is not."""
         if before is not None and before not in self._found:
             raise CheckpointNotFound(before)
-        order: _Order | None = self._all
+        places = self._all
         if thread_id is not None:
-            order = self._by_thread.get(thread_id)
+            places = self._by_thread.get(thread_id, [])
         elif workflow_name is not None:
-            order = self._by_workflow.get(workflow_name)
-        place = None if before is None else self._found[before][1]
-        found = () if order is None else order.newest_first(place)
-        newest_first = (self._found[checkpoint_id][0] for checkpoint_id in found)
-        return (stored for stored in newest_first if workflow_name in (None, stored.info.workflow_name))
+            places = self._by_workflow.get(workflow_name, [])
+        end = len(places) if before is None else bisect_left(places, self._found[before][1])
+        found = (self._at.get(places[index]) for index in range(end - 1, -1, -1))
+        return (stored for stored in found if stored is not None and workflow_name in (None, stored.info.workflow_name))

@@ -71,9 +71,9 @@ class _Thread:
         self.requests: dict[str, PendingRequest] = {}
         self.chunks: dict[int, dict[str, bytes]] = {}
         """By commit and digest."""
-        self.lines: dict[int, Commit | Lineage] = {}
+        self.lines: dict[int, Commit | Lineage | int] = {}
         """What commits with a checkpoint, or with events that refer to one, say about chunks: the commit itself, until
-        one before it is pruned."""
+        one before it is pruned. Of one that has the chunks of its parent, the parent is enough (0: none)."""
 
 
 class MemoryStore:
@@ -128,7 +128,8 @@ class MemoryStore:
         thread = self._proved(commit.lease)
         if commit.number != thread.number + 1:
             raise ThreadConflict(commit.lease.thread_id, f"commit {commit.number}", f"commit {thread.number}")
-        if commit.parent is not None and not self._has_checkpoint(thread, commit.parent):
+        is_next = thread.head is not None and thread.head.info.number == commit.parent
+        if not is_next and commit.parent is not None and not self._has_checkpoint(thread, commit.parent):
             raise ThreadConflict(commit.lease.thread_id, f"after commit {commit.parent}", "no such checkpoint any more")
         thread.number = commit.number
         thread.status = commit.status
@@ -153,10 +154,10 @@ class MemoryStore:
         if events is not None:
             if events.refers:
                 thread.lines[commit.number] = commit
-            told = (commit.number, commit.run_id, commit.timestamp, commit.info)
-            thread.events.append(
-                LoggedEvents(events.first_seq, events.count, events.body, events.refers, events.own, *told)
-            )
+            if events.number != commit.number:
+                told = (commit.number, commit.run_id, commit.timestamp, commit.info)
+                events = LoggedEvents(events.first_seq, events.count, events.body, events.refers, events.own, *told)
+            thread.events.append(events)
             thread.last_seq = events.first_seq + events.count - 1
         for item_id in commit.consumed:
             if thread.inbox.pop(item_id, None) is not None:
@@ -164,7 +165,9 @@ class MemoryStore:
 
     def _has_checkpoint(self, thread: _Thread, number: int) -> bool:
         line = thread.lines.get(number)
-        return line is not None and (line.info is not None if isinstance(line, Commit) else line.is_checkpoint)
+        if isinstance(line, Commit):
+            return line.info is not None
+        return line is not None and (isinstance(line, int) or line.is_checkpoint)
 
     def _keep_checkpoint(self, thread: _Thread, commit: Commit, stored: StoredCheckpoint) -> None:
         info = stored.info
@@ -174,7 +177,7 @@ class MemoryStore:
         thread.head = stored
         thread.workflow_name = info.workflow_name
         self._checkpoints.add(stored, self._commits)
-        thread.lines[commit.number] = commit
+        thread.lines[commit.number] = commit if commit.chunks or commit.dropped else commit.parent or 0
         thread.due_at = commit.due_at
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
@@ -297,7 +300,7 @@ class MemoryStore:
         self._checkpoints.remove(info.checkpoint_id)
         thread = self._threads[info.thread_id]
         stays = any(one.refers for one in thread.events if one.number == info.number)
-        lineage = _lineage(thread.lines[info.number])
+        lineage = _lineage(info.number, thread.lines[info.number])
         thread.lines[info.number] = replace(lineage, is_kept=stays, is_checkpoint=False)
         if moves_head and thread.head is not None and thread.head.info == info:
             thread.head = next(self._checkpoints.newest_first(None, info.thread_id, None), None)
@@ -306,7 +309,7 @@ class MemoryStore:
             thread.due_at = None
 
     def _collect(self, thread: _Thread) -> None:
-        lineages = {number: _lineage(line) for number, line in thread.lines.items()}
+        lineages = {number: _lineage(number, line) for number, line in thread.lines.items()}
         plan = plan_pruning(lineages.values())
         lineages.update(plan.relinked)
         told = {(digest, one.number) for one in thread.events for digest in one.own}
@@ -380,9 +383,11 @@ class MemoryStore:
                 target.head = copy
 
 
-def _lineage(line: Commit | Lineage) -> Lineage:
+def _lineage(number: int, line: Commit | Lineage | int) -> Lineage:
     if isinstance(line, Lineage):
         return line
+    if isinstance(line, int):
+        return Lineage(number, line or None, True, frozenset(), frozenset())
     own = frozenset(line.events.own) if line.events is not None else frozenset()
     brought = frozenset(line.chunks) - own
     return Lineage(
