@@ -48,6 +48,7 @@ _EMPTY: dict[str, Any] = {}
 
 
 _T = TypeVar("_T")
+_copied_otherwise = False
 
 
 def isolated(value: _T) -> _T:
@@ -61,7 +62,14 @@ def isolated(value: _T) -> _T:
     try:
         return cast(_T, _copied(value, {}))
     except Exception:  # noqa: BLE001  too deep, changed by a thread meanwhile, a __hash__ that fails, ...
+        global _copied_otherwise
+        _copied_otherwise = True
         return value
+
+
+def is_all_copied_here() -> bool:
+    """Whether nothing in this process was ever copied in a way of its own, or shared for want of a way to copy it."""
+    return not _copied_otherwise
 
 
 def is_unchangeable(value: object) -> bool:
@@ -179,6 +187,8 @@ def _copy_open_struct(value: Any, memo: _Memo) -> Any:
 
 
 def _copy_deeply(value: Any, memo: _Memo) -> Any:
+    global _copied_otherwise
+    _copied_otherwise = True
     size = len(memo)
     try:
         return copy.deepcopy(value, memo)

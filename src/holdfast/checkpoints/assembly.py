@@ -28,6 +28,8 @@ class Assembly:
         self._trees: dict[str, Tree] = {}
         """Chunks that were read, by reference, with references inside."""
         self._sizes: dict[str, int] = {}
+        self._plain: set[str] = set()
+        """Those of them without references: they are taken as they are."""
         self.chunks: dict[str, Chunk] = {}
         """The same, as a `Chunker` knows them."""
 
@@ -67,8 +69,11 @@ class Assembly:
         self._sizes[ref] = len(data)
         if depth:
             found = [(one, depth - 1) for one in _listed(tree, ref)]
+        elif _has_marks(data):
+            found = [*_references(tree)]
         else:
-            found = [*_references(tree)] if _has_marks(data) else []
+            found = []
+            self._plain.add(ref)
         inside[ref] = [one for one, _ in found]
         return found
 
@@ -96,16 +101,24 @@ class Assembly:
 
     def _value(self, kind: str, ref: str, depth: int) -> Tree:
         if kind == "$ref":
-            return self._filled(self._trees[ref])
+            return self._whole(ref)
         leaves = [ref]
         for _ in range(depth):
             leaves = [one for node in leaves for one in self._trees[node]["$of"]]
-        parts = [self._trees[leaf] for leaf in leaves]
         if kind == "$text":
-            return "".join(parts)
+            return "".join([self._trees[leaf] for leaf in leaves])
         if kind == "$list":
-            return [item if type(item) not in (list, dict) else self._filled(item) for part in parts for item in part]
-        return {key: self._filled(item) for part in parts for key, item in part.items()}
+            return [item for leaf in leaves for item in self._whole(leaf)]
+        return {key: item for leaf in leaves for key, item in self._part(leaf).items()}
+
+    def _whole(self, ref: str) -> Tree:
+        tree = self._trees[ref]
+        return tree if ref in self._plain else self._filled(tree)
+
+    def _part(self, ref: str) -> dict[str, Tree]:
+        """Of a dict: its own first key is none of ours, whatever it looks like."""
+        tree = self._trees[ref]
+        return tree if ref in self._plain else {key: self._filled(item) for key, item in tree.items()}
 
 
 def _has_marks(data: bytes) -> bool:

@@ -233,7 +233,11 @@ class Chunker:
         parts: list[bytes] = [b'"graph":' + reference]
         kids: list[Chunk] = [*of_constant]
         for key, value in tree.items():
-            inline, held = self._value(value, memo.at(key))
+            try:
+                inline, held = self._value(value, memo.at(key))
+            except RecursionError:  # too deep to look for what is large in it: one chunk
+                memo.at(key).forget(None)
+                inline, held = self._reference(self._chunk(_encode(escaped(value)), ()))
             parts.append(b'"%b":%b' % (key.encode(), inline))
             kids += held
         memo.keep(tree)

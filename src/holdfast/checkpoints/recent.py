@@ -1,7 +1,8 @@
 """Threads that were moved lately: the next run need not read what this process wrote a moment ago.
 
-What is remembered is never handed to user code, so it cannot have changed. Whether the store still stands there is
-proved at every opening: by the number, the head, and a fence that is the next one.
+What is remembered is handed to user code only as copies, so it cannot have changed; values that cannot be copied are
+read from the store. Whether the store still stands there is proved at every opening: by the number, the head, and a
+fence that is the next one.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
+from holdfast.checkpoints.checkpoint import ChildCheckpoint, WorkflowCheckpoint
 from holdfast.checkpoints.chunks import Chunker
 from holdfast.checkpoints.unchanged import Unchanged
 from holdfast.codec import Codec, DeclaredTypes
+from holdfast.isolation import is_all_copied_here, is_surely_copied
 from holdfast.records import Lease, OpenedThread
 
 KEPT_THREADS = 32
@@ -34,7 +36,7 @@ class Recent:
     state: Unchanged
     executors: dict[str, Unchanged] = field(default_factory=dict)
     checkpoint: WorkflowCheckpoint | None = None
-    """As values; None if it was not written by this process."""
+    """As values; None if it was not written by this process, or has values that cannot be copied."""
     root: bytes | None = None
     requests: object = None
     """Those that the store knows to be pending."""
@@ -65,6 +67,8 @@ class RecentThreads:
         self._take_out(lease.thread_id)
         if recent.checkpoint is None or recent.chunker.size > KEPT_BYTES:
             return
+        if not is_all_copied_here() and not is_surely_copied(_values(recent.checkpoint)):
+            recent.checkpoint = None  # a handler may hold a part of it: the next run reads what is stored
         self._threads[lease.thread_id] = (lease, number, recent)
         self._bytes += recent.chunker.size
         while len(self._threads) > KEPT_THREADS or self._bytes > KEPT_BYTES:
@@ -75,3 +79,15 @@ class RecentThreads:
         if found is not None:
             self._bytes -= found[2].chunker.size
         return found
+
+
+def _values(level: WorkflowCheckpoint | ChildCheckpoint) -> list[object]:
+    """All that handlers are given copies of."""
+    found: list[object] = [level.state, level.buffers]
+    found += [message.data for message in level.deliveries]
+    found += [one.message.data for one in level.suspended.values()]
+    found += [event.data for event in level.pending_request_info_events.values()]
+    found += [memory.private for memory in level.executors.values()]
+    if isinstance(level, WorkflowCheckpoint):
+        found += [level.run_kwargs, [event.data for event in level.outputs]]
+    return [*found, *(part for child in level.children.values() for part in (child.message.data, _values(child)))]

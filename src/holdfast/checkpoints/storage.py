@@ -102,7 +102,16 @@ class StoreCheckpointStorage:
             stored = await self.store.find_checkpoint(checkpoint_id)
         if stored is None:
             raise CheckpointNotFound(checkpoint_id)
-        checkpoint, _ = await read_checkpoint(self.store, stored.root, stored.info, codec)
+        try:
+            checkpoint, _ = await read_checkpoint(self.store, stored.root, stored.info, codec)
+        except DamagedCheckpoint:
+            with storage_errors(self.store, "find a checkpoint"):
+                again = await self.store.find_checkpoint(checkpoint_id)
+            if again is None:  # it was pruned while it was read
+                raise CheckpointNotFound(checkpoint_id) from None
+            if again == stored:
+                raise
+            return await self._read(checkpoint_id, codec)
         return checkpoint
 
     async def list_checkpoints(
@@ -116,7 +125,13 @@ class StoreCheckpointStorage:
         infos = await self.list_checkpoint_infos(
             workflow_name=workflow_name, thread_id=thread_id, limit=limit, before=before
         )
-        return [await self.load(info) for info in infos]
+        found = []
+        for info in infos:
+            try:
+                found.append(await self.load(info))
+            except CheckpointNotFound:
+                continue  # pruned since it was listed
+        return found
 
     async def list_checkpoint_infos(
         self,
@@ -168,8 +183,12 @@ class StoreCheckpointStorage:
     async def get_latest(
         self, *, workflow_name: str | None = None, thread_id: str | None = None
     ) -> WorkflowCheckpoint | None:
-        infos = await self.list_checkpoint_infos(workflow_name=workflow_name, thread_id=thread_id, limit=1)
-        return await self.load(infos[0]) if infos else None
+        while infos := await self.list_checkpoint_infos(workflow_name=workflow_name, thread_id=thread_id, limit=1):
+            try:
+                return await self.load(infos[0])
+            except CheckpointNotFound:
+                continue  # pruned since it was listed: another is the latest now
+        return None
 
     async def delete(self, checkpoint_id: CheckpointID | CheckpointInfo) -> bool:
         """Forget one checkpoint, and what no other needs. The one before the head becomes the head."""

@@ -233,5 +233,6 @@ class FileStore(IndexedStore):
                 self._files.rewrite(target, lines)
             with self._files.locked(to) as target:
                 self._index.catch_up(target)
+            self._index.transact(lambda tables: tables.move_to_end(tables.thread(to)))
 
         await self._with_file(thread_id, work)

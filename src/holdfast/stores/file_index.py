@@ -154,6 +154,8 @@ class FileIndex(Connection):
         thread = tables.thread(thread_id)
         if isinstance(line, CommitLine):
             commit = commit_of(thread_id, completed(line, tables.told_before(thread)))
+            if commit.info is not None and tables.is_taken_since(commit.info):
+                commit = msgspec.structs.replace(commit, info=None)
             tables.append(tables.standing(thread), commit, Payload(line.number, None, None, place, size))
             tables.stand_at_least(thread_id, line.number, line.fence, 0)
         elif isinstance(line, JournalLine):
@@ -166,6 +168,8 @@ class FileIndex(Connection):
         else:
             tables.consume(thread, line.consumed)
             tables.set_written(thread_id, line.written)
+            if line.workflow_name is not None:
+                tables.set_workflow(thread, line.workflow_name)
         tables.set_size(thread_id, place + size)
 
     def settle(self) -> None:
@@ -188,7 +192,7 @@ class FileIndex(Connection):
             self.transact(lambda tables: tables.release_all(dead))
 
     def all_lines(self, file: ThreadFile) -> list[Line]:
-        """With all that they left to those before them."""
+        """With all that they left to those before them, and without what is not so any more."""
         before = Before()
         lines: list[Line] = []
         for _, _, line in file.scan(0):
@@ -209,6 +213,7 @@ class FileIndex(Connection):
             fence=standing.fence,
             last_seq=standing.last_seq,
             written=os.urandom(8).hex(),
+            workflow_name=tables.told_before(thread).workflow_name,
             status=standing.status,
             updated_at="" if info is None else info.updated_at,
             consumed=tables.consumed(thread),

@@ -29,6 +29,7 @@ class ThreadLine(msgspec.Struct, tag="thread", tag_field="line", omit_defaults=T
     last_seq: int = 0
     written: str = ""
     """Tells a file that was written anew from the one before."""
+    workflow_name: str | None = msgspec.field(name="workflow", default=None)
     status: str = ""
     updated_at: str = ""
     consumed: Sequence[str] = ()

@@ -326,14 +326,17 @@ class MemoryStore:
         """Each follows the nearest that is left."""
         thread_id = next(key for key, one in self._threads.items() if one is thread)
         stored = {one.info.number: one for one in self._checkpoints.of_thread(thread_id)}
-        for number, line in relinked.items():
+        for number, one in stored.items():
+            line = lineages.get(number)
+            if line is None or (line.parent is None and number not in relinked):
+                continue  # it follows one of another thread, or none
             parent = line.parent
             while parent is not None and parent not in stored:
                 parent = lineages[parent].parent if parent in lineages else None
-            if number in stored:
-                previous = None if parent is None else stored[parent].info.checkpoint_id
-                info = msgspec.structs.replace(stored[number].info, previous_checkpoint_id=previous)
-                self._replace(thread, stored[number], StoredCheckpoint(info, stored[number].root))
+            previous = None if parent is None else stored[parent].info.checkpoint_id
+            if previous != one.info.previous_checkpoint_id:
+                info = msgspec.structs.replace(one.info, previous_checkpoint_id=previous)
+                self._replace(thread, one, StoredCheckpoint(info, one.root))
 
     def _replace(self, thread: _Thread, old: StoredCheckpoint, new: StoredCheckpoint) -> None:
         self._checkpoints.replace(new)

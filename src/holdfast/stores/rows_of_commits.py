@@ -205,6 +205,12 @@ class CommitRows(OwnerRows):
         self._db.execute("DELETE FROM commits WHERE seq = ?", (seq,))
         self._hold_place(newest)
 
+    def move_to_end(self, thread: int) -> None:
+        """As if it had moved last."""
+        place = self._newest() + 1
+        self._hold_place(place)
+        self._db.execute("UPDATE threads SET moved = ? WHERE thread = ?", (place, thread))
+
     def _newest(self) -> int:
         (seq,) = self._db.execute("SELECT COALESCE(MAX(seq), 0) FROM commits").fetchone()
         return int(seq)
@@ -234,7 +240,7 @@ class CommitRows(OwnerRows):
                 " FROM commits WHERE seq = ?",
                 (made, None if checkpoint_id is None else urandom(12), seq),
             )
-        self._db.execute("UPDATE threads SET moved = ? WHERE thread = ?", (self._newest(), made))
+        self.move_to_end(made)
         self._db.execute(f"{ALL_BLOCKS} AND thread = ?", (made,))
         self._db.execute(
             "INSERT INTO requests SELECT ?, request_id, executor_id, asked_at, deadline, assignee FROM requests"

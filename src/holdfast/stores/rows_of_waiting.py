@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from holdfast.errors import DamagedCheckpoint
-from holdfast.records import Commit, InboxItem, JournalEntry
-from holdfast.stores.columns import RUN, from_timestamp, to_id, to_timestamp
+from holdfast.records import CheckpointInfo, Commit, InboxItem, JournalEntry
+from holdfast.stores.columns import RUN, from_id, from_timestamp, to_id, to_timestamp
 from holdfast.stores.lines import Before
 from holdfast.stores.packing import seal
 from holdfast.stores.rows import Payload, Standing
@@ -98,6 +98,17 @@ class WaitingRows(CommitRows):
             (thread,),
         ).fetchone()
         return Before() if row is None else Before(row[0], to_id(row[1], RUN))
+
+    def set_workflow(self, thread: int, name: str) -> None:
+        self._db.execute("UPDATE threads SET workflow = ? WHERE thread = ?", (self._workflow(name), thread))
+
+    def is_taken_since(self, info: CheckpointInfo) -> bool:
+        """Whether a later checkpoint of another thread took the id: files are read one after the other."""
+        row = self._db.execute(
+            "SELECT t.thread_id, c.timestamp FROM commits c JOIN threads t USING (thread) WHERE c.checkpoint_id = ?",
+            (from_id(info.checkpoint_id),),
+        ).fetchone()
+        return row is not None and row[0] != info.thread_id and to_timestamp(row[1]) > info.timestamp
 
     def standing(self, thread: int) -> Standing:
         row = self._db.execute(
