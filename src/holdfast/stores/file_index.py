@@ -193,12 +193,17 @@ class FileIndex(Connection):
 
     def all_lines(self, file: ThreadFile) -> list[Line]:
         """With all that they left to those before them, and without what is not so any more."""
+        rows = self.transact(lambda tables: tables.bodies(file.thread_id), writes=False)
+        checkpoints = {row.number for row in rows if row.checkpoint_id is not None}
         before = Before()
         lines: list[Line] = []
-        for _, _, line in file.scan(0):
+        for _, _, read in file.scan(0):
+            line = read
             if isinstance(line, CommitLine):
                 line = completed(line, before)
                 before = Before(line.workflow_name, line.run_id)
+                if line.number not in checkpoints:  # another took its id since
+                    line = msgspec.structs.replace(line, checkpoint_id=None)
             lines.append(line)
         return lines
 
