@@ -17,9 +17,8 @@ makes an index of digests unnecessary: finding a chunk is finding a commit.
 
 from __future__ import annotations
 
-import re
 from binascii import b2a_base64
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from operator import is_
 from typing import Any
@@ -27,6 +26,8 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoints.cutting import REFERENCES, Layers, Same, cut_text
+from holdfast.checkpoints.escaping import RESERVED, escaped, looks_like_chunks
+from holdfast.checkpoints.memo import Memo
 from holdfast.codec import Tree
 
 SMALL = 512
@@ -40,9 +41,6 @@ SHORT = 6
 LONG_TEXT = 4096
 """Characters of a text that is cut into several chunks."""
 
-RESERVED = frozenset({"$ref", "$list", "$dict", "$text", "$plain"})
-"""First keys of objects that are not a user's. One of a user's own that has such a key is stored as `$plain`."""
-_RESERVED = re.compile(rb'\{"\$(?:ref|list|dict|text|plain)":')
 _FORMS = {"list": b"[%b]", "dict": b"{%b}"}
 _TEXTS_AND_INTS = frozenset({str, int})
 _encode = msgspec.json.encode
@@ -98,46 +96,6 @@ class PackedEvents(msgspec.Struct, frozen=True, gc=False):
     """Digests of new chunks that nothing but they refers to."""
 
 
-class _Memo:
-    """What was made of the value at one place of the tree, so that what did not change is not made again.
-
-    It is in step with the last checkpoint: all chunks that it names are in use. Whatever is not seen in a checkpoint is
-    forgotten, since its chunks are dropped with it.
-    """
-
-    __slots__ = ("inside", "is_large", "items", "kind", "layers", "piece", "pieces", "raws", "value")
-
-    def __init__(self) -> None:
-        self.is_large = False
-        """Whether it was when last seen: then there is no use in trying whether it is small."""
-        self.forget(None)
-
-    def forget(self, kind: type | None) -> None:
-        self.kind = kind
-        self.value: Any = _NOTHING
-        self.piece: Piece = (b"", ())
-        self.inside: dict[str, _Memo] = {}
-        self.items: list[Any] = []
-        """Of a list. Trees are never changed, so the same object is the same value."""
-        self.raws: list[Any] = []
-        """The same, in a form that can be compared."""
-        self.pieces: list[Piece] = []
-        self.layers: Layers[Chunk] | None = None
-
-    def at(self, key: str) -> _Memo:
-        found = self.inside.get(key)
-        if found is None:
-            found = self.inside[key] = _Memo()
-        return found
-
-    def keep(self, keys: Collection[str]) -> None:
-        if len(self.inside) > len(keys):
-            self.inside = {key: one for key, one in self.inside.items() if key in keys}
-
-
-_NOTHING = object()
-
-
 class Chunker:
     """Packs the checkpoints of one thread, one after the other. Knows which chunks the last one has."""
 
@@ -153,7 +111,7 @@ class Chunker:
         """Bytes of all chunks that the last checkpoint has."""
         self._roots = roots
         self._texts: dict[str, Piece] = {}
-        self._memo = _Memo()
+        self._memo = Memo()
         self._number = 0
         self._new: dict[str, bytes] = {}
         self._constant: tuple[bytes, Piece] | None = None
@@ -243,7 +201,7 @@ class Chunker:
         memo.keep(tree)
         return b"{%b}" % b",".join(parts), tuple(kids)
 
-    def _value(self, value: Tree, memo: _Memo | None) -> Piece:
+    def _value(self, value: Tree, memo: Memo | None) -> Piece:
         kind = type(value)
         if memo is not None:
             if memo.value is value:
@@ -269,7 +227,7 @@ class Chunker:
     def _reference(self, chunk: Chunk) -> Piece:
         return b'{"$ref":%b}' % chunk.quoted, (chunk,)
 
-    def _text(self, value: str, memo: _Memo | None) -> Piece:
+    def _text(self, value: str, memo: Memo | None) -> Piece:
         known = self._texts.get(value)
         if memo is not None and (known is not None or len(value) <= LONG_TEXT):
             memo.forget(str)  # what a longer one is to continue from is made by `_long_text` alone
@@ -283,7 +241,7 @@ class Chunker:
         self._texts[value] = piece
         return piece
 
-    def _long_text(self, value: str, memo: _Memo | None) -> Piece:
+    def _long_text(self, value: str, memo: Memo | None) -> Piece:
         same: list[Piece] = []
         done = 0
         if memo is not None and memo.pieces and value.startswith(memo.value):
@@ -296,7 +254,7 @@ class Chunker:
             memo.pieces, memo.raws = pieces, [len(parts[-1])]
         return self._tree_of("text", pieces, (len(same), 0), memo, depth=1)
 
-    def _list(self, value: list[Tree], memo: _Memo | None) -> Piece:
+    def _list(self, value: list[Tree], memo: Memo | None) -> Piece:
         if memo is None or not memo.is_large:
             small = _encode(value)
             if len(small) <= SMALL and not looks_like_chunks(small):
@@ -330,7 +288,7 @@ class Chunker:
             return inline, kids
         return self._reference(self._chunk(inline, kids))
 
-    def _dict(self, value: dict[str, Tree], memo: _Memo | None) -> Piece:
+    def _dict(self, value: dict[str, Tree], memo: Memo | None) -> Piece:
         if memo is None or not memo.is_large:
             small = _encode(value)
             if len(small) <= SMALL and not looks_like_chunks(small):
@@ -360,7 +318,7 @@ class Chunker:
 
     # ------------------------------------------------------------ hash trees
 
-    def _tree_of(self, kind: str, pieces: list[Piece], same: Same, memo: _Memo | None, depth: int = 0) -> Piece:
+    def _tree_of(self, kind: str, pieces: list[Piece], same: Same, memo: Memo | None, depth: int = 0) -> Piece:
         """`same`: how many of the pieces, at both ends, are those that the memo's layers were made of."""
         if depth == 0 and sum([len(inline) for inline, _ in pieces]) <= SMALL:
             if memo is not None:
@@ -372,22 +330,6 @@ class Chunker:
         form = REFERENCES if depth else _FORMS[kind]
         top, height = layers.update(pieces, same, form, self._chunk)
         return b'{"$%b":%b,"depth":%d}' % (kind.encode(), top.quoted, height + depth), (top,)
-
-
-def looks_like_chunks(data: bytes) -> bool:
-    """Whether there is an object in the JSON that would be taken for a reference."""
-    return b'{"$' in data and _RESERVED.search(data) is not None
-
-
-def escaped(tree: Tree) -> Tree:
-    """The same, in which nothing looks like a reference."""
-    if type(tree) is list:
-        return [escaped(item) for item in tree]
-    if type(tree) is not dict:
-        return tree
-    if next(iter(tree), "") in RESERVED:
-        return {"$plain": [[key, escaped(item)] for key, item in tree.items()]}
-    return {key: escaped(item) for key, item in tree.items()}
 
 
 def _use(chunks: tuple[Chunk, ...]) -> None:

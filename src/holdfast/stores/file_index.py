@@ -18,6 +18,7 @@ from holdfast.errors import DamagedStore
 from holdfast.platform import boot_id
 from holdfast.stores.connection import Connection
 from holdfast.stores.lines import (
+    VERSION,
     Before,
     CommitLine,
     JournalLine,
@@ -214,6 +215,7 @@ class FileIndex(Connection):
         (info,) = tables.threads(None, thread_id, None, None) or (None,)
         return ThreadLine(
             thread_id,
+            VERSION,
             number=standing.number,
             fence=standing.fence,
             last_seq=standing.last_seq,

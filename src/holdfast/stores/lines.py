@@ -23,7 +23,8 @@ _AFTER_SUM = len(START) + 22 + 2
 
 class ThreadLine(msgspec.Struct, tag="thread", tag_field="line", omit_defaults=True):
     thread_id: str
-    version: int = VERSION
+    version: int
+    """Always written: a newer holdfast says a higher one."""
     number: int = 0
     fence: int = 0
     last_seq: int = 0

@@ -24,56 +24,8 @@ from holdfast.records import (
     StoredCheckpoint,
     ThreadInfo,
 )
-from holdfast.stores.garbage import Lineage, plan_pruning
 from holdfast.stores.in_order import CheckpointsInOrder
-
-
-class _Thread:
-    """One thread's row: who may move it, where it stands, what it holds."""
-
-    __slots__ = (
-        "chunks",
-        "consumed",
-        "due_at",
-        "events",
-        "fence",
-        "head",
-        "inbox",
-        "journal",
-        "last_seq",
-        "lines",
-        "moved",
-        "number",
-        "owner",
-        "requests",
-        "status",
-        "updated_at",
-        "workflow_name",
-    )
-
-    def __init__(self) -> None:
-        self.owner: str | None = None
-        self.fence = 0
-        self.number = 0
-        self.head: StoredCheckpoint | None = None
-        self.status = ""
-        self.updated_at = ""
-        self.due_at: datetime | None = None
-        self.last_seq = 0
-        self.events: list[LoggedEvents] = []
-        self.journal: list[JournalEntry] = []
-        self.inbox: dict[str, InboxItem] = {}
-        self.consumed: set[str] = set()
-        """Items that were in the inbox: posting them again does nothing."""
-        self.moved = 0
-        """When its last commit was, in the order of all of them."""
-        self.workflow_name = ""
-        self.requests: dict[str, PendingRequest] = {}
-        self.chunks: dict[int, dict[str, bytes]] = {}
-        """By commit and digest."""
-        self.lines: dict[int, Commit | Lineage | int] = {}
-        """What commits with a checkpoint, or with events that refer to one, say about chunks: the commit itself, until
-        one before it is pruned. Of one that has the chunks of its parent, the parent is enough (0: none)."""
+from holdfast.stores.memory_thread import MemoryThread, collect, has_checkpoint, lineage_of, renamed_info
 
 
 class MemoryStore:
@@ -82,13 +34,13 @@ class MemoryStore:
     finishes_commits = True
 
     def __init__(self) -> None:
-        self._threads: dict[str, _Thread] = {}
+        self._threads: dict[str, MemoryThread] = {}
         self._checkpoints = CheckpointsInOrder()
         self._commits = 0
         """How many there were."""
 
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
-        thread = self._threads.setdefault(thread_id, _Thread())
+        thread = self._threads.setdefault(thread_id, MemoryThread())
         if thread.owner is not None and not takeover:
             raise ThreadBusy(thread_id, thread.owner)
         thread.owner = owner
@@ -115,7 +67,7 @@ class MemoryStore:
     async def close(self) -> None:
         """There is nothing to give back."""
 
-    def _proved(self, lease: Lease) -> _Thread:
+    def _proved(self, lease: Lease) -> MemoryThread:
         thread = self._threads.get(lease.thread_id)
         if thread is None or (thread.fence, thread.owner) != (lease.fence, lease.owner):
             held = f"fence {lease.fence} of run {lease.owner!r}"
@@ -129,7 +81,7 @@ class MemoryStore:
         if commit.number != thread.number + 1:
             raise ThreadConflict(commit.lease.thread_id, f"commit {commit.number}", f"commit {thread.number}")
         is_next = thread.head is not None and thread.head.info.number == commit.parent
-        if not is_next and commit.parent is not None and not self._has_checkpoint(thread, commit.parent):
+        if not is_next and commit.parent is not None and not has_checkpoint(thread, commit.parent):
             raise ThreadConflict(commit.lease.thread_id, f"after commit {commit.parent}", "no such checkpoint any more")
         thread.number = commit.number
         thread.status = commit.status
@@ -163,13 +115,7 @@ class MemoryStore:
             if thread.inbox.pop(item_id, None) is not None:
                 thread.consumed.add(item_id)
 
-    def _has_checkpoint(self, thread: _Thread, number: int) -> bool:
-        line = thread.lines.get(number)
-        if isinstance(line, Commit):
-            return line.info is not None
-        return line is not None and (isinstance(line, int) or line.is_checkpoint)
-
-    def _keep_checkpoint(self, thread: _Thread, commit: Commit, stored: StoredCheckpoint) -> None:
+    def _keep_checkpoint(self, thread: MemoryThread, commit: Commit, stored: StoredCheckpoint) -> None:
         info = stored.info
         replaced = self._checkpoints.find(info.checkpoint_id)
         if replaced is not None:
@@ -184,7 +130,7 @@ class MemoryStore:
         self._proved(lease).journal.append(entry)
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
-        thread = self._threads.setdefault(thread_id, _Thread())
+        thread = self._threads.setdefault(thread_id, MemoryThread())
         if item_id not in thread.consumed:
             thread.inbox.setdefault(item_id, InboxItem(item_id, kind, body))
 
@@ -231,7 +177,7 @@ class MemoryStore:
             found = [one for one in found if self._threads[one.thread_id].moved < self._threads[before].moved]
         return found if limit is None else found[max(0, len(found) - limit) :]
 
-    def _thread_info(self, thread_id: str, thread: _Thread) -> ThreadInfo:
+    def _thread_info(self, thread_id: str, thread: MemoryThread) -> ThreadInfo:
         info = None if thread.head is None else thread.head.info
         return ThreadInfo(
             thread_id,
@@ -292,7 +238,7 @@ class MemoryStore:
             found = self._checkpoints.find(checkpoint_id)
             if found is not None:
                 self._forget(found.info)
-        self._collect(thread)
+        collect(thread, thread_id, self._checkpoints)
         return len(doomed)
 
     def _forget(self, info: CheckpointInfo, *, moves_head: bool = True) -> None:
@@ -300,48 +246,13 @@ class MemoryStore:
         self._checkpoints.remove(info.checkpoint_id)
         thread = self._threads[info.thread_id]
         stays = any(one.refers for one in thread.events if one.number == info.number)
-        lineage = _lineage(info.number, thread.lines[info.number])
+        lineage = lineage_of(info.number, thread.lines[info.number])
         thread.lines[info.number] = replace(lineage, is_kept=stays, is_checkpoint=False)
         if moves_head and thread.head is not None and thread.head.info == info:
             thread.head = next(self._checkpoints.newest_first(None, info.thread_id, None), None)
             thread.journal.clear()
             thread.requests.clear()
             thread.due_at = None
-
-    def _collect(self, thread: _Thread) -> None:
-        lineages = {number: _lineage(number, line) for number, line in thread.lines.items()}
-        plan = plan_pruning(lineages.values())
-        lineages.update(plan.relinked)
-        told = {(digest, one.number) for one in thread.events for digest in one.own}
-        for number, chunks in list(thread.chunks.items()):
-            kept = {key: one for key, one in chunks.items() if plan.needs(key, number) or (key, number) in told}
-            thread.chunks[number] = kept
-            if not kept:
-                del thread.chunks[number]
-        thread.lines = {key: one for key, one in lineages.items() if one.is_kept}
-        if thread.lines:
-            self._relink(thread, plan.relinked, lineages)
-
-    def _relink(self, thread: _Thread, relinked: Mapping[int, Lineage], lineages: Mapping[int, Lineage]) -> None:
-        """Each follows the nearest that is left."""
-        thread_id = next(key for key, one in self._threads.items() if one is thread)
-        stored = {one.info.number: one for one in self._checkpoints.of_thread(thread_id)}
-        for number, one in stored.items():
-            line = lineages.get(number)
-            if line is None or (line.parent is None and number not in relinked):
-                continue  # it follows one of another thread, or none
-            parent = line.parent
-            while parent is not None and parent not in stored:
-                parent = lineages[parent].parent if parent in lineages else None
-            previous = None if parent is None else stored[parent].info.checkpoint_id
-            if previous != one.info.previous_checkpoint_id:
-                info = msgspec.structs.replace(one.info, previous_checkpoint_id=previous)
-                self._replace(thread, one, StoredCheckpoint(info, one.root))
-
-    def _replace(self, thread: _Thread, old: StoredCheckpoint, new: StoredCheckpoint) -> None:
-        self._checkpoints.replace(new)
-        if thread.head is old:
-            thread.head = new
 
     async def delete_thread(self, thread_id: str) -> bool:
         thread = self._threads.get(thread_id)
@@ -360,7 +271,7 @@ class MemoryStore:
             raise ThreadNotFound(thread_id)
         if to in self._threads:
             raise ThreadBusy(to, self._threads[to].owner)
-        target = self._threads[to] = _Thread()
+        target = self._threads[to] = MemoryThread()
         for name in ("number", "status", "updated_at", "due_at", "last_seq", "workflow_name"):
             setattr(target, name, getattr(source, name))
         self._commits += 1
@@ -370,7 +281,7 @@ class MemoryStore:
         target.requests = {key: msgspec.structs.replace(one, thread_id=to) for key, one in source.requests.items()}
         stored = self._checkpoints.of_thread(thread_id)
         renamed = {one.info.checkpoint_id: urandom(12).hex() for one in stored}
-        copies = {one.info.checkpoint_id: _renamed(one.info, to, renamed) for one in stored}
+        copies = {one.info.checkpoint_id: renamed_info(one.info, to, renamed) for one in stored}
         target.events = [
             msgspec.structs.replace(
                 one, info=None if one.info is None else copies.get(one.info.checkpoint_id, one.info)
@@ -384,25 +295,3 @@ class MemoryStore:
             self._checkpoints.add(copy, self._commits)
             if source.head is one:
                 target.head = copy
-
-
-def _lineage(number: int, line: Commit | Lineage | int) -> Lineage:
-    if isinstance(line, Lineage):
-        return line
-    if isinstance(line, int):
-        return Lineage(number, line or None, True, frozenset(), frozenset())
-    own = frozenset(line.events.own) if line.events is not None else frozenset()
-    brought = frozenset(line.chunks) - own
-    return Lineage(
-        line.number, line.parent, True, brought, frozenset(line.dropped), is_checkpoint=line.info is not None
-    )
-
-
-def _renamed(info: CheckpointInfo, thread_id: str, renamed: Mapping[str, str]) -> CheckpointInfo:
-    previous = info.previous_checkpoint_id
-    return msgspec.structs.replace(
-        info,
-        checkpoint_id=renamed[info.checkpoint_id],
-        thread_id=thread_id,
-        previous_checkpoint_id=None if previous is None else renamed.get(previous, previous),
-    )

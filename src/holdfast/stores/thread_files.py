@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.errors import DamagedStore, HoldfastError
 from holdfast.stores.disk import Disk
-from holdfast.stores.lines import START, Line, NoLine, ThreadLine, from_line, to_line
+from holdfast.stores.lines import START, VERSION, Line, NoLine, ThreadLine, from_line, to_line
 
 SUFFIX = ".jsonl"
 _SAFE = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,99}")
@@ -53,7 +53,7 @@ class ThreadFile:
     def append(self, line: Line) -> tuple[int, int]:
         """Where the line is: its place and size. It is on the disk when this returns; if it raises, nothing is."""
         before = self.size
-        first = b"" if before else to_line(self.thread_id, ThreadLine(self.thread_id))
+        first = b"" if before else to_line(self.thread_id, ThreadLine(self.thread_id, VERSION))
         data = to_line(self.thread_id, line)
         try:
             self._disk.append(self._fd, first + data)
