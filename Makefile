@@ -18,7 +18,7 @@ help: ## show this list
 
 setup: $(READY) ## make .venv with everything pinned in requirements.lock (done by itself where needed)
 
-demo: $(READY) ## a workflow fails half way, resumes, asks a person, and repeats nothing
+demo: $(READY) ## a workflow is killed, resumes in another process, asks a person, and repeats nothing
 	@$(BIN)/holdfast demo
 
 test: check ## everything CI runs: check, then every test
@@ -30,7 +30,7 @@ check: $(READY) ## lint, formatting, types, import rules, typing tests
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q --durations=0 --durations-min=5 tests/test_architecture.py tests/typing
 
-soak: $(READY) ## the same properties, explored for long
+soak: $(READY) ## the same properties, explored for long, and thousands of kills
 	HOLDFAST_SOAK=1 $(BIN)/python -m pytest -n 2 --dist worksteal --timeout 1800 tests
 
 bench: $(READY) ## measure the engine

@@ -27,7 +27,7 @@ class AwaitingStore(MemoryStore):
     `pause` is awaited with the moment, such as "before commit" or "after open"; it may wait, or raise.
     """
 
-    never_waits = False
+    finishes_commits = False
 
     def __init__(self, pause: Callable[[str], Awaitable[None]] = one_turn) -> None:
         super().__init__()

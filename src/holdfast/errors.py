@@ -448,9 +448,11 @@ class MissingSecret(WorkflowRunnerException):
 class ThreadBusy(WorkflowRunnerException, RuntimeError):
     code = "thread_busy"
 
-    def __init__(self, thread_id: str, run_id: str | None = None) -> None:
+    def __init__(self, thread_id: str, run_id: str | None = None, *, is_here: bool = False) -> None:
         self.thread_id = thread_id
         self.run_id = run_id
+        self.is_here = is_here
+        """Whether it is sure that the run is one of this process."""
         by = f" by run {run_id!r}" if run_id else ""
         super().__init__(
             f"Thread {thread_id!r} is being run{by}. Nothing was written. Wait for it, choose on_busy='enqueue' "

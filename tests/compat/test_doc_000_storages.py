@@ -37,11 +37,9 @@ from holdfast import (
     WorkflowRunState,
 )
 
-every_storage = pytest.mark.parametrize("make_storage", [InMemoryCheckpointStorage, TextShelf, SixMethods])
 MakeStorage = Callable[[], Any]
 
 
-@every_storage
 async def test_a_run_without_a_message_saves_to_the_storage_of_the_call(make_storage: MakeStorage) -> None:
     workflow = tide_workflow()
     storage = make_storage()
@@ -54,7 +52,6 @@ async def test_a_run_without_a_message_saves_to_the_storage_of_the_call(make_sto
     assert {one.workflow_name for one in checkpoints} == {workflow.name}
 
 
-@every_storage
 async def test_the_latest_checkpoint_of_a_finished_run_gives_its_outputs_again(make_storage: MakeStorage) -> None:
     workflow, storage = tide_workflow(), make_storage()
     await workflow.run(checkpoint_storage=storage, stream=True)
@@ -69,7 +66,6 @@ async def test_the_latest_checkpoint_of_a_finished_run_gives_its_outputs_again(m
     assert (await stream).get_outputs() == [5]
 
 
-@every_storage
 async def test_a_new_object_goes_on_from_the_latest_checkpoint_of_an_interrupted_run(make_storage: MakeStorage) -> None:
     storage = make_storage()
     async for event in tide_workflow().run(checkpoint_storage=storage, stream=True):
@@ -85,7 +81,6 @@ async def test_a_new_object_goes_on_from_the_latest_checkpoint_of_an_interrupted
     assert [event.iteration for event in events if event.type == "superstep_completed"] == [4, 5]
 
 
-@every_storage
 async def test_every_checkpoint_resumes_to_the_same_end_twice(make_storage: MakeStorage) -> None:
     storage = make_storage()
     workflow = survey_workflow(storage)
@@ -98,7 +93,6 @@ async def test_every_checkpoint_resumes_to_the_same_end_twice(make_storage: Make
             assert again.get_outputs() == [SOUNDINGS]
 
 
-@every_storage
 async def test_only_the_class_of_the_storage_changes_when_a_workflow_moves(make_storage: MakeStorage) -> None:
     storage = make_storage()
     workflow = berth_workflow(storage)
@@ -115,7 +109,6 @@ async def test_only_the_class_of_the_storage_changes_when_a_workflow_moves(make_
     assert last_status(events) == WorkflowRunState.IDLE
 
 
-@every_storage
 async def test_a_storage_has_the_six_methods_of_the_protocol(make_storage: MakeStorage) -> None:
     storage = make_storage()
     made = WorkflowCheckpoint(workflow_name="ferry", graph_signature_hash="none")
@@ -139,7 +132,6 @@ async def test_a_checkpoint_that_is_not_there_is_an_error_of_the_checkpoint_kind
         await InMemoryCheckpointStorage().load("gone")
 
 
-@every_storage
 async def test_resuming_an_unknown_checkpoint_says_so_on_every_storage(make_storage: MakeStorage) -> None:
     with pytest.raises(CheckpointNotFound, match="'gone'"):
         await tide_workflow(make_storage()).run(checkpoint_id="gone", stream=True)
@@ -272,7 +264,6 @@ async def test_a_live_workflow_goes_on_in_another_storage(make_storage: MakeStor
     assert again.get_outputs() == ["moored Ariel after ['Ariel']"]
 
 
-@every_storage
 async def test_checkpoints_carried_to_another_storage_resume_there(make_storage: MakeStorage) -> None:
     origin, target = InMemoryCheckpointStorage(), make_storage()
     workflow = still_workflow(origin)

@@ -36,7 +36,7 @@ NAMES = {
     "FanInEdgeGroup SwitchCaseEdgeGroup SwitchCaseEdgeGroupCase SwitchCaseEdgeGroupDefault Case Default",
     "executors": "Executor handler FunctionExecutor executor response_handler WorkflowContext",
     "events": "WorkflowEvent WorkflowEventType WorkflowEventSource WorkflowErrorDetails WorkflowRunState",
-    "checkpoints": "CheckpointID CheckpointStorage InMemoryCheckpointStorage WorkflowCheckpoint",
+    "checkpoints": "CheckpointID CheckpointStorage InMemoryCheckpointStorage FileCheckpointStorage WorkflowCheckpoint",
     "running": "WorkflowMessage DEFAULT_MAX_ITERATIONS ResponseStream",
     "validation": "ValidationTypeEnum WorkflowValidationError EdgeDuplicationError TypeCompatibilityError "
     "GraphConnectivityError validate_workflow_graph",
@@ -48,7 +48,6 @@ NAMES = {
 LATER = {
     "agents": "AgentExecutor AgentExecutorRequest AgentExecutorResponse WorkflowAgent resolve_agent_id",
     "functions as agents": "FunctionalWorkflowAgent",
-    "stores": "FileCheckpointStorage",
     "evaluation": "evaluate_workflow",
 }
 
@@ -90,6 +89,7 @@ MEMBERS = {
     "WorkflowCheckpoint": "workflow_name graph_signature_hash checkpoint_id previous_checkpoint_id timestamp messages "
     "state pending_request_info_events iteration_count metadata version to_dict from_dict",
     "CheckpointStorage": "save load list_checkpoints delete get_latest list_checkpoint_ids",
+    "FileCheckpointStorage": "save load list_checkpoints delete get_latest list_checkpoint_ids",
     "WorkflowMessage": "data source_id target_id type original_request_info_event",
     "WorkflowExecutor": "id workflow allow_direct_output propagate_request input_types output_types can_handle",
     "SubWorkflowRequestMessage": "source_event executor_id create_response",
@@ -148,6 +148,7 @@ PARAMETERS = {
     "WorkflowBuilder.add_chain": "executors",
     "WorkflowBuilder.with_checkpointing": "checkpoint_storage",
     "Workflow.run_stream_from_checkpoint": "checkpoint_id checkpoint_storage",
+    "FileCheckpointStorage": "storage_path allowed_checkpoint_types",
     "Executor": "id type type_ defer_discovery",
     "FunctionExecutor": "func id input output workflow_output",
     "handler": "input output workflow_output",

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.promises.processes import STORAGES, Place
 from tests.promises.stages import Again, with_a_new_object, with_the_same_object
 from tests.six_methods import SixMethods
 
-from holdfast import InMemoryCheckpointStorage
 from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.storages import FileCheckpointStorage, SqliteCheckpointStorage
-
-STORAGES: dict[str, Callable[[Path], StoreCheckpointStorage]] = {
-    "memory": lambda folder: InMemoryCheckpointStorage(),
-    "file": lambda folder: FileCheckpointStorage(folder / "threads", fsync=False),
-    "sqlite": lambda folder: SqliteCheckpointStorage(folder / "threads.db", synchronous="NORMAL"),
-}
-"""Every storage over a store. Syncing is not what these tests are about, and takes time."""
 
 
 @pytest.fixture(params=STORAGES)
@@ -39,6 +31,14 @@ async def any_storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIt
     made = STORAGES[request.param](tmp_path)
     yield made
     await made.close()
+
+
+@pytest.fixture(params=[kind for kind in STORAGES if kind != "memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """Where several processes keep their threads: every storage that outlives a process. Those started there end."""
+    made = Place(request.param, tmp_path)
+    yield made
+    made.end()
 
 
 @pytest.fixture(params=[with_the_same_object, with_a_new_object], ids=["same object", "new object"])

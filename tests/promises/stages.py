@@ -86,10 +86,14 @@ class Stage:
         async def counted(lease: Lease, entry: JournalEntry) -> None:
             await append(lease, entry)
             self.recorded += 1
+            self.journal_grew()
             async with self._changed:
                 self._changed.notify_all()
 
         storage.store.append_journal = counted  # type: ignore[method-assign]  # a tap on the real method
+
+    def journal_grew(self) -> None:
+        """For a stage that has somebody to tell."""
 
 
 # ---------------------------------------------------------------- executors
@@ -197,6 +201,26 @@ def alone(executor: Executor, storage: Any = None, **options: Any) -> Workflow:
 def chain(*executors: Executor, storage: Any = None, **options: Any) -> Workflow:
     builder = WorkflowBuilder(name="chain", start_executor=executors[0], checkpoint_storage=storage, **options)
     return builder.add_chain(executors).build()
+
+
+def ledger(stage: Stage, storage: Any = None, *, name: str = "alone") -> Workflow:
+    """Writes every message into the thread's state, and yields all that is there."""
+
+    async def write(message: str, ctx: WorkflowContext[Any, Any]) -> None:
+        await stage.play("ledger", message)
+        entries = [*ctx.get_state("entries", []), message]
+        ctx.set_state("entries", entries)
+        await ctx.yield_output(entries)
+
+    return WorkflowBuilder(name=name, start_executor=Does("ledger", write), checkpoint_storage=storage).build()
+
+
+async def entries(storage: StoreCheckpointStorage) -> list[str]:
+    """What is in the ledger of thread `t`."""
+    head = await storage.get_latest(thread_id="t")
+    assert head is not None
+    written: list[str] = head.state.get("entries", [])
+    return written
 
 
 async def collect(stream: AsyncIterable[WorkflowEvent], events: list[WorkflowEvent]) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field, make_dataclass
+from dataclasses import dataclass, field, make_dataclass
 from typing import Any
 
 import pytest
-from tests.promises.stages import Boom, Does, Stage, chain
+from tests.promises.processes import FarStage, Place
+from tests.promises.stages import Boom, Does, Stage, alone, chain
 
-from holdfast import DamagedCheckpoint, UnsavableValue, Workflow, WorkflowContext
+from holdfast import DamagedCheckpoint, Opaque, UnsavableValue, Workflow, WorkflowContext
+from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.codecs import StoredFieldIgnored
 
 
@@ -133,6 +135,49 @@ async def test_a_field_added_without_a_default_is_an_error_that_names_it(storage
         await workflow.run(thread_id="t")
     result = await shop(stage, storage, BEFORE, (BEFORE,)).run(thread_id="t")
     assert len(result.get_outputs()) == 2, "the thread is as it was"
+
+
+# ---------------------------------------------------------------- without a workflow
+
+
+@dataclass
+class Order:
+    number: int
+    lines: list[str]
+
+
+def ordering(stage: Stage, storage: Any) -> Workflow:
+    async def keep(message: str, ctx: WorkflowContext[Any, Any]) -> None:
+        ctx.set_state("order", Order(7, [message]))
+        ctx.private["orders"] = {Order(8, []).number: (Order(8, []), message)}
+        await ctx.yield_output(Order(9, [message * 5000]))
+
+    return alone(Does("keep", keep), storage)
+
+
+async def read_and_save_back(stage: FarStage, tool: StoreCheckpointStorage) -> list[Any]:
+    """As a tool does, in a process that never saw a workflow."""
+    head = await tool.get_latest(thread_id="t")
+    assert head is not None
+    order = head.state["order"]
+    await tool.save(head)
+    return [type(order), order.type, order.data, [one.iteration_count for one in await tool.list_checkpoints()]]
+
+
+async def test_a_tool_reads_what_another_process_saved_without_its_types_and_saves_it_back(place: Place) -> None:
+    """It builds nothing; but it loses nothing either."""
+    await place.run(ordering, "tea").result()
+    async with place.storage() as storage:
+        before = await storage.get_latest(thread_id="t")
+    seen = await place.start(read_and_save_back).result()
+    assert seen == [Opaque, f"{__name__}:Order", {"number": 7, "lines": ["tea"]}, [0, 1]]
+    async with place.storage() as storage:
+        after = await storage.get_latest(thread_id="t")
+        result = await ordering(Stage(), storage).run(thread_id="t")
+    assert before is not None and after is not None
+    assert (after.state, after.executors) == (before.state, before.executors)
+    assert after.number > before.number
+    assert result.get_outputs() == [Order(9, ["tea" * 5000])]
 
 
 @pytest.fixture(autouse=True)

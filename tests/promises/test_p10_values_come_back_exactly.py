@@ -153,7 +153,7 @@ async def test_no_pickle_is_ever_written(storage: Any) -> None:
     await keeping(stage, storage, VALUES["sets"]).run("x", thread_id="t", client_kwargs={"value": 1})
     for info in await storage.list_checkpoint_infos():
         stored = await storage.store.find_checkpoint(info.checkpoint_id)
-        assert json.loads(stored.root)["version"] == "1.0"
+        assert "counters" in json.loads(stored.root)
         assert b"pickle" not in stored.root
 
 

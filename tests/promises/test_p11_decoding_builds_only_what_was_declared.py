@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.promises.processes import STORAGES, Place
 from tests.promises.stages import Boom, Does, Stage, alone, edited, rewrite_head
 
 from holdfast import (
     DamagedCheckpoint,
     FunctionExecutor,
-    InMemoryCheckpointStorage,
     Opaque,
     Workflow,
     WorkflowBuilder,
@@ -111,19 +111,42 @@ async def test_a_declared_type_is_built_without_its_constructor(storage: StoreCh
     assert MADE == []
 
 
+@pytest.mark.parametrize("kind", STORAGES)
 @pytest.mark.parametrize("where", ["builder", "storage", "storage by the peers' name"])
-async def test_types_can_be_declared_by_name(trap: Callable[[], bool], where: str) -> None:
+async def test_types_can_be_declared_by_name(trap: Callable[[], bool], where: str, kind: str, tmp_path: Path) -> None:
     names = ["sprung_trap:Bait"]
-    storage = {
-        "builder": InMemoryCheckpointStorage(),
-        "storage": InMemoryCheckpointStorage(allowed_types=names),
-        "storage by the peers' name": InMemoryCheckpointStorage(allowed_checkpoint_types=names),
-    }[where]
-    await planted(storage, {"$type": names[0], "x": 7})
-    options = {"allowed_types": names} if where == "builder" else {}
-    (value,) = (await reader(storage, **options).run("y", thread_id="t")).get_outputs()
+    declared: dict[str, dict[str, Any]] = {
+        "builder": {},
+        "storage": {"allowed_types": names},
+        "storage by the peers' name": {"allowed_checkpoint_types": names},
+    }
+    async with STORAGES[kind](tmp_path, **declared[where]) as storage:
+        await planted(storage, {"$type": names[0], "x": 7})
+        options = {"allowed_types": names} if where == "builder" else {}
+        (value,) = (await reader(storage, **options).run("y", thread_id="t")).get_outputs()
     assert type(value).__name__ == "Bait" and value.x == 7
     assert trap(), "now it may be imported"
+
+
+Bait = make_dataclass("Bait", [("x", int)])
+Bait.__module__ = "shop.bait"
+
+
+async def test_types_declared_by_a_storage_hold_for_whoever_uses_it_and_for_nobody_else(place: Place) -> None:
+    async def keep(message: str, ctx: WorkflowContext[Any, Any]) -> None:
+        ctx.set_state("planted", Bait(7))
+
+    async with place.storage(allowed_checkpoint_types=[Bait]) as storage:
+        await alone(Does("read", keep), storage).run("x", thread_id="t")
+    async with place.storage(allowed_checkpoint_types=[Bait]) as storage:
+        head = await storage.get_latest(thread_id="t")
+        assert head is not None and head.state == {"planted": Bait(7)}
+        assert (await reader(storage).run("y", thread_id="t")).get_outputs() == [Bait(7)]
+    async with place.storage() as storage:
+        with pytest.raises(DamagedCheckpoint, match=r"shop\.bait:Bait"):
+            await reader(storage).run("y", thread_id="t")
+        head = await storage.get_latest(thread_id="t")
+        assert head is not None and head.state == {"planted": Opaque("shop.bait:Bait", {"x": 7})}
 
 
 FromAnnotation = make_dataclass("FromAnnotation", [("x", int)])

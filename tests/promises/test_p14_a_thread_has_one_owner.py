@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.promises.stages import Again, Asker, Boom, Does, Relay, Stage, alone, fan
+from tests.promises.stages import Again, Asker, Boom, Relay, Stage, alone, entries, fan, ledger
 
 from holdfast import (
     NoPendingRequests,
@@ -14,22 +14,9 @@ from holdfast import (
     ThreadBusy,
     ThreadConflict,
     Workflow,
-    WorkflowContext,
     WorkflowRunState,
 )
 from holdfast.checkpoints.storage import StoreCheckpointStorage
-
-
-def ledger(stage: Stage, storage: Any = None) -> Workflow:
-    """Writes every message into the thread's state, and yields all that is there."""
-
-    async def write(message: str, ctx: WorkflowContext[Any, Any]) -> None:
-        await stage.play("ledger", message)
-        entries = [*ctx.get_state("entries", []), message]
-        ctx.set_state("entries", entries)
-        await ctx.yield_output(entries)
-
-    return alone(Does("ledger", write), storage)
 
 
 async def held(workflow: Workflow, stage: Stage, message: str = "first") -> asyncio.Task[Any]:
@@ -38,13 +25,6 @@ async def held(workflow: Workflow, stage: Stage, message: str = "first") -> asyn
     running = asyncio.create_task(workflow.run(message, thread_id="t"))
     await stage.entered["ledger"].wait()
     return running
-
-
-async def entries(storage: StoreCheckpointStorage) -> list[str]:
-    head = await storage.get_latest(thread_id="t")
-    assert head is not None
-    written: list[str] = head.state.get("entries", [])
-    return written
 
 
 async def test_reject_raises_and_leaves_the_owner_alone(storage: StoreCheckpointStorage, again: Again) -> None:

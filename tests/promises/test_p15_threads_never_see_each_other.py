@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.promises.processes import STORAGES
 from tests.promises.stages import Boom, Stage, Tally, alone
 from tests.six_methods import SixMethods
 
@@ -73,9 +76,13 @@ def secretive(meeting: Meeting, storage: Any, *, as_factory: bool = False) -> Wo
     return builder.add_edge(start, echo).build()
 
 
-@pytest.fixture(params=["no storage", "memory", "six methods"])
-def maybe_storage(request: pytest.FixtureRequest, storage: StoreCheckpointStorage) -> Any:
-    return {"no storage": None, "memory": storage, "six methods": SixMethods()}[request.param]
+@pytest.fixture(params=["no storage", *STORAGES, "six methods"])
+async def maybe_storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
+    if request.param not in STORAGES:
+        yield None if request.param == "no storage" else SixMethods()
+        return
+    async with STORAGES[request.param](tmp_path) as storage:
+        yield storage
 
 
 @pytest.mark.parametrize("as_factory", [False, True], ids=["instance", "factory"])

@@ -42,6 +42,7 @@ LONG_TEXT = 4096
 """Characters of a text that is cut into several chunks."""
 
 _FORMS = {"list": b"[%b]", "dict": b"{%b}"}
+_WORTH_A_MEMO = frozenset({list, dict, str})
 _TEXTS_AND_INTS = frozenset({str, int})
 _encode = msgspec.json.encode
 
@@ -300,7 +301,12 @@ class Chunker:
             return b'{"$plain":%b}' % pairs, kids
         pieces: list[Piece] = []
         for key, item in value.items():
-            inline, kids = self._value(item, None if memo is None else memo.at(key))
+            if memo is None or type(item) not in _WORTH_A_MEMO or (type(item) is str and len(item) <= LONG_TEXT):
+                if memo is not None:
+                    memo.inside.pop(key, None)
+                inline, kids = self._value(item, None)
+            else:
+                inline, kids = self._value(item, memo.at(key))
             pieces.append((b"%b:%b" % (_encode(key), inline), kids))
         if memo is not None:
             memo.is_large = True

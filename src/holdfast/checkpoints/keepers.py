@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 TAKEN_BACK = {"taken_back": True}
 """Stands in the journal, which is only ever appended to, after an outcome that does not count any more."""
 
-OnSaved = Callable[[CheckpointInfo | None], None]
+OnSaved = Callable[[CheckpointInfo | None, int], None]
+"""Told of a commit that is stored: its checkpoint, and the cursor of its last event."""
 
 
 class ThreadKeeper(Protocol):
@@ -135,7 +136,7 @@ class PlainThread:
         await self._call("save", own_copy(checkpoint, self.codec))
         self.number = checkpoint.number
         if on_saved is not None:
-            on_saved(checkpoint.info)
+            on_saved(checkpoint.info, 0)
         return checkpoint.info
 
     async def settled(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Protocol, Self, runtime_checkable
 
+from holdfast.cancelling import to_its_end
 from holdfast.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from holdfast.checkpoints.event_log import events_of
 from holdfast.checkpoints.keepers import PlainThread, ThreadKeeper, codec_for, own_copy, storage_errors
@@ -81,6 +82,12 @@ class StoreCheckpointStorage:
 
         Raises ThreadBusy while the thread has an owner.
         """
+        saved, cancelled = await to_its_end(self._save(checkpoint))  # else a claim could be left behind
+        if cancelled is not None:
+            raise cancelled
+        return saved
+
+    async def _save(self, checkpoint: WorkflowCheckpoint) -> CheckpointID:
         thread_id = checkpoint.thread_id or new_thread_id()
         with storage_errors(self.store, "open a thread"):
             opened = await self.store.open(thread_id, f"save-{new_item_id()}")
@@ -97,7 +104,7 @@ class StoreCheckpointStorage:
     async def load(self, checkpoint_id: CheckpointID | CheckpointInfo) -> WorkflowCheckpoint:
         return await self._read(checkpoint_id_of(checkpoint_id), self._tool_codec)
 
-    async def _read(self, checkpoint_id: str, codec: Codec) -> WorkflowCheckpoint:
+    async def _read(self, checkpoint_id: str, codec: Codec, tries: int = 2) -> WorkflowCheckpoint:
         with storage_errors(self.store, "find a checkpoint"):
             stored = await self.store.find_checkpoint(checkpoint_id)
         if stored is None:
@@ -109,9 +116,9 @@ class StoreCheckpointStorage:
                 again = await self.store.find_checkpoint(checkpoint_id)
             if again is None:  # it was pruned while it was read
                 raise CheckpointNotFound(checkpoint_id) from None
-            if again == stored:
+            if again == stored and tries == 0:
                 raise
-            return await self._read(checkpoint_id, codec)
+            return await self._read(checkpoint_id, codec, tries - 1)  # its thread was pruned while it was read
         return checkpoint
 
     async def list_checkpoints(

@@ -222,7 +222,8 @@ class StoredThread:
         except Exception as error:
             raise StorageFailed(type(self._store).__name__, "commit", repr(error)) from error
         if on_saved is not None:
-            on_saved(commit.info)
+            events = commit.events
+            on_saved(commit.info, 0 if events is None else events.first_seq + events.count - 1)
 
     async def settled(self) -> None:
         await self._lagging.settled()

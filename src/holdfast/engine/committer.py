@@ -43,6 +43,8 @@ class Committer:
         self._is_unsaved = False
         """Whether the position is ahead of the head, as between the commits of durability="exit"."""
         self._final_is_logged = False
+        self._saved_seq = 0 if scope.keeper is None else scope.keeper.last_seq
+        """The cursor of the last event that is stored."""
 
     @property
     def has_journal(self) -> bool:
@@ -138,12 +140,15 @@ class Committer:
         self._is_unsaved = False
         self._move(after, is_ahead=False)
         thread.number, thread.head_id = keeper.number, checkpoint.checkpoint_id
-        if on_saved is None:
-            self._tell_saved(info)
-        return info, keeper.last_seq - 1 if is_final else keeper.last_seq
+        if on_saved is not None:
+            return None, self._saved_seq  # what is on its way may never come to be: no cursor to go on from
+        last_seq = keeper.last_seq - 1 if is_final else keeper.last_seq
+        self._tell_saved(info, last_seq)
+        return info, last_seq
 
-    def _tell_saved(self, info: CheckpointInfo | None) -> None:
-        self._emit(WorkflowEvent("checkpoint_saved", checkpoint=info))
+    def _tell_saved(self, info: CheckpointInfo | None, last_seq: int) -> None:
+        self._saved_seq = last_seq
+        self._emit(WorkflowEvent("checkpoint_saved", checkpoint=info, last_seq=last_seq if self._lags else None))
 
     async def commit_progress(self, position: Position, unsettled: Sequence[int]) -> None:
         """A checkpoint in the middle of a superstep: the same position, with more of it recorded."""
@@ -154,7 +159,7 @@ class Committer:
         commit = keeper.commit(checkpoint, (), self._run_id, checkpoint.status, unsettled=unsettled)
         info, cancelled = await to_its_end(commit)
         thread.number, thread.head_id = keeper.number, checkpoint.checkpoint_id
-        self._tell_saved(info)
+        self._tell_saved(info, keeper.last_seq)
         if cancelled is not None:  # of a branch of the user's function, maybe, which nobody but itself can heed
             raise cancelled
 

@@ -73,8 +73,8 @@ class Opening:
                 return await self._open_now(thread, ownership.run_id)
             except ThreadBusy as busy:
                 ending = ending_run(busy.run_id)
-                if busy.run_id in unreleased:  # a run of this process that ended, and could not say so
-                    unreleased.discard(busy.run_id)
+                if busy.is_here and unreleased.pop((thread.thread_id, busy.run_id), False):
+                    # A run of this process that ended, and could not say so.
                     return await self._open_now(thread, ownership.run_id, takeover=True)
                 if ownership.is_interrupted:
                     raise RunInterrupted(ownership.run_id, thread.thread_id) from busy
@@ -89,7 +89,14 @@ class Opening:
         request = self._request
         place = (id(request.storage), thread.thread_id)
         while place in _leftovers:  # else a late answer of the store would take the thread from this run
-            await asyncio.wait([_leftovers[place]])
+            loop = _leftovers[place].get_loop()
+            if loop is asyncio.get_running_loop():
+                await asyncio.wait([_leftovers[place]])
+            elif loop.is_closed():  # nobody is left to give it up
+                del _leftovers[place]
+                takeover = True
+            else:
+                await asyncio.sleep(BUSY_POLL_SECONDS)
         takes_over = takeover or request.takeover or request.on_busy == "interrupt" or thread.is_abandoned
         opening = asyncio.ensure_future(
             open_thread(
@@ -110,7 +117,7 @@ class Opening:
         except ThreadBusy:
             raise
         except Exception:
-            unreleased.add(run_id)  # the store may have given it the thread before it failed
+            note_unreleased(thread.thread_id, run_id)  # the store may have given it the thread before it failed
             raise
         thread.is_abandoned = False
         return keeper
@@ -192,8 +199,15 @@ class Opening:
 _Place = tuple[int, str]
 """A storage, by its identity, and a thread in it."""
 
-unreleased: set[str] = set()
-"""Runs of this process that have ended, and whose threads their stores may still take for owned: a release failed."""
+unreleased: dict[tuple[str, str | None], bool] = {}
+"""Threads and runs of this process that have ended, and that a store may still take for owners: a release failed."""
+
+
+def note_unreleased(thread_id: str, run_id: str) -> None:
+    unreleased[thread_id, run_id] = True
+    if len(unreleased) > 1000:  # the oldest is long since made good, or takeover=True is the way
+        del unreleased[next(iter(unreleased))]
+
 
 _leftovers: dict[_Place, asyncio.Future[None]] = {}
 """What stores still open for runs that were cancelled meanwhile: given up as soon as it comes."""

@@ -33,6 +33,8 @@ class Connection:
         self._db: sqlite3.Connection | None = None
         self._tables: Tables | None = None
         self._process_id = 0
+        self._file: tuple[int, int] | None = None
+        """Which file was opened: the path may lead to another since."""
         self._syncs = True
         self.holds = 0
         """How many threads this store owns."""
@@ -78,7 +80,15 @@ class Connection:
                 db.close()
                 raise
             self._db, self._tables, self._process_id, self._syncs = db, Tables(db), os.getpid(), True
+            self._file = self._file_there()
         return self._db, self._tables
+
+    def _file_there(self) -> tuple[int, int] | None:
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
 
     def renew(self) -> None:
         """Say that this process lives, while it owns something."""

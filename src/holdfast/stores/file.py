@@ -13,10 +13,11 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
+from weakref import finalize
 
 import msgspec
 
-from holdfast.errors import DamagedStore, HoldfastError, StorageFailed, ThreadBusy, ThreadNotFound
+from holdfast.errors import DamagedCheckpoint, DamagedStore, HoldfastError, StorageFailed, ThreadBusy, ThreadNotFound
 from holdfast.log import get_logger
 from holdfast.records import Commit, JournalEntry, Lease, OpenedThread
 from holdfast.stores.columns import to_id
@@ -31,6 +32,8 @@ from holdfast.stores.sqlite_tables import Tables
 from holdfast.stores.thread_files import ThreadFile, ThreadFiles
 
 logger = get_logger("stores")
+READ_TIMES = 5
+"""How often something is read before it is called damaged."""
 T = TypeVar("T")
 
 
@@ -49,6 +52,8 @@ class FileStore(IndexedStore):
         self._files = ThreadFiles(self.path, disk or Disk(syncs=fsync), busy_seconds)
         self._index = FileIndex(self._files, busy_seconds)
         super().__init__("holdfast-files", self._index)
+        self._end_of_files = finalize(self, self._files.close)
+        self._end_of_files.atexit = False  # the system closes them
 
     def _payload(self, thread_id: str, payload: Payload) -> bytes:
         """Empty for what is not there any more, or is not what was written."""
@@ -70,14 +75,17 @@ class FileStore(IndexedStore):
         return self._guarded(lambda: self._locked_once(thread_id, work))
 
     def _locked_once(self, thread_id: str, work: Callable[[ThreadFile], T]) -> T:
-        self._index.make_ready()
-        with self._files.locked(thread_id) as file:
-            try:
-                self._index.catch_up(file)
-                return work(file)
-            except HoldfastError:
-                self._remove_if_new(file)
-                raise
+        while True:
+            self._index.make_ready()
+            with self._files.locked(thread_id) as file:
+                if not self._index.is_current:  # made anew while this one waited: other owners, other fences
+                    continue
+                try:
+                    self._index.catch_up(file)
+                    return work(file)
+                except HoldfastError:
+                    self._remove_if_new(file)
+                    raise
 
     def _guarded(self, work: Callable[[], T]) -> T:
         """An index that turns out to be damaged is made anew from the files, once; then the work is tried again."""
@@ -88,18 +96,31 @@ class FileStore(IndexedStore):
                 if error.path != str(self._index.path):
                     raise
                 logger.warning("the index of %s is damaged, and made anew: %s", self.path, error)
-                self._index.make_anew()
+                self._index.make_ready(is_damaged=True)
                 return work()
         except OSError as error:
             raise StorageFailed("FileStore", f"use {str(self.path)!r}", str(error)) from error
 
     async def _do(self, work: Callable[[Tables], T], *, writes: bool = True, syncs: bool = True) -> T:
-        return await self._thread.do(lambda: self._guarded(lambda: self._index.transact(work, writes=writes)))
+        if writes:
+            return await self._thread.do(lambda: self._guarded(lambda: self._index.transact(work)))
+        return await self._thread.do(lambda: self._guarded(lambda: self._read(work)))
+
+    def _read(self, work: Callable[[Tables], T]) -> T:
+        """Places and lines are not read in one step: where they do not fit, a file may have been written anew."""
+        for _ in range(READ_TIMES - 1):
+            self._index.make_ready()
+            try:
+                return self._index.transact(work, writes=False)
+            except DamagedCheckpoint:
+                self._index.settle()
+        return self._index.transact(work, writes=False)
 
     async def _list(self, work: Callable[[Tables], T]) -> T:
         def do() -> T:
+            self._index.make_ready()
             self._index.settle()
-            return self._index.transact(work, writes=False)
+            return self._read(work)
 
         return await self._thread.do(lambda: self._guarded(do))
 

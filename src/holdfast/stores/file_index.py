@@ -7,7 +7,7 @@ when the machine was started since, when it is missing, or when it is damaged. D
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -49,7 +49,8 @@ class FileIndex(Connection):
         self._ready_in = 0
 
     def transact(self, work: Callable[[Tables], T], *, writes: bool = True, syncs: bool = True) -> T:
-        self.make_ready()
+        if self._ready_in != os.getpid():
+            self.make_ready()
         return super().transact(work, writes=writes, syncs=True)
 
     def close(self) -> None:
@@ -58,23 +59,32 @@ class FileIndex(Connection):
 
     # ------------------------------------------------------------ made from the files
 
-    def make_ready(self) -> None:
-        """Once for each opening: see to it that the index is there and of this start of the machine."""
-        if self._ready_in == os.getpid():
+    @property
+    def is_current(self) -> bool:
+        """Whether the file that was opened is still the one in the folder: somebody may have deleted or remade it."""
+        return self._ready_in == os.getpid() and self._file is not None and self._file == self._file_there()
+
+    def make_ready(self, *, is_damaged: bool = False) -> None:
+        """See to it that the index is there, and of this start of the machine. One that is damaged is made anew."""
+        if self.is_current and not is_damaged:
             return
+        damaged = self._file if is_damaged else None
+        self.close()
         self._files.disk.make_folder(self._files.folder)
         lock = self._files.disk.open(self._files.folder / "index.lock")
         try:
             self._files.disk.lock(lock, self._files.folder / "index.lock", self._busy)
+            if damaged is not None and damaged == self._file_there():  # else another process has made it anew
+                self._remove()
             self._ready_in = os.getpid()
             acknowledged: Mapping[tuple[str, str], int] = {}
             try:
-                is_current = self.transact(lambda tables: tables.meta("boot_id"), writes=False) == _boot()
-                if not is_current:
-                    acknowledged = self.transact(lambda tables: tables.sizes(), writes=False)
+                is_of_this_boot = self._now(lambda tables: tables.meta("boot_id"), writes=False) == _boot()
+                if not is_of_this_boot:
+                    acknowledged = self._now(lambda tables: tables.sizes(), writes=False)
             except DamagedStore:
-                is_current = False
-            if not is_current:
+                is_of_this_boot = False
+            if not is_of_this_boot:
                 self._make_anew(acknowledged)
         except BaseException:
             self._ready_in = 0
@@ -82,31 +92,32 @@ class FileIndex(Connection):
         finally:
             os.close(lock)
 
-    def make_anew(self) -> None:
-        """After it turned out to be damaged."""
-        self.close()
+    def _now(self, work: Callable[[Tables], T], *, writes: bool = True) -> T:
+        """Without looking whether it is ready: while it is made so."""
+        return super().transact(work, writes=writes, syncs=True)
+
+    def _remove(self) -> None:
         for suffix in ("", "-wal", "-shm"):
             Path(f"{self.path}{suffix}").unlink(missing_ok=True)
-        self.make_ready()
 
     def _make_anew(self, acknowledged: Mapping[tuple[str, str], int]) -> None:
         """`acknowledged`: what an older index says about the size of each file."""
         super().close()
-        self._ready_in = os.getpid()
-        for suffix in ("", "-wal", "-shm"):
-            Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+        self._remove()
         for thread_id in self._files.thread_ids():
             with self._files.locked(thread_id) as file:
                 try:
                     self.catch_up(file)
                 except DamagedStore:  # whoever opens that thread is told; the others go on
                     continue
-                written = self.transact(partial(Tables.written, thread_id=thread_id), writes=False)
+                written = self._now(partial(Tables.written, thread_id=thread_id), writes=False)
                 known = acknowledged.get((thread_id, written), 0)
                 if self._files.disk.syncs and known > file.size:
-                    self.transact(partial(Tables.set_size, thread_id=thread_id, size=known))
-        self.transact(lambda tables: tables.put_in_order())
-        self.transact(lambda tables: tables.set_meta("boot_id", _boot()))
+                    self._now(partial(Tables.set_size, thread_id=thread_id, size=known))
+        self._now(lambda tables: tables.put_in_order())
+        # Claims that had written nothing are not in the files: whoever holds one must not be the next owner's equal.
+        self._now(lambda tables: tables.raise_fences(1000))
+        self._now(lambda tables: tables.set_meta("boot_id", _boot()))
 
     # ------------------------------------------------------------ in step with a file
 
@@ -175,22 +186,24 @@ class FileIndex(Connection):
 
     def settle(self) -> None:
         """Before lists are read: what somebody wrote and did not come to tell the index is told to it."""
-        for thread_id in [*self._files.to_cut, *self.transact(lambda tables: tables.unread(), writes=False)]:
-            with self._files.locked(thread_id) as file:
-                self.catch_up(file)
+        self._catch_up_all([*self._files.to_cut, *self.transact(lambda tables: tables.unread(), writes=False)])
         owned = self.transact(lambda tables: tables.owned(), writes=False)
         dead = self.transact(
             lambda tables: {process for process in {process for _, process in owned} if tables.is_gone(process)},
             writes=False,
         )
-        for thread_id in [thread_id for thread_id, process in owned if process in dead]:
+        self._catch_up_all([thread_id for thread_id, process in owned if process in dead])
+        if dead:
+            self.transact(lambda tables: tables.release_all(dead))
+
+    def _catch_up_all(self, thread_ids: Iterable[str]) -> None:
+        for thread_id in thread_ids:
             with self._files.locked(thread_id) as file:
                 try:
                     self.catch_up(file)
-                except DamagedStore:  # whoever opens that thread is told
-                    continue
-        if dead:
-            self.transact(lambda tables: tables.release_all(dead))
+                except DamagedStore as error:  # whoever opens that thread is told; the others go on
+                    if error.path == str(self.path):
+                        raise
 
     def all_lines(self, file: ThreadFile) -> list[Line]:
         """With all that they left to those before them, and without what is not so any more."""

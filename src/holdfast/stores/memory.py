@@ -42,7 +42,7 @@ class MemoryStore:
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         thread = self._threads.setdefault(thread_id, MemoryThread())
         if thread.owner is not None and not takeover:
-            raise ThreadBusy(thread_id, thread.owner)
+            raise ThreadBusy(thread_id, thread.owner, is_here=True)
         thread.owner = owner
         thread.fence += 1
         return OpenedThread(

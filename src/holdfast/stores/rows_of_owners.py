@@ -19,7 +19,7 @@ class OwnerRows(Rows):
             (thread,),
         ).fetchone()
         if held_by is not None and not takeover and not self.is_gone(process):
-            raise ThreadBusy(thread_id, held_by)
+            raise ThreadBusy(thread_id, held_by, is_here=process == self._own_process())
         self._db.execute(
             "UPDATE threads SET fence = ?, owner = ?, process = ? WHERE thread = ?",
             (fence + 1, owner, self._own_process(), thread),

@@ -99,6 +99,9 @@ class WaitingRows(CommitRows):
         ).fetchone()
         return Before() if row is None else Before(row[0], to_id(row[1], RUN))
 
+    def raise_fences(self, by: int) -> None:
+        self._db.execute("UPDATE threads SET fence = fence + ?", (by,))
+
     def set_workflow(self, thread: int, name: str) -> None:
         self._db.execute("UPDATE threads SET workflow = ? WHERE thread = ?", (self._workflow(name), thread))
 

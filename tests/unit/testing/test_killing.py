@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.six_methods import SixMethods
-from tests.unit.testing import durable
+from tests.unit.testing import durable, outliving
 
 from holdfast import InMemoryCheckpointStorage
 from holdfast.checkpoints.format import tool_codec
@@ -67,6 +67,14 @@ async def test_a_workflow_on_six_methods_survives_kills_at_every_save(capfd: pyt
     saves = {f"{when} commit {nth}" for nth in (1, 2) for when in ("before", "after")}
     assert saves <= set(survival.points)
     assert len(survival.points) == len(saves) + 1 and survival.seed == 7
+
+
+@pytest.mark.parametrize("storage", [outliving.files, outliving.sqlite_file])
+async def test_a_workflow_in_files_or_in_sqlite_survives_kills_at_every_write(storage: Any) -> None:
+    survival = await assert_survives_kill(outliving.halved, 6, storage=storage, random_kills=1)
+    writes = {f"{when} {write}" for write in ("commit 1", "journal 1", "commit 2") for when in ("before", "after")}
+    assert writes <= set(survival.points)
+    assert len(survival.points) == len(writes) + 1
 
 
 async def test_a_driver_that_forgets_what_it_recorded_does_not_survive() -> None:

@@ -1,0 +1,153 @@
+"""Moving a thread in few words, and reading all that a store lets anybody read, to compare."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from holdfast.records import CheckpointInfo, Commit, JournalEntry, LoggedEvents, OpenedThread, PendingRequest
+from holdfast.store import Store
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+FAR = START + timedelta(days=36500)
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+class Owner:
+    """Somebody who holds a thread, and moves it from where it stands."""
+
+    def __init__(self, store: Store, opened: OpenedThread, workflow_name: str) -> None:
+        self.store = store
+        self.opened = opened
+        self.lease = opened.lease
+        self.number = opened.number
+        self.last_seq = opened.last_seq
+        self.head = opened.info
+        self._workflow_name = workflow_name
+
+    async def save(
+        self, checkpoint_id: str | None = None, *, events: int | LoggedEvents = 0, **parts: Any
+    ) -> CheckpointInfo:
+        """Commit a checkpoint that continues from the head."""
+        commit = self.checkpoint(checkpoint_id, events=events, **parts)
+        await self._write(commit)
+        assert commit.info is not None
+        self.head = commit.info
+        return commit.info
+
+    async def note(self, *, events: int | LoggedEvents = 0, **parts: Any) -> None:
+        """Commit without a checkpoint."""
+        await self._write(self.remark(events=events, **parts))
+
+    async def _write(self, commit: Commit) -> None:
+        await self.store.commit(commit)
+        self.number = commit.number
+        if commit.events is not None:
+            self.last_seq += commit.events.count
+
+    def checkpoint(self, checkpoint_id: str | None = None, *, events: int | LoggedEvents = 0, **parts: Any) -> Commit:
+        """The next commit, not yet written."""
+        commit = self.remark(events=events, **{"parent": None if self.head is None else self.head.number, **parts})
+        info = CheckpointInfo(
+            f"{self.lease.thread_id}-{commit.number}" if checkpoint_id is None else checkpoint_id,
+            self.lease.thread_id,
+            self._workflow_name,
+            commit.number,
+            commit.number,
+            None if self.head is None else self.head.checkpoint_id,
+            commit.timestamp,
+            commit.run_id,
+            commit.status,
+        )
+        whole = {name: getattr(commit, name) for name in Commit.__struct_fields__}
+        root = json.dumps({"of": self.lease.thread_id[:50], "root": commit.number}).encode()
+        return Commit(**{**whole, "info": info, "root": whole["root"] or root})
+
+    def remark(self, *, events: int | LoggedEvents = 0, **parts: Any) -> Commit:
+        number = self.number + 1
+        if events:
+            parts["events"] = told(self.last_seq + 1, events) if isinstance(events, int) else events
+        stamp = {"status": "IDLE", "run_id": self.lease.owner, "timestamp": at(number).isoformat()}
+        return Commit(**{"lease": self.lease, "number": number, **stamp, **parts})
+
+    async def record(self, delivery_id: int, body: bytes = b'{"done":1}') -> None:
+        await self.store.append_journal(self.lease, JournalEntry(self.number, delivery_id, body))
+
+    async def release(self) -> None:
+        await self.store.release(self.lease)
+
+
+async def own(
+    store: Store, thread_id: str = "t", *, owner: str = "run-1", takeover: bool = False, workflow_name: str = "w"
+) -> Owner:
+    return Owner(store, await store.open(thread_id, owner, takeover=takeover), workflow_name)
+
+
+async def saved(store: Store, thread_id: str, count: int = 1, *, workflow_name: str = "w", **parts: Any) -> None:
+    """A thread with so many checkpoints that nobody owns."""
+    owner = await own(store, thread_id, workflow_name=workflow_name)
+    for _ in range(count):
+        await owner.save(**parts)
+    await owner.release()
+
+
+def told(first_seq: int, count: int = 1, **parts: Any) -> LoggedEvents:
+    return LoggedEvents(first_seq, count, f'[["told",{first_seq},{count}]]'.encode(), **parts)
+
+
+def asked(thread_id: str, request_id: str, seconds: float, **parts: Any) -> PendingRequest:
+    return PendingRequest(thread_id, request_id, "reviewer", at(seconds), **parts)
+
+
+# ---------------------------------------------------------------- reading
+
+
+async def ids(store: Store, **filters: Any) -> list[str]:
+    return [one.checkpoint_id for one in await store.infos(**filters)]
+
+
+async def thread_ids(store: Store, **filters: Any) -> list[str]:
+    return [one.thread_id for one in await store.threads(**filters)]
+
+
+async def chunks(store: Store, thread_id: str, last: int = 40) -> dict[str, bytes]:
+    """All that the commits up to the last one hold, by reference."""
+    found = await store.read_chunks(thread_id, range(1, last + 1))
+    return {f"{digest}.{number}": data for number, held in found.items() for digest, data in held.items()}
+
+
+async def everything(store: Store, *more_ids: str) -> dict[str, Any]:
+    """All that can be read without claiming a thread. `more_ids`: of threads that have no commit."""
+    infos = list(await store.infos())
+    threads = list(await store.threads())
+    known = [*(one.thread_id for one in threads), *more_ids]
+    return {
+        "infos": infos,
+        "threads": threads,
+        "requests": list(await store.pending_requests()),
+        "due": list(await store.due(FAR)),
+        "checkpoints": [await store.find_checkpoint(one.checkpoint_id) for one in infos],
+        "heads": {one: await store.head(one) for one in known},
+        "events": {one: list(await store.events_after(one, 0)) for one in known},
+        "chunks": {one: await chunks(store, one) for one in known},
+    }
+
+
+async def inside(store: Store, thread_id: str) -> dict[str, Any]:
+    """What only an owner can read. Whoever owns the thread loses it."""
+    opened = await store.open(thread_id, "looking", takeover=True)
+    await store.release(opened.lease)
+    return {
+        "number": opened.number,
+        "info": opened.info,
+        "root": opened.root,
+        "last_seq": opened.last_seq,
+        "status": opened.status,
+        "damage": opened.damage,
+        "journal": [(one.delivery_id, one.body) for one in opened.journal],
+        "inbox": [(one.item_id, one.kind, one.body) for one in opened.inbox],
+    }

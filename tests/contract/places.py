@@ -1,0 +1,21 @@
+"""The stores that the contract is tried on, and where each of them keeps what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.store import Store
+from holdfast.stores.file import FileStore
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import SqliteStore
+
+STORES: dict[str, Callable[[Path], Store]] = {
+    "memory": lambda folder: MemoryStore(),
+    "sqlite": lambda folder: SqliteStore(folder / "threads.db", synchronous="NORMAL"),
+    "file": lambda folder: FileStore(folder / "threads", fsync=False),
+}
+"""Empty ones, in a folder that is new. Syncing is not what these tests are about, and takes time."""
+
+ON_DISK = [kind for kind in STORES if kind != "memory"]
+"""Those of which two objects, in one process or in two, can be the same store."""

@@ -1,0 +1,95 @@
+"""One life of some threads: what a process does until it has taken them to their ends, or is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypedDict
+
+from tests.crash import notes
+from tests.crash.flows import FLOWS, Flow
+
+from holdfast import FileCheckpointStorage, SqliteCheckpointStorage
+from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.records import Commit, JournalEntry
+from holdfast.testing import Faults
+from holdfast.testing.survival import take_to_the_end
+
+PLACES: dict[str, Callable[[Path], StoreCheckpointStorage]] = {
+    "file": lambda folder: FileCheckpointStorage(folder / "threads"),
+    "sqlite": lambda folder: SqliteCheckpointStorage(folder / "threads.db"),
+    "file, fsync=False": lambda folder: FileCheckpointStorage(folder / "threads", fsync=False),
+    "sqlite, NORMAL": lambda folder: SqliteCheckpointStorage(folder / "threads.db", synchronous="NORMAL"),
+}
+"""The stores that outlive a process, as users have them by default, and without waiting for the disk."""
+
+
+class Order(TypedDict):
+    """What a life is to be."""
+
+    place: str
+    folder: str
+    flows: list[str]
+    ready_when_working: bool
+    """Whether time is taken from the first piece of work on, rather than from the opening of the store."""
+
+
+def live(order: Order, say_ready: Callable[[], object]) -> None:
+    """Notes go to `notes` in the folder."""
+    written = notes.begin_notes(Path(order["folder"]) / "notes")
+    written.put("life")
+    if order["ready_when_working"]:
+        written.on_begin = lambda number: say_ready() if number == 1 else None
+    else:
+        say_ready()
+    asyncio.run(_live(order, written))
+
+
+async def _live(order: Order, written: notes.Notes) -> None:
+    storage = PLACES[order["place"]](Path(order["folder"]))
+    for thread in await storage.list_threads():
+        written.put("found", thread.thread_id, thread.number)
+    iterations = {info.thread_id: info.iteration_count for info in await storage.list_checkpoint_infos()}
+    faults = Faults()
+    faults.watch(Acknowledged(written, iterations).take)
+    flows = [FLOWS[name] for name in order["flows"]]
+    await asyncio.gather(*(_take_to_the_end(flow, faults.wrap(storage), written) for flow in flows))
+    await storage.close()
+
+
+async def _take_to_the_end(flow: Flow, storage: Any, written: notes.Notes) -> None:
+    pruning = asyncio.create_task(_keep_pruning(storage, flow.name)) if flow.is_pruned else None
+    ending = await take_to_the_end(flow.build(storage), storage, flow.message, flow.answers, thread_id=flow.name)
+    if pruning is not None:
+        pruning.cancel()
+        await asyncio.wait([pruning])
+    written.put("ended", flow.name, json.dumps({"rests": ending.rests, "parts": ending.parts}))
+
+
+async def _keep_pruning(storage: StoreCheckpointStorage, thread_id: str) -> None:
+    while True:
+        for info in (await storage.list_checkpoint_infos(thread_id=thread_id))[:-2]:
+            await storage.delete(info)
+        await asyncio.sleep(notes.pace)
+
+
+class Acknowledged:
+    """Notes each write that the store has acknowledged: it must not be lost any more, nor anything of it repeated."""
+
+    def __init__(self, written: notes.Notes, iterations: dict[str, int]) -> None:
+        self._written = written
+        self._iterations = iterations
+        """Supersteps of each thread's head."""
+
+    def take(self, point: str, given: Any) -> None:
+        if isinstance(given, JournalEntry):
+            self._written.put("recorded", *notes.works_in(given.body))
+        elif isinstance(given, Commit):
+            thread_id, what = given.lease.thread_id, "other"
+            if given.info is not None:
+                if given.info.iteration_count > self._iterations.get(thread_id, 0):
+                    what = "superstep"  # all that it ran is settled with it
+                self._iterations[thread_id] = given.info.iteration_count
+            self._written.put("committed", thread_id, given.number, what)

@@ -1,0 +1,106 @@
+"""Kill processes for a while and print what came of it, as a table: `python -m tests.crash.tally --kills 2000`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import platform
+import random
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.crash.flows import FLOWS
+from tests.crash.lives import PLACES
+from tests.crash.loss_windows import Window, measure
+from tests.crash.posting import PostTrials
+from tests.crash.trials import Tally, Trials
+from tests.crash.zygote import Zygote, zygote
+
+from holdfast.engine.request import RunOptions
+
+TOGETHER = ["chain", "fan-3", "function", "nested", "asking", "sleeping"]
+MODES: list[tuple[RunOptions, int]] = [
+    ({"durability": "sync"}, 0),
+    ({"durability": "async", "max_lag": 1}, 1),
+    ({"durability": "async", "max_lag": 3}, 3),
+    ({"durability": "async", "max_lag": 8}, 8),
+]
+SYNCED = ["file", "sqlite"]
+
+
+def killed(started: Zygote, folder: Path, kills: int, seed: int) -> Iterator[Tally]:
+    """Of every kind on every store, so that all of them together make the number."""
+    kinds = [(place, [flow]) for flow in FLOWS for place in PLACES] + [(place, TOGETHER) for place in SYNCED]
+    each = -(-kills // (len(kinds) + len(SYNCED)))
+    for number, (place, flows) in enumerate(kinds):
+        yield Trials(started, _new(folder, f"kind-{number}"), place, flows, seed + number).run(each)
+    for number, place in enumerate(SYNCED, len(kinds)):
+        yield PostTrials(started, _new(folder, f"kind-{number}"), place, seed + number).run(each)
+
+
+def windows(started: Zygote, folder: Path, kills: int, seed: int) -> Iterator[tuple[Window, int]]:
+    places = [(place, *mode) for mode in MODES for place in SYNCED]
+    each = -(-kills // len(places))
+    for number, (place, options, most) in enumerate(places):
+        yield asyncio.run(measure(started, _new(folder, f"window-{number}"), place, options, each, seed + number)), most
+
+
+def _new(folder: Path, name: str) -> Path:
+    made = folder / name
+    made.mkdir()
+    return made
+
+
+HEAD = ["kills", "lost", "recorded, repeated", "unrecorded, repeated", "in flight at the kills"]
+
+
+def summed(what: str, tallies: list[Tally], name_of: Callable[[Tally], str]) -> str:
+    """A table with a row for each name, and one for all."""
+    groups: dict[str, list[Tally]] = {}
+    for tally in tallies:
+        groups.setdefault(name_of(tally), []).append(tally)
+    groups["all"] = tallies
+    rows = [
+        [name, *map(str, map(sum, zip(*(one.numbers for one in group), strict=True)))] for name, group in groups.items()
+    ]
+    return table([what, *HEAD], rows)
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    rules = ["---", *(["--:"] * (len(head) - 1))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rules, *rows))
+
+
+def shown(tally: Tally) -> str:
+    return "six at once" if "+" in tally.kind else tally.kind
+
+
+def main() -> None:
+    given = argparse.ArgumentParser(prog="python -m tests.crash.tally", description=__doc__)
+    given.add_argument("--kills", type=int, default=300, help="at random instants, over all kinds and stores")
+    given.add_argument("--window-kills", type=int, default=40, help="to measure what each durability loses")
+    given.add_argument("--seed", type=int, default=None)
+    options = given.parse_args()
+    seed = random.randrange(2**32) if options.seed is None else options.seed
+    versions = f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {platform.system()}"
+    print(f"seed {seed}; {versions}\n")
+    began = time.monotonic()
+    with zygote() as started, tempfile.TemporaryDirectory(prefix="holdfast-tally-") as folder:
+        tallies = list(killed(started, Path(folder), options.kills, seed))
+        measured = list(windows(started, Path(folder), options.window_kills, seed))
+    print(summed("threads", tallies, shown), "\n")
+    print(summed("store", tallies, lambda tally: tally.place), "\n")
+    head = ["durability, store", "kills", "supersteps lost at most", "allowed"]
+    named = [(f"{one.tally.kind}, {one.tally.place}", one, most) for one, most in measured]
+    print(table(head, [[name, str(one.tally.kills), str(one.most), str(most)] for name, one, most in named]))
+    print(f"\n{time.monotonic() - began:.0f} seconds")
+    for tally in (*tallies, *(window.tally for window, _ in measured)):
+        for problem in tally.problems:
+            print(f"PROBLEM {tally.kind} on {tally.place}, seed {tally.seed}: {problem}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""A power cut at any moment of a file store: all that was acknowledged is there, and threads go on to the same end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.crash import notes
+from tests.crash.flows import FLOWS
+from tests.crash.notes import Story
+from tests.crash.outages import Outages, check, taken_to_the_end
+
+from holdfast import FileCheckpointStorage
+from holdfast.errors import DamagedCheckpoint, DamagedStore
+from holdfast.stores.disk import Disk
+from holdfast.testing import ProcessGone
+
+
+@pytest.fixture(autouse=True)
+def _work_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(notes, "pace", 0)
+    yield
+    notes.begin_notes()
+
+
+@pytest.mark.parametrize("name", ["fan-3", "asking"])
+async def test_what_was_acknowledged_survives_a_power_cut_after_any_operation(
+    name: str, seed: int, tmp_path: Path
+) -> None:
+    outages, flow = Outages(tmp_path, seed), FLOWS[name]
+    calm = await taken_to_the_end(flow, outages.storage)
+
+    async def look(folder: Path, story: Story) -> None:
+        await check(folder, flow, story, calm)
+
+    assert await outages.try_all(look) > len(outages.disk.moments) > 20
+
+
+async def test_a_pruned_thread_survives_it_too(seed: int, tmp_path: Path) -> None:
+    outages, flow = Outages(tmp_path, seed), FLOWS["chain"]
+    storage, file = outages.storage, tmp_path / "threads" / "chain.jsonl"
+    calm = await taken_to_the_end(flow, storage)
+    before, size = len(outages.disk.moments), file.stat().st_size
+    for checkpoint_id in (await storage.list_checkpoint_ids())[:4]:
+        assert await storage.delete(checkpoint_id)
+    assert file.stat().st_size < size  # an index that is older than this takes it for a loss
+
+    async def look(folder: Path, story: Story) -> None:
+        await check(folder, flow, story, calm)
+
+    await outages.try_all(look, first=before)
+
+
+@pytest.mark.parametrize("dies_after", [3, 4, 9, 12])
+async def test_what_a_killed_process_had_not_synced_is_not_built_on(dies_after: int, seed: int, tmp_path: Path) -> None:
+    """It is killed, another goes on from what it left, and then the power goes."""
+    outages, flow = Outages(tmp_path, seed), FLOWS["fan-3"]
+    outages.disk.dies_after = dies_after
+    with pytest.raises(ProcessGone):
+        await taken_to_the_end(flow, outages.storage)
+    outages.disk.dies_after = None
+    outages.disk.die()
+    outages.storage = outages.new_storage(tmp_path / "threads")
+    # Nobody died really, so it is taken by force, before anybody asks what there is.
+    await outages.storage.store.release((await outages.storage.store.open(flow.name, "heir", takeover=True)).lease)
+    calm = await taken_to_the_end(flow, outages.storage)
+
+    async def look(folder: Path, story: Story) -> None:
+        await check(folder, flow, story, calm)
+
+    await outages.try_all(look, first=dies_after)
+
+
+async def test_a_deleted_thread_does_not_come_back(seed: int, tmp_path: Path) -> None:
+    outages, flow = Outages(tmp_path, seed), FLOWS["asking"]
+    storage = outages.storage
+    await flow.build(storage).run(flow.message, thread_id=flow.name)
+    before = len(outages.disk.moments)
+    assert await storage.delete_thread(flow.name)
+    outages.disk.note("committed asking 0 deleted")
+    await storage.store.post("another", "item", "message", b'"x"')
+
+    async def look(folder: Path, story: Story) -> None:
+        async with FileCheckpointStorage(folder) as found:
+            is_there = flow.name in {thread.thread_id for thread in await found.list_threads()}
+            assert not (is_there and story.acknowledged[flow.name] == 0)
+            await found.list_checkpoints()
+
+    await outages.try_all(look, first=before)
+
+
+async def test_without_fsync_a_power_cut_may_cost_the_end_of_a_thread_but_shows_nothing_wrong(
+    seed: int, tmp_path: Path
+) -> None:
+    outages, flow = Outages(tmp_path, seed, syncs=False), FLOWS["fan-3"]
+    calm = await taken_to_the_end(flow, outages.storage)
+    same, errors = 0, []
+
+    async def look(folder: Path, story: Story) -> None:
+        nonlocal same
+        async with FileCheckpointStorage(folder, fsync=False) as storage:
+            try:
+                assert await taken_to_the_end(flow, storage) == calm
+                same += 1
+            except (DamagedStore, DamagedCheckpoint) as error:
+                errors.append(str(error))
+
+    await outages.try_all(look)
+    assert same > 0 and errors and all("fan-3" in error for error in errors)
+
+
+def test_a_new_folder_is_synced_into_those_it_is_in(tmp_path: Path) -> None:
+    synced: list[Path] = []
+
+    class Watched(Disk):
+        def sync_folder(self, path: Path) -> None:
+            synced.append(path)
+            super().sync_folder(path)
+
+    Watched().make_folder(tmp_path / "a" / "b")
+    assert synced == [tmp_path, tmp_path / "a"]

@@ -1,0 +1,47 @@
+"""Processes killed with SIGKILL at random instants: nothing acknowledged is lost, nothing recorded is done again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.conftest import SOAK
+from tests.crash.flows import FLOWS
+from tests.crash.posting import PostTrials
+from tests.crash.trials import Trials
+from tests.crash.zygote import Zygote
+
+AS_BY_DEFAULT = ["file", "sqlite"]
+UNSYNCED = ["file, fsync=False", "sqlite, NORMAL"]
+KILLS = 67 if SOAK else 5
+"""Of each kind on each store: together over 150, and over 2,000 to soak."""
+
+
+@pytest.mark.parametrize("place", [*AS_BY_DEFAULT, *UNSYNCED])
+@pytest.mark.parametrize("flow", FLOWS)
+def test_a_killed_thread_is_resumed_by_its_id_to_the_end_of_an_undisturbed_one(
+    flow: str, place: str, zygote: Zygote, seed: int, tmp_path: Path
+) -> None:
+    tally = Trials(zygote, tmp_path, place, [flow], seed).run(KILLS)
+    assert tally.problems == []
+    assert (tally.lost, tally.recorded_repeated) == (0, 0)
+    assert tally.kills == KILLS
+
+
+@pytest.mark.parametrize("place", AS_BY_DEFAULT)
+def test_a_kill_interrupts_all_threads_of_a_process_and_each_of_them_survives(
+    place: str, zygote: Zygote, seed: int, tmp_path: Path
+) -> None:
+    flows = ["chain", "fan-3", "function", "nested", "asking", "sleeping"]
+    tally = Trials(zygote, tmp_path, place, flows, seed).run(KILLS)
+    assert tally.problems == []
+    assert (tally.lost, tally.recorded_repeated) == (0, 0)
+
+
+@pytest.mark.parametrize("place", AS_BY_DEFAULT)
+def test_what_was_sent_to_a_thread_and_acknowledged_is_delivered_once(
+    place: str, zygote: Zygote, seed: int, tmp_path: Path
+) -> None:
+    tally = PostTrials(zygote, tmp_path, place, seed).run(KILLS)
+    assert tally.problems == []
+    assert (tally.lost, tally.recorded_repeated) == (0, 0)

@@ -1,0 +1,158 @@
+"""A process that has imported everything and does nothing but fork: a life costs a fork, not the start of a Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+LIMIT_SECONDS = 15.0
+"""A life that takes longer hangs."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a life ended."""
+
+    status: int
+    """As `waitpid` says it: 0, an exit code, or minus a signal."""
+    seconds: float
+    """From when it was ready."""
+
+    @property
+    def was_killed(self) -> bool:
+        return self.status == -signal.SIGKILL
+
+
+class Zygote:
+    """The other end of it. `life` waits until the forked process is gone."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._number = 0
+
+    def life(self, what: str, order: Any, kill_after: float | None = None) -> Ended:
+        """Have `module:function` called with the order and a function that says `ready`; kill it so long after that.
+
+        Raises AssertionError with the traceback if it raised, or if it took too long.
+        """
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._number += 1
+        told = {"number": self._number, "what": what, "order": order, "kill_after": kill_after}
+        self._process.stdin.write(json.dumps(told).encode() + b"\n")
+        self._process.stdin.flush()
+        reply = json.loads(self._process.stdout.readline())
+        while reply["number"] != self._number:  # of a life whose test was over before it
+            reply = json.loads(self._process.stdout.readline())
+        if reply["problem"] is not None:
+            raise AssertionError(f"A life failed that nobody killed: {reply['problem']}")
+        return Ended(reply["status"], reply["seconds"])
+
+
+@contextmanager
+def zygote() -> Iterator[Zygote]:
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.crash.zygote"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    with process:
+        try:
+            yield Zygote(process)
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()  # which ends it
+
+
+# ---------------------------------------------------------------- in the zygote
+
+
+def main() -> None:
+    replies = os.dup(1)
+    os.dup2(2, 1)  # what the code under test prints is in nobody's way
+    _warm_up()
+    for line in sys.stdin:
+        told = json.loads(line)
+        reply = {"number": told["number"], **_one_life(_found(told["what"]), told["order"], told["kill_after"])}
+        os.write(replies, json.dumps(reply).encode() + b"\n")
+
+
+def _warm_up() -> None:
+    """Import what runs need, also what is imported when it is first used: none of it is to be done in each life."""
+    import asyncio
+
+    from tests.crash import flows, forking, lives, loss_windows, posting, scarce, stopping  # noqa: F401
+
+    from holdfast import InMemoryCheckpointStorage
+    from holdfast.testing.survival import take_to_the_end
+
+    async def all_flows() -> None:
+        for flow in flows.FLOWS.values():
+            storage = InMemoryCheckpointStorage()
+            await take_to_the_end(flow.build(storage), storage, flow.message, flow.answers, thread_id=flow.name)
+
+    asyncio.run(all_flows())
+
+
+def _found(what: str) -> Callable[[Any, Callable[[], object]], None]:
+    module, _, name = what.partition(":")
+    function: Callable[[Any, Callable[[], object]], None] = getattr(sys.modules[module], name)
+    return function
+
+
+def _one_life(
+    function: Callable[[Any, Callable[[], object]], None], order: Any, kill_after: float | None
+) -> dict[str, Any]:
+    told, tells = os.pipe()  # closed by its end, whatever that is
+    child = os.fork()
+    if child == 0:
+        os.close(told)
+        _live(function, order, tells)
+    os.close(tells)
+    os.read(told, 1)  # that it is ready; nothing if it ended before
+    began = time.monotonic()
+    if kill_after is not None:
+        select.select([told], [], [], kill_after)
+        os.kill(child, signal.SIGKILL)
+    is_over = bool(select.select([told], [], [], LIMIT_SECONDS)[0])
+    seconds = time.monotonic() - began
+    if not is_over:
+        os.kill(child, signal.SIGKILL)
+    problem = b"".join(iter(lambda: os.read(told, 65536), b"")).decode()
+    os.close(told)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if not is_over:
+        problem = f"it did not end within {LIMIT_SECONDS:g} seconds"
+    elif status == 1 and not problem:
+        problem = "it ended with 1 and said nothing"
+    return {"status": status, "seconds": seconds, "problem": problem or None}
+
+
+def _live(function: Callable[[Any, Callable[[], object]], None], order: Any, tells: int) -> None:
+    code = 1
+    try:
+        function(order, lambda: os.write(tells, b"."))
+        code = 0
+    except BaseException:  # noqa: BLE001  # told to the parent; nothing of this process may go on as the zygote
+        os.write(tells, traceback.format_exc().encode()[-8000:])
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

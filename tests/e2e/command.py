@@ -1,0 +1,92 @@
+"""The command `holdfast` as a process: with pipes, with a terminal, or left running."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+COMMAND = Path(sys.executable).with_name("holdfast")
+STORE = "sqlite:///threads.db"
+needs_pseudo_terminals = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals")
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The caller's, without what would change how the command behaves."""
+    unwanted = ("HOLDFAST", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TERM")
+    return {name: value for name, value in os.environ.items() if not name.startswith(unwanted)} | more
+
+
+def holdfast(
+    *arguments: str, folder: Path | None = None, store: str | None = STORE, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Run it to its end, with nobody at a terminal."""
+    named = {} if store is None else {"HOLDFAST_STORE": store}
+    return subprocess.run(
+        [COMMAND, *arguments],
+        cwd=folder,
+        env=environment(**named, **more),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+        timeout=20,
+    )
+
+
+@contextmanager
+def running(*arguments: str, folder: Path, until: str, **more: str) -> Iterator[subprocess.Popen[str]]:
+    """The command at work: the block begins when it has printed a line with this text, and ends the process."""
+    with subprocess.Popen(
+        [COMMAND, *arguments],
+        cwd=folder,
+        env=environment(**{"HOLDFAST_STORE": STORE, **more}),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert any(until in line for line in process.stdout), "it ended before"
+            yield process
+        finally:
+            process.kill()
+
+
+def in_terminal(*arguments: str, folder: Path, columns: int = 80, typed: str = "", **more: str) -> tuple[str, int]:
+    """What a terminal of this width shows, colours left out, and the exit code. `typed` waits at the keyboard."""
+    import termios  # not on Windows
+
+    screen, terminal = os.openpty()
+    termios.tcsetwinsize(terminal, (24, columns))
+    os.write(screen, typed.encode())
+    named = {"HOLDFAST_STORE": STORE, "TERM": "xterm", **more}
+    process = subprocess.Popen(
+        [COMMAND, *arguments], cwd=folder, env=environment(**named), stdin=terminal, stdout=terminal, stderr=terminal
+    )
+    os.close(terminal)
+    shown = b""
+    try:
+        while part := read_or_end(screen):
+            shown += part
+        return COLOURS.sub("", shown.decode()).replace("\r\n", "\n"), process.wait(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(screen)
+
+
+def read_or_end(screen: int) -> bytes:
+    try:
+        return os.read(screen, 65_536)
+    except OSError:  # how a pseudo-terminal says that nobody holds its other end any more
+        return b""

@@ -1,0 +1,83 @@
+"""Workflows of somebody who uses the command line; tests copy this file into an empty folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Never
+
+from holdfast import (
+    Executor,
+    FileCheckpointStorage,
+    RunContext,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowContext,
+    executor,
+    handler,
+    response_handler,
+    workflow,
+)
+
+
+@dataclass
+class Refund:
+    customer: str
+    amount: int
+
+
+@dataclass
+class Verdict:
+    approved: bool
+    note: str = ""
+
+
+class Cashier(Executor):
+    @handler
+    async def ask(self, refund: Refund, ctx: WorkflowContext) -> None:
+        ctx.set_state("refund", refund)
+        deadline = datetime(2999, 1, 2, 3, 4, 5, tzinfo=UTC)
+        await ctx.request_info(refund, Verdict, request_id="refund", assignee="ada", deadline=deadline)
+
+    @response_handler
+    async def decide(self, refund: Refund, verdict: Verdict, ctx: WorkflowContext[Never, str]) -> None:
+        await ctx.yield_output(f"{refund.amount} to {refund.customer}" if verdict.approved else "refused")
+
+
+refunds = WorkflowBuilder(name="refunds", start_executor=Cashier("cashier"))
+
+
+@workflow
+async def titles(topic: str, ctx: RunContext) -> str:
+    title = await ctx.request_info(f"A title for {topic}?", str, request_id="title")
+    return f"{title}: {topic}"
+
+
+@executor
+async def read(text: str, ctx: WorkflowContext[str]) -> None:
+    await ctx.send_message(text.upper())
+
+
+@executor
+async def work(text: str, ctx: WorkflowContext[Never, str]) -> None:
+    """As the folder says: fails while there is a file `broken`, never ends while there is a file `hold`."""
+    if "broken" in os.listdir():
+        raise ConnectionError("nobody answers")
+    if "hold" in os.listdir():
+        await asyncio.Event().wait()
+    await ctx.yield_output(f"worked on {text}")
+
+
+def build() -> Workflow:
+    return WorkflowBuilder(name="works", start_executor=read).add_edge(read, work).build()
+
+
+async def build_later() -> Workflow:
+    return build()
+
+
+kept = WorkflowBuilder(name="kept", start_executor=read, checkpoint_storage=FileCheckpointStorage("own")).add_edge(
+    read, work
+)

@@ -1,0 +1,123 @@
+"""`holdfast demo`: a kill in the middle of a superstep, a resume, a person who answers, and the tally."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+
+import pytest
+from tests.e2e.command import COMMAND, environment, holdfast, in_terminal, needs_pseudo_terminals, read_or_end
+
+from holdfast.cli.release_notes import Tally, expected_work
+
+TALLY = "lost: 0   finished work repeated: 0"
+LINE = re.compile(r"^ +\d+\.\d\d s  process (?P<pid>\d+)  (?P<who>\w*) +(?P<what>.+)$", re.MULTILINE)
+
+
+def test_the_demo_kills_in_the_middle_of_a_superstep_and_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    done = holdfast("demo", TMPDIR=str(tmp_path), HOME="/nowhere/at/all")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "v0.1.0 is published" in done.stdout
+    assert done.stdout.splitlines()[-1] == TALLY
+    assert list(tmp_path.iterdir()) == []
+
+    first, second, third = said_by_each_process(done.stdout)
+    assert [line for line in first if "collect" not in line] == [
+        "features started",
+        "fixes started",
+        "thanks started",
+        "features finished",
+        "features recorded: its outcome is on the disk",
+        "SIGKILL, in the middle of the superstep",
+    ]
+    assert "features replayed from the journal, not run again" in second
+    assert "fixes started again: it had not finished" in second
+    assert "thanks started again: it had not finished" in second
+    assert "features started" not in second
+    assert third[-2:] == ["publish finished", "publish the workflow has its result"]
+
+
+def said_by_each_process(printed: str) -> list[list[str]]:
+    lines = [found.groupdict() for found in LINE.finditer(printed)]
+    said = ((line["pid"], f"{line['who']} {line['what']}".strip()) for line in lines)
+    return [[text for _, text in told] for _, told in groupby(said, key=itemgetter(0))]
+
+
+@needs_pseudo_terminals
+def test_the_demo_asks_the_person_at_the_terminal(tmp_path: Path) -> None:
+    shown, code = in_terminal("demo", folder=tmp_path, typed="n\n")
+    assert "Publish? [Y/n]" in shown
+    assert "v0.1.0 was not published: you said no" in shown
+    assert shown.splitlines()[-1] == TALLY
+    assert code == 0
+
+
+@needs_pseudo_terminals
+@pytest.mark.parametrize(
+    ("until", "by"), [("started", signal.SIGINT), ("Publish?", signal.SIGINT), ("1.", signal.SIGTERM)]
+)
+def test_a_demo_that_is_broken_off_leaves_no_folder_and_no_process(
+    until: str, by: signal.Signals, tmp_path: Path
+) -> None:
+    """In the middle of a process of the demo, while it waits for the person, and at its very beginning."""
+    screen, terminal = os.openpty()
+    with subprocess.Popen(
+        [COMMAND, "demo"], env=environment(TMPDIR=str(tmp_path)), stdin=terminal, stdout=terminal, stderr=terminal
+    ) as process:
+        os.close(terminal)
+        shown = b""
+        while until.encode() not in shown:
+            shown += os.read(screen, 65_536)
+        while process.poll() is None:
+            process.send_signal(by)
+            try:
+                process.wait(timeout=2)
+            except subprocess.TimeoutExpired:
+                continue  # it came between the question and the wait for a key, and was not seen: press again
+        while part := read_or_end(screen):
+            shown += part
+    os.close(screen)
+    assert process.returncode not in (0, -by)
+    assert "Traceback" not in shown.decode()
+    assert list(tmp_path.iterdir()) == []
+    for found in LINE.finditer(shown.decode().replace("\r\n", "\n")):
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(found["pid"]), 0)
+
+
+# ---------------------------------------------------------------- the tally itself
+
+
+def write_logs(folder: Path, **changed: str) -> None:
+    for name in expected_work(approved=True):
+        words = changed.get(name, "started finished").split()
+        (folder / f"{name}.log").write_text("".join(f"0.5 {number} {word}\n" for number, word in enumerate(words)))
+
+
+@pytest.mark.parametrize(
+    ("log", "tally"),
+    [
+        ("started finished", Tally(lost=0, repeated=0)),
+        ("started started finished", Tally(lost=0, repeated=0)),
+        ("started finished started", Tally(lost=0, repeated=1)),
+        ("started finished started finished started finished", Tally(lost=0, repeated=2)),
+        ("started", Tally(lost=1, repeated=0)),
+        ("", Tally(lost=1, repeated=0)),
+    ],
+)
+def test_the_tally_counts_what_never_finished_and_what_began_again_after_its_end(
+    log: str, tally: Tally, tmp_path: Path
+) -> None:
+    write_logs(tmp_path, fixes=log)
+    assert Tally.of(tmp_path, approved=True) == tally
+
+
+def test_nothing_has_to_be_published_after_a_no(tmp_path: Path) -> None:
+    write_logs(tmp_path, publish="")
+    assert Tally.of(tmp_path, approved=False) == Tally(lost=0, repeated=0)
+    assert Tally.of(tmp_path, approved=True) == Tally(lost=1, repeated=0)

@@ -1,0 +1,107 @@
+"""What values look like on the command line, and that the answers it proposes are answers."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+import msgspec
+import pydantic
+import pytest
+
+from holdfast.cli.answer import the_answer
+from holdfast.cli.readable import in_a_line, in_lines, printable, tree_of
+from holdfast.cli.samples import UNKNOWN, sample_answer
+from holdfast.codecs.opaque import Opaque
+from holdfast.events import WorkflowEvent
+
+
+class Choice(enum.Enum):
+    YES = "yes"
+    NO = "no"
+
+
+@dataclass
+class Verdict:
+    approved: bool
+    choice: Choice
+    note: str = ""
+
+
+class Amount(msgspec.Struct):
+    cents: int
+    currency: Literal["EUR", "CHF"]
+
+
+class Model(pydantic.BaseModel):
+    names: list[str]
+
+
+UNKNOWN_TYPE = Opaque("gone.module:Draft", {"title": "x", "parts": {"$type": "tuple", "items": [1, None]}})
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ("two\nlines", "two lines"),
+        (5, "5"),
+        ([1, "a", None, True], "[1, 'a', None, True]"),
+        ((1, {2}), "(1, {2})"),
+        ({1: "a"}, "{1: 'a'}"),
+        (Decimal("1.50"), "1.50"),
+        (datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00+00:00"),
+        (Verdict(True, Choice.NO), "Verdict(approved=True, choice=Choice(name='NO'), note='')"),
+        (UNKNOWN_TYPE, "Draft(title='x', parts=(1, None))"),
+        (Opaque("type", {"name": "gone.module:Draft"}), "Draft"),
+        (list[Verdict] | None, "list[Verdict] | None"),
+        (Literal["a", "b"], "'a' | 'b'"),
+        (object(), "<object object at"),
+    ],
+)
+def test_a_value_is_shown_in_a_line(value: Any, line: str) -> None:
+    assert in_a_line(value).startswith(line)
+
+
+def test_a_long_value_is_spread_over_lines_and_a_text_keeps_its_own() -> None:
+    long = {"note": "first\nsecond", "verdicts": [Verdict(True, Choice.YES, "x" * 80)], "n": 1}
+    assert in_lines("first\nsecond") == ["first", "second"]
+    assert in_lines(long) == [
+        "note:",
+        "  first",
+        "  second",
+        "verdicts:",
+        "  - Verdict",
+        "      approved: True",
+        "      choice: Choice(name='YES')",
+        f"      note: '{'x' * 80}'",
+        "n: 1",
+    ]
+
+
+def test_a_very_long_text_is_cut_for_people_and_whole_for_machines() -> None:
+    text = "x" * 10_000
+    [line] = in_lines(text)
+    assert line.endswith("... (6000 more characters; --json shows all)")
+    assert tree_of(text) == text
+
+
+def test_nothing_that_a_terminal_obeys_is_printed() -> None:
+    assert printable("a\x1b[31m\x07\x9b\u202eb\n\tc é") == "a\\x1b[31m\\x07\\x9b\\u202eb\n\tc é"
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [str, bool, int, float, Choice, Verdict, Amount, Model, list[Amount], str | None, Literal[3, 4], dict[str, int]],
+    ids=str,
+)
+def test_the_answer_that_is_proposed_is_accepted(expected: Any) -> None:
+    value = sample_answer(expected)
+    assert value != UNKNOWN
+    the_answer(WorkflowEvent.request_info("r", "asker", "what?", expected), value)  # raises if it is none
+
+
+def test_where_no_answer_can_be_guessed_none_is_proposed() -> None:
+    assert sample_answer(bytes) == sample_answer(list[complex]) == UNKNOWN

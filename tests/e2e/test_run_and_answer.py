@@ -1,0 +1,182 @@
+"""`holdfast run`, `resume` and `answer`: threads that are moved from the command line, one process after the other."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+
+from tests.e2e.command import COMMAND, STORE, environment, holdfast, in_terminal, needs_pseudo_terminals, running
+from tests.e2e.conftest import Call, Told
+
+REFUND = ("run", "office:refunds", '{"customer": "Bob", "amount": 12}', "--json-input", "--thread", "r-1")
+WORK = ("run", "office:build", "a text", "--thread", "t")
+
+
+def commands_in(text: str) -> list[list[str]]:
+    """The commands that a command tells one to use."""
+    return [shlex.split(found)[1:] for found in re.findall(r"holdfast (?:answer|resume) .*$", text, re.MULTILINE)]
+
+
+def test_a_run_tells_its_thread_first_then_what_happens(call: Call) -> None:
+    done = call(*WORK)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "thread: t",
+        "superstep 1",
+        "  read: runs",
+        "  read: done",
+        "superstep 2",
+        "  work: runs",
+        "output of work: worked on A TEXT",
+        "  work: done",
+        "done: nothing is pending",
+    ]
+    assert call("resume", "office:build", "t").stdout.splitlines() == [
+        "thread: t",
+        "output of work, told again: worked on A TEXT",
+        "done: nothing is pending",
+    ]
+
+
+def test_a_run_makes_a_thread_id_and_saves_only_at_the_end_if_told_to(call: Call, told: Told) -> None:
+    done = call("run", "office:build", "a text", "--durability", "exit")
+    [thread] = told("threads")
+    assert done.stdout.splitlines()[0] == f"thread: {thread['thread_id']}"
+    assert [one["iteration_count"] for one in told("show", thread["thread_id"])["checkpoints"]] == [0, 2]
+
+
+def test_the_command_that_a_run_tells_answers_its_question_in_another_process(folder: Path) -> None:
+    asked = holdfast(*REFUND, folder=folder)
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert "waiting for an answer" in asked.stdout
+    assert "request refund of cashier, expects Verdict, for ada, until 2999-01-0" in asked.stdout
+    assert "| Refund(customer='Bob', amount=12)" in asked.stdout
+    [command] = commands_in(asked.stdout)
+    assert command[:4] == ["answer", "r-1", "refund", '{"approved": true}']
+
+    answered = holdfast(*command, folder=folder, store=None)
+    assert (answered.returncode, answered.stderr) == (0, "")
+    assert "output of cashier: 12 to Bob" in answered.stdout
+    again = holdfast(*command, folder=folder, store=None)
+    assert again.returncode == 1
+    assert "Request 'refund' of thread 'r-1' was answered before" in again.stderr
+
+
+def test_an_answer_of_the_wrong_type_is_not_accepted_and_the_question_stays(call: Call, told: Told) -> None:
+    call(*REFUND)
+    for value, reason in (
+        ("yes", "got 'yes' (Expected `object`, got `str`). The request is still pending. VALUE is JSON, such as"),
+        ('{"approved": 1}', "(Expected `bool`, got `int` - at `$.approved`). The request is still pending.\n"),
+    ):
+        done = call("answer", "r-1", "refund", value, "--app", "office:refunds")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("Error: The answer to request 'refund' was not accepted: expected Verdict")
+        assert reason in done.stderr
+    assert [one["request_id"] for one in told("requests")] == ["refund"]
+
+
+def test_an_answer_is_text_where_text_is_expected(call: Call) -> None:
+    call("run", "office:titles", "tides", "--thread", "t")
+    assert "output of titles: 5: tides" in call("answer", "t", "title", "5", "--app", "office:titles").stdout
+
+
+def test_a_failed_run_is_one_sentence_and_the_command_it_tells_goes_on_with_it(call: Call, folder: Path) -> None:
+    (folder / "broken").touch()
+    failed = holdfast(*WORK, folder=folder)
+    assert failed.returncode == 1
+    assert "  work: failed: ConnectionError: nobody answers" in failed.stdout
+    assert failed.stderr.startswith("Error: Executor 'work' failed: ConnectionError: nobody answers.")
+    assert "Traceback" not in failed.stdout + failed.stderr
+    assert "in work\n" in call("show", "t", "--events").stdout  # the stack trace
+
+    (folder / "broken").unlink()
+    [command] = commands_in(failed.stderr.replace(" (the stack trace", "\n"))
+    resumed = call(*command, store=None)
+    assert resumed.returncode == 0
+    assert "read: runs" not in resumed.stdout
+    assert "output of work: worked on A TEXT" in resumed.stdout
+
+
+def test_ctrl_c_ends_a_run_in_good_order_and_the_command_it_tells_goes_on_with_it(
+    call: Call, told: Told, folder: Path
+) -> None:
+    (folder / "hold").touch()
+    with running(*WORK, folder=folder, until="work: runs") as process:
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == 130
+        assert "Interrupted. What had finished is kept. Go on with: " in errors
+    assert [one["standing"] for one in told("threads")] == ["cancelled"]
+
+    (folder / "hold").unlink()
+    late = call("run", "office:build", "another", "--thread", "t")
+    assert late.returncode == 1
+    assert "a new message would overtake what is still due" in late.stderr
+    [command] = commands_in(errors)
+    assert "output of work: worked on A TEXT" in call(*command, store=None).stdout
+
+
+def test_a_killed_run_is_seen_at_once_and_resumed_by_its_thread_id(call: Call, told: Told, folder: Path) -> None:
+    (folder / "hold").touch()
+    with running(*WORK, folder=folder, until="work: runs") as process:
+        assert [one["standing"] for one in told("threads")] == ["running"]
+        process.kill()
+        process.wait()
+        assert [one["standing"] for one in told("threads")] == ["interrupted"]
+    (folder / "hold").unlink()
+    resumed = call("resume", "office:build", "t")
+    assert "read: runs" not in resumed.stdout
+    assert "output of work: worked on A TEXT" in resumed.stdout
+
+
+def test_a_busy_thread_is_refused_or_taken_over(call: Call, told: Told, folder: Path) -> None:
+    (folder / "hold").touch()
+    with running(*WORK, folder=folder, until="work: runs") as process:
+        refused = call("resume", "office:build", "t")
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert refused.stderr.startswith("Error: Thread 't' is being run by run 'run-")
+
+        (folder / "hold").unlink()
+        taken = call("resume", "office:build", "t", "--takeover")
+        assert taken.returncode == 0
+        assert "output of work: worked on A TEXT" in taken.stdout
+        process.send_signal(signal.SIGINT)  # its last commit is refused, and changes nothing
+        process.communicate(timeout=20)
+    assert [one["standing"] for one in told("threads")] == ["idle"]
+
+
+def test_a_run_that_nobody_listens_to_any_more_ends_in_good_order_without_a_word(told: Told, folder: Path) -> None:
+    (folder / "hold").touch()
+    nobody, pipe = os.pipe()
+    os.close(nobody)
+    named = environment(HOLDFAST_STORE=STORE)
+    done = subprocess.run(
+        [COMMAND, *WORK], cwd=folder, env=named, stdout=pipe, stderr=subprocess.PIPE, text=True, check=False, timeout=20
+    )
+    os.close(pipe)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert [one["standing"] for one in told("threads")] == ["cancelled"]
+
+
+def test_the_store_is_the_one_named_else_the_workflows_own_else_that_of_the_folder(
+    call: Call, told: Told, folder: Path
+) -> None:
+    run_kept = ["run", "office:kept", "a text", "--thread"]
+    assert call(*run_kept, "own", store=None).returncode == 0
+    assert call(*run_kept, "named", "--store", "file:other", store=None).returncode == 0
+    (folder / "holdfast.db").touch()
+    assert call("run", "office:build", "a text", "--thread", "default", store=None).returncode == 0
+    for store, thread_id in (("file:own", "own"), ("file:other", "named"), (None, "default")):
+        assert [one["thread_id"] for one in told("threads", store=store)] == [thread_id]
+
+
+@needs_pseudo_terminals
+def test_in_a_terminal_a_run_says_the_same(folder: Path) -> None:
+    shown, code = in_terminal("run", "office:titles", "tides", "--thread", "t", folder=folder)
+    assert code == 0
+    assert shown.startswith("thread: t\nsuperstep 1\n  titles: runs\n")
+    assert "| A title for tides?" in shown

@@ -1,0 +1,239 @@
+"""Promise 17: the latest checkpoint and a list of 100 read no payload, and cost the same with 10 or 10,000 stored."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.promises.processes import Place
+from tests.promises.stages import Asker, Stage, alone, ledger
+
+from holdfast import DamagedCheckpoint, InMemoryCheckpointStorage
+from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.records import CheckpointInfo, Commit
+from holdfast.stores.rows_of_commits import BLOCK
+
+Call = Callable[[StoreCheckpointStorage], Awaitable[Sequence[Any]]]
+
+# ---------------------------------------------------------------- no payload
+
+
+async def ten_turns(storage: StoreCheckpointStorage) -> None:
+    workflow = ledger(Stage(), storage)
+    for number in range(10):
+        await workflow.run(f"{number}" * 1000, thread_id="t")
+    await alone(Asker("asker"), storage).run("colour", thread_id="asked")
+
+
+async def all_lists(storage: StoreCheckpointStorage) -> list[Any]:
+    return [
+        await storage.list_checkpoint_infos(),
+        await storage.list_checkpoint_infos(thread_id="t", limit=5),
+        await storage.list_checkpoint_infos(workflow_name="alone", limit=1),
+        await storage.list_checkpoint_ids(workflow_name="alone"),
+        await storage.list_threads(),
+        await storage.pending_requests(),
+    ]
+
+
+async def test_lists_never_ask_the_store_for_a_payload(storage: StoreCheckpointStorage) -> None:
+    await ten_turns(storage)
+    before = await all_lists(storage)
+
+    async def refused(*given: Any, **more: Any) -> Any:
+        raise AssertionError("a list read a payload")
+
+    for method in ("open", "find_checkpoint", "head", "read_chunks", "events_after"):
+        setattr(storage.store, method, refused)  # what would read one
+    assert await all_lists(storage) == before
+    assert len(before[0]) == 22
+
+
+def destroy_payloads(place: Place) -> None:
+    if place.kind == "sqlite":
+        with closing(sqlite3.connect(place.database)) as db, db:
+            db.execute("UPDATE commits SET body = zeroblob(length(body))")
+    for path in place.folder.rglob("*.jsonl"):
+        path.write_bytes(b"\0" * path.stat().st_size)
+
+
+async def test_lists_are_the_same_when_every_payload_is_destroyed(place: Place) -> None:
+    async with place.storage() as storage:
+        await ten_turns(storage)
+        before = await all_lists(storage)
+    destroy_payloads(place)
+    async with place.storage() as storage:
+        assert await all_lists(storage) == before
+        with pytest.raises(DamagedCheckpoint, match=before[1][-1].checkpoint_id):
+            await storage.get_latest(thread_id="t")
+
+
+async def test_the_latest_reads_the_payload_of_no_other_checkpoint(place: Place) -> None:
+    """It needs what it shares with those before, and nothing that they alone have."""
+    async with place.storage() as storage:
+        await ten_turns(storage)
+    if place.kind == "sqlite":
+        with closing(sqlite3.connect(place.database)) as db, db:
+            db.execute(
+                "UPDATE commits SET body = NULL WHERE thread = (SELECT thread FROM threads WHERE thread_id = 't')"
+            )
+    else:
+        (path,) = place.folder.rglob("t.jsonl")
+        path.unlink()
+    async with place.storage() as storage:
+        latest = await storage.get_latest()
+    assert latest is not None and latest.thread_id == "asked"
+
+
+# ---------------------------------------------------------------- the same cost
+
+
+def multiply(database: Path, count: int, *, in_own_threads: bool) -> None:
+    """So many more checkpoints of workflow `alone`, as rows: to commit them one by one would take seconds."""
+    with closing(sqlite3.connect(database)) as db, db:
+        db.row_factory = sqlite3.Row
+        commit = dict(db.execute("SELECT * FROM commits ORDER BY seq DESC LIMIT 1").fetchone())
+        thread = dict(db.execute("SELECT * FROM threads WHERE thread = ?", (commit["thread"],)).fetchone())
+        commits, threads = [], []
+        for number in range(1, count + 1):
+            seq = commit["seq"] + number
+            commits.append({**commit, "seq": seq, "checkpoint_id": f"made-{number}"})
+            if in_own_threads:
+                own = thread["thread"] + number
+                threads.append({**thread, "thread": own, "thread_id": f"made-{number}", "moved": seq})
+                commits[-1]["thread"] = own
+            else:
+                commits[-1].update(number=commit["number"] + number, parent=commit["number"] + number - 1)
+        if not in_own_threads:
+            last = commits[-1]
+            threads.append({**thread, "number": last["number"], "head": last["number"], "moved": last["seq"]})
+        for table, rows in (("commits", commits), ("threads", threads)):
+            names = ", ".join(f":{name}" for name in rows[0])
+            db.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({names})", rows)
+        db.execute(f"INSERT OR IGNORE INTO blocks SELECT DISTINCT workflow, seq / {BLOCK} FROM commits WHERE workflow")
+
+
+async def fill_memory(storage: StoreCheckpointStorage, count: int, *, in_own_threads: bool) -> None:
+    opened = await storage.store.open("many", "filler")
+    for number in range(1, count + 1):
+        if in_own_threads:
+            opened = await storage.store.open(f"made-{number}", "filler")
+        at = 1 if in_own_threads else opened.number + number
+        thread_id = opened.lease.thread_id
+        info = CheckpointInfo(f"made-{number}", thread_id, "alone", at, at, None, "2026-01-01T00:00:00+00:00")
+        await storage.store.commit(Commit(opened.lease, at, info, b"{}", timestamp=info.timestamp))
+
+
+LISTS: dict[str, Call] = {
+    "100 of all": lambda storage: storage.list_checkpoint_infos(limit=100),
+    "100 of a workflow": lambda storage: storage.list_checkpoint_infos(workflow_name="alone", limit=100),
+    "100 of a thread": lambda storage: storage.list_checkpoint_infos(thread_id="many", limit=100),
+    "100 of a small workflow": lambda storage: storage.list_checkpoint_infos(workflow_name="small", limit=100),
+    "100 of a small thread": lambda storage: storage.list_checkpoint_infos(thread_id="small", limit=100),
+    "latest": lambda storage: storage.list_checkpoint_infos(limit=1),
+    "latest of a workflow": lambda storage: storage.list_checkpoint_infos(workflow_name="alone", limit=1),
+    "latest of a small workflow": lambda storage: storage.list_checkpoint_infos(workflow_name="small", limit=1),
+    "latest of a thread": lambda storage: storage.list_checkpoint_infos(thread_id="many", limit=1),
+    "an older page": lambda storage: storage.list_checkpoint_infos(before="made-9", limit=5),
+}
+
+
+async def filled(storage: StoreCheckpointStorage, count: int, place: Place | None, *, in_own_threads: bool) -> None:
+    """So many of one workflow, and 22 of a small one around them."""
+    small = ledger(Stage(), storage, name="small")
+    for _ in range(10):
+        await small.run("x", thread_id="small")
+    await ledger(Stage(), storage).run("x", thread_id="many")
+    if place is None:
+        await fill_memory(storage, count, in_own_threads=in_own_threads)
+    else:
+        await storage.close()
+        multiply(place.database, count, in_own_threads=in_own_threads)
+    await small.run("x", thread_id="small")
+
+
+async def seconds(call: Call, storage: StoreCheckpointStorage) -> float:
+    began = time.perf_counter()
+    await call(storage)
+    return time.perf_counter() - began
+
+
+async def slower(small: StoreCheckpointStorage, large: StoreCheckpointStorage) -> dict[str, str]:
+    """Lists that take more than five times as long in the large one, by the best of many.
+
+    Whatever else the machine does only adds to a time. So what is too slow is tried again: it stays too slow if it
+    has more to do, and not if it had bad luck.
+    """
+    best = {name: (float("inf"), float("inf")) for name in LISTS}
+    left = set(LISTS)
+    for _ in range(30):
+        for name in left:
+            few, many = [min([await seconds(LISTS[name], one) for _ in range(5)]) for one in (small, large)]
+            best[name] = min(best[name][0], few), min(best[name][1], many)
+        left = {name for name in left if best[name][1] > 5 * best[name][0]}
+    return {name: f"{best[name][0]:.6f} -> {best[name][1]:.6f}" for name in left}
+
+
+async def steps(call: Call, storage: StoreCheckpointStorage, connections: list[sqlite3.Connection]) -> int:
+    """How many instructions SQLite takes for it: a row that is looked at costs several, and luck plays no part."""
+    taken = 0
+
+    def count() -> None:
+        nonlocal taken
+        taken += 1
+
+    await call(storage)
+    connections[-1].set_progress_handler(count, 1)
+    await call(storage)
+    connections[-1].set_progress_handler(None, 1)
+    assert taken > 10
+    return taken
+
+
+def found(*, in_own_threads: bool) -> list[int]:
+    """How many each of the lists holds."""
+    return [100, 100, 2 if in_own_threads else 100, 22, 22, 1, 1, 1, 1, 5]
+
+
+SHAPES = pytest.mark.parametrize("in_own_threads", [False, True], ids=["one thread", "many threads"])
+
+
+@SHAPES
+async def test_w17_lists_cost_the_same_with_100_or_10_000_stored(
+    place: Place, monkeypatch: pytest.MonkeyPatch, in_own_threads: bool
+) -> None:
+    """100, so that a list of 100 is as long with few stored as with many."""
+    connect, connections = sqlite3.connect, list[sqlite3.Connection]()
+
+    def kept(*given: Any, **more: Any) -> sqlite3.Connection:
+        connections.append(connect(*given, **more))
+        return connections[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", kept)
+    done: dict[int, dict[str, int]] = {}
+    storages: dict[int, StoreCheckpointStorage] = {}
+    async with AsyncExitStack() as stack:
+        for count in (100, 10_000):
+            here = Place(place.kind, place.folder / f"{count}")
+            here.folder.mkdir()
+            storages[count] = storage = await stack.enter_async_context(here.storage())
+            await filled(storage, count, here, in_own_threads=in_own_threads)
+            done[count] = {name: await steps(call, storage, connections) for name, call in LISTS.items()}
+            assert [len(await call(storage)) for call in LISTS.values()] == found(in_own_threads=in_own_threads)
+        slow = await slower(storages[100], storages[10_000])
+    more = {name: f"{done[100][name]} -> {n}" for name, n in done[10_000].items() if n > 1.5 * done[100][name]}
+    assert (more, slow) == ({}, {})
+
+
+@SHAPES
+async def test_lists_in_memory_cost_the_same_with_100_or_10_000_stored(in_own_threads: bool) -> None:
+    small, large = InMemoryCheckpointStorage(), InMemoryCheckpointStorage()
+    for storage, count in ((small, 100), (large, 10_000)):
+        await filled(storage, count, None, in_own_threads=in_own_threads)
+        assert [len(await call(storage)) for call in LISTS.values()] == found(in_own_threads=in_own_threads)
+    assert await slower(small, large) == {}

@@ -1,0 +1,100 @@
+"""A thread's checkpoints as chunks, kept in a dict, with all that must hold of each proved when it is packed."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoints.assembly import Assembly
+from holdfast.checkpoints.chunks import SHORT, SMALL_ROOT, Chunk, Chunker, Packed
+from holdfast.codec import Tree
+
+GRAPH = b'{"graph_signature_hash":"h"}'
+exact = msgspec.json.encode  # tells 1, 1.0 and True apart, 0.0 and -0.0, and the order of a dict
+
+
+def at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that never waits."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return done.value
+    raise AssertionError("it waited")
+
+
+class PackedThread:
+    """Packs trees as commits 1, 2, 3, ... and proves each."""
+
+    def __init__(self) -> None:
+        self.chunker = Chunker()
+        self.packs: dict[int, dict[str, bytes]] = {}
+        self.reaches: list[set[str]] = [set()]
+        """References that each checkpoint has, by number."""
+        self._root = b"{}"
+
+    def pack(self, tree: dict[str, Tree], constant: bytes = GRAPH) -> Packed:
+        number = len(self.packs) + 1
+        as_after_a_restart = self._chunker_of_the_last().pack(number, tree, constant)
+        packed = self.chunker.pack(number, tree, constant)
+        assert packed.root is not None
+        # What was large is still looked through when it has become small: then two forms say the same.
+        if len(exact(tree)) > SMALL_ROOT and b'"$' not in exact(tree):
+            assert (packed.root, packed.chunks) == (as_after_a_restart.root, as_after_a_restart.chunks)
+            assert sorted(packed.dropped) == sorted(as_after_a_restart.dropped)
+
+        self.packs[number] = packed.chunks
+        self._root = packed.root
+        found, assembly, _ = self.read(packed.root)
+        assert exact(found.pop("graph")) == constant
+        assert exact(found) == exact(tree)
+        before, now = self.reaches[-1], set(assembly.chunks)
+        assert {f"{digest}.{number}" for digest in packed.chunks} == now - before
+        assert sorted(packed.dropped) == sorted(map(shortened, before - now))
+        assert {_digest(ref) for ref in before}.isdisjoint(packed.chunks), "stored though the parent has it"
+        assert self.chunker.size == sum(chunk.size for chunk in assembly.chunks.values())
+        self.reaches.append(now)
+        return packed
+
+    def pack_events(self, events: list[Tree]) -> bytes:
+        """With the commit that was packed last."""
+        number = len(self.packs)
+        of_checkpoint, size = set(self.packs[number]), self.chunker.size
+        told = self.chunker.pack_events(events)
+        tree, assembly, _ = self.read(told.body)
+        assert exact(tree) == exact(events)
+        own = {f"{digest}.{number}" for digest in told.own}
+        others = set(assembly.chunks) - own
+        assert set(told.own) == set(self.packs[number]) - of_checkpoint
+        assert own <= set(assembly.chunks)
+        assert others <= self.reaches[-1]
+        assert told.refers == bool(others)
+        assert self.chunker.size == size
+        return told.body
+
+    def restart(self) -> None:
+        """A new process goes on from what is stored."""
+        self.chunker = self._chunker_of_the_last()
+
+    def _chunker_of_the_last(self) -> Chunker:
+        _, assembly, roots = self.read(self._root)
+        return Chunker(assembly.chunks.values(), roots)
+
+    def read(self, data: bytes) -> tuple[Tree, Assembly, tuple[Chunk, ...]]:
+        async def read_chunks(numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
+            return {number: self.packs[number] for number in numbers if number in self.packs}
+
+        assembly = Assembly(read_chunks)
+        tree, roots = at_once(assembly.tree(data, "what is tested"))
+        return tree, assembly, roots
+
+
+def _digest(ref: str) -> str:
+    return ref.partition(".")[0]
+
+
+def shortened(ref: str) -> str:
+    """As it is listed among the dropped."""
+    digest, _, number = ref.partition(".")
+    return f"{digest[:SHORT]}.{number}"

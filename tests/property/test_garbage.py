@@ -1,0 +1,279 @@
+"""Pruning: whatever goes, what is left can be read, and nothing is kept that nobody needs."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+
+from hypothesis import given, settings, strategies as st
+from tests.conftest import SOAK
+from tests.property.changing_trees import ChangingTree
+from tests.property.packed_threads import exact, shortened
+
+from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
+from holdfast.checkpoints.recent import RecentThreads
+from holdfast.checkpoints.stored_thread import StoredThread, read_checkpoint, whole_tree
+from holdfast.codec import DeclaredTypes
+from holdfast.codecs import JsonCodec
+from holdfast.events import WorkflowEvent
+from holdfast.store import Store
+from holdfast.stores.file import FileStore
+from holdfast.stores.garbage import Lineage, plan_pruning
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import SqliteStore
+
+SEEDS = st.integers(0, 2**48)
+FEW = settings() if SOAK else settings(max_examples=10)
+
+# ---------------------------------------------------------------- the plan
+
+
+class Lines:
+    """Commits of one thread, and what each has, in full."""
+
+    def __init__(self, random: Random, alphabet: str) -> None:
+        self._random = random
+        self._alphabet = alphabet
+        self.lineages: dict[int, Lineage] = {}
+        self.has: dict[int, set[str]] = {}
+        """References, by commit."""
+        self._number = 0
+
+    def add(self) -> None:
+        random = self._random
+        self._number += 1
+        checkpoints = [one.number for one in self.lineages.values() if one.is_checkpoint]
+        parent = None
+        if checkpoints and random.random() < 0.95:
+            parent = checkpoints[-1] if random.random() < 0.7 else random.choice(checkpoints)
+        before = set() if parent is None else self.has[parent]
+        gone = set(random.sample(sorted(before), random.randint(0, len(before)))) if random.random() < 0.6 else set()
+        is_checkpoint = parent is None or random.random() < 0.8
+        brought = {self._digest() for _ in range(random.choice((0, 1, 3)))} if is_checkpoint else set()
+        gone = gone if is_checkpoint else set()  # events alone drop nothing
+        self.has[self._number] = (before - gone) | {f"{digest}.{self._number}" for digest in brought}
+        dropped = frozenset(map(shortened, gone))
+        self.lineages[self._number] = Lineage(
+            self._number, parent, True, frozenset(brought), dropped, is_checkpoint=is_checkpoint
+        )
+
+    def _digest(self) -> str:
+        return "".join(self._random.choices(self._alphabet, k=22))
+
+    def prune(self) -> tuple[set[str], set[str]]:
+        """All references that the plan keeps, and all that something has."""
+        random = self._random
+        doomed = [number for number, one in self.lineages.items() if one.is_checkpoint and random.random() < 0.4]
+        for number in doomed:
+            stays = random.random() < 0.2  # its events refer to what it has
+            self.lineages[number] = replace(self.lineages[number], is_kept=stays, is_checkpoint=False)
+        shuffled = random.sample(list(self.lineages.values()), len(self.lineages))
+        plan = plan_pruning(shuffled)
+        kept = {ref for refs in self.has.values() for ref in refs if plan.needs(*_split(ref))}
+        self.lineages.update(plan.relinked)
+        self.lineages = {number: one for number, one in self.lineages.items() if one.is_kept}
+        self.has = {number: refs for number, refs in self.has.items() if number in self.lineages}
+        for one in self.lineages.values():
+            assert one.parent is None or one.parent in self.lineages
+        return kept, {ref for refs in self.has.values() for ref in refs}
+
+
+def _split(ref: str) -> tuple[str, int]:
+    digest, _, number = ref.partition(".")
+    return digest, int(number)
+
+
+@given(SEEDS)
+def test_the_plan_keeps_exactly_what_something_has_however_often_it_is_made(seed: int) -> None:
+    random = Random(seed)
+    lines = Lines(random, "abcdefghijklmnopqrstuvwxyz0123456789+/")
+    for _ in range(random.randint(1, 5)):
+        for _ in range(random.randint(1, 12)):
+            lines.add()
+        kept, had = lines.prune()
+        assert kept == had
+
+
+@given(SEEDS)
+def test_digests_that_begin_alike_make_it_keep_one_too_many_and_never_one_too_few(seed: int) -> None:
+    random = Random(seed)
+    lines = Lines(random, "a" * 30 + "b")
+    for _ in range(3):
+        for _ in range(10):
+            lines.add()
+        kept, had = lines.prune()
+        assert kept >= had
+
+
+# ---------------------------------------------------------------- through stores
+
+
+@dataclass
+class Expected:
+    """One commit as it was made."""
+
+    checkpoint_id: str | None
+    parent: int | None
+    state: bytes
+    events: list[bytes]
+    has: set[str] = field(default_factory=set)
+    """References of its checkpoint, or of the one that its events may refer to."""
+    refers: bool = False
+    own: set[str] = field(default_factory=set)
+
+
+class Threads:
+    """The same thread in several stores."""
+
+    def __init__(self, random: Random, stores: list[Store]) -> None:
+        self._random = random
+        self._stores = stores
+        self._changing = ChangingTree(random)
+        self._keepers: list[StoredThread] = []
+        self._recent = [RecentThreads() for _ in stores]
+        self._declared = DeclaredTypes()
+        self.expected: dict[int, Expected] = {}
+        self._head: int | None = None
+
+    async def open(self) -> None:
+        self._keepers = []
+        for store, recent in zip(self._stores, self._recent, strict=True):
+            found = await store.open("t", "owner", takeover=True)
+            self._keepers.append(StoredThread(store, found, self._declared, lambda _: JsonCodec(), recent))
+
+    async def restart(self) -> None:
+        for keeper in self._keepers:
+            await keeper.release()
+        if self._random.random() < 0.5:
+            self._recent = [RecentThreads() for _ in self._stores]
+        await self.open()
+
+    @property
+    def checkpoints(self) -> dict[int, Expected]:
+        return {number: one for number, one in self.expected.items() if one.checkpoint_id is not None}
+
+    async def commit(self) -> None:
+        random, number = self._random, len(self.expected) + 1
+        self._changing.change()
+        is_checkpoint = self._head is None or random.random() < 0.75
+        previous = self._head
+        if is_checkpoint and self.checkpoints and random.random() < 0.25:
+            previous = random.choice(list(self.checkpoints))  # a rewind
+        values = [self._changing.tree["state"], self._changing.value(1), "small"]
+        events = [
+            WorkflowEvent("output", data=[random.choice(values)], executor_id="a")
+            for _ in range(random.choice((0, 0, 2)))
+        ]
+        made = None
+        if is_checkpoint:
+            before = None if previous is None else self.expected[previous].checkpoint_id
+            made = WorkflowCheckpoint(
+                *("w", "hash"), checkpoint_id=f"c{number}", previous_checkpoint_id=before, thread_id="t",
+                number=number, state={"tree": self._changing.tree["state"]},
+            )  # fmt: skip
+        for keeper in self._keepers:
+            await keeper.commit(made, events, "run-1", "IDLE")
+        one = Expected(
+            None if made is None else made.checkpoint_id,
+            previous,
+            exact(self._changing.tree["state"]),
+            [exact(JsonCodec().encode(event.data, "data")) for event in events],
+        )
+        self.expected[number] = one
+        store = self._stores[0]
+        if made is not None:
+            self._head = number
+            one.has = await self._reach(store, (await self._root(store, f"c{number}")))
+        else:
+            one.has = set() if self._head is None else self.expected[self._head].has
+        if events:
+            logged = (await store.events_after("t", 0))[-1]
+            one.refers, one.own = logged.refers, {f"{digest}.{number}" for digest in logged.own}
+            assert await self._reach(store, logged.body) <= one.has | one.own
+
+    async def prune(self) -> None:
+        """Any but the head, or that too when nobody owns the thread."""
+        random = self._random
+        doomed = [number for number in self.checkpoints if number != self._head and random.random() < 0.4]
+        for keeper in self._keepers:
+            if self._head is not None and random.random() < 0.2 and keeper is self._keepers[0]:
+                doomed.append(self._head)
+            if self._head in doomed:
+                await keeper.release()
+        ids = [self.expected[number].checkpoint_id or "" for number in doomed]
+        for store in self._stores:
+            assert await store.prune("t", [*ids, "nobody", *ids]) == len(ids)
+        for number in doomed:
+            self.expected[number].checkpoint_id = None
+            if not self.expected[number].refers:
+                self.expected[number].has = set()
+        if self._head in doomed:
+            self._head = max(self.checkpoints, default=None)
+            await self.open()
+
+    def _previous(self, one: Expected) -> str | None:
+        """The nearest before it that is left."""
+        while one.parent is not None:
+            one = self.expected[one.parent]
+            if one.checkpoint_id is not None:
+                return one.checkpoint_id
+        return None
+
+    async def _root(self, store: Store, checkpoint_id: str) -> bytes:
+        stored = await store.find_checkpoint(checkpoint_id)
+        assert stored is not None
+        return stored.root
+
+    async def _reach(self, store: Store, data: bytes) -> set[str]:
+        _, assembly, _ = await whole_tree(store, "t", data, "what is tested")
+        return set(assembly.chunks)
+
+    async def check(self) -> None:
+        """All that is left can be read, and nothing else is left."""
+        numbers = range(1, len(self.expected) + 1)
+        events = [event for one in self.expected.values() for event in one.events]
+        needed: set[str] = set()
+        for one in self.expected.values():
+            needed |= one.own | (one.has if one.checkpoint_id is not None or one.refers else set())
+        for store in self._stores:
+            infos = await store.infos(thread_id="t")
+            assert [(info.checkpoint_id, info.previous_checkpoint_id) for info in infos] == [
+                (one.checkpoint_id, self._previous(one)) for one in self.checkpoints.values()
+            ]
+            for info, one in zip(infos, self.checkpoints.values(), strict=True):
+                root = await self._root(store, info.checkpoint_id)
+                found, _ = await read_checkpoint(store, root, info, JsonCodec())
+                assert exact(found.state["tree"]) == one.state
+            logged = [await whole_tree(store, "t", one.body, "events") for one in await store.events_after("t", 0)]
+            assert [exact(tree[2]["data"]) for trees, _, _ in logged for tree in trees] == events
+            stored = await store.read_chunks("t", numbers)
+            assert {f"{digest}.{number}" for number, chunks in stored.items() for digest in chunks} == needed
+
+
+async def explore(seed: int, path: Path) -> None:
+    random = Random(seed)
+    stores: list[Store] = [
+        MemoryStore(),
+        SqliteStore(path / "x.db", synchronous="NORMAL"),
+        FileStore(path / "files", fsync=False),
+    ]
+    threads = Threads(random, stores)
+    await threads.open()
+    for _ in range(random.randint(5, 25)):
+        act = random.choices((threads.commit, threads.restart, threads.prune), (6, 1, 2))[0]
+        await act()
+        if act == threads.prune:
+            await threads.check()
+    await threads.check()
+    for store in stores:
+        await store.close()
+
+
+@given(SEEDS)
+@FEW
+def test_what_a_store_keeps_can_be_read_and_is_needed(seed: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(explore(seed, Path(folder)))

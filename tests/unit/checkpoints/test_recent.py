@@ -1,0 +1,212 @@
+"""Threads that were moved lately: remembered only while the store stands there, by whom, and how many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.engine.flows import alone, countdown
+
+from holdfast import InMemoryCheckpointStorage, WorkflowCheckpoint, WorkflowContext
+from holdfast.checkpoints.chunks import Chunker
+from holdfast.checkpoints.recent import KEPT_BYTES, KEPT_THREADS, Recent, RecentThreads
+from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.checkpoints.unchanged import Unchanged
+from holdfast.codec import DeclaredTypes
+from holdfast.codecs import JsonCodec
+from holdfast.isolation import is_surely_copied
+from holdfast.records import CheckpointInfo, Lease, OpenedThread
+from holdfast.stores.memory import MemoryStore
+
+DECLARED = DeclaredTypes()
+INFO = CheckpointInfo("a", "t", "w", 5, 5, None, "2026-01-01T00:00:00+00:00")
+
+
+def remembered(share: float = 0) -> Recent:
+    """With chunks that take such a share of what may be remembered."""
+    chunker = Chunker()
+    packed = chunker.pack(5, {"state": {"x": "text"}})
+    chunker.size += int(share * KEPT_BYTES)
+    found = Recent(DECLARED, JsonCodec(), "a", 5, chunker, Unchanged(is_surely_copied))
+    found.checkpoint, found.root = WorkflowCheckpoint("w", "hash"), packed.root
+    return found
+
+
+def opened(root: bytes | None, thread_id: str = "t", **fields: Any) -> OpenedThread:
+    """The thread as it is found by the next owner after one with fence 7."""
+    found = OpenedThread(Lease(thread_id, "next", 8), 5, INFO, root, 0)
+    return msgspec.structs.replace(found, **fields)
+
+
+def test_the_next_owner_goes_on_with_what_is_remembered_and_nobody_else_can() -> None:
+    threads, one = RecentThreads(), remembered()
+    threads.put(Lease("t", "owner", 7), 5, one)
+    assert threads.take(opened(one.root, "another"), DECLARED) is None
+    assert threads.take(opened(one.root), DECLARED) is one
+    assert threads.take(opened(one.root), DECLARED) is None
+
+
+@pytest.mark.parametrize(
+    "difference",
+    [
+        {"number": 4},
+        {"number": 6},
+        {"info": None},
+        {"info": msgspec.structs.replace(INFO, checkpoint_id="b")},
+        {"root": None},
+        {"root": b"{}"},
+        {"lease": Lease("t", "next", 7)},
+        {"lease": Lease("t", "next", 9)},
+    ],
+    ids=lambda one: next(iter(one)),
+)
+def test_what_is_remembered_is_of_no_use_where_the_store_stands_elsewhere(difference: dict[str, Any]) -> None:
+    threads, one = RecentThreads(), remembered()
+    threads.put(Lease("t", "owner", 7), 5, one)
+    assert threads.take(opened(**{"root": one.root, **difference}), DECLARED) is None
+    assert threads.take(opened(one.root), DECLARED) is None  # it is not offered twice
+
+
+def test_another_workflow_reads_the_store_even_if_it_declares_the_same() -> None:
+    threads, one = RecentThreads(), remembered()
+    threads.put(Lease("t", "owner", 7), 5, one)
+    assert threads.take(opened(one.root), DeclaredTypes(frozenset(), frozenset(), frozenset())) is None
+
+
+def test_a_checkpoint_that_was_only_read_is_not_remembered() -> None:
+    threads, one = RecentThreads(), remembered()
+    one.checkpoint = None
+    threads.put(Lease("t", "owner", 7), 5, one)
+    assert threads.take(opened(one.root), DECLARED) is None
+
+
+def kept(threads: RecentThreads, ones: dict[str, Recent]) -> list[str]:
+    return [name for name, one in ones.items() if threads.take(opened(one.root, name), DECLARED) is one]
+
+
+def test_the_threads_that_were_moved_last_are_remembered() -> None:
+    threads, one = RecentThreads(), remembered()
+    ones = {f"t{index}": one for index in range(KEPT_THREADS + 5)}
+    for name in ones:
+        threads.put(Lease(name, "owner", 7), 5, one)
+    threads.put(Lease("t5", "owner", 7), 5, one)  # moved again: the newest now
+    threads.put(Lease("new", "owner", 7), 5, one)
+    assert kept(threads, ones) == ["t5", *[f"t{index}" for index in range(7, KEPT_THREADS + 5)]]
+
+
+def test_bytes_are_bounded_too() -> None:
+    threads = RecentThreads()
+    ones = {f"t{index}": remembered(0.3) for index in range(6)}
+    for name, one in ones.items():
+        threads.put(Lease(name, "owner", 7), 5, one)
+    huge = remembered(1.1)
+    threads.put(Lease("huge", "owner", 7), 5, huge)
+    assert threads.take(opened(huge.root, "huge"), DECLARED) is None
+    assert kept(threads, ones) == ["t3", "t4", "t5"]
+
+
+def test_a_thread_that_is_put_again_counts_once() -> None:
+    threads, other, one = RecentThreads(), remembered(0.3), remembered(0.3)
+    threads.put(Lease("other", "owner", 7), 5, other)
+    for fence in range(20):  # owners that took over from each other, each of which releases
+        threads.put(Lease("t", "owner", fence), 5, one)
+    threads.put(Lease("t", "owner", 7), 5, one)
+    assert kept(threads, {"t": one, "other": other}) == ["t", "other"]
+
+
+def test_what_was_taken_out_makes_room() -> None:
+    threads = RecentThreads()
+    for index in range(40):
+        one = remembered(0.6)
+        threads.put(Lease("t", "owner", 7), 5, one)
+        assert threads.take(opened(one.root), DECLARED) is one, index
+
+
+def test_one_that_grew_too_large_is_forgotten() -> None:
+    threads, small = RecentThreads(), remembered()
+    threads.put(Lease("t", "owner", 7), 5, small)
+    threads.put(Lease("t", "owner", 9), 6, remembered(1.1))
+    assert threads.take(opened(small.root), DECLARED) is None
+
+
+# ---------------------------------------------------------------- through runs
+
+
+class CountingStore(MemoryStore):
+    """Counts how often chunks are read: whoever reads a checkpoint reads some."""
+
+    reads = 0
+
+    async def read_chunks(self, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
+        self.reads += 1
+        return await super().read_chunks(thread_id, numbers)
+
+
+async def test_the_next_run_of_the_same_workflow_reads_nothing_and_another_reads_all() -> None:
+    store = CountingStore()
+    storage = StoreCheckpointStorage(store)
+    flow = countdown(checkpoint_storage=storage)
+    for _ in range(3):
+        assert (await flow.run(3, thread_id="t")).get_outputs()
+    assert store.reads == 0
+    again = countdown(checkpoint_storage=storage)
+    await again.run(3, thread_id="t")
+    assert store.reads > 0
+
+
+async def test_a_run_after_somebody_else_moved_the_thread_reads_it() -> None:
+    store = CountingStore()
+    mine, other = (countdown(checkpoint_storage=StoreCheckpointStorage(store)) for _ in range(2))
+    await mine.run(3, thread_id="t")
+    await other.run(2, thread_id="t")
+    store.reads = 0
+    result = await mine.run(1, thread_id="t")
+    assert store.reads > 0
+    assert result.get_outputs()
+
+
+async def test_a_run_after_the_head_was_deleted_reads_what_is_the_head_now() -> None:
+    storage = InMemoryCheckpointStorage()
+    flow = countdown(checkpoint_storage=storage)
+    await flow.run(3, thread_id="t")
+    first, *_, last = await storage.list_checkpoint_infos(thread_id="t")
+    await storage.delete(last)
+    assert (await flow.run(thread_id="t")).get_outputs() == ["lift-off"]
+    infos = await storage.list_checkpoint_infos(thread_id="t")
+    assert last.checkpoint_id not in {one.previous_checkpoint_id for one in infos}
+    for info in infos:
+        await storage.load(info)
+    assert infos[0] == first
+
+
+@dataclass
+class Uncopyable:
+    text: str
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Uncopyable:
+        return self
+
+
+async def test_values_that_cannot_be_copied_are_read_from_the_store() -> None:
+    seen: list[str] = []
+
+    def work(message: str, ctx: WorkflowContext[Uncopyable, Any]) -> None:
+        if message == "fill":
+            ctx.set_state("one", Uncopyable("as it was stored"))
+            return
+        one = ctx.get_state("one")
+        seen.append(one.text)
+        if len(seen) == 1:
+            one.text = "changed by a superstep that failed"
+            raise ConnectionError
+
+    flow = alone(work, checkpoint_storage=InMemoryCheckpointStorage(allowed_types=[Uncopyable]))
+    await flow.run("fill", thread_id="the first one stays in memory")
+    await flow.run("fill", thread_id="t")
+    with pytest.raises(ConnectionError):
+        await flow.run("change", thread_id="t")
+    await flow.run(thread_id="t")
+    assert seen == ["as it was stored", "as it was stored"]

@@ -1,0 +1,203 @@
+"""What need not be encoded again: only what cannot have changed, and never with another result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from holdfast import UnsavableValue
+from holdfast.checkpoints.unchanged import LONG, Unchanged
+from holdfast.codec import Codec, DeclaredTypes, Tree, declare
+from holdfast.codecs import JsonCodec
+from holdfast.isolation import is_surely_copied, is_unchangeable
+
+
+@dataclass(frozen=True)
+class Message:
+    role: str
+    text: str
+
+
+@dataclass
+class Note:
+    text: str
+    tags: list[str] = field(default_factory=list)
+
+
+@dataclass
+class SharesItself:
+    text: str
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SharesItself:
+        return self
+
+
+class CountingCodec:
+    """A JsonCodec that knows how many items of lists it was given."""
+
+    def __init__(self) -> None:
+        self._codec = JsonCodec(declare(Message, Note, SharesItself))
+        self.items = 0
+
+    def encode(self, value: object, path: str) -> Tree:
+        self.items += len(value) if isinstance(value, list) else 0
+        return self._codec.encode(value, path)
+
+    def decode(self, tree: Tree, path: str) -> Any:
+        return self._codec.decode(tree, path)
+
+    def for_types(self, declared: DeclaredTypes) -> Codec:
+        return self
+
+
+def messages(count: int) -> list[Any]:
+    return [Message("user", f"text {index}") for index in range(count)]
+
+
+class Encoding:
+    """Encodes one dict again and again, and knows how much of it was given to the codec."""
+
+    def __init__(self, unchanged: Unchanged) -> None:
+        self._unchanged = unchanged
+        self.codec = CountingCodec()
+
+    def __call__(self, **values: Any) -> int:
+        self.codec.items = 0
+        tree = self._unchanged.encode(values, "state", self.codec)
+        given = self.codec.items
+        assert tree == self.codec.encode(values, "state")
+        return given
+
+
+@pytest.fixture(params=[is_unchangeable, is_surely_copied], ids=lambda one: one.__name__)
+def encoding(request: pytest.FixtureRequest) -> Encoding:
+    return Encoding(Unchanged(request.param))
+
+
+def test_only_what_was_added_is_encoded(encoding: Encoding) -> None:
+    items = messages(100)
+    assert encoding(items=items, other="x") == 100
+    assert encoding(items=[*items, Message("user", "new")], other="y") == 1
+    assert encoding(items=[*items, Message("user", "newer")], other="y") == 101  # its last one is another
+    assert encoding(items=items) == 100
+    assert encoding(items=items) == 0
+
+
+def test_a_list_that_its_owner_appends_to_in_place_is_encoded_with_what_was_added(encoding: Encoding) -> None:
+    items = messages(50)
+    encoding(items=items)
+    items.append(Message("user", "new"))
+    assert encoding(items=items) == 1
+    items[0] = Message("user", "another")
+    assert encoding(items=items) == 51
+    del items[-1]
+    assert encoding(items=items) == 50
+
+
+def test_what_can_change_is_encoded_each_time() -> None:
+    encoding = Encoding(Unchanged(is_unchangeable))
+    notes = [Note(f"text {index}") for index in range(50)]
+    assert encoding(notes=notes) == 50
+    notes[0].text = "changed"
+    assert encoding(notes=notes) == 50
+    notes[49].tags.append("changed")
+    assert encoding(notes=[*notes, Note("new")]) == 51
+
+
+def test_one_item_that_can_change_is_enough(encoding: Encoding) -> None:
+    items = messages(50)
+    items[30] = SharesItself("text")
+    assert encoding(items=items) == 50
+    items[30].text = "changed"
+    assert encoding(items=items) == 50
+    items = [*items, Message("user", "new")]
+    assert encoding(items=items) == 51
+    items[30].text = "changed again"
+    assert encoding(items=items) == 51
+
+
+def test_an_item_that_can_change_behind_those_that_were_found_not_to_is_seen(encoding: Encoding) -> None:
+    items = messages(50)
+    encoding(items=items)
+    encoding(items=items)
+    added = SharesItself("text")
+    items = [*items, added]
+    assert encoding(items=items) == 1
+    added.text = "changed"
+    assert encoding(items=items) == 51
+
+
+def test_a_tuple_that_holds_what_can_change_is_no_constant() -> None:
+    encoding = Encoding(Unchanged(is_unchangeable))
+    inside = ["text"]
+    items = [("user", inside)] * 40
+    encoding(items=items)
+    inside.append("changed")
+    assert encoding(items=items) == 40
+
+
+def test_values_that_are_equal_but_not_the_same_are_encoded(encoding: Encoding) -> None:
+    for item in (1, True, 1.0, "1", b"1", 0.0, -0.0, None):
+        assert encoding(items=[item] * 40) == 40
+
+
+def test_the_lists_of_two_keys_are_not_mixed_up(encoding: Encoding) -> None:
+    first, second = messages(20), messages(30)
+    encoding(first=first, second=second)
+    assert encoding(first=second, second=first) == 50
+    assert encoding(first=second, second=first) == 0
+    assert encoding(second=first) == 0
+    assert encoding(first=second, second=first) == 30  # what is not seen once is forgotten
+
+
+@pytest.mark.parametrize("count", [0, 1, LONG, LONG + 1])
+def test_short_lists_and_those_that_become_short_are_encoded_as_they_are(encoding: Encoding, count: int) -> None:
+    items = messages(count)
+    for _ in range(3):
+        encoding(items=items)
+    encoding(items=[*items, Message("user", "new")])
+    encoding(items=items)
+    encoding()
+
+
+@pytest.mark.parametrize("key", ["$type", "$ref", "$", 1, ("a",), b"x", None])
+def test_keys_that_need_tags_are_encoded_as_they_are(encoding: Encoding, key: Any) -> None:
+    unchanged, codec = Unchanged(is_unchangeable), CountingCodec()
+    items = messages(40)
+    for values in ({key: 1, "items": items}, {"items": items}, {"items": items, key: items}):
+        assert unchanged.encode(values, "state", codec) == codec.encode(values, "state")
+
+
+class AList(list[Any]):
+    pass
+
+
+def test_subclasses_of_list_are_left_to_the_codec(encoding: Encoding) -> None:
+    values = AList(messages(40))
+    with pytest.raises(UnsavableValue):
+        encoding(items=values)
+
+
+@pytest.mark.parametrize("place", [0, 25, 40])
+def test_an_item_that_cannot_be_saved_is_named_by_its_place_in_the_whole_list(encoding: Encoding, place: int) -> None:
+    items = messages(40)
+    encoding(items=items)
+    bad = [*items[:place], {"inside": [object()]}, *items[place:]]
+    with pytest.raises(UnsavableValue, match=rf"state\['items'\]\[{place}\]\['inside'\]\[0\]"):
+        encoding(items=bad)
+    assert encoding(items=[*items, Message("user", "new")]) in (1, 41)
+
+
+def test_a_value_beside_a_long_list_is_named_too(encoding: Encoding) -> None:
+    with pytest.raises(UnsavableValue, match=r"state\['report'\]"):
+        encoding(items=messages(40), report=object())
+
+
+def test_a_tree_that_was_given_out_does_not_grow() -> None:
+    unchanged, codec = Unchanged(is_unchangeable), JsonCodec()
+    items: list[Any] = [f"text {index}" for index in range(40)]
+    first = unchanged.encode({"items": items}, "state", codec)
+    unchanged.encode({"items": [*items, "new"]}, "state", codec)
+    assert len(first["items"]) == 40

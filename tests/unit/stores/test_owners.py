@@ -1,0 +1,100 @@
+"""Owners of threads: whether a process still lives is seen where it can be seen, and otherwise told by its lease."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from holdfast.platform import process_identity
+from holdfast.stores.owners import LEASE_SECONDS, RENEW_SECONDS, Process, from_json, is_gone, this_process, to_json
+
+FUTURE, PAST = 3_600.0, -3_600.0
+
+
+def told(process: Process, seconds: float) -> bool:
+    """Whether it is gone, with a lease that ends so many seconds from now."""
+    return is_gone(process, time.time() + seconds)
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    started = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield started
+    started.kill()
+    started.communicate()
+
+
+def process_of(child: subprocess.Popen[bytes]) -> Process:
+    who = process_identity(child.pid)
+    return Process(who.boot_id, who.pid_namespace, who.pid, who.started, "token")
+
+
+def test_this_process_is_never_gone_whatever_its_lease_says() -> None:
+    assert not told(this_process(), FUTURE)
+    assert not told(this_process(), PAST)
+
+
+def test_this_process_is_the_same_each_time_and_comes_back_from_its_json() -> None:
+    assert this_process() == this_process()
+    assert from_json(to_json(this_process())) == this_process()
+
+
+def test_a_process_that_lives_is_not_gone_even_if_its_lease_has_run_out(child: subprocess.Popen[bytes]) -> None:
+    assert not told(process_of(child), PAST)
+
+
+def test_a_process_that_was_stopped_is_not_gone(child: subprocess.Popen[bytes]) -> None:
+    child.send_signal(19)
+    assert not told(process_of(child), PAST)
+
+
+def test_a_dead_process_is_gone_at_once_even_before_anybody_waited_for_it(child: subprocess.Popen[bytes]) -> None:
+    process = process_of(child)
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is a zombie
+    assert told(process, FUTURE)
+    child.wait()
+    assert told(process, FUTURE)
+
+
+def test_another_process_with_the_same_number_is_not_taken_for_it(child: subprocess.Popen[bytes]) -> None:
+    assert told(replace(process_of(child), started="1"), FUTURE)
+    assert told(replace(this_process(), started="1"), FUTURE)
+
+
+def test_of_a_process_that_cannot_be_seen_the_lease_decides() -> None:
+    for elsewhere in (replace(this_process(), boot_id="another"), replace(this_process(), pid_namespace="pid:[1]")):
+        assert not told(elsewhere, FUTURE)
+        assert told(elsewhere, PAST)
+
+
+def test_a_lease_is_renewed_several_times_before_it_runs_out() -> None:
+    assert 3 * RENEW_SECONDS <= LEASE_SECONDS
+
+
+def test_a_child_process_is_another_than_its_parent() -> None:
+    read, write = os.pipe()
+    this_process()  # known before the fork, and not to be taken over by the child
+    child = os.fork()
+    if child == 0:
+        os.write(write, to_json(this_process()).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    process = from_json(os.read(read, 10_000).decode())
+    os.close(read)
+    os.close(write)
+    assert (process.pid, process.token != this_process().token) == (child, True)
+    assert told(process, FUTURE)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"pid":"x"}'])
+def test_what_is_no_process_is_a_decode_error(text: str) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        from_json(text)

@@ -1,0 +1,85 @@
+"""A commit's payload as one piece of JSON, and the seal that binds it to its place."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.property.changing_trees import PROSE
+
+from holdfast.checkpoints.chunks import Chunker, digest_of
+from holdfast.records import CheckpointInfo, Commit, Lease, LoggedEvents
+from holdfast.stores.packing import NOTHING, logged_events, pack_body, repack_body, seal, unpack_body
+
+LEASE = Lease("t", "owner", 1)
+INFO = CheckpointInfo("c", "t", "w", 1, 1, None, "2026-01-01T00:00:00+00:00")
+
+
+def full_commit() -> Commit:
+    chunker = Chunker()
+    packed = chunker.pack(1, {"state": {"text": PROSE[:9_000], "items": [1, True, 1.0, -0.0, "é", None]}})
+    told = chunker.pack_events([["output", "a", {"data": PROSE[9_000:12_000]}], ["output", "b", PROSE[:9_000]]])
+    events = LoggedEvents(1, 2, told.body, told.refers, told.own)
+    return Commit(LEASE, 1, INFO, packed.root, events, chunks=packed.chunks, dropped=["abc.1", "d/+.2"])
+
+
+def test_a_payload_comes_back_to_the_byte() -> None:
+    commit = full_commit()
+    body = unpack_body(pack_body(commit))
+    assert bytes(body.root) == commit.root
+    assert body.plain_chunks == commit.chunks
+    assert all(digest_of(chunk) == digest for digest, chunk in body.plain_chunks.items())
+    assert list(body.dropped) == list(commit.dropped)
+    assert logged_events(body, 1, 2) == commit.events
+
+
+def test_packing_again_gives_the_same_bytes() -> None:
+    packed = pack_body(full_commit())
+    assert repack_body(unpack_body(packed)) == packed
+
+
+@pytest.mark.parametrize("commit", [Commit(LEASE, 1), Commit(LEASE, 1, status="FAILED", run_id="run-1")])
+def test_a_commit_with_nothing_to_keep_takes_two_bytes(commit: Commit) -> None:
+    assert pack_body(commit) == b"{}"
+    body = unpack_body(b"{}")
+    assert body.root is NOTHING
+    assert body.plain_chunks == {}
+    assert logged_events(body, 1, 1) is None
+
+
+def test_events_alone_are_told_from_no_events() -> None:
+    body = unpack_body(pack_body(Commit(LEASE, 1, events=LoggedEvents(5, 1, b'[["status"]]'))))
+    assert logged_events(body, 5, 1) == LoggedEvents(5, 1, b'[["status"]]')
+    assert body.root is NOTHING
+
+
+def test_the_payload_is_json_that_any_tool_can_read() -> None:
+    commit = full_commit()
+    tree = msgspec.json.decode(pack_body(commit))
+    assert commit.root is not None
+    assert tree["root"] == msgspec.json.decode(commit.root)
+    assert set(tree["chunks"]) == set(commit.chunks)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b"1", b'{"chunks":1}', b'{"chunks":{"a":1}', b'{"own":[1]}', b"\xff"]
+)
+def test_what_is_no_payload_is_a_decode_error(data: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        unpack_body(data)
+
+
+def test_a_seal_is_of_one_payload_in_one_place() -> None:
+    body = pack_body(full_commit())
+    places = [("t", 1, body), ("u", 1, body), ("t", 2, body), ("t", 1, body[:-1]), ("t", 11, body[1:]), ("t1", 1, body)]
+    seals = [seal(*place) for place in places]
+    assert len(set(seals)) == len(places)
+    assert seal("t", 1, body) == seals[0]
+    assert {len(one) for one in seals} == {16}
+
+
+def test_one_bit_makes_another_seal() -> None:
+    body = b'{"root":{"state":{"a":1}}}'
+    for index in range(len(body) * 8):
+        flipped = bytearray(body)
+        flipped[index // 8] ^= 1 << index % 8
+        assert seal("t", 1, bytes(flipped)) != seal("t", 1, body)

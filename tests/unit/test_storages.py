@@ -1,0 +1,272 @@
+"""The storages users construct: what they take, what they refuse at once, and the URLs that name them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import (
+    CheckpointStorage,
+    FileCheckpointStorage,
+    InMemoryCheckpointStorage,
+    SqliteCheckpointStorage,
+    WorkflowCheckpoint,
+    open_store,
+)
+from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.stores.file import FileStore
+from holdfast.stores.sqlite import SqliteStore
+
+
+@dataclass
+class Report:
+    title: str
+
+
+def a_checkpoint(**parts: Any) -> WorkflowCheckpoint:
+    return WorkflowCheckpoint(**{"workflow_name": "w", "graph_signature_hash": "h", "thread_id": "t", **parts})
+
+
+MAKERS: dict[str, Callable[..., StoreCheckpointStorage]] = {
+    "memory": lambda path, **options: InMemoryCheckpointStorage(**options),
+    "sqlite": SqliteCheckpointStorage,
+    "file": FileCheckpointStorage,
+}
+every_storage = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+on_disk = pytest.mark.parametrize("make", [SqliteCheckpointStorage, FileCheckpointStorage])
+
+
+# ---------------------------------------------------------------- what they take
+
+
+@every_storage
+async def test_a_storage_has_the_six_methods_and_can_be_used_as_a_context(
+    make: Callable[..., StoreCheckpointStorage], tmp_path: Path
+) -> None:
+    async with make(tmp_path / "threads.db") as storage:
+        assert isinstance(storage, CheckpointStorage)
+        await storage.save(a_checkpoint(checkpoint_id="c1"))
+    assert (await storage.load("c1")).thread_id == "t"  # opens itself again
+    await storage.close()
+    await storage.close()
+
+
+@every_storage
+async def test_a_context_that_fails_is_closed_and_its_error_comes_out(
+    make: Callable[..., StoreCheckpointStorage], tmp_path: Path
+) -> None:
+    async def fail() -> None:
+        async with make(tmp_path / "threads.db") as storage:
+            await storage.save(a_checkpoint())
+            raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        await fail()
+    assert not any(name.endswith("-wal") for name in os.listdir(tmp_path))
+
+
+@on_disk
+@pytest.mark.parametrize("kind", [str, Path])
+async def test_a_path_may_be_a_text_or_a_path_and_may_hold_any_character(
+    make: Callable[..., StoreCheckpointStorage], kind: Callable[[str], Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "naïve folder" / "100% a?b#c 'd'.db"
+    async with make(kind(str(path))) as storage:
+        await storage.save(a_checkpoint(checkpoint_id="c1"))
+    assert path.exists()
+    async with make(kind(str(path))) as again:
+        assert await again.list_checkpoint_ids() == ["c1"]
+
+
+@on_disk
+async def test_a_relative_path_is_from_where_the_storage_was_made(
+    make: Callable[..., StoreCheckpointStorage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that changes its folder later must not find another, empty store."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    storage = make("threads.db")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    await storage.save(a_checkpoint())
+    await storage.close()
+    assert (tmp_path / "threads.db").exists() and list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@on_disk
+def test_making_a_storage_touches_no_disk(make: Callable[..., StoreCheckpointStorage], tmp_path: Path) -> None:
+    make(tmp_path / "new" / "threads.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+@every_storage
+@pytest.mark.parametrize("option", ["allowed_types", "allowed_checkpoint_types"])
+@pytest.mark.parametrize("given", [[Report], [f"{Report.__module__}:Report"], (Report,), set(), None])
+async def test_types_can_be_allowed_under_either_name(
+    make: Callable[..., StoreCheckpointStorage], option: str, given: Any, tmp_path: Path
+) -> None:
+    async with make(tmp_path / "threads.db", **{option: given}) as storage:
+        await storage.save(a_checkpoint(checkpoint_id="c1", state={"count": 1}))
+        assert (await storage.load("c1")).state == {"count": 1}
+
+
+# ---------------------------------------------------------------- what they refuse at once
+
+
+@on_disk
+@pytest.mark.parametrize("path", [None, 7, b"bytes.db", ["a.db"]])
+def test_what_is_no_path_is_refused(make: Callable[..., StoreCheckpointStorage], path: Any) -> None:
+    with pytest.raises(TypeError):
+        make(path)
+
+
+@on_disk
+def test_an_empty_path_is_refused(make: Callable[..., StoreCheckpointStorage]) -> None:
+    with pytest.raises(ValueError, match="Storage"):
+        make("")
+
+
+@on_disk
+@pytest.mark.parametrize("url", ["sqlite:///threads.db", "file:///threads", "postgresql://host/db"])
+def test_a_url_in_the_place_of_a_path_is_refused_with_the_way_to_open_it(
+    make: Callable[..., StoreCheckpointStorage], url: str
+) -> None:
+    with pytest.raises(ValueError, match="open_store"):
+        make(url)
+
+
+def test_a_database_in_memory_is_refused_with_the_storage_to_use() -> None:
+    with pytest.raises(ValueError, match=r"use InMemoryCheckpointStorage\(\)"):
+        SqliteCheckpointStorage(":memory:")
+
+
+@pytest.mark.parametrize("given", ["OFF", "full", "", None, True, 2])
+def test_another_kind_of_synchronous_is_refused(given: Any) -> None:
+    with pytest.raises(ValueError, match="synchronous expects 'FULL' or 'NORMAL', got"):
+        SqliteCheckpointStorage("threads.db", synchronous=given)
+
+
+@on_disk
+@pytest.mark.parametrize("given", [-1, float("nan"), "30", None])
+def test_busy_seconds_that_are_no_duration_are_refused(make: Callable[..., StoreCheckpointStorage], given: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="busy_seconds"):
+        make("threads.db", busy_seconds=given)
+
+
+@pytest.mark.parametrize("given", ["no", None])
+def test_an_fsync_that_is_not_true_or_false_is_refused(given: Any) -> None:
+    with pytest.raises(TypeError, match="fsync"):
+        FileCheckpointStorage("threads", fsync=given)
+
+
+@every_storage
+@pytest.mark.parametrize("given", [[42], [Report("an instance")], 42])
+@pytest.mark.parametrize("option", ["allowed_types", "allowed_checkpoint_types"])
+def test_allowed_types_that_are_no_types_are_refused(
+    make: Callable[..., StoreCheckpointStorage], option: str, given: Any
+) -> None:
+    with pytest.raises(TypeError):
+        make("threads.db", **{option: given})
+
+
+@every_storage
+@pytest.mark.parametrize("given", ["json", object()])
+def test_a_serializer_that_is_none_is_refused(make: Callable[..., StoreCheckpointStorage], given: Any) -> None:
+    with pytest.raises(TypeError, match="serializer"):
+        make("threads.db", serializer=given)
+
+
+@every_storage
+def test_a_misspelt_option_is_refused(make: Callable[..., StoreCheckpointStorage]) -> None:
+    with pytest.raises(TypeError, match="allowed_type"):
+        make("threads.db", allowed_type=[])
+
+
+# ---------------------------------------------------------------- URLs
+
+PATHS = [
+    ("sqlite:///threads.db", SqliteStore, "threads.db"),
+    ("sqlite:///some/folder/threads.db", SqliteStore, "some/folder/threads.db"),
+    ("sqlite:////var/lib/threads.db", SqliteStore, "/var/lib/threads.db"),
+    ("sqlite:///C:/data/threads.db", SqliteStore, "C:/data/threads.db"),
+    ("sqlite:///with%20space/na%C3%AFve%25.db", SqliteStore, "with space/naïve%.db"),
+    ("sqlite:///../up.db", SqliteStore, "../up.db"),
+    ("threads.db", SqliteStore, "threads.db"),
+    ("/var/lib/threads.sqlite3", SqliteStore, "/var/lib/threads.sqlite3"),
+    ("C:\\data\\threads.db", SqliteStore, "C:\\data\\threads.db"),
+    ("100%25.db", SqliteStore, "100%25.db"),
+    ("SQLite:///threads.db", SqliteStore, "threads.db"),
+    ("file:threads", FileStore, "threads"),
+    ("file:../with%20space", FileStore, "../with space"),
+    ("file:///var/lib/threads", FileStore, "/var/lib/threads"),
+    (Path("/var/lib/na\u00efve threads%").as_uri(), FileStore, "/var/lib/na\u00efve threads%"),
+]
+
+
+@pytest.mark.parametrize(("url", "kind", "path"), PATHS)
+def test_a_url_names_a_store_and_its_path(
+    url: str, kind: type, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = open_store(url).store
+    assert isinstance(store, SqliteStore | FileStore) and type(store) is kind
+    assert store.path.absolute() == tmp_path / path
+    assert list(tmp_path.iterdir()) == []  # nothing is opened yet
+
+
+@pytest.mark.parametrize("url", ["memory:", "memory://"])
+async def test_memory_is_a_store_of_its_own_each_time(url: str) -> None:
+    one, two = open_store(url), open_store(url)
+    await one.save(a_checkpoint())
+    assert isinstance(one, InMemoryCheckpointStorage) and await two.list_checkpoint_ids() == []
+
+
+async def test_what_a_url_names_is_the_storage_that_the_path_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with open_store("sqlite:///a%20b.db") as storage:
+        await storage.save(a_checkpoint(checkpoint_id="c1"))
+    async with SqliteCheckpointStorage("a b.db") as same, open_store(tmp_path / "a b.db") as by_path:
+        assert await same.list_checkpoint_ids() == await by_path.list_checkpoint_ids() == ["c1"]
+
+
+@pytest.mark.parametrize("url", ["sqlit:///a.db", "sqlite3:///a.db", "SQLit:///a.db"])
+def test_an_unknown_scheme_is_refused_with_the_one_that_was_meant(url: str) -> None:
+    with pytest.raises(ValueError, match=r"[Dd]id you mean 'sqlite'"):
+        open_store(url)
+
+
+@pytest.mark.parametrize("url", ["mysql://host/db", "", "threads", ":", "://", "http://example.com/a.db"])
+def test_what_names_no_store_is_refused_with_examples(url: str) -> None:
+    with pytest.raises(ValueError, match=r"sqlite:///threads\.db, file:folder or memory:"):
+        open_store(url)
+
+
+@pytest.mark.parametrize("url", ["sqlite:", "sqlite://", "sqlite:///", "file:", "file://"])
+def test_a_url_without_a_path_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="no path"):
+        open_store(url)
+
+
+@pytest.mark.parametrize("url", ["sqlite:///a.db?mode=ro", "file:///folder?fsync=false", "sqlite:///a.db#part"])
+def test_a_url_with_options_is_refused_rather_than_taken_for_a_name(url: str) -> None:
+    with pytest.raises(ValueError, match="options"):
+        open_store(url)
+
+
+@pytest.mark.parametrize("url", ["postgresql://user:secret@host/db", "postgres://host/db"])
+def test_postgresql_is_refused_by_name_and_without_its_password(url: str) -> None:
+    with pytest.raises(ValueError, match="PostgreSQL") as caught:
+        open_store(url)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", [None, 7, b"sqlite:///a.db"])
+def test_what_is_no_url_is_refused(url: Any) -> None:
+    with pytest.raises(TypeError):
+        open_store(url)
