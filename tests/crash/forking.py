@@ -1,9 +1,10 @@
-"""A process that forks with a store in its hands: parent and child go on with the same object."""
+"""Processes that fork with a store in their hands, and processes that make one store at the same moment."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict
@@ -12,7 +13,10 @@ from tests.crash.lives import PLACES
 
 from holdfast.store import Store
 
-POSTS = 40
+POSTS = 20
+
+
+ROUNDS, CROWD = 15, 6
 
 
 class Forking(TypedDict):
@@ -42,3 +46,33 @@ async def _post(store: Store, who: str) -> None:
 
 async def _inbox(store: Store) -> list[str]:
     return [item.item_id for item in (await store.open("t", "reader")).inbox]
+
+
+def make_at_once(order: Forking, say_ready: Callable[[], object]) -> None:
+    """Again and again, several processes open a store that is not there yet. Raises if one of them fails."""
+    say_ready()
+    for number in range(ROUNDS):
+        folder = Path(order["folder"]) / str(number)
+        folder.mkdir()
+        waits, starts = os.pipe()
+        children = [_opener(order["place"], folder, who, waits, starts) for who in range(CROWD)]
+        os.close(waits)
+        os.close(starts)  # now all of them go
+        failed = [child for child in children if os.waitpid(child, 0)[1] != 0]
+        assert not failed, [path.read_text(encoding="utf-8") for path in folder.glob("failed-*")]
+
+
+def _opener(place: str, folder: Path, who: int, waits: int, starts: int) -> int:
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        os.close(starts)
+        os.read(waits, 1)
+        asyncio.run(_post(PLACES[place](folder).store, f"process-{who}"))
+        code = 0
+    except BaseException:  # noqa: BLE001  # told to the one who started it
+        (folder / f"failed-{who}").write_text(traceback.format_exc(), encoding="utf-8")
+    finally:
+        os._exit(code)

@@ -31,14 +31,15 @@ class Order(TypedDict):
 
     place: str
     folder: str
+    notes: str
+    """A file in the folder."""
     flows: list[str]
     ready_when_working: bool
     """Whether time is taken from the first piece of work on, rather than from the opening of the store."""
 
 
 def live(order: Order, say_ready: Callable[[], object]) -> None:
-    """Notes go to `notes` in the folder."""
-    written = notes.begin_notes(Path(order["folder"]) / "notes")
+    written = notes.begin_notes(Path(order["folder"]) / order["notes"])
     written.put("life")
     if order["ready_when_working"]:
         written.on_begin = lambda number: say_ready() if number == 1 else None

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tests.crash.crowd import run_crowds
 from tests.crash.flows import FLOWS
 from tests.crash.lives import PLACES
 from tests.crash.loss_windows import Window, measure
@@ -34,11 +35,12 @@ SYNCED = ["file", "sqlite"]
 def killed(started: Zygote, folder: Path, kills: int, seed: int) -> Iterator[Tally]:
     """Of every kind on every store, so that all of them together make the number."""
     kinds = [(place, [flow]) for flow in FLOWS for place in PLACES] + [(place, TOGETHER) for place in SYNCED]
-    each = -(-kills // (len(kinds) + len(SYNCED)))
+    each = -(-kills // (len(kinds) + 2 * len(SYNCED)))
     for number, (place, flows) in enumerate(kinds):
         yield Trials(started, _new(folder, f"kind-{number}"), place, flows, seed + number).run(each)
     for number, place in enumerate(SYNCED, len(kinds)):
-        yield PostTrials(started, _new(folder, f"kind-{number}"), place, seed + number).run(each)
+        yield PostTrials(started, _new(folder, f"posts-{number}"), place, seed + number).run(each)
+        yield run_crowds(started, _new(folder, f"crowds-{number}"), place, each, seed + number)
 
 
 def windows(started: Zygote, folder: Path, kills: int, seed: int) -> Iterator[tuple[Window, int]]:

@@ -1,4 +1,4 @@
-"""A store that is used by a process and by its fork, as under a server that loads before it forks."""
+"""A store that is used by a process and by its fork, and one that several processes make at the same moment."""
 
 from __future__ import annotations
 
@@ -14,3 +14,8 @@ def test_a_process_and_its_fork_write_to_one_thread_and_lose_nothing(
     place: str, zygote: Zygote, tmp_path: Path
 ) -> None:
     zygote.life("tests.crash.forking:live", Forking(place=place, folder=str(tmp_path)))
+
+
+@pytest.mark.parametrize("place", ["file, fsync=False", "sqlite, NORMAL"])
+def test_processes_that_make_a_store_at_the_same_moment_all_succeed(place: str, zygote: Zygote, tmp_path: Path) -> None:
+    zygote.life("tests.crash.forking:make_at_once", Forking(place=place, folder=str(tmp_path)))

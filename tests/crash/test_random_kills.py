@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import SOAK
+from tests.crash.crowd import run_crowds
 from tests.crash.flows import FLOWS
 from tests.crash.posting import PostTrials
 from tests.crash.trials import Trials
@@ -34,6 +35,15 @@ def test_a_kill_interrupts_all_threads_of_a_process_and_each_of_them_survives(
 ) -> None:
     flows = ["chain", "fan-3", "function", "nested", "asking", "sleeping"]
     tally = Trials(zygote, tmp_path, place, flows, seed).run(KILLS)
+    assert tally.problems == []
+    assert (tally.lost, tally.recorded_repeated) == (0, 0)
+
+
+@pytest.mark.parametrize("place", AS_BY_DEFAULT)
+def test_processes_that_share_a_store_are_killed_without_harm_to_the_others(
+    place: str, zygote: Zygote, seed: int, tmp_path: Path
+) -> None:
+    tally = run_crowds(zygote, tmp_path, place, KILLS, seed)
     assert tally.problems == []
     assert (tally.lost, tally.recorded_repeated) == (0, 0)
 

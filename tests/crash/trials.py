@@ -38,6 +38,14 @@ class Tally:
     def numbers(self) -> tuple[int, ...]:
         return self.kills, self.lost, self.recorded_repeated, self.unrecorded_repeated, self.in_flight
 
+    def add(self, other: Tally) -> None:
+        self.kills += other.kills
+        self.lost += other.lost
+        self.recorded_repeated += other.recorded_repeated
+        self.unrecorded_repeated += other.unrecorded_repeated
+        self.in_flight += other.in_flight
+        self.problems += other.problems
+
 
 @dataclass
 class Trials:
@@ -52,7 +60,7 @@ class Trials:
     def __post_init__(self) -> None:
         self.tally = Tally(" + ".join(self.flows), self.place, self.seed)
         self._chance = random.Random(self.seed)
-        self._calm, self._seconds = self._undisturbed()
+        self._calm, self.seconds = self._undisturbed()
         self._width = sum(FLOWS[name].width for name in self.flows)
 
     def _undisturbed(self) -> tuple[Story, float]:
@@ -67,6 +75,7 @@ class Trials:
         return Order(
             place=self.place,
             folder=str(folder),
+            notes="notes",
             flows=list(self.flows),
             ready_when_working=ready_when_working,
         )
@@ -84,7 +93,7 @@ class Trials:
         return self.tally
 
     def _one(self, trial: str, kills: int) -> None:
-        left, killed, killed_at = self._seconds, 0, []
+        left, killed, killed_at = self.seconds, 0, []
         while True:
             may_kill = killed < MOST_KILLS and self.tally.kills < kills
             delay = self._chance.uniform(0, left) if may_kill else None
@@ -96,16 +105,17 @@ class Trials:
             killed += 1
             self.tally.kills += 1
             killed_at.append(f"{1000 * (delay or 0):.3f} ms")
-            left = max(left - (delay or 0), self._seconds / 4)
+            left = max(left - (delay or 0), self.seconds / 4)
         story = read_story(self.folder / trial / "notes")
-        found = self._judge(story)
+        found = self.judge(story)
         if found:
             told = f"{trial}, killed after {', then '.join(killed_at)}: {'; '.join(found)}"
             self.tally.problems.append(told)
         else:
             shutil.rmtree(self.folder / trial)
 
-    def _judge(self, story: Story) -> list[str]:
+    def judge(self, story: Story) -> list[str]:
+        """Count it in the tally, and tell what is wrong with it."""
         tally = self.tally
         found = [*story.lost, *self._differences(story)]
         tally.lost += bool(found)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.checkpoints.keepers import TAKEN_BACK, ThreadKeeper
@@ -29,8 +30,28 @@ class Journal:
         self._codec: Codec | None = None if keeper is None else keeper.codec
         # An entry names the head that it extends: none may be on its way while a commit makes another one.
         self.lock = asyncio.Lock()
+        self._on_their_way = 0
+        self._has_arrived = asyncio.Event()
         self.since_commit = 0
         """Records appended since the last commit."""
+
+    @asynccontextmanager
+    async def beside_others(self) -> AsyncIterator[None]:
+        """For an outcome, which has no place among others: many may be on their way at once, and a store can write them
+        together."""
+        async with self.lock:
+            self._on_their_way += 1
+        try:
+            yield
+        finally:
+            self._on_their_way -= 1
+            self._has_arrived.set()
+
+    async def wait_for_others(self) -> None:
+        """With the lock held: until nothing is on its way."""
+        while self._on_their_way:
+            self._has_arrived.clear()
+            await self._has_arrived.wait()
 
     def records_of(self, message: WorkflowMessage, position: Position) -> list[Record]:
         """All that a delivery has recorded, with what it had when it was last suspended."""

@@ -174,6 +174,7 @@ class Loop:
         if journal.since_commit < RECORDS_PER_CHECKPOINT or not self._committer.has_journal:
             return
         async with journal.lock:
+            await journal.wait_for_others()
             if journal.since_commit >= RECORDS_PER_CHECKPOINT:
                 journal.since_commit = 0
                 before = self._thread.position
@@ -238,7 +239,7 @@ class Loop:
             return
         keeper = self._scope.keeper
         if keeper is not None and self._committer.has_journal:
-            async with self._scope.journal.lock:
+            async with self._scope.journal.beside_others():
                 await keeper.record(message.delivery_id, encode_effects(effects, lane.told_id, keeper.codec))
         self._thread.journal[message.delivery_id] = effects
 

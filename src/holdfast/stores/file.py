@@ -10,14 +10,23 @@ what was acknowledged, and that is an error.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from weakref import finalize
 
 import msgspec
 
-from holdfast.errors import DamagedCheckpoint, DamagedStore, HoldfastError, StorageFailed, ThreadBusy, ThreadNotFound
+from holdfast.errors import (
+    DamagedCheckpoint,
+    DamagedStore,
+    HoldfastError,
+    StorageFailed,
+    ThreadBusy,
+    ThreadConflict,
+    ThreadNotFound,
+)
 from holdfast.log import get_logger
 from holdfast.records import Commit, JournalEntry, Lease, OpenedThread
 from holdfast.stores.columns import to_id
@@ -30,6 +39,7 @@ from holdfast.stores.rewriting import copied_lines, pruned_lines
 from holdfast.stores.rows import Payload, Standing
 from holdfast.stores.sqlite_tables import Tables
 from holdfast.stores.thread_files import ThreadFile, ThreadFiles
+from holdfast.stores.together import WaitingEntry, WrittenTogether
 
 logger = get_logger("stores")
 READ_TIMES = 5
@@ -52,6 +62,7 @@ class FileStore(IndexedStore):
         self._files = ThreadFiles(self.path, disk or Disk(syncs=fsync), busy_seconds)
         self._index = FileIndex(self._files, busy_seconds)
         super().__init__("holdfast-files", self._index)
+        self._journal = WrittenTogether(self._thread, self._write_journal)
         self._end_of_files = finalize(self, self._files.close)
         self._end_of_files.atexit = False  # the system closes them
 
@@ -124,9 +135,14 @@ class FileStore(IndexedStore):
 
         return await self._thread.do(lambda: self._guarded(do))
 
-    def _append(self, file: ThreadFile, line: Line) -> None:
-        place, size = file.append(line)
-        self._tell_index(file, lambda tables: self._index.take_in(tables, file, place, size, line))
+    def _append(self, file: ThreadFile, *lines: Line) -> None:
+        places = file.append(*lines)
+
+        def take_in(tables: Tables) -> None:
+            for line, (place, size) in zip(lines, places, strict=True):
+                self._index.take_in(tables, file, place, size, line)
+
+        self._tell_index(file, take_in)
 
     def _tell_index(self, file: ThreadFile, work: Callable[[Tables], None]) -> None:
         """Once a line is on the disk it has happened, whatever becomes of the index."""
@@ -178,18 +194,40 @@ class FileStore(IndexedStore):
         def work(file: ThreadFile) -> None:
             standing, before = self._index.transact(check, writes=False)
             line = commit_line(commit, pack_body(commit), before)
-            place, size = file.append(line)
+            ((place, size),) = file.append(line)
             payload = Payload(commit.number, None, None, place, size)
             self._tell_index(file, lambda tables: tables.append_at(standing, commit, payload, place + size))
 
         await self._thread.do_to_the_end(lambda: self._locked(commit.lease.thread_id, work))
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
-        def work(file: ThreadFile) -> None:
-            self._index.transact(lambda tables: tables.prove(lease), writes=False)
-            self._append(file, JournalLine(lease.fence, entry.delivery_id, msgspec.Raw(entry.body)))
+        await self._journal.add(lease, entry)
 
-        await self._with_file(lease.thread_id, work)
+    def _write_journal(self, batch: Sequence[WaitingEntry]) -> None:
+        for thread_id in dict.fromkeys(one.lease.thread_id for one in batch):
+            mine = [one for one in batch if one.lease.thread_id == thread_id]
+            try:
+                self._locked(thread_id, partial(self._write_entries, batch=mine))
+            except HoldfastError as error:
+                for one in mine:
+                    one.error = one.error or error
+
+    def _write_entries(self, file: ThreadFile, batch: Sequence[WaitingEntry]) -> None:
+        def prove(tables: Tables) -> None:
+            for one in batch:
+                try:
+                    tables.prove(one.lease)
+                except ThreadConflict as error:
+                    one.error = error
+
+        self._index.transact(prove, writes=False)
+        lines = [
+            JournalLine(one.lease.fence, one.entry.delivery_id, msgspec.Raw(one.entry.body))
+            for one in batch
+            if one.error is None
+        ]
+        if lines:
+            self._append(file, *lines)
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         def work(file: ThreadFile) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from holdfast.errors import ThreadBusy, ThreadNotFound
+from holdfast.errors import ThreadBusy, ThreadConflict, ThreadNotFound
 from holdfast.records import Commit, JournalEntry, Lease
 from holdfast.stores.columns import to_id
 from holdfast.stores.connection import Connection
@@ -15,6 +15,7 @@ from holdfast.stores.packing import pack_body, repack_body, seal
 from holdfast.stores.pruning import PackedCommit, prune_bodies
 from holdfast.stores.rows import Payload
 from holdfast.stores.sqlite_tables import Tables
+from holdfast.stores.together import WaitingEntry, WrittenTogether
 
 
 class SqliteStore(IndexedStore):
@@ -23,6 +24,7 @@ class SqliteStore(IndexedStore):
     def __init__(self, path: str | os.PathLike[str], *, synchronous: str = "FULL", busy_seconds: float = 30.0) -> None:
         self.path = Path(path).absolute()  # the program may change its folder
         super().__init__("holdfast-sqlite", Connection(self.path, synchronous, busy_seconds))
+        self._journal = WrittenTogether(self._thread, self._write_journal)
 
     def _payload(self, thread_id: str, payload: Payload) -> bytes:
         return payload.body or b""
@@ -38,7 +40,19 @@ class SqliteStore(IndexedStore):
         await self._thread.do_to_the_end(lambda: self._connection.transact(work, writes=True, syncs=True))
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
-        await self._do(lambda tables: _append_journal(tables, lease, entry))
+        await self._journal.add(lease, entry)
+
+    def _write_journal(self, batch: Sequence[WaitingEntry]) -> None:
+        def work(tables: Tables) -> None:
+            for one in batch:
+                try:
+                    tables.prove(one.lease)
+                except ThreadConflict as error:
+                    one.error = error
+                    continue
+                tables.append_journal(one.lease.thread_id, one.entry.delivery_id, one.entry.body)
+
+        self._connection.transact(work, writes=True, syncs=True)
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         await self._do(lambda tables: tables.post(thread_id, item_id, kind, body))
@@ -64,11 +78,6 @@ class SqliteStore(IndexedStore):
                 tables.reseal(row.seq, seal(to, row.number, row.body), row.body)
 
         await self._do(work)
-
-
-def _append_journal(tables: Tables, lease: Lease, entry: JournalEntry) -> None:
-    tables.prove(lease)
-    tables.append_journal(lease.thread_id, entry.delivery_id, entry.body)
 
 
 def prune_rows(tables: Tables, thread_id: str, doomed: set[str]) -> int:

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
+from itertools import accumulate
 from pathlib import Path
 
 import msgspec
@@ -50,20 +51,20 @@ class ThreadFile:
         """Not so once it was removed or written anew."""
         return self._disk.is_same(self._fd, self.path)
 
-    def append(self, line: Line) -> tuple[int, int]:
-        """Where the line is: its place and size. It is on the disk when this returns; if it raises, nothing is."""
+    def append(self, *lines: Line) -> list[tuple[int, int]]:
+        """Where each line is: its place and size. They are on the disk when this returns; if it raises, none is."""
         before = self.size
         first = b"" if before else to_line(self.thread_id, ThreadLine(self.thread_id, VERSION))
-        data = to_line(self.thread_id, line)
+        data = [to_line(self.thread_id, line) for line in lines]
         try:
-            self._disk.append(self._fd, first + data)
+            self._disk.append(self._fd, first + b"".join(data))
             self._disk.sync(self._fd)
             if first:
                 self._disk.sync_folder(self.path.parent)
         except BaseException as error:
             self._undo(before, error)
             raise
-        return before + len(first), len(data)
+        return placed(data, before + len(first))
 
     def _undo(self, size: int, error: BaseException) -> None:
         try:
@@ -189,11 +190,7 @@ class ThreadFiles:
         self.disk.replace(beside, file.path)
         self.disk.sync_folder(self.folder)
         self._forget(file.thread_id)
-        places, place = [], 0
-        for one in data:
-            places.append((place, len(one)))
-            place += len(one)
-        return places
+        return placed(data, 0)
 
     def remove(self, file: ThreadFile) -> None:
         self.disk.remove(file.path)
@@ -203,6 +200,12 @@ class ThreadFiles:
     def close(self) -> None:
         while self._open:
             os.close(self._open.popitem()[1])
+
+
+def placed(lines: list[bytes], start: int) -> list[tuple[int, int]]:
+    """Place and size of lines that follow each other."""
+    ends = [*accumulate(map(len, lines), initial=start)]
+    return [(place, len(line)) for place, line in zip(ends, lines, strict=False)]
 
 
 def is_torn(data: bytes) -> bool:
