@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -11,7 +12,7 @@ from typing import TypeVar
 from holdfast.errors import DamagedStore, HoldfastError, StorageFailed
 from holdfast.records import Lease
 from holdfast.stores.disk import Disk
-from holdfast.stores.sqlite_schema import check, prepare
+from holdfast.stores.sqlite_schema import is_made, prepare
 from holdfast.stores.sqlite_tables import Tables
 
 T = TypeVar("T")
@@ -20,6 +21,7 @@ PAGE_BYTES = 512
 """Small, since most commits are: a commit writes whole pages to the log, and what it leaves of its last one is lost."""
 WAL_PAGES = 2000
 """Pages after which the log is put into the file: a small one keeps what is on disk small while the store is open."""
+BUSY_PAUSE_SECONDS = 0.01
 _SIGNS_OF_DAMAGE = ("malformed", "not a database", "disk image", "decode to UTF-8", "no such column", "no such table")
 
 
@@ -43,24 +45,32 @@ class Connection:
 
     def transact(self, work: Callable[[Tables], T], *, writes: bool, syncs: bool) -> T:
         """All of the work happens, or none. Raises StorageFailed, DamagedStore, or what the work raises."""
-        try:
-            db, tables = self._opened()
-            if syncs is not self._syncs and writes:
-                db.execute(f"PRAGMA synchronous = {self._synchronous if syncs else 'NORMAL'}")
-                self._syncs = syncs
-            db.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+        until = time.monotonic() + self._busy_seconds
+        while True:
             try:
-                result = work(tables)
-                db.execute("COMMIT")
-            except BaseException:
-                tables.forget()  # what it remembers may have been undone
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
-        except sqlite3.Error as error:
-            raise self._explained(error) from error
-        except OSError as error:
-            raise StorageFailed("SqliteStore", f"use {str(self.path)!r}", str(error)) from error
+                return self._try(work, writes=writes, syncs=syncs)
+            except sqlite3.Error as error:
+                # SQLite itself waits for most locks, but not while another process makes or recovers the file.
+                if not _is_busy(error) or time.monotonic() >= until:
+                    raise self._explained(error) from error
+                time.sleep(BUSY_PAUSE_SECONDS)
+            except OSError as error:
+                raise StorageFailed("SqliteStore", f"use {str(self.path)!r}", str(error)) from error
+
+    def _try(self, work: Callable[[Tables], T], *, writes: bool, syncs: bool) -> T:
+        db, tables = self._opened()
+        if syncs is not self._syncs and writes:
+            db.execute(f"PRAGMA synchronous = {self._synchronous if syncs else 'NORMAL'}")
+            self._syncs = syncs
+        db.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+        try:
+            result = work(tables)
+            db.execute("COMMIT")
+        except BaseException:
+            tables.forget()  # what it remembers may have been undone
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
         return result
 
     def _opened(self) -> tuple[sqlite3.Connection, Tables]:
@@ -70,12 +80,13 @@ class Connection:
             Disk(syncs=self._synchronous != "OFF").make_folder(self.path.absolute().parent)
             db = sqlite3.connect(self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False)
             try:
-                check(db, str(self.path))  # before anything is changed in what may be somebody else's
+                was_made = is_made(db, str(self.path))  # before anything is changed in what may be somebody else's
                 db.execute(f"PRAGMA synchronous = {self._synchronous}")
                 db.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # of a new file; another keeps its own
                 db.execute("PRAGMA journal_mode = WAL")
                 db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
-                prepare(db, str(self.path))
+                if not was_made:
+                    prepare(db, str(self.path))
             except BaseException:
                 db.close()
                 raise
@@ -117,6 +128,10 @@ class Connection:
             return DamagedStore(str(self.path), text)
         if any(sign in text for sign in _SIGNS_OF_DAMAGE):
             return DamagedStore(str(self.path), text)
-        if "locked" in text or "busy" in text:
+        if _is_busy(error):
             text = f"another process has held it for more than {self._busy_seconds:g} seconds ({text})"
         return StorageFailed("SqliteStore", f"use {str(self.path)!r}", text)
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and ("locked" in str(error) or "busy" in str(error))

@@ -101,9 +101,6 @@ CREATE TABLE requests (
 
 def prepare(db: sqlite3.Connection, path: str) -> None:
     """Make the tables if the file is new; safe from many processes at once. Raises NewerFormat or StorageFailed."""
-    found = _version(db, path)
-    if found == VERSION:
-        return
     db.execute("BEGIN IMMEDIATE")
     try:
         if _version(db, path) != VERSION:  # nobody made them while this one waited
@@ -118,9 +115,13 @@ def prepare(db: sqlite3.Connection, path: str) -> None:
         raise
 
 
-def check(db: sqlite3.Connection, path: str) -> None:
-    """Raises NewerFormat, or StorageFailed for a database of something else."""
-    _version(db, path)
+def is_made(db: sqlite3.Connection, path: str) -> bool:
+    """Whether the tables are there. Raises NewerFormat, or StorageFailed for a database of something else."""
+    db.execute("BEGIN")  # one look: another process may be making the tables
+    try:
+        return _version(db, path) == VERSION
+    finally:
+        db.execute("ROLLBACK")
 
 
 def _version(db: sqlite3.Connection, path: str) -> int:
