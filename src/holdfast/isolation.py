@@ -240,8 +240,11 @@ class _CopyFields:
 
 
 def _copy_struct(value: Any, memo: _Memo) -> Any:
+    is_frozen = value.__struct_config__.frozen
+    if is_frozen and _ATOMIC.issuperset(map(type, _struct_parts(value))):
+        return value
     made = memo[id(value)] = copy.copy(value)
-    is_changed = not value.__struct_config__.frozen
+    is_changed = not is_frozen
     for name in value.__struct_fields__:
         old = getattr(value, name, _MISSING)
         new = old if type(old) in _ATOMIC else _copied(old, memo)
@@ -254,7 +257,10 @@ def _copy_struct(value: Any, memo: _Memo) -> Any:
 
 
 def _struct_parts(value: Any) -> Iterable[Any]:
-    return [getattr(value, name, None) for name in value.__struct_fields__]
+    try:
+        return msgspec.structs.astuple(value)
+    except AttributeError:  # one that was made without its fields
+        return [getattr(value, name, None) for name in value.__struct_fields__]
 
 
 # ---------------------------------------------------------------- which class is copied how

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from weakref import WeakMethod
 
 from holdfast.records import JournalEntry, Lease
 from holdfast.stores.own_thread import OwnThread
@@ -24,7 +25,7 @@ class WrittenTogether:
 
     def __init__(self, thread: OwnThread, write: Callable[[Sequence[WaitingEntry]], None]) -> None:
         self._thread = thread
-        self._write = write
+        self._write = WeakMethod(write)  # of the store, which is to go when nobody has it any more
         self._waiting: deque[WaitingEntry] = deque()
 
     async def add(self, lease: Lease, entry: JournalEntry) -> None:
@@ -41,7 +42,9 @@ class WrittenTogether:
             batch.append(self._waiting.popleft())
         if batch:
             try:
-                self._write(batch)
+                write = self._write()
+                if write is not None:
+                    write(batch)
             except Exception as error:  # noqa: BLE001  # raised again by each that waits
                 for one in batch:
                     one.error = one.error or error
