@@ -20,7 +20,7 @@ _MARKS = tuple(f'{{"{kind}":'.encode() for kind in (*_KINDS, "$plain"))
 
 
 class Assembly:
-    """One checkpoint, or the events of one commit, in the reading. Commits are read level by level, each once."""
+    """Checkpoints of one thread, or events of a commit, in the reading. Commits are read level by level, each once."""
 
     def __init__(self, read_chunks: ReadChunks) -> None:
         self._read_chunks = read_chunks
@@ -28,10 +28,11 @@ class Assembly:
         self._trees: dict[str, Tree] = {}
         """Chunks that were read, by reference, with references inside."""
         self._sizes: dict[str, int] = {}
+        self._looked_into: dict[str, list[tuple[str, int]]] = {}
         self._plain: set[str] = set()
         """Those of them without references: they are taken as they are."""
         self.chunks: dict[str, Chunk] = {}
-        """The same, as a `Chunker` knows them."""
+        """Those of the tree that was read last, as a `Chunker` knows them."""
 
     async def tree(self, root: bytes, what: str) -> tuple[Tree, tuple[Chunk, ...]]:
         """The whole tree, and the chunks that the root refers to. Raises UnreadableValue for what is missing or
@@ -59,6 +60,9 @@ class Assembly:
 
     def _take(self, ref: str, depth: int, inside: dict[str, list[str]]) -> Iterable[tuple[str, int]]:
         """Look into one chunk: what it refers to, and at which depth of a hash tree that is (0: a value)."""
+        if ref in self._looked_into:  # for another checkpoint
+            inside[ref] = [one for one, _ in self._looked_into[ref]]
+            return self._looked_into[ref]
         digest, number = _split(ref)
         data = self._packs.get(number, {}).get(digest)
         if data is None:
@@ -75,9 +79,11 @@ class Assembly:
             found = []
             self._plain.add(ref)
         inside[ref] = [one for one, _ in found]
+        self._looked_into[ref] = found
         return found
 
     def _linked(self, at_root: list[str], inside: dict[str, list[str]]) -> tuple[Chunk, ...]:
+        self.chunks = {}
         for ref in inside:
             digest, number = _split(ref)
             self.chunks[ref] = Chunk(digest, number, self._sizes[ref], ())

@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any, Protocol, Self, runtime_checkable
 
 from holdfast.cancelling import to_its_end
+from holdfast.checkpoints.assembly import Assembly
 from holdfast.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from holdfast.checkpoints.event_log import events_of
 from holdfast.checkpoints.keepers import PlainThread, ThreadKeeper, codec_for, own_copy, storage_errors
 from holdfast.checkpoints.recent import RecentThreads
-from holdfast.checkpoints.stored_thread import MESSAGE, StoredThread, read_checkpoint, whole_tree
+from holdfast.checkpoints.stored_thread import MESSAGE, StoredThread, new_assembly, read_checkpoint, whole_tree
 from holdfast.codec import Codec, DeclaredTypes, declare
 from holdfast.codecs.json_bytes import to_bytes
 from holdfast.codecs.json_codec import JsonCodec
@@ -104,13 +105,15 @@ class StoreCheckpointStorage:
     async def load(self, checkpoint_id: CheckpointID | CheckpointInfo) -> WorkflowCheckpoint:
         return await self._read(checkpoint_id_of(checkpoint_id), self._tool_codec)
 
-    async def _read(self, checkpoint_id: str, codec: Codec, tries: int = 2) -> WorkflowCheckpoint:
+    async def _read(
+        self, checkpoint_id: str, codec: Codec, tries: int = 2, assembly: Assembly | None = None
+    ) -> WorkflowCheckpoint:
         with storage_errors(self.store, "find a checkpoint"):
             stored = await self.store.find_checkpoint(checkpoint_id)
         if stored is None:
             raise CheckpointNotFound(checkpoint_id)
         try:
-            checkpoint, _ = await read_checkpoint(self.store, stored.root, stored.info, codec)
+            checkpoint, _ = await read_checkpoint(self.store, stored.root, stored.info, codec, assembly)
         except DamagedCheckpoint:
             with storage_errors(self.store, "find a checkpoint"):
                 again = await self.store.find_checkpoint(checkpoint_id)
@@ -133,9 +136,12 @@ class StoreCheckpointStorage:
             workflow_name=workflow_name, thread_id=thread_id, limit=limit, before=before
         )
         found = []
+        assembly, thread_of_it = None, None  # what checkpoints of one thread share is read once
         for info in infos:
+            if info.thread_id != thread_of_it:
+                assembly, thread_of_it = new_assembly(self.store, info.thread_id), info.thread_id
             try:
-                found.append(await self.load(info))
+                found.append(await self._read(info.checkpoint_id, self._tool_codec, assembly=assembly))
             except CheckpointNotFound:
                 continue  # pruned since it was listed
         return found

@@ -243,7 +243,7 @@ class StoredThread:
 # ---------------------------------------------------------------- reading
 
 
-def _assembly(store: Store, thread_id: str) -> Assembly:
+def new_assembly(store: Store, thread_id: str) -> Assembly:
     async def read_chunks(numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
         with storage_errors(store, "read chunks"):
             return await store.read_chunks(thread_id, numbers)
@@ -251,9 +251,11 @@ def _assembly(store: Store, thread_id: str) -> Assembly:
     return Assembly(read_chunks)
 
 
-async def whole_tree(store: Store, thread_id: str, data: bytes, what: str) -> tuple[Tree, Assembly, tuple[Chunk, ...]]:
-    """Raises UnreadableValue, whatever the bytes hold."""
-    assembly = _assembly(store, thread_id)
+async def whole_tree(
+    store: Store, thread_id: str, data: bytes, what: str, assembly: Assembly | None = None
+) -> tuple[Tree, Assembly, tuple[Chunk, ...]]:
+    """Raises UnreadableValue, whatever the bytes hold. `assembly` has what was read of the thread already."""
+    assembly = new_assembly(store, thread_id) if assembly is None else assembly
     try:
         tree, roots = await assembly.tree(data, what)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -262,11 +264,12 @@ async def whole_tree(store: Store, thread_id: str, data: bytes, what: str) -> tu
 
 
 async def read_checkpoint(
-    store: Store, root: bytes, info: CheckpointInfo, codec: Codec
+    store: Store, root: bytes, info: CheckpointInfo, codec: Codec, assembly: Assembly | None = None
 ) -> tuple[WorkflowCheckpoint, Chunker]:
     """The checkpoint, and what is needed to write the next. Raises DamagedCheckpoint."""
+    what = f"checkpoint {info.checkpoint_id!r}"
     try:
-        tree, assembly, roots = await whole_tree(store, info.thread_id, root, f"checkpoint {info.checkpoint_id!r}")
+        tree, assembly, roots = await whole_tree(store, info.thread_id, root, what, assembly)
         checkpoint = decode_body(tree, info, codec)
     except UnreadableValue as error:
         raise DamagedCheckpoint(info.checkpoint_id, str(error), info.thread_id) from error

@@ -124,7 +124,9 @@ class Committer:
             events.append(WorkflowEvent("status", state=resting_state(after)))
         # What is recorded in the journal is still due after an entry; a superstep settles all of it.
         unsettled = (*thread.journal, *thread.records) if executor_ids is None else ()
-        on_saved = self._tell_saved if self._lags and executor_ids is not None else None
+        on_saved = None
+        if self._lags and executor_ids is not None:
+            on_saved = self._tell_saved_at_the_end if is_final else self._tell_saved
         commit = keeper.commit(
             checkpoint,
             events,
@@ -145,6 +147,10 @@ class Committer:
         last_seq = keeper.last_seq - 1 if is_final else keeper.last_seq
         self._tell_saved(info, last_seq)
         return info, last_seq
+
+    def _tell_saved_at_the_end(self, info: CheckpointInfo | None, last_seq: int) -> None:
+        """The status that a run ends with comes after the superstep: whoever goes on from here is to see it."""
+        self._tell_saved(info, last_seq - 1)
 
     def _tell_saved(self, info: CheckpointInfo | None, last_seq: int) -> None:
         self._saved_seq = last_seq

@@ -73,7 +73,7 @@ class Opening:
                 return await self._open_now(thread, ownership.run_id)
             except ThreadBusy as busy:
                 ending = ending_run(busy.run_id)
-                if busy.is_here and unreleased.pop((thread.thread_id, busy.run_id), False):
+                if busy.is_here and unreleased.pop((*self._place(thread), busy.run_id), False):
                     # A run of this process that ended, and could not say so.
                     return await self._open_now(thread, ownership.run_id, takeover=True)
                 if ownership.is_interrupted:
@@ -87,7 +87,7 @@ class Opening:
 
     async def _open_now(self, thread: Thread, run_id: str, *, takeover: bool = False) -> ThreadKeeper:
         request = self._request
-        place = (id(request.storage), thread.thread_id)
+        place = self._place(thread)
         while place in _leftovers:  # else a late answer of the store would take the thread from this run
             loop = _leftovers[place].get_loop()
             if loop is asyncio.get_running_loop():
@@ -117,10 +117,14 @@ class Opening:
         except ThreadBusy:
             raise
         except Exception:
-            note_unreleased(thread.thread_id, run_id)  # the store may have given it the thread before it failed
+            note_unreleased((*place, run_id))  # the store may have given it the thread before it failed
             raise
+        unreleased.pop((*place, run_id), None)  # it was tried again, and owns it now
         thread.is_abandoned = False
         return keeper
+
+    def _place(self, thread: Thread) -> _Place:
+        return id(self._request.storage), thread.thread_id
 
     async def synchronise(self, thread: Thread, loop: Loop, keeper: ThreadKeeper | None) -> None:
         """Stand where the store says, if it was moved since this process last looked.
@@ -199,12 +203,13 @@ class Opening:
 _Place = tuple[int, str]
 """A storage, by its identity, and a thread in it."""
 
-unreleased: dict[tuple[str, str | None], bool] = {}
-"""Threads and runs of this process that have ended, and that a store may still take for owners: a release failed."""
+unreleased: dict[tuple[int, str, str | None], bool] = {}
+"""Runs of this process that have ended, and that a store may still take for owners: a release failed. By storage and
+thread."""
 
 
-def note_unreleased(thread_id: str, run_id: str) -> None:
-    unreleased[thread_id, run_id] = True
+def note_unreleased(run: tuple[int, str, str]) -> None:
+    unreleased[run] = True
     if len(unreleased) > 1000:  # the oldest is long since made good, or takeover=True is the way
         del unreleased[next(iter(unreleased))]
 

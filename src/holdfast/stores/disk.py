@@ -37,6 +37,20 @@ class Disk:
         if self.syncs:
             fsync_folder(path)
 
+    def sync_all(self, folder: Path) -> None:
+        """All files in the folder, and the folder."""
+        if self.syncs and hasattr(os, "sync"):
+            os.sync()
+        elif self.syncs:
+            for path in folder.iterdir():
+                if path.is_file():
+                    fd = os.open(path, os.O_RDWR)
+                    try:
+                        self.sync(fd)
+                    finally:
+                        os.close(fd)
+            self.sync_folder(folder)
+
     def make_folder(self, path: Path) -> None:
         """With the folders it is in, where they are missing."""
         if not path.is_dir():

@@ -47,6 +47,8 @@ class FileIndex(Connection):
         self._files = files
         self._busy = busy_seconds
         self._ready_in = 0
+        self._is_being_made = False
+        """From all files: these are synced at the end, all at once."""
 
     def transact(self, work: Callable[[Tables], T], *, writes: bool = True, syncs: bool = True) -> T:
         if self._ready_in != os.getpid():
@@ -104,6 +106,15 @@ class FileIndex(Connection):
         """`acknowledged`: what an older index says about the size of each file."""
         super().close()
         self._remove()
+        self._is_being_made = True
+        try:
+            self._take_in_all(acknowledged)
+        finally:
+            self._is_being_made = False
+        self._files.disk.sync_all(self._files.folder)
+        self._now(lambda tables: tables.set_meta("boot_id", _boot()))
+
+    def _take_in_all(self, acknowledged: Mapping[tuple[str, str], int]) -> None:
         for thread_id in self._files.thread_ids():
             with self._files.locked(thread_id) as file:
                 try:
@@ -117,7 +128,6 @@ class FileIndex(Connection):
         self._now(lambda tables: tables.put_in_order())
         # Claims that had written nothing are not in the files: whoever holds one must not be the next owner's equal.
         self._now(lambda tables: tables.raise_fences(1000))
-        self._now(lambda tables: tables.set_meta("boot_id", _boot()))
 
     # ------------------------------------------------------------ in step with a file
 
@@ -136,7 +146,8 @@ class FileIndex(Connection):
         if size < (known or 0):
             raise self._lost(file, size, known or 0)
         lines = list(file.scan(known or 0))
-        file.sync()  # whoever wrote them may have died before
+        if not self._is_being_made:
+            file.sync()  # whoever wrote them may have died before
         self.transact(lambda tables: self._take_all(tables, file, lines, anew=known is None))
 
     def _lost(self, file: ThreadFile, size: int, known: int) -> DamagedStore:

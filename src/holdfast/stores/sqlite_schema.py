@@ -128,7 +128,7 @@ def _version(db: sqlite3.Connection, path: str) -> int:
     ((application_id,),) = db.execute("PRAGMA application_id").fetchall()
     ((version,),) = db.execute("PRAGMA user_version").fetchall()
     if version == 0 and application_id == 0:
-        if db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None:
+        if db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
             raise StorageFailed("SqliteStore", f"open {path!r}", "it is a database of something else")
         return 0
     if application_id != APPLICATION_ID:

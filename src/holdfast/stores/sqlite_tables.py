@@ -180,9 +180,9 @@ class Tables(WaitingRows):
         rows = self._db.execute(
             "SELECT t.thread_id, r.request_id, r.executor_id, r.asked_at, r.deadline, r.assignee, w.name"
             " FROM requests r JOIN threads t ON t.thread = r.thread LEFT JOIN workflows w ON w.workflow = t.workflow"
-            " WHERE (?1 IS NULL OR w.name = ?1) AND (?2 IS NULL OR t.thread_id = ?2)"
-            " ORDER BY r.asked_at, t.thread_id, r.request_id LIMIT ?3",
-            (workflow_name, thread_id, -1 if limit is None else limit),
+            " WHERE (? IS NULL OR w.name = ?) AND (? IS NULL OR t.thread_id = ?)"
+            " ORDER BY r.asked_at, t.thread_id, r.request_id LIMIT ?",
+            (workflow_name, workflow_name, thread_id, thread_id, -1 if limit is None else limit),
         )
         return [
             PendingRequest(

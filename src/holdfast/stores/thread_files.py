@@ -17,7 +17,7 @@ from holdfast.errors import DamagedStore, HoldfastError
 from holdfast.stores.disk import Disk
 from holdfast.stores.lines import START, VERSION, Line, NoLine, ThreadLine, from_line, to_line
 
-SUFFIX = ".jsonl"
+SUFFIX, BESIDE = ".jsonl", ".new"
 _SAFE = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,99}")
 OPEN_FILES = 64
 """How many stay open, so that the next commit need not open its file again."""
@@ -177,9 +177,10 @@ class ThreadFiles:
     def rewrite(self, file: ThreadFile, lines: list[Line]) -> list[tuple[int, int]]:
         """Put these lines in the place of all that is in the file, at once; where each of them is now."""
         data = [to_line(file.thread_id, line) for line in lines]
-        beside = file.path.with_suffix(f".{os.urandom(4).hex()}.new")
+        beside = file.path.with_suffix(BESIDE)  # one a thread: what a process left that was killed here is overwritten
         fd = self.disk.open(beside)
         try:
+            self.disk.cut(fd, 0)
             self.disk.append(fd, b"".join(data))
             self.disk.sync(fd)
         except BaseException:
@@ -194,6 +195,7 @@ class ThreadFiles:
 
     def remove(self, file: ThreadFile) -> None:
         self.disk.remove(file.path)
+        self.disk.remove(file.path.with_suffix(BESIDE))
         self.disk.sync_folder(self.folder)
         self._forget(file.thread_id)
 
