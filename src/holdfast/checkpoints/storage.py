@@ -103,6 +103,7 @@ class StoreCheckpointStorage:
         return checkpoint.checkpoint_id
 
     async def load(self, checkpoint_id: CheckpointID | CheckpointInfo) -> WorkflowCheckpoint:
+        """Raises CheckpointNotFound or DamagedCheckpoint. Types that nobody declared come back as Opaque."""
         return await self._read(checkpoint_id_of(checkpoint_id), self._tool_codec)
 
     async def _read(
@@ -204,7 +205,8 @@ class StoreCheckpointStorage:
         return None
 
     async def delete(self, checkpoint_id: CheckpointID | CheckpointInfo) -> bool:
-        """Forget one checkpoint, and what no other needs. The one before the head becomes the head."""
+        """Forget one checkpoint, and what no other needs; False if there was none. When the head goes, the one before
+        it becomes the head. Raises ThreadBusy for the head of a thread that is being run."""
         wanted = checkpoint_id_of(checkpoint_id)
         with storage_errors(self.store, "delete a checkpoint"):
             stored = await self.store.find_checkpoint(wanted)

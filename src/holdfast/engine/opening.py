@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
 from holdfast.checkpoints.keepers import ThreadKeeper
@@ -73,9 +74,11 @@ class Opening:
                 return await self._open_now(thread, ownership.run_id)
             except ThreadBusy as busy:
                 ending = ending_run(busy.run_id)
-                if busy.is_here and unreleased.pop((*self._place(thread), busy.run_id), False):
-                    # A run of this process that ended, and could not say so.
-                    return await self._open_now(thread, ownership.run_id, takeover=True)
+                ended = (*self._place(thread), busy.run_id)
+                if busy.is_here and ended in unreleased:  # a run of this process that ended, and could not say so
+                    keeper = await self._open_now(thread, ownership.run_id, takeover=True)
+                    unreleased.pop(ended, None)
+                    return keeper
                 if ownership.is_interrupted:
                     raise RunInterrupted(ownership.run_id, thread.thread_id) from busy
                 if ending is not None:
@@ -112,7 +115,7 @@ class Opening:
         try:
             keeper = await asyncio.shield(opening)
         except asyncio.CancelledError:
-            _give_back(opening, place)
+            _give_back(opening, place, run_id)
             raise
         except ThreadBusy:
             raise
@@ -124,7 +127,7 @@ class Opening:
         return keeper
 
     def _place(self, thread: Thread) -> _Place:
-        return id(self._request.storage), thread.thread_id
+        return storage_key(self._request.storage), thread.thread_id
 
     async def synchronise(self, thread: Thread, loop: Loop, keeper: ThreadKeeper | None) -> None:
         """Stand where the store says, if it was moved since this process last looked.
@@ -200,15 +203,21 @@ class Opening:
         thread.is_ahead = False
 
 
-_Place = tuple[int, str]
-"""A storage, by its identity, and a thread in it."""
+_Place = tuple[object, str]
+"""A storage, and a thread in it."""
 
-unreleased: dict[tuple[int, str, str | None], bool] = {}
+
+def storage_key(storage: Any) -> object:
+    """Where it keeps things: another storage object of this process may be over the same file or folder."""
+    return getattr(getattr(storage, "store", None), "path", None) or id(storage)
+
+
+unreleased: dict[tuple[object, str, str | None], bool] = {}
 """Runs of this process that have ended, and that a store may still take for owners: a release failed. By storage and
 thread."""
 
 
-def note_unreleased(run: tuple[int, str, str]) -> None:
+def note_unreleased(run: tuple[object, str, str]) -> None:
     unreleased[run] = True
     if len(unreleased) > 1000:  # the oldest is long since made good, or takeover=True is the way
         del unreleased[next(iter(unreleased))]
@@ -218,13 +227,14 @@ _leftovers: dict[_Place, asyncio.Future[None]] = {}
 """What stores still open for runs that were cancelled meanwhile: given up as soon as it comes."""
 
 
-def _give_back(opening: asyncio.Future[ThreadKeeper], place: _Place) -> None:
+def _give_back(opening: asyncio.Future[ThreadKeeper], place: _Place, run_id: str) -> None:
     """The caller did not wait for the store: a store that hangs must not hold up a run that was cancelled."""
 
     async def release() -> None:
         try:
             await (await opening).release()
         except Exception as error:  # noqa: BLE001  # nobody waits for it; what was not opened need not be given up
+            note_unreleased((*place, run_id))
             logger.debug("a thread that was opened too late was not given up: %r", error)
         finally:
             _leftovers.pop(place, None)

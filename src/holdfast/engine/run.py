@@ -16,7 +16,7 @@ from holdfast.engine.entry import Entry, enter, with_message
 from holdfast.engine.journal import Journal
 from holdfast.engine.live import LiveThreads, Ownership
 from holdfast.engine.loop import Loop
-from holdfast.engine.opening import Opening, note_unreleased
+from holdfast.engine.opening import Opening, note_unreleased, storage_key
 from holdfast.engine.position import Position
 from holdfast.engine.recorded import with_records
 from holdfast.engine.request import RunRequest
@@ -90,7 +90,7 @@ class Run:
             if keeper is not None:
                 await to_its_end(keeper.release())
         except Exception as error:  # noqa: BLE001  # how the run ended says more; the next run here takes it over
-            note_unreleased((id(self._request.storage), thread.thread_id, self.run_id))
+            note_unreleased((storage_key(self._request.storage), thread.thread_id, self.run_id))
             logger.warning("run %s: its lease could not be given up: %s", self.run_id, type(error).__name__)
         finally:
             self._live.release(thread, ownership, forget=self._request.storage is not None)

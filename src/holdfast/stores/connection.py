@@ -22,6 +22,8 @@ PAGE_BYTES = 512
 WAL_PAGES = 2000
 """Pages after which the log is put into the file: a small one keeps what is on disk small while the store is open."""
 BUSY_PAUSE_SECONDS = 0.01
+_OF_PARENTS: list[object] = []
+"""Connections that this process has from the one it was forked from."""
 _SIGNS_OF_DAMAGE = ("malformed", "not a database", "disk image", "decode to UTF-8", "no such column", "no such table")
 
 
@@ -38,8 +40,8 @@ class Connection:
         self._file: tuple[int, int] | None = None
         """Which file was opened: the path may lead to another since."""
         self._syncs = True
-        self.holds = 0
-        """How many threads this store owns."""
+        self.held: set[Lease] = set()
+        """Of threads that this store owns."""
         self.unreleased: list[Lease] = []
         """Those that could not be given up, and are to be."""
 
@@ -59,6 +61,10 @@ class Connection:
 
     def _try(self, work: Callable[[Tables], T], *, writes: bool, syncs: bool) -> T:
         db, tables = self._opened()
+        if writes and self._is_replaced():
+            self.close()
+            reason = "the file was removed or replaced while it was open. Nothing of this was written"
+            raise StorageFailed("SqliteStore", f"use {str(self.path)!r}", reason)
         if syncs is not self._syncs and writes:
             db.execute(f"PRAGMA synchronous = {self._synchronous if syncs else 'NORMAL'}")
             self._syncs = syncs
@@ -74,7 +80,8 @@ class Connection:
         return result
 
     def _opened(self) -> tuple[sqlite3.Connection, Tables]:
-        if self._process_id != os.getpid():  # of a process that forked, the connection is the parent's
+        if self._process_id != os.getpid() and self._db is not None:  # of a process that forked: it is the parent's
+            _OF_PARENTS.append(self._db)  # not to be closed here, not even by its finalizer
             self._db = None
         if self._db is None or self._tables is None:
             Disk(syncs=self._synchronous != "OFF").make_folder(self.path.absolute().parent)
@@ -94,6 +101,9 @@ class Connection:
             self._file = self._file_there()
         return self._db, self._tables
 
+    def _is_replaced(self) -> bool:
+        return self._file != self._file_there()
+
     def _file_there(self) -> tuple[int, int] | None:
         try:
             found = self.path.stat()
@@ -103,7 +113,7 @@ class Connection:
 
     def renew(self) -> None:
         """Say that this process lives, while it owns something."""
-        if not self.unreleased and (not self.holds or self._db is None):
+        if not self.unreleased and (not self.held or self._db is None):
             return
 
         def work(tables: Tables) -> None:

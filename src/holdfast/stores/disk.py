@@ -10,6 +10,19 @@ from holdfast.errors import StorageFailed
 from holdfast.platform import fsync_file, fsync_folder, try_lock_file, unlock_file
 
 
+class FileLocked(Exception):
+    """Another process has the lock of a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        super().__init__(f"the lock of {str(path)!r} is taken")
+
+
+def locked_for_long(error: FileLocked, seconds: float) -> StorageFailed:
+    reason = f"another process has held its lock for more than {seconds:g} seconds"
+    return StorageFailed("FileStore", f"use {str(error.path)!r}", reason)
+
+
 class Disk:
     """The real one. `syncs=False` leaves it to the system when things reach the disk."""
 
@@ -88,12 +101,11 @@ class Disk:
             return False
 
     def lock(self, fd: int, path: Path, seconds: float) -> None:
-        """Raises StorageFailed if another process holds the lock for longer: it may have been stopped."""
+        """Raises FileLocked if another process holds the lock for longer: it may have been stopped."""
         until = time.monotonic() + seconds
         while not try_lock_file(fd):
             if time.monotonic() > until:
-                reason = f"another process has held its lock for more than {seconds:g} seconds"
-                raise StorageFailed("FileStore", f"use {str(path)!r}", reason)
+                raise FileLocked(path)
             time.sleep(0.0005)
 
     def unlock(self, fd: int) -> None:

@@ -9,8 +9,10 @@ what was acknowledged, and that is an error.
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -30,7 +32,7 @@ from holdfast.errors import (
 from holdfast.log import get_logger
 from holdfast.records import Commit, JournalEntry, Lease, OpenedThread
 from holdfast.stores.columns import to_id
-from holdfast.stores.disk import Disk
+from holdfast.stores.disk import Disk, FileLocked, locked_for_long
 from holdfast.stores.file_index import FileIndex
 from holdfast.stores.indexed import IndexedStore, delete_rows
 from holdfast.stores.lines import Before, CommitLine, JournalLine, Line, NoLine, PostLine, commit_line
@@ -42,6 +44,7 @@ from holdfast.stores.thread_files import ThreadFile, ThreadFiles
 from holdfast.stores.together import WaitingEntry, WrittenTogether
 
 logger = get_logger("stores")
+LOCK_POLL_SECONDS = 0.01
 READ_TIMES = 5
 """How often something is read before it is called damaged."""
 T = TypeVar("T")
@@ -58,8 +61,9 @@ class FileStore(IndexedStore):
         busy_seconds: float = 30.0,
         disk: Disk | None = None,
     ) -> None:
+        self._busy_seconds = busy_seconds
         self.path = Path(path).absolute()  # the program may change its folder
-        self._files = ThreadFiles(self.path, disk or Disk(syncs=fsync), busy_seconds)
+        self._files = ThreadFiles(self.path, disk or Disk(syncs=fsync))
         self._index = FileIndex(self._files, busy_seconds)
         super().__init__("holdfast-files", self._index)
         self._journal = WrittenTogether(self._thread, self._write_journal)
@@ -79,7 +83,19 @@ class FileStore(IndexedStore):
         return bytes(line.body)
 
     async def _with_file(self, thread_id: str, work: Callable[[ThreadFile], T]) -> T:
-        return await self._thread.do(lambda: self._locked(thread_id, work))
+        return await self._patiently(lambda: self._thread.do(lambda: self._locked(thread_id, work)))
+
+    async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """A file that another process has locked is waited for here, not in the store's own thread: it may have been
+        stopped, and others are not to wait for it."""
+        until = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                return await attempt()
+            except FileLocked as error:
+                if time.monotonic() >= until:
+                    raise locked_for_long(error, self._busy_seconds) from error
+            await asyncio.sleep(LOCK_POLL_SECONDS)
 
     def _locked(self, thread_id: str, work: Callable[[ThreadFile], T]) -> T:
         """With the thread's file locked, and the index in step with it."""
@@ -133,7 +149,7 @@ class FileStore(IndexedStore):
             self._index.settle()
             return self._read(work)
 
-        return await self._thread.do(lambda: self._guarded(do))
+        return await self._patiently(lambda: self._thread.do(lambda: self._guarded(do)))
 
     def _append(self, file: ThreadFile, *lines: Line) -> None:
         places = file.append(*lines)
@@ -177,7 +193,7 @@ class FileStore(IndexedStore):
             self._index.transact(lambda tables: tables.release(lease))
             self._remove_if_new(file)
 
-        self._index.holds = max(0, self._index.holds - 1)
+        self._index.held.discard(lease)
         try:
             await self._with_file(lease.thread_id, work)
         except HoldfastError:
@@ -198,17 +214,18 @@ class FileStore(IndexedStore):
             payload = Payload(commit.number, None, None, place, size)
             self._tell_index(file, lambda tables: tables.append_at(standing, commit, payload, place + size))
 
-        await self._thread.do_to_the_end(lambda: self._locked(commit.lease.thread_id, work))
+        thread_id = commit.lease.thread_id
+        await self._patiently(lambda: self._thread.do_to_the_end(lambda: self._locked(thread_id, work)))
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
-        await self._journal.add(lease, entry)
+        await self._patiently(lambda: self._journal.add(lease, entry))
 
     def _write_journal(self, batch: Sequence[WaitingEntry]) -> None:
         for thread_id in dict.fromkeys(one.lease.thread_id for one in batch):
             mine = [one for one in batch if one.lease.thread_id == thread_id]
             try:
                 self._locked(thread_id, partial(self._write_entries, batch=mine))
-            except HoldfastError as error:
+            except (HoldfastError, FileLocked) as error:
                 for one in mine:
                     one.error = one.error or error
 

@@ -17,6 +17,7 @@ import msgspec
 from holdfast.errors import DamagedStore
 from holdfast.platform import boot_id
 from holdfast.stores.connection import Connection
+from holdfast.stores.disk import FileLocked, locked_for_long
 from holdfast.stores.lines import (
     VERSION,
     Before,
@@ -61,6 +62,9 @@ class FileIndex(Connection):
 
     # ------------------------------------------------------------ made from the files
 
+    def _is_replaced(self) -> bool:
+        return False  # `make_ready` sees to it, with the locks that it needs
+
     @property
     def is_current(self) -> bool:
         """Whether the file that was opened is still the one in the folder: somebody may have deleted or remade it."""
@@ -75,7 +79,7 @@ class FileIndex(Connection):
         self._files.disk.make_folder(self._files.folder)
         lock = self._files.disk.open(self._files.folder / "index.lock")
         try:
-            self._files.disk.lock(lock, self._files.folder / "index.lock", self._busy)
+            self._lock(lock)
             if damaged is not None and damaged == self._file_there():  # else another process has made it anew
                 self._remove()
             self._ready_in = os.getpid()
@@ -93,6 +97,13 @@ class FileIndex(Connection):
             raise
         finally:
             os.close(lock)
+
+    def _lock(self, fd: int) -> None:
+        """Raises StorageFailed."""
+        try:
+            self._files.disk.lock(fd, self._files.folder / "index.lock", self._busy)
+        except FileLocked as error:
+            raise locked_for_long(error, self._busy) from error
 
     def _now(self, work: Callable[[Tables], T], *, writes: bool = True) -> T:
         """Without looking whether it is ready: while it is made so."""
@@ -116,7 +127,7 @@ class FileIndex(Connection):
 
     def _take_in_all(self, acknowledged: Mapping[tuple[str, str], int]) -> None:
         for thread_id in self._files.thread_ids():
-            with self._files.locked(thread_id) as file:
+            with self._files.locked_at_last(thread_id, self._busy) as file:
                 try:
                     self.catch_up(file)
                 except DamagedStore:  # whoever opens that thread is told; the others go on
@@ -209,12 +220,14 @@ class FileIndex(Connection):
 
     def _catch_up_all(self, thread_ids: Iterable[str]) -> None:
         for thread_id in thread_ids:
-            with self._files.locked(thread_id) as file:
-                try:
+            try:
+                with self._files.locked(thread_id) as file:
                     self.catch_up(file)
-                except DamagedStore as error:  # whoever opens that thread is told; the others go on
-                    if error.path == str(self.path):
-                        raise
+            except FileLocked:
+                continue  # somebody is at it
+            except DamagedStore as error:  # whoever opens that thread is told; the others go on
+                if error.path == str(self.path):
+                    raise
 
     def all_lines(self, file: ThreadFile) -> list[Line]:
         """With all that they left to those before them, and without what is not so any more."""

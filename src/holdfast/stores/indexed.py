@@ -51,6 +51,8 @@ class IndexedStore:
         return await self._do(work, writes=False)
 
     async def close(self) -> None:
+        if self._connection.unreleased:
+            await self._thread.do(self._connection.renew)  # the last chance to give up what could not be given up
         await self._thread.do(self._connection.close)
         self._thread.stop()
 
@@ -85,7 +87,7 @@ class IndexedStore:
             status=standing.status,
             damage=damage,
         )
-        self._connection.holds += 1
+        self._connection.held.add(opened.lease)
         return opened
 
     async def renew(self, lease: Lease) -> None:
@@ -96,7 +98,7 @@ class IndexedStore:
         await self._do(work, syncs=False)
 
     async def release(self, lease: Lease) -> None:
-        self._connection.holds = max(0, self._connection.holds - 1)
+        self._connection.held.discard(lease)
         try:
             await self._do(lambda tables: tables.release(lease), syncs=False)
         except HoldfastError:

@@ -38,10 +38,19 @@ class OwnerRows(Rows):
     def _own_process(self) -> int:
         identity = to_json(this_process())
         if self._process is None or self._process[0] != identity:
+            self._forget_the_dead()
             self.renew()
             (process,) = self._db.execute("SELECT process FROM processes WHERE identity = ?", (identity,)).fetchone()
             self._process = identity, process
         return self._process[1]
+
+    def _forget_the_dead(self) -> None:
+        """Processes that are gone and own nothing."""
+        rows = self._db.execute(
+            "SELECT process FROM processes WHERE process NOT IN (SELECT process FROM threads WHERE owner IS NOT NULL)"
+        ).fetchall()
+        gone = [row for row in rows if self.is_gone(row[0])]
+        self._db.executemany("DELETE FROM processes WHERE process = ?", gone)
 
     def renew(self) -> None:
         """Say that this process lives."""

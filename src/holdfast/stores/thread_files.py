@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,18 +15,22 @@ from pathlib import Path
 import msgspec
 
 from holdfast.errors import DamagedStore, HoldfastError
-from holdfast.stores.disk import Disk
+from holdfast.stores.disk import Disk, FileLocked
 from holdfast.stores.lines import START, VERSION, Line, NoLine, ThreadLine, from_line, to_line
 
 SUFFIX, BESIDE = ".jsonl", ".new"
+_DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)")
+"""What Windows takes for a device, whatever follows."""
 _SAFE = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,99}")
+PATIENCE_SECONDS = 0.005
+"""How long one waits for a lock while other threads have to wait too."""
 OPEN_FILES = 64
 """How many stay open, so that the next commit need not open its file again."""
 
 
 def file_name(thread_id: str) -> str:
     """One that any system takes, tells apart from all others also where case does not count, and leads nowhere else."""
-    if _SAFE.fullmatch(thread_id) and not thread_id.endswith("."):
+    if _SAFE.fullmatch(thread_id) and not thread_id.endswith(".") and not _DEVICE.match(thread_id):
         return thread_id + SUFFIX
     readable = re.sub(r"[^a-z0-9_.-]+", "-", thread_id.lower()).strip(".-")[:60]
     return f"{readable or 'thread'}~{sha256(thread_id.encode()).hexdigest()[:32]}{SUFFIX}"
@@ -105,10 +110,9 @@ class ThreadFile:
 class ThreadFiles:
     """All of a folder."""
 
-    def __init__(self, folder: Path, disk: Disk, busy_seconds: float) -> None:
+    def __init__(self, folder: Path, disk: Disk) -> None:
         self.folder = folder
         self.disk = disk
-        self._busy_seconds = busy_seconds
         self._open: OrderedDict[str, int] = OrderedDict()
         self._process_id = os.getpid()
         self.to_cut: dict[str, int] = {}
@@ -119,11 +123,11 @@ class ThreadFiles:
 
     @contextmanager
     def locked(self, thread_id: str) -> Iterator[ThreadFile]:
-        """Made if there is none. Raises StorageFailed if another process holds the lock for too long."""
+        """Made if there is none. Raises FileLocked if another process has it: whoever can wait tries again."""
         path = self.path_of(thread_id)
         while True:
             fd = self._fd(thread_id, path)
-            self.disk.lock(fd, path, self._busy_seconds)
+            self.disk.lock(fd, path, PATIENCE_SECONDS)
             if self.disk.is_same(fd, path):
                 break
             self._forget(thread_id)  # written anew or removed by another process meanwhile
@@ -135,6 +139,19 @@ class ThreadFiles:
                 self.to_cut[thread_id] = file.to_cut
             if self._open.get(thread_id) == fd:
                 self.disk.unlock(fd)
+
+    @contextmanager
+    def locked_at_last(self, thread_id: str, seconds: float) -> Iterator[ThreadFile]:
+        """The same, waiting for it. Raises FileLocked after so long."""
+        until = time.monotonic() + seconds
+        while True:
+            try:
+                with self.locked(thread_id) as file:
+                    yield file
+                return
+            except FileLocked:
+                if time.monotonic() >= until:
+                    raise
 
     def _fd(self, thread_id: str, path: Path) -> int:
         if self._process_id != os.getpid():
@@ -174,8 +191,8 @@ class ThreadFiles:
             if thread_id is not None and self.path_of(thread_id) == path:
                 yield thread_id
 
-    def rewrite(self, file: ThreadFile, lines: list[Line]) -> list[tuple[int, int]]:
-        """Put these lines in the place of all that is in the file, at once; where each of them is now."""
+    def rewrite(self, file: ThreadFile, lines: list[Line]) -> None:
+        """Put these lines in the place of all that is in the file, at once."""
         data = [to_line(file.thread_id, line) for line in lines]
         beside = file.path.with_suffix(BESIDE)  # one a thread: what a process left that was killed here is overwritten
         fd = self.disk.open(beside)
@@ -191,7 +208,6 @@ class ThreadFiles:
         self.disk.replace(beside, file.path)
         self.disk.sync_folder(self.folder)
         self._forget(file.thread_id)
-        return placed(data, 0)
 
     def remove(self, file: ThreadFile) -> None:
         self.disk.remove(file.path)

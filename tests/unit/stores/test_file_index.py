@@ -1,4 +1,4 @@
-"""The index of a file store that is deleted or remade under those who use it: nobody writes with what it used to say."""
+"""The index of a file store that is deleted or remade under those who use it: nobody writes by what it used to say."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def test_an_index_that_is_remade_while_somebody_waits_for_the_file_is_look
 
 
 def index_of(folder: Path, busy_seconds: float = 5.0) -> FileIndex:
-    return FileIndex(ThreadFiles(folder, Disk(syncs=False), busy_seconds), busy_seconds)
+    return FileIndex(ThreadFiles(folder, Disk(syncs=False)), busy_seconds)
 
 
 def file_there(folder: Path) -> int:

@@ -1,0 +1,109 @@
+"""`storage.save` and those who do not wait for it: nothing is left claimed, and no cancellation is swallowed."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.promises.processes import STORAGES
+from tests.turns import turns
+
+from holdfast import SqliteCheckpointStorage, WorkflowCheckpoint
+from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.testing import Faults
+
+
+def checkpoint(checkpoint_id: str) -> WorkflowCheckpoint:
+    return WorkflowCheckpoint("w", "h", checkpoint_id=checkpoint_id, thread_id="t")
+
+
+@pytest.fixture(params=STORAGES)
+async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreCheckpointStorage]:
+    made = STORAGES[request.param](tmp_path)
+    yield made
+    await made.close()
+
+
+@pytest.mark.parametrize(
+    ("point", "when"), [("open", "before"), ("open", "after"), ("commit", "before"), ("commit", "after")]
+)
+async def test_a_save_that_is_cancelled_comes_to_its_end_and_says_that_it_was_cancelled(
+    point: str, when: str, storage: StoreCheckpointStorage
+) -> None:
+    faults, went_on = Faults(), list[str]()
+    faulty = faults.wrap(storage)
+
+    async def user() -> None:
+        await faulty.save(checkpoint("first"))
+        went_on.append("as if nothing had happened")
+
+    with faults.pause(point, when=when) as pause:  # type: ignore[arg-type]  # of the parameters
+        saving = asyncio.create_task(user())
+        await pause
+        saving.cancel()
+        await turns(3)
+    with pytest.raises(asyncio.CancelledError):
+        await saving
+    assert went_on == []
+    await storage.save(checkpoint("second"))  # nobody has the thread
+    assert await storage.list_checkpoint_ids() == ["first", "second"]
+
+
+async def test_a_save_that_ran_out_of_time_leaves_the_thread_to_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "threads.db"
+    async with SqliteCheckpointStorage(path, synchronous="NORMAL") as storage:
+        await storage.save(checkpoint("first"))
+        other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        other.execute("BEGIN IMMEDIATE")
+        freeing = asyncio.get_running_loop().call_later(0.2, other.execute, "ROLLBACK")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await storage.save(checkpoint("late"))
+        assert freeing.when() <= asyncio.get_running_loop().time()
+        other.close()
+        await storage.save(checkpoint("next"))
+        assert await storage.list_checkpoint_ids() == ["first", "late", "next"]
+
+
+async def test_a_cancellation_while_a_database_commits_is_not_swallowed(tmp_path: Path) -> None:
+    path, faults, went_on = tmp_path / "threads.db", Faults(), list[str]()
+    async with SqliteCheckpointStorage(path, synchronous="NORMAL") as storage:
+        await storage.save(checkpoint("first"))
+        other = sqlite3.connect(path, isolation_level=None)
+        faults.call("open", lambda: other.execute("BEGIN IMMEDIATE") and None, when="after")
+        commits = asyncio.Event()
+        faults.call("commit", commits.set)
+
+        async def user() -> None:
+            await faults.wrap(storage).save(checkpoint("second"))
+            went_on.append("as if nothing had happened")
+
+        saving = asyncio.create_task(user())
+        await commits.wait()
+        await turns(3)
+        saving.cancel()
+        await turns(3)
+        assert not saving.done()
+        other.execute("ROLLBACK")
+        other.close()
+        with pytest.raises(asyncio.CancelledError):
+            await saving
+        assert went_on == []
+        await storage.save(checkpoint("third"))
+        assert await storage.list_checkpoint_ids() == ["first", "second", "third"]
+
+
+async def test_a_cancelled_save_whose_release_reports_a_failure_is_still_cancelled(storage: StoreCheckpointStorage) -> None:
+    faults = Faults()
+    with faults.pause("commit") as pause:
+        saving = asyncio.create_task(faults.wrap(storage).save(checkpoint("first")))
+        await pause
+        faults.fail("release", error=OSError("the line went dead"), when="after")
+        saving.cancel()
+        await turns(3)
+    with pytest.raises(asyncio.CancelledError):
+        await saving
+    await storage.save(checkpoint("second"))

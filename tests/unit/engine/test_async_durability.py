@@ -1,0 +1,99 @@
+"""durability="async": what a consumer is told is what the store holds, however far behind the writes are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.promises.processes import STORAGES
+from tests.unit.engine.flows import Weather, countdown, crossing, take_all
+
+from holdfast import WorkflowEvent
+from holdfast.checkpoints.storage import StoreCheckpointStorage, read_events
+from holdfast.testing import Faults
+
+
+@pytest.fixture(params=STORAGES)
+async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreCheckpointStorage]:
+    made = STORAGES[request.param](tmp_path)
+    yield made
+    await made.close()
+
+
+async def last_stored(storage: StoreCheckpointStorage) -> int:
+    return max((event.seq or 0 async for event in read_events(storage, "t", 0, None)), default=0)
+
+
+async def test_a_cursor_of_a_superstep_whose_commit_is_on_its_way_is_one_the_store_has(
+    storage: StoreCheckpointStorage,
+) -> None:
+    faults, told = Faults(), list[int]()
+    flow = countdown(checkpoint_storage=faults.wrap(storage))
+    with faults.pause("commit", nth=3) as pause:
+        async for event in flow.run(8, thread_id="t", stream=True, durability="async", max_lag=4):
+            if event.type == "superstep_completed":
+                assert event.checkpoint is None and event.last_seq is not None
+                assert event.last_seq <= await last_stored(storage)
+                told.append(event.last_seq)
+                if event.iteration == 4:
+                    assert pause.is_reached and len(await storage.list_checkpoint_ids(thread_id="t")) == 2
+                    pause.resume()
+    assert len(told) == 9 and told == sorted(told)
+    assert len(set(told[1:4])) == 1  # nothing was saved meanwhile
+
+
+async def test_a_saved_checkpoint_is_told_with_its_cursor_and_is_there_for_everybody(
+    storage: StoreCheckpointStorage,
+) -> None:
+    flow, saved = countdown(checkpoint_storage=storage), list[WorkflowEvent]()
+    async for event in flow.run(5, thread_id="t", stream=True, durability="async", max_lag=2):
+        if event.type == "checkpoint_saved":
+            assert event.checkpoint is not None and event.last_seq is not None
+            assert (await storage.load(event.checkpoint)).thread_id == "t"
+            saved.append(event)
+    infos = await storage.list_checkpoint_infos(thread_id="t")
+    assert [event.checkpoint for event in saved] == infos
+    cursors = [event.last_seq or 0 for event in saved]
+    assert cursors == sorted(cursors) and cursors[-1] <= await last_stored(storage)
+    for event in saved:  # what comes after the cursor is what was not part of that checkpoint
+        after = [one async for one in read_events(storage, "t", event.last_seq or 0, None)]
+        assert [one.seq for one in after] == list(range((event.last_seq or 0) + 1, await last_stored(storage) + 1))
+
+
+async def test_going_on_from_any_cursor_after_a_crash_neither_repeats_nor_leaves_out(
+    storage: StoreCheckpointStorage,
+) -> None:
+    """What was told and never stored is given again, under seqs that nobody was told to go on from."""
+    faults, events = Faults(), list[WorkflowEvent]()
+    flow = countdown(checkpoint_storage=faults.wrap(storage))
+    faults.fail("commit", nth=4, error=OSError("the disk is gone"))
+    with pytest.raises(Exception, match="the disk is gone"):
+        await take_all(flow.run(8, thread_id="t", stream=True, durability="async", max_lag=4), events)
+    told = [event.last_seq for event in events if event.type in ("superstep_completed", "checkpoint_saved")]
+    cursors = [one for one in told if one is not None]
+    stored = await last_stored(storage)
+    assert len(cursors) > 3 and max(cursors) <= stored
+    assert (await countdown(checkpoint_storage=storage).run(thread_id="t")).get_outputs() == ["lift-off"]
+    for cursor in set(cursors):
+        seqs = [event.seq async for event in read_events(storage, "t", cursor, None)]
+        assert seqs == list(range(cursor + 1, await last_stored(storage) + 1))
+
+
+async def test_with_sync_a_superstep_is_told_with_its_checkpoint(storage: StoreCheckpointStorage) -> None:
+    told: list[WorkflowEvent] = []
+    async for event in countdown(checkpoint_storage=storage).run(3, thread_id="t", stream=True):
+        if event.type == "superstep_completed":
+            assert event.checkpoint is not None and event.last_seq is not None
+            assert event.last_seq <= await last_stored(storage)
+            told.append(event)
+    assert len(told) == 4
+
+
+async def test_a_failed_run_has_told_no_cursor_that_is_not_stored(storage: StoreCheckpointStorage) -> None:
+    events: list[WorkflowEvent] = []
+    flow = crossing(Weather(), checkpoint_storage=storage)
+    with pytest.raises(ConnectionError):
+        await take_all(flow.run("x", thread_id="t", stream=True, durability="async"), events)
+    stored = await last_stored(storage)
+    assert all(event.last_seq <= stored for event in events if event.last_seq is not None)

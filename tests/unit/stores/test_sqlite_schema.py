@@ -1,0 +1,71 @@
+"""A new SQLite file that two make at the same time: whoever comes second finds what the first made."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import StorageFailed
+from holdfast.stores.connection import Connection
+from holdfast.stores.sqlite_schema import is_made, prepare
+from holdfast.stores.sqlite_tables import Tables
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None, timeout=0)
+    db.execute("PRAGMA journal_mode = WAL")
+    return db
+
+
+@pytest.mark.parametrize("moment", range(4))
+def test_tables_that_another_makes_while_one_looks_are_not_taken_for_something_else(
+    moment: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "threads.db"
+    mine, other = connect(path), connect(path)
+    seen: list[str] = []
+
+    def before_each(statement: str) -> None:
+        if len(seen) == moment:
+            prepare(other, str(path))
+        seen.append(statement)
+
+    mine.set_trace_callback(before_each)
+    is_made(mine, str(path))
+    mine.set_trace_callback(None)
+    assert len(seen) > moment and is_made(other, str(path))
+    prepare(mine, str(path))
+    assert is_made(mine, str(path))
+    mine.close()
+    other.close()
+
+
+def test_a_lock_that_sqlite_does_not_wait_for_is_waited_for(tmp_path: Path) -> None:
+    """As when another process changes the file to have a log, or recovers it: the answer comes at once."""
+    connection, tries = Connection(tmp_path / "threads.db", "NORMAL", 10.0), list[bool]()
+
+    def work(tables: Tables) -> bool:
+        tries.append(tables.find_thread("t") is None)
+        tables.thread("t")
+        if len(tries) < 3:
+            raise sqlite3.OperationalError("database is locked")
+        return True
+
+    assert connection.transact(work, writes=True, syncs=False)
+    assert tries == [True, True, True]  # what was done before it was told so was undone
+    connection.close()
+
+
+def test_but_not_for_longer_than_the_caller_said(tmp_path: Path) -> None:
+    connection, tries = Connection(tmp_path / "threads.db", "NORMAL", 0.05), list[int]()
+
+    def work(tables: Tables) -> None:
+        tries.append(1)
+        raise sqlite3.OperationalError("database is locked")
+
+    with pytest.raises(StorageFailed, match=r"more than 0\.05 seconds"):
+        connection.transact(work, writes=True, syncs=False)
+    assert len(tries) > 1
+    connection.close()
