@@ -61,7 +61,7 @@ class Connection:
 
     def _try(self, work: Callable[[Tables], T], *, writes: bool, syncs: bool) -> T:
         db, tables = self._opened()
-        if writes and self._is_replaced():
+        if writes and not syncs and self._is_replaced():  # where a thread is claimed, and with each heartbeat
             self.close()
             reason = "the file was removed or replaced while it was open. Nothing of this was written"
             raise StorageFailed("SqliteStore", f"use {str(self.path)!r}", reason)
@@ -129,7 +129,9 @@ class Connection:
 
     def close(self) -> None:
         db, self._db, self._tables = self._db, None, None
-        if db is not None and self._process_id == os.getpid():
+        if db is not None and self._process_id != os.getpid():
+            _OF_PARENTS.append(db)
+        elif db is not None:
             db.close()  # the last one to close puts the log into the file and removes it
 
     def _explained(self, error: sqlite3.Error) -> HoldfastError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -52,7 +53,7 @@ class Disk:
 
     def sync_all(self, folder: Path) -> None:
         """All files in the folder, and the folder."""
-        if self.syncs and hasattr(os, "sync"):
+        if self.syncs and sys.platform == "linux":  # elsewhere it only says that it should be done
             os.sync()
         elif self.syncs:
             for path in folder.iterdir():

@@ -282,8 +282,15 @@ class FileStore(IndexedStore):
         # Should this process die in between, the places in the index are wrong: so it is told before that they are.
         self._index.transact(lambda tables: tables.set_size(file.thread_id, None))
         self._files.rewrite(file, lines)
-        with self._files.locked(file.thread_id) as anew:
-            self._index.catch_up(anew)
+        self._catch_up_now(file.thread_id)
+
+    def _catch_up_now(self, thread_id: str) -> None:
+        """After the point of no return. Should another process have the file, it is read anew by whoever comes next."""
+        try:
+            with self._files.locked_at_last(thread_id, self._busy_seconds) as file:
+                self._index.catch_up(file)
+        except FileLocked:
+            logger.warning("thread %s: its index follows later, another process has its file locked", thread_id)
 
     async def delete_thread(self, thread_id: str) -> bool:
         def work(file: ThreadFile) -> bool:
@@ -307,8 +314,7 @@ class FileStore(IndexedStore):
             lines = copied_lines(self._index.all_lines(file), first)
             with self._files.locked(to) as target:
                 self._files.rewrite(target, lines)
-            with self._files.locked(to) as target:
-                self._index.catch_up(target)
+            self._catch_up_now(to)
             self._index.transact(lambda tables: tables.move_to_end(tables.thread(to)))
 
         await self._with_file(thread_id, work)

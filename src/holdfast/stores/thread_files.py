@@ -7,7 +7,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
@@ -144,14 +144,15 @@ class ThreadFiles:
     def locked_at_last(self, thread_id: str, seconds: float) -> Iterator[ThreadFile]:
         """The same, waiting for it. Raises FileLocked after so long."""
         until = time.monotonic() + seconds
-        while True:
-            try:
-                with self.locked(thread_id) as file:
-                    yield file
-                return
-            except FileLocked:
-                if time.monotonic() >= until:
-                    raise
+        with ExitStack() as stack:
+            file = None
+            while file is None:
+                try:
+                    file = stack.enter_context(self.locked(thread_id))
+                except FileLocked:
+                    if time.monotonic() >= until:
+                        raise
+            yield file
 
     def _fd(self, thread_id: str, path: Path) -> int:
         if self._process_id != os.getpid():
