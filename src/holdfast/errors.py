@@ -456,7 +456,8 @@ class ThreadBusy(WorkflowRunnerException, RuntimeError):
         by = f" by run {run_id!r}" if run_id else ""
         super().__init__(
             f"Thread {thread_id!r} is being run{by}. Nothing was written. Wait for it, choose on_busy='enqueue' "
-            "or 'interrupt', or give this run a thread_id of its own: threads run side by side."
+            "or 'interrupt', give this run a thread_id of its own (threads run side by side), or, if that run hangs, "
+            "take the thread from it with takeover=True."
         )
 
 

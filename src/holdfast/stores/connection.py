@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
+from weakref import WeakSet
 
 from holdfast.errors import DamagedStore, HoldfastError, StorageFailed
 from holdfast.records import Lease
@@ -40,6 +42,9 @@ class Connection:
         self._file: tuple[int, int] | None = None
         """Which file was opened: the path may lead to another since."""
         self._syncs = True
+        self.gate = threading.RLock()
+        """Held over each transaction. A fork waits for it: a child would inherit a lock that nobody in it gives up."""
+        _CONNECTIONS.add(self)
         self.held: set[Lease] = set()
         """Of threads that this store owns."""
         self.unreleased: list[Lease] = []
@@ -50,7 +55,8 @@ class Connection:
         until = time.monotonic() + self._busy_seconds
         while True:
             try:
-                return self._try(work, writes=writes, syncs=syncs)
+                with self.gate:
+                    return self._try(work, writes=writes, syncs=syncs)
             except sqlite3.Error as error:
                 # SQLite itself waits for most locks, but not while another process makes or recovers the file.
                 if not _is_busy(error) or time.monotonic() >= until:
@@ -141,9 +147,30 @@ class Connection:
         if any(sign in text for sign in _SIGNS_OF_DAMAGE):
             return DamagedStore(str(self.path), text)
         if _is_busy(error):
-            text = f"another process has held it for more than {self._busy_seconds:g} seconds ({text})"
+            text = f"another process has held it for more than {self._busy_seconds:g} seconds ({text}); is one stopped?"
         return StorageFailed("SqliteStore", f"use {str(self.path)!r}", text)
 
 
 def _is_busy(error: sqlite3.Error) -> bool:
     return isinstance(error, sqlite3.OperationalError) and ("locked" in str(error) or "busy" in str(error))
+
+
+# ---------------------------------------------------------------- forks
+
+_CONNECTIONS: WeakSet[Connection] = WeakSet()
+_held_for_a_fork: list[Connection] = []
+
+
+def _hold_all() -> None:
+    for connection in list(_CONNECTIONS):
+        connection.gate.acquire()
+        _held_for_a_fork.append(connection)
+
+
+def _let_all_go() -> None:
+    while _held_for_a_fork:
+        _held_for_a_fork.pop().gate.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_hold_all, after_in_parent=_let_all_go, after_in_child=_let_all_go)

@@ -96,6 +96,7 @@ class FileIndex(Connection):
             self._ready_in = 0
             raise
         finally:
+            self._files.disk.unlock(lock)  # a child that was forked meanwhile has the file open too
             os.close(lock)
 
     def _lock(self, fd: int) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
-from weakref import finalize
+from weakref import WeakSet, finalize
 
 from holdfast.log import get_logger
 
@@ -53,6 +53,9 @@ class _Job:
         return self.result
 
 
+_ALL: WeakSet[OwnThread] = WeakSet()
+
+
 class OwnThread:
     """Does blocking work one piece after the other, for event loops of any thread.
 
@@ -66,6 +69,7 @@ class OwnThread:
         self._every_seconds = every_seconds
         self._lock = threading.Lock()
         self._process_id = 0
+        _ALL.add(self)
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._running: threading.Thread | None = None
         self._end: finalize[..., Any] | None = None
@@ -142,3 +146,14 @@ def _work_off(
             except Exception:  # whoever needs the store is told by it
                 logger.exception("the store's thread goes on")
             due = time.monotonic() + every_seconds
+
+
+def _begin_anew() -> None:
+    """In a child: its threads are not there, and a lock that one of them held would never be given up."""
+    for one in list(_ALL):
+        one._lock = threading.Lock()
+        one._process_id = 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)

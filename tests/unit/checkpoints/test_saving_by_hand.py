@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,7 @@ async def test_a_cancellation_while_a_database_commits_is_not_swallowed(tmp_path
     async with SqliteCheckpointStorage(path, synchronous="NORMAL") as storage:
         await storage.save(checkpoint("first"))
         other = sqlite3.connect(path, isolation_level=None)
-        faults.call("open", lambda: other.execute("BEGIN IMMEDIATE") and None, when="after")
+        faults.call("open", partial(other.execute, "BEGIN IMMEDIATE"), when="after")
         commits = asyncio.Event()
         faults.call("commit", commits.set)
 
@@ -96,7 +97,9 @@ async def test_a_cancellation_while_a_database_commits_is_not_swallowed(tmp_path
         assert await storage.list_checkpoint_ids() == ["first", "second", "third"]
 
 
-async def test_a_cancelled_save_whose_release_reports_a_failure_is_still_cancelled(storage: StoreCheckpointStorage) -> None:
+async def test_a_cancelled_save_whose_release_reports_a_failure_is_still_cancelled(
+    storage: StoreCheckpointStorage,
+) -> None:
     faults = Faults()
     with faults.pause("commit") as pause:
         saving = asyncio.create_task(faults.wrap(storage).save(checkpoint("first")))

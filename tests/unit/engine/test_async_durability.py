@@ -22,7 +22,7 @@ async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 
 async def last_stored(storage: StoreCheckpointStorage) -> int:
-    return max((event.seq or 0 async for event in read_events(storage, "t", 0, None)), default=0)
+    return max([event.seq or 0 async for event in read_events(storage, "t", 0, None)], default=0)
 
 
 async def test_a_cursor_of_a_superstep_whose_commit_is_on_its_way_is_one_the_store_has(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from tests.promises.processes import STORAGES
 from tests.turns import AwaitingStore, turns
 from tests.unit.engine.flows import Gate, gated, shouting
 
-from holdfast import ThreadBusy, run_sync
+from holdfast import ThreadBusy
 from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.testing import Faults, InjectedFault
+from holdfast.errors import StorageFailed
+from holdfast.testing import Faults
 
 ROOT = Path(__file__).parents[3]
 OWNER = """
@@ -94,7 +96,7 @@ async def test_a_thread_that_was_opened_by_a_call_that_failed_is_taken_by_the_ne
     faults = Faults()
     flow = shouting(checkpoint_storage=faults.wrap(storage))
     faults.fail("open", when="after")
-    with pytest.raises(InjectedFault):
+    with pytest.raises(StorageFailed):
         await flow.run("one", thread_id="t", run_id="nightly")
     assert (await flow.run("two", thread_id="t")).get_outputs() == ["<TWO>"]
 
@@ -124,7 +126,7 @@ async def test_a_run_of_the_same_id_in_another_process_keeps_its_thread(
     faults.fail(point, when=when)  # type: ignore[arg-type]  # of the parameters
     try:
         await shouting(checkpoint_storage=mine).run("one", thread_id="t", run_id="nightly")
-    except InjectedFault:
+    except StorageFailed:
         assert point == "open"
     started.append(OtherProcess(kind, tmp_path))
     with pytest.raises(ThreadBusy) as busy:
@@ -139,19 +141,18 @@ async def test_a_run_of_the_same_id_in_another_process_keeps_its_thread(
 
 @pytest.mark.parametrize("moment", ["before open", "after open"])
 def test_what_a_closed_loop_left_half_opened_does_not_hold_up_the_next_run(moment: str) -> None:
-    reached: list[str] = []
+    reached = asyncio.Event()
 
     async def pause(now: str) -> None:
-        if now == moment and not reached:
-            reached.append(now)
+        if now == moment and not reached.is_set():
+            reached.set()
             await asyncio.Event().wait()
 
     flow = shouting(checkpoint_storage=StoreCheckpointStorage(AwaitingStore(pause)))
 
     async def give_up() -> None:
         run = asyncio.create_task(flow.run("one", thread_id="t"))
-        while not reached:
-            await asyncio.sleep(0)
+        await reached.wait()
         run.cancel()
         await asyncio.wait([run])
 
@@ -164,37 +165,42 @@ def test_what_a_closed_loop_left_half_opened_does_not_hold_up_the_next_run(momen
         async with asyncio.timeout(5):
             return (await flow.run("two", thread_id="t")).get_outputs()
 
-    assert run_sync(next_run()) == ["<TWO>"]
+    assert asyncio.run(next_run()) == ["<TWO>"]
 
 
-async def test_what_another_living_loop_opens_for_nobody_is_waited_for() -> None:
-    theirs, may_go_on, reached = asyncio.new_event_loop(), asyncio.Event(), asyncio.Event()
-    here, calls = asyncio.get_running_loop(), list[str]()
+@pytest.fixture
+def another_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """One that runs in another thread of the system."""
+    loop = asyncio.new_event_loop()
+    running = threading.Thread(target=loop.run_forever)
+    running.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    running.join(10)
+    loop.close()
+
+
+async def test_what_another_living_loop_opens_for_nobody_is_waited_for(another_loop: asyncio.AbstractEventLoop) -> None:
+    may_go_on, reached, calls = asyncio.Event(), asyncio.Event(), list[str]()
 
     async def pause(now: str) -> None:
         calls.append(now)
         if calls == ["before open"]:
-            here.call_soon_threadsafe(reached.set)
+            reached.set()
             await may_go_on.wait()
 
     flow = shouting(checkpoint_storage=StoreCheckpointStorage(AwaitingStore(pause)))
 
     async def give_up() -> None:
         run = asyncio.create_task(flow.run("one", thread_id="t"))
-        while not calls:
-            await asyncio.sleep(0)
+        await reached.wait()
         run.cancel()
         await asyncio.wait([run])
 
-    their_thread = asyncio.create_task(asyncio.to_thread(theirs.run_forever))
-    asyncio.run_coroutine_threadsafe(give_up(), theirs)
-    await reached.wait()
+    await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(give_up(), another_loop))
     following = asyncio.create_task(flow.run("two", thread_id="t"))
     await turns(20)
     assert calls == ["before open"]
-    theirs.call_soon_threadsafe(may_go_on.set)
-    async with asyncio.timeout(10):
+    another_loop.call_soon_threadsafe(may_go_on.set)
+    async with asyncio.timeout(5):
         assert (await following).get_outputs() == ["<TWO>"]
-    theirs.call_soon_threadsafe(theirs.stop)
-    await their_thread
-    theirs.close()

@@ -17,18 +17,18 @@ from holdfast.errors import DamagedStore, StorageFailed, ThreadConflict
 from holdfast.records import JournalEntry, Lease
 from holdfast.stores.disk import Disk
 from holdfast.stores.file import FileStore
-from holdfast.stores.indexed import IndexedStore
 from holdfast.stores.own_thread import OwnThread
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.together import WaitingEntry, WrittenTogether
 
 MANY = 20
+AnyStore = SqliteStore | FileStore
 
 
 class HeldStore:
     """A store whose own thread is busy until the test lets it go on: whatever is asked for meanwhile waits."""
 
-    def __init__(self, store: IndexedStore) -> None:
+    def __init__(self, store: AnyStore) -> None:
         self.store = store
         self._goes_on = threading.Event()
         self._busy: asyncio.Task[bool] | None = None
@@ -61,7 +61,7 @@ class CountingDisk(Disk):
 
 @pytest.fixture(params=["sqlite", "file"])
 async def held(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HeldStore]:
-    made: IndexedStore = FileStore(tmp_path, fsync=False)
+    made: AnyStore = FileStore(tmp_path, fsync=False)
     if request.param == "sqlite":
         made = SqliteStore(tmp_path / "threads.db", synchronous="NORMAL", busy_seconds=0.1)
     yield HeldStore(made)
@@ -76,7 +76,7 @@ async def record_at_once(held: HeldStore, *entries: tuple[Owner, int]) -> list[B
     return await asyncio.gather(*waiting, return_exceptions=True)
 
 
-async def deliveries(store: IndexedStore, thread_id: str = "t") -> list[int]:
+async def deliveries(store: AnyStore, thread_id: str = "t") -> list[int]:
     return [delivery_id for delivery_id, _ in (await inside(store, thread_id))["journal"]]
 
 
