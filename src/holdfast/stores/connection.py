@@ -14,7 +14,7 @@ from weakref import WeakSet
 from holdfast.errors import DamagedStore, HoldfastError, StorageFailed
 from holdfast.records import Lease
 from holdfast.stores.disk import Disk
-from holdfast.stores.sqlite_schema import is_made, prepare
+from holdfast.stores.sqlite_schema import NotOurs, is_made, prepare
 from holdfast.stores.sqlite_tables import Tables
 
 T = TypeVar("T")
@@ -100,12 +100,18 @@ class Connection:
                 db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
                 if not was_made:
                     prepare(db, str(self.path))
+            except NotOurs as error:
+                db.close()
+                raise self._foreign() from error
             except BaseException:
                 db.close()
                 raise
             self._db, self._tables, self._process_id, self._syncs = db, Tables(db), os.getpid(), True
             self._file = self._file_there()
         return self._db, self._tables
+
+    def _foreign(self) -> HoldfastError:
+        return StorageFailed("SqliteStore", f"open {str(self.path)!r}", "it is a database of something else")
 
     def _is_replaced(self) -> bool:
         return self._file != self._file_there()

@@ -62,6 +62,9 @@ class FileIndex(Connection):
 
     # ------------------------------------------------------------ made from the files
 
+    def _foreign(self) -> DamagedStore:
+        return DamagedStore(str(self.path), "what is left of it is not an index any more")  # no file of anybody else's
+
     def _is_replaced(self) -> bool:
         return False  # `make_ready` sees to it, with the locks that it needs
 

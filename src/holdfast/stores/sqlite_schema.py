@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from holdfast.errors import NewerFormat, StorageFailed
+from holdfast.errors import NewerFormat
 
 VERSION = 1
 APPLICATION_ID = 0x486F6C64
@@ -99,8 +99,12 @@ CREATE TABLE requests (
 """
 
 
+class NotOurs(Exception):
+    """The file is a database of something else."""
+
+
 def prepare(db: sqlite3.Connection, path: str) -> None:
-    """Make the tables if the file is new; safe from many processes at once. Raises NewerFormat or StorageFailed."""
+    """Make the tables if the file is new; safe from many processes at once. Raises NewerFormat or NotOurs."""
     db.execute("BEGIN IMMEDIATE")
     try:
         if _version(db, path) != VERSION:  # nobody made them while this one waited
@@ -116,7 +120,7 @@ def prepare(db: sqlite3.Connection, path: str) -> None:
 
 
 def is_made(db: sqlite3.Connection, path: str) -> bool:
-    """Whether the tables are there. Raises NewerFormat, or StorageFailed for a database of something else."""
+    """Whether the tables are there. Raises NewerFormat or NotOurs."""
     db.execute("BEGIN")  # one look: another process may be making the tables
     try:
         return _version(db, path) == VERSION
@@ -129,10 +133,10 @@ def _version(db: sqlite3.Connection, path: str) -> int:
     ((version,),) = db.execute("PRAGMA user_version").fetchall()
     if version == 0 and application_id == 0:
         if db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
-            raise StorageFailed("SqliteStore", f"open {path!r}", "it is a database of something else")
+            raise NotOurs(path)
         return 0
     if application_id != APPLICATION_ID:
-        raise StorageFailed("SqliteStore", f"open {path!r}", "it is a database of something else")
+        raise NotOurs(path)
     if version > VERSION:
         raise NewerFormat(path, version, VERSION)
     return int(version)

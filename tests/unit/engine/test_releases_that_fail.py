@@ -201,6 +201,7 @@ async def test_what_another_living_loop_opens_for_nobody_is_waited_for(another_l
     following = asyncio.create_task(flow.run("two", thread_id="t"))
     await turns(20)
     assert calls == ["before open"]
-    another_loop.call_soon_threadsafe(may_go_on.set)
+    # Later, so that this loop is idle by then, and nothing wakes it but what it waits with.
+    another_loop.call_soon_threadsafe(another_loop.call_later, 0.1, may_go_on.set)
     async with asyncio.timeout(5):
         assert (await following).get_outputs() == ["<TWO>"]
