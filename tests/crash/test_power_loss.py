@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from tests.crash import notes
-from tests.crash.flows import FLOWS
+from tests.crash.flows import FLOWS, Flow, fan
 from tests.crash.notes import Story
-from tests.crash.outages import Outages, check, taken_to_the_end
+from tests.crash.outages import ROUNDS, Outages, check, taken_to_the_end
 
 from holdfast import FileCheckpointStorage
 from holdfast.errors import DamagedCheckpoint, DamagedStore
@@ -35,6 +35,16 @@ async def test_what_was_acknowledged_survives_a_power_cut_after_any_operation(
         await check(folder, flow, story, calm)
 
     assert await outages.try_all(look) > len(outages.disk.moments) > 20
+
+
+async def test_outcomes_that_are_recorded_together_survive_it_too(seed: int, tmp_path: Path) -> None:
+    outages, flow = Outages(tmp_path, seed), Flow("fan-12", fan("fan-12", 12, 0), "go", 12)
+    calm = await taken_to_the_end(flow, outages.storage)
+
+    async def look(folder: Path, story: Story) -> None:
+        await check(folder, flow, story, calm)
+
+    await outages.try_all(look, rounds=5 * ROUNDS)
 
 
 async def test_a_pruned_thread_survives_it_too(seed: int, tmp_path: Path) -> None:

@@ -151,14 +151,9 @@ class FileStore(IndexedStore):
 
         return await self._patiently(lambda: self._thread.do(lambda: self._guarded(do)))
 
-    def _append(self, file: ThreadFile, *lines: Line) -> None:
-        places = file.append(*lines)
-
-        def take_in(tables: Tables) -> None:
-            for line, (place, size) in zip(lines, places, strict=True):
-                self._index.take_in(tables, file, place, size, line)
-
-        self._tell_index(file, take_in)
+    def _append(self, file: ThreadFile, line: Line) -> None:
+        place, size = file.append(line)
+        self._tell_index(file, lambda tables: self._index.take_in(tables, file, place, size, line))
 
     def _tell_index(self, file: ThreadFile, work: Callable[[Tables], None]) -> None:
         """Once a line is on the disk it has happened, whatever becomes of the index."""
@@ -210,7 +205,7 @@ class FileStore(IndexedStore):
         def work(file: ThreadFile) -> None:
             standing, before = self._index.transact(check, writes=False)
             line = commit_line(commit, pack_body(commit), before)
-            ((place, size),) = file.append(line)
+            place, size = file.append(line)
             payload = Payload(commit.number, None, None, place, size)
             self._tell_index(file, lambda tables: tables.append_at(standing, commit, payload, place + size))
 
@@ -238,13 +233,10 @@ class FileStore(IndexedStore):
                     one.error = error
 
         self._index.transact(prove, writes=False)
-        lines = [
-            JournalLine(one.lease.fence, one.entry.delivery_id, msgspec.Raw(one.entry.body))
-            for one in batch
-            if one.error is None
-        ]
-        if lines:
-            self._append(file, *lines)
+        good = [one for one in batch if one.error is None]
+        if good:  # all with one lease: only one owner's can be proved
+            entries = [(one.entry.delivery_id, msgspec.Raw(one.entry.body)) for one in good]
+            self._append(file, JournalLine(good[0].lease.fence, entries))
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         def work(file: ThreadFile) -> None:

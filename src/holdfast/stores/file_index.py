@@ -197,7 +197,8 @@ class FileIndex(Connection):
             tables.append(tables.standing(thread), commit, Payload(line.number, None, None, place, size))
             tables.stand_at_least(thread_id, line.number, line.fence, 0)
         elif isinstance(line, JournalLine):
-            tables.append_journal(thread_id, line.delivery_id, bytes(line.body))
+            for delivery_id, body in line.entries:
+                tables.append_journal(thread_id, delivery_id, bytes(body))
             tables.stand_at_least(thread_id, 0, line.fence, 0)
         elif isinstance(line, PostLine):
             tables.post(thread_id, line.item_id, line.kind, bytes(line.body))
@@ -273,7 +274,7 @@ class FileIndex(Connection):
         return Waiting(
             [request_part(one) for one in tables.requests(None, thread_id, None)],
             [PostLine(item.item_id, item.kind, msgspec.Raw(item.body)) for item in tables.inbox(thread_id)],
-            [JournalLine(fence, one.delivery_id, msgspec.Raw(one.body)) for one in tables.journal(thread_id, 0)],
+            [JournalLine(fence, [(one.delivery_id, msgspec.Raw(one.body))]) for one in tables.journal(thread_id, 0)],
         )
 
 

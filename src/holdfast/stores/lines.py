@@ -72,9 +72,11 @@ class CommitLine(msgspec.Struct, omit_defaults=True):
 
 
 class JournalLine(msgspec.Struct, tag="journal", tag_field="line"):
+    """Entries that were written together: one line, so that a power cut leaves all of them or none."""
+
     fence: int
-    delivery_id: int
-    body: msgspec.Raw
+    entries: list[tuple[int, msgspec.Raw]]
+    """Delivery and body of each."""
 
 
 class PostLine(msgspec.Struct, tag="post", tag_field="line"):

@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from hashlib import sha256
-from itertools import accumulate
 from pathlib import Path
 
 import msgspec
@@ -56,20 +55,27 @@ class ThreadFile:
         """Not so once it was removed or written anew."""
         return self._disk.is_same(self._fd, self.path)
 
-    def append(self, *lines: Line) -> list[tuple[int, int]]:
-        """Where each line is: its place and size. They are on the disk when this returns; if it raises, none is."""
-        before = self.size
-        first = b"" if before else to_line(self.thread_id, ThreadLine(self.thread_id, VERSION))
-        data = [to_line(self.thread_id, line) for line in lines]
+    def append(self, line: Line) -> tuple[int, int]:
+        """Where the line is: its place and size. It is on the disk when this returns; if it raises, nothing is.
+
+        One line at a time: of what a power cut leaves, only the last line can be torn.
+        """
+        before = place = self.size
+        data = to_line(self.thread_id, line)
         try:
-            self._disk.append(self._fd, first + b"".join(data))
+            if not before:
+                first = to_line(self.thread_id, ThreadLine(self.thread_id, VERSION))
+                self._disk.append(self._fd, first)
+                self._disk.sync(self._fd)
+                place = len(first)
+            self._disk.append(self._fd, data)
             self._disk.sync(self._fd)
-            if first:
+            if not before:
                 self._disk.sync_folder(self.path.parent)
         except BaseException as error:
             self._undo(before, error)
             raise
-        return placed(data, before + len(first))
+        return place, len(data)
 
     def _undo(self, size: int, error: BaseException) -> None:
         try:
@@ -219,12 +225,6 @@ class ThreadFiles:
     def close(self) -> None:
         while self._open:
             os.close(self._open.popitem()[1])
-
-
-def placed(lines: list[bytes], start: int) -> list[tuple[int, int]]:
-    """Place and size of lines that follow each other."""
-    ends = [*accumulate(map(len, lines), initial=start)]
-    return [(place, len(line)) for place, line in zip(ends, lines, strict=False)]
 
 
 def is_torn(data: bytes) -> bool:
