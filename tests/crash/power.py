@@ -145,7 +145,7 @@ class Left:
         return self.chance.random() < self.share
 
     def is_torn(self) -> bool:
-        return 0 < self.share < 1 and self.chance.random() < 0.5
+        return 0 < self.share < 1 and self.chance.random() < 0.75
 
 
 def is_synced(operations: Iterable[Operation]) -> bool:

@@ -15,7 +15,7 @@ from tests.crash.zygote import Zygote
 from holdfast import InMemoryCheckpointStorage
 from holdfast.testing import Faults
 
-KILLS = 30 if SOAK else 4
+KILLS = 30 if SOAK else 3
 STORES = ["file", "sqlite"]
 
 

@@ -44,7 +44,7 @@ async def test_outcomes_that_are_recorded_together_survive_it_too(seed: int, tmp
     async def look(folder: Path, story: Story) -> None:
         await check(folder, flow, story, calm)
 
-    await outages.try_all(look, rounds=5 * ROUNDS)
+    await outages.try_all(look, rounds=3 * ROUNDS)
 
 
 async def test_a_pruned_thread_survives_it_too(seed: int, tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from holdfast.checkpoints.chunks import Chunk, digest_of
+from holdfast.checkpoints.chunks import Chunk
 from holdfast.codec import Tree
 from holdfast.codecs.json_bytes import from_bytes
+from holdfast.digests import digest_of
 from holdfast.errors import UnreadableValue
 
 Packs = Mapping[int, Mapping[str, bytes]]

@@ -17,9 +17,7 @@ makes an index of digests unnecessary: finding a chunk is finding a commit.
 
 from __future__ import annotations
 
-from binascii import b2a_base64
 from collections.abc import Iterable, Sequence
-from hashlib import sha256
 from operator import is_
 from typing import Any
 
@@ -29,6 +27,7 @@ from holdfast.checkpoints.cutting import REFERENCES, Layers, Same, cut_text
 from holdfast.checkpoints.escaping import RESERVED, escaped, looks_like_chunks
 from holdfast.checkpoints.memo import Memo
 from holdfast.codec import Tree
+from holdfast.digests import SHORT, digest_of
 
 SMALL = 512
 """Bytes of a value that stays where it is."""
@@ -36,8 +35,6 @@ SMALL_ROOT = 1024
 """Bytes of a checkpoint that is not looked through for large values."""
 WHOLE = 1536
 """Bytes of a dict that is one chunk, rather than a tree of them."""
-SHORT = 6
-"""Characters of a digest that tell it from others of its commit, but for one in many millions."""
 LONG_TEXT = 4096
 """Characters of a text that is cut into several chunks."""
 
@@ -45,10 +42,6 @@ _FORMS = {"list": b"[%b]", "dict": b"{%b}"}
 _WORTH_A_MEMO = frozenset({list, dict, str})
 _TEXTS_AND_INTS = frozenset({str, int})
 _encode = msgspec.json.encode
-
-
-def digest_of(data: bytes) -> str:
-    return b2a_base64(sha256(data).digest()[:16], newline=False)[:22].decode("ascii")
 
 
 class Chunk:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from binascii import b2a_base64
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -50,8 +48,3 @@ def from_id(text: str | None, prefix: str = "") -> bytes | str | None:
 
 def to_id(column: bytes | str | None, prefix: str = "") -> str | None:
     return prefix + column.hex() if isinstance(column, bytes) else column
-
-
-def digest(data: bytes) -> str:
-    """128 bits of SHA-256, as 22 characters."""
-    return b2a_base64(sha256(data).digest()[:16], newline=False)[:22].decode("ascii")

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
+from holdfast.digests import SHORT
+
 Ref = tuple[str, int]
 """Digest, and the commit that holds it."""
-SHORT = 6
-"""Characters that a shortened reference has at least."""
 
 
 @dataclass(frozen=True)

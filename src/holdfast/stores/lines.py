@@ -12,9 +12,9 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from holdfast.digests import digest_of
 from holdfast.errors import NewerFormat
 from holdfast.records import CheckpointInfo, Commit, Lease, LoggedEvents, PendingRequest
-from holdfast.stores.columns import digest
 
 VERSION = 1
 START = b'{"sum":"'
@@ -99,7 +99,7 @@ def to_line(thread_id: str, line: Line) -> bytes:
     data = msgspec.json.encode(line)
     if b"\n" in data:
         raise ValueError("What a file store keeps is JSON without line breaks.")
-    return b'%b%b",%b\n' % (START, digest(thread_id.encode() + b"\0" + data).encode(), data[1:])
+    return b'%b%b",%b\n' % (START, digest_of(thread_id.encode() + b"\0" + data).encode(), data[1:])
 
 
 def from_line(thread_id: str, data: bytes) -> Line:
@@ -107,7 +107,7 @@ def from_line(thread_id: str, data: bytes) -> Line:
     if not data.startswith(START) or not data.endswith(b"\n"):
         raise NoLine("it is not a line that was written whole")
     content = b"{" + data[_AFTER_SUM:-1]
-    if digest(thread_id.encode() + b"\0" + content).encode() != data[len(START) : len(START) + 22]:
+    if digest_of(thread_id.encode() + b"\0" + content).encode() != data[len(START) : len(START) + 22]:
         raise NoLine("its content does not have its checksum")
     try:
         is_commit = not content.startswith(b'{"line":')

@@ -11,7 +11,8 @@ from tests.property.packed_threads import PackedThread, at_once, exact
 
 from holdfast import UnreadableValue
 from holdfast.checkpoints.assembly import Assembly
-from holdfast.checkpoints.chunks import Chunker, digest_of
+from holdfast.checkpoints.chunks import Chunker
+from holdfast.digests import digest_of
 
 STATE = {
     "text": PROSE[:20_000],

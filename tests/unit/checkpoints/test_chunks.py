@@ -11,7 +11,8 @@ import pytest
 from tests.property.changing_trees import PROSE
 from tests.property.packed_threads import PackedThread, exact
 
-from holdfast.checkpoints.chunks import LONG_TEXT, SMALL, SMALL_ROOT, WHOLE, Chunker, Packed, digest_of
+from holdfast.checkpoints.chunks import LONG_TEXT, SMALL, SMALL_ROOT, WHOLE, Chunker, Packed
+from holdfast.digests import digest_of
 
 
 @cache

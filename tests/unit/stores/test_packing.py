@@ -6,7 +6,8 @@ import msgspec
 import pytest
 from tests.property.changing_trees import PROSE
 
-from holdfast.checkpoints.chunks import Chunker, digest_of
+from holdfast.checkpoints.chunks import Chunker
+from holdfast.digests import digest_of
 from holdfast.records import CheckpointInfo, Commit, Lease, LoggedEvents
 from holdfast.stores.packing import NOTHING, logged_events, pack_body, repack_body, seal, unpack_body
 
