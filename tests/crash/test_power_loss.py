@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.conftest import SOAK
 from tests.crash import notes
 from tests.crash.flows import FLOWS, Flow, fan
 from tests.crash.notes import Story
@@ -44,7 +45,7 @@ async def test_outcomes_that_are_recorded_together_survive_it_too(seed: int, tmp
     async def look(folder: Path, story: Story) -> None:
         await check(folder, flow, story, calm)
 
-    await outages.try_all(look, rounds=3 * ROUNDS)
+    await outages.try_all(look, rounds=2 * ROUNDS)
 
 
 async def test_a_pruned_thread_survives_it_too(seed: int, tmp_path: Path) -> None:
@@ -62,7 +63,7 @@ async def test_a_pruned_thread_survives_it_too(seed: int, tmp_path: Path) -> Non
     await outages.try_all(look, first=before)
 
 
-@pytest.mark.parametrize("dies_after", [3, 4, 9, 12])
+@pytest.mark.parametrize("dies_after", [3, 4, 5, 6, 9, 12] if SOAK else [5, 6])
 async def test_what_a_killed_process_had_not_synced_is_not_built_on(dies_after: int, seed: int, tmp_path: Path) -> None:
     """It is killed, another goes on from what it left, and then the power goes."""
     outages, flow = Outages(tmp_path, seed), FLOWS["fan-3"]
