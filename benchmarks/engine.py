@@ -6,18 +6,16 @@ the medians. A target that is not met is said in the table; the exit code stays 
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import report
 from child import Size
+from children import OURS, progress, run_child
 from peer import ROOT, peer_python
 
-OURS, THEIRS, BARE = "holdfast", "agent-framework-core", "bare"
+THEIRS, BARE = "agent-framework-core", "bare"
 FULL = Size(supersteps=2000, fan_rounds=30, threads=300, seconds=0.5)
 QUICK = Size(supersteps=300, fan_rounds=5, threads=50, seconds=0.05)
 CHILD = ROOT / "benchmarks" / "child.py"
@@ -52,12 +50,12 @@ class Bench:
     def measure(self, measure: report.Measure, rounds: int) -> report.Row:
         row = report.Row(measure, ours=[], theirs=[], bare=[])
         for number in range(1, rounds + 1):
-            _progress(f"{measure.title}: round {number} of {rounds}")
+            progress(f"{measure.title}: round {number} of {rounds}")
             row.ours.append(self._child(self._ours, measure.name))
             row.theirs.append(self._child(self._theirs, measure.name))
             if measure.bare:
                 row.bare.append(self._child(BARE, measure.name))
-        _progress("")
+        progress("")
         return row
 
     def setting(self, rounds: int) -> report.Setting:
@@ -68,28 +66,10 @@ class Bench:
 
     def _child(self, engine: str, measure: str) -> float:
         python = self._peer_python if engine == THEIRS else Path(sys.executable)
-        command = [str(python), str(CHILD), engine, measure, json.dumps(asdict(self._size))]
-        done = subprocess.run(command, check=False, env=_environment(engine), stdout=subprocess.PIPE, text=True)
-        if done.returncode:
-            raise SystemExit(f"{engine} failed at {measure!r} (exit code {done.returncode}); its error is above")
-        answer: dict[str, Any] = json.loads(done.stdout)
+        answer = run_child(python, CHILD, engine, measure, json.dumps(asdict(self._size)))
         self._labels[engine] = f"{engine} {answer['version']}"
         self._python = answer["python"]
         return float(answer["value"])
-
-
-def _environment(engine: str) -> dict[str, str]:
-    """The same for all, but that holdfast is the one of this checkout."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HOLDFAST_"))}
-    kept["PYTHONHASHSEED"] = "0"
-    if engine == OURS:
-        kept["PYTHONPATH"] = str(ROOT / "src")
-    return kept
-
-
-def _progress(line: str) -> None:
-    end = "\r" if line else "\n"
-    print(f"{line:<72}" if line else "", end=end, file=sys.stderr, flush=True)
 
 
 def _options() -> argparse.Namespace:

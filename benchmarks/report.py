@@ -120,14 +120,14 @@ def generated(rows: Sequence[Row], setting: Setting) -> str:
     return "\n\n".join(filter(None, [setting.describe(), table(rows, setting), note, cost_of_events(rows, setting)]))
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, text: str, begin: str = BEGIN) -> None:
     """Replace what stands between the markers; everything else in the file is kept."""
     page = path.read_text(encoding="utf-8")
-    before, found_begin, rest = page.partition(BEGIN)
+    before, found_begin, rest = page.partition(begin)
     _, found_end, after = rest.partition(END)
     if not (found_begin and found_end):
-        raise SystemExit(f"{path.name} was not written: it lacks the lines {BEGIN!r} and {END!r}; put them back")
-    path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+        raise SystemExit(f"{path.name} was not written: it lacks the lines {begin!r} and {END!r}; put them back")
+    path.write_text(f"{before}{begin}\n\n{text}\n\n{END}{after}", encoding="utf-8")
 
 
 def as_json(rows: Sequence[Row], setting: Setting) -> dict[str, object]:

@@ -1,0 +1,108 @@
+"""The same work for langgraph, whose graphs are nodes over a state, here with an `add` reducer for the list."""
+
+import operator
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import stores_work
+from stores_work import ENDLESS, THREAD, Case, Stamps
+
+Graph = Any
+
+
+class _Items(TypedDict):
+    message: str
+    items: Annotated[list[str], operator.add]
+
+
+class _Loop(TypedDict):
+    count: int
+    items: Annotated[list[str], operator.add]
+
+
+class _Count(TypedDict):
+    count: int
+
+
+def open_saver(folder: Path) -> AbstractAsyncContextManager[Any]:
+    """Its own settings: WAL, and SQLite's default of `synchronous`, which is FULL."""
+    folder.mkdir(parents=True, exist_ok=True)
+    saver = import_module("langgraph.checkpoint.sqlite.aio").AsyncSqliteSaver
+    opened: AbstractAsyncContextManager[Any] = saver.from_conn_string(str(folder / "store.db"))
+    return opened
+
+
+async def take_turns(case: Case, saver: Any, turns: int) -> Stamps:
+    """How long each turn took."""
+    make_item = stores_work.ITEMS[case.item][1]
+
+    async def append(state: _Items) -> dict[str, Any]:
+        return {"items": [state["message"]]}
+
+    graph = _compiled(_Items, append, saver, again=None)
+    spent = []
+    for _ in range(turns):
+        message = make_item()
+        started = time.perf_counter()
+        await graph.ainvoke({"message": message}, _config(THREAD), durability="sync")
+        spent.append(time.perf_counter() - started)
+    return spent
+
+
+async def run_long(case: Case, saver: Any, supersteps: int) -> Stamps:
+    """When each superstep began, and when the run ended."""
+    make_item = stores_work.ITEMS[case.item][1]
+    stamps: Stamps = []
+
+    async def append(state: _Loop) -> dict[str, Any]:
+        stamps.append(time.perf_counter())
+        return {"items": [make_item()], "count": state["count"] - 1}
+
+    graph = _compiled(_Loop, append, saver, again=_is_counting)
+    await graph.ainvoke({"count": supersteps}, _config(THREAD), durability="sync")
+    return [*stamps, time.perf_counter()]
+
+
+async def kept_items(saver: Any) -> int:
+    found = await saver.aget_tuple(_config(THREAD))
+    return len(found.checkpoint["channel_values"]["items"])
+
+
+def counting(saver: Any) -> Callable[[int, str], Awaitable[None]]:
+    """Runs a countdown with one number in the state."""
+
+    async def count(state: _Count) -> dict[str, Any]:
+        return {"count": state["count"] - 1}
+
+    graph = _compiled(_Count, count, saver, again=_is_counting)
+
+    async def run(supersteps: int, thread_id: str) -> None:
+        result = await graph.ainvoke({"count": supersteps}, _config(thread_id), durability="sync")
+        stores_work.expect("as the last count", result["count"], 0)
+
+    return run
+
+
+def _is_counting(state: Any) -> bool:
+    return bool(state["count"])
+
+
+def _config(thread_id: str) -> dict[str, Any]:
+    return {"configurable": {"thread_id": thread_id}, "recursion_limit": ENDLESS}
+
+
+def _compiled(state: Any, node: Any, saver: Any, again: Callable[[Any], bool] | None) -> Graph:
+    """One node, which is run as long as `again` says so."""
+    graphs = import_module("langgraph.graph")
+    graph = graphs.StateGraph(state)
+    graph.add_node("node", node)
+    graph.add_edge(graphs.START, "node")
+    if again is None:
+        graph.add_edge("node", graphs.END)
+    else:
+        graph.add_conditional_edges("node", again, {True: "node", False: graphs.END})
+    return graph.compile(checkpointer=saver)
