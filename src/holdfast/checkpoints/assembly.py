@@ -29,6 +29,8 @@ class Assembly:
         self._trees: dict[str, Tree] = {}
         """Chunks that were read, by reference, with references inside."""
         self._sizes: dict[str, int] = {}
+        self._parts: dict[str, tuple[str, int]] = {}
+        """References that were met, taken apart."""
         self._looked_into: dict[str, list[tuple[str, int]]] = {}
         self._plain: set[str] = set()
         """Those of them without references: they are taken as they are."""
@@ -56,7 +58,10 @@ class Assembly:
 
     def _missing(self, ref: str) -> int | None:
         """The commit to read for it."""
-        _, number = _split(ref)
+        parts = self._parts.get(ref) if isinstance(ref, str) else None
+        if parts is None:
+            parts = self._parts[ref] = _split(ref)
+        number = parts[1]
         return None if number in self._packs else number
 
     def _take(self, ref: str, depth: int, inside: dict[str, list[str]]) -> Iterable[tuple[str, int]]:
@@ -64,7 +69,7 @@ class Assembly:
         if ref in self._looked_into:  # for another checkpoint
             inside[ref] = [one for one, _ in self._looked_into[ref]]
             return self._looked_into[ref]
-        digest, number = _split(ref)
+        digest, number = self._parts[ref]
         data = self._packs.get(number, {}).get(digest)
         if data is None:
             raise UnreadableValue(f"chunk {ref}", f"commit {number} does not hold it")
@@ -86,7 +91,7 @@ class Assembly:
     def _linked(self, at_root: list[str], inside: dict[str, list[str]]) -> tuple[Chunk, ...]:
         self.chunks = {}
         for ref in inside:
-            digest, number = _split(ref)
+            digest, number = self._parts[ref]
             self.chunks[ref] = Chunk(digest, number, self._sizes[ref], ())
         for ref, kids in inside.items():
             self.chunks[ref].kids = tuple([self.chunks[kid] for kid in kids])

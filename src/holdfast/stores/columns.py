@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -32,7 +33,16 @@ def from_timestamp(text: str) -> int | str:
 
 
 def to_timestamp(column: int | str | None) -> str:
-    return to_time(column).isoformat() if isinstance(column, int) else column or ""
+    if not isinstance(column, int):
+        return column or ""
+    seconds, microseconds = divmod(column, 1_000_000)
+    return f"{_second(seconds)}.{microseconds:06d}+00:00" if microseconds else f"{_second(seconds)}+00:00"
+
+
+@lru_cache(maxsize=1024)
+def _second(seconds: int) -> str:
+    """Lists are of commits that follow each other: many in one second."""
+    return (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
 
 
 def from_id(text: str | None, prefix: str = "") -> bytes | str | None:

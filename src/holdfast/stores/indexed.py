@@ -74,6 +74,9 @@ class IndexedStore:
             tables.check_standing(thread_id, standing, newest)
             root = None if found is None else root_of(*found, self._payload(thread_id, found[1]))
             journal, inbox = tables.journal(thread_id, standing.number), tables.inbox(thread_id)
+            tables.without_journal.discard(thread_id)
+            if not journal:
+                tables.without_journal.add(thread_id)
         except DamagedCheckpoint as error:
             root, damage = None, error.reason
         opened = OpenedThread(

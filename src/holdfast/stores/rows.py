@@ -48,12 +48,15 @@ class Rows:
         self._workflows: dict[str, int] = {}
         self._blocks: dict[int, int] = {}
         self._process: tuple[str, int] | None = None
+        self.without_journal: set[str] = set()
+        """Threads that are owned here and have no entries: nobody else can add one without taking them over."""
 
     def forget(self) -> None:
         """What is remembered of rows."""
         self._workflows.clear()
         self._blocks.clear()
         self._process = None
+        self.without_journal.clear()
 
     def find_thread(self, thread_id: str) -> int | None:
         found = self._db.execute("SELECT thread FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()

@@ -115,7 +115,7 @@ class CommitRows(OwnerRows):
             self._blocks[workflow] = block
 
     def _settle(self, thread: int, commit: Commit) -> None:
-        if commit.info is not None:
+        if commit.info is not None and commit.lease.thread_id not in self.without_journal:
             kept = ",".join([str(int(delivery_id)) for delivery_id in commit.unsettled])
             self._db.execute(f"DELETE FROM journal WHERE thread = ? AND delivery_id NOT IN ({kept})", (thread,))
         for item_id in commit.consumed:

@@ -85,6 +85,7 @@ class OwnerRows(Rows):
         return Standing(*row[:6])
 
     def release(self, lease: Lease) -> None:
+        self.without_journal.discard(lease.thread_id)
         self._db.execute(
             "UPDATE threads SET owner = NULL, process = NULL WHERE thread_id = ? AND fence = ? AND owner = ?",
             (lease.thread_id, lease.fence, lease.owner),

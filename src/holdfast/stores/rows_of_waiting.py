@@ -15,6 +15,7 @@ from holdfast.stores.rows_of_commits import ALL_BLOCKS, CommitRows
 
 class WaitingRows(CommitRows):
     def append_journal(self, thread_id: str, delivery_id: int, body: bytes) -> None:
+        self.without_journal.discard(thread_id)
         given = (self.thread(thread_id), delivery_id, body, seal(thread_id, delivery_id, body))
         self._db.execute("INSERT INTO journal (thread, delivery_id, body, seal) VALUES (?, ?, ?, ?)", given)
 
