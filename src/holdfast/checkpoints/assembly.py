@@ -56,7 +56,7 @@ class Assembly:
         if numbers:
             self._packs.update(await self._read_chunks(sorted(numbers)))
 
-    def _missing(self, ref: str) -> int | None:
+    def _missing(self, ref: Any) -> int | None:
         """The commit to read for it."""
         parts = self._parts.get(ref) if isinstance(ref, str) else None
         if parts is None:
