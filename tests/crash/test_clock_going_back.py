@@ -42,9 +42,9 @@ class MachineClock:
                 return datetime.now(tz) + timedelta(seconds=clock.ahead)
 
         monkeypatch.setattr(time, "time", lambda: real_time() + self.ahead)
-        monkeypatch.setattr(time, "time_ns", lambda: real_time_ns() + int(self.ahead * 1e9))
-        for module in (holdfast.clock, holdfast.checkpoints.checkpoint):
-            monkeypatch.setattr(module, "datetime", Now)
+        for module in (time, holdfast.checkpoints.checkpoint):
+            monkeypatch.setattr(module, "time_ns", lambda: real_time_ns() + int(self.ahead * 1e9))
+        monkeypatch.setattr(holdfast.clock, "datetime", Now)
 
     def set_back(self, seconds: float) -> None:
         self.ahead -= seconds

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoints.assembly import Assembly
-from holdfast.checkpoints.chunks import SMALL_ROOT, Chunk, Chunker, Packed
+from holdfast.checkpoints.chunks import SMALL_ROOT, Base, Chunker, Packed
 from holdfast.codec import Tree
 from holdfast.digests import SHORT
 
@@ -47,14 +47,15 @@ class PackedThread:
 
         self.packs[number] = packed.chunks
         self._root = packed.root
-        found, assembly, _ = self.read(packed.root)
+        found, base = self.read(packed.root)
+        chunks = list(base()[0])
         assert exact(found.pop("graph")) == constant
         assert exact(found) == exact(tree)
-        before, now = self.reaches[-1], set(assembly.chunks)
+        before, now = self.reaches[-1], {chunk.ref for chunk in chunks}
         assert {f"{digest}.{number}" for digest in packed.chunks} == now - before
         assert sorted(packed.dropped) == sorted(map(shortened, before - now))
         assert {_digest(ref) for ref in before}.isdisjoint(packed.chunks), "stored though the parent has it"
-        assert self.chunker.size == sum(chunk.size for chunk in assembly.chunks.values())
+        assert self.chunker.size == sum(chunk.size for chunk in chunks)
         self.reaches.append(now)
         return packed
 
@@ -63,12 +64,13 @@ class PackedThread:
         number = len(self.packs)
         of_checkpoint, size = set(self.packs[number]), self.chunker.size
         told = self.chunker.pack_events(events)
-        tree, assembly, _ = self.read(told.body)
+        tree, base = self.read(told.body)
+        held = {chunk.ref for chunk in base()[0]}
         assert exact(tree) == exact(events)
         own = {f"{digest}.{number}" for digest in told.own}
-        others = set(assembly.chunks) - own
+        others = held - own
         assert set(told.own) == set(self.packs[number]) - of_checkpoint
-        assert own <= set(assembly.chunks)
+        assert own <= held
         assert others <= self.reaches[-1]
         assert told.refers == bool(others)
         assert self.chunker.size == size
@@ -79,16 +81,15 @@ class PackedThread:
         self.chunker = self._chunker_of_the_last()
 
     def _chunker_of_the_last(self) -> Chunker:
-        _, assembly, roots = self.read(self._root)
-        return Chunker(assembly.chunks.values(), roots)
+        _, base = self.read(self._root)
+        return Chunker(base)
 
-    def read(self, data: bytes) -> tuple[Tree, Assembly, tuple[Chunk, ...]]:
+    def read(self, data: bytes) -> tuple[Tree, Base]:
         async def read_chunks(numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
             return {number: self.packs[number] for number in numbers if number in self.packs}
 
-        assembly = Assembly(read_chunks)
-        tree, roots = at_once(assembly.tree(data, "what is tested"))
-        return tree, assembly, roots
+        tree, base = at_once(Assembly(read_chunks).tree(data, "what is tested"))
+        return tree, base
 
 
 def _digest(ref: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from holdfast.checkpoints.chunks import Chunk
+from holdfast.checkpoints.chunks import Base, Chunk, no_chunks
 from holdfast.codec import Tree
 from holdfast.codecs.json_bytes import from_bytes
 from holdfast.digests import digest_of
@@ -31,48 +32,46 @@ class Assembly:
         self._sizes: dict[str, int] = {}
         self._parts: dict[str, tuple[str, int]] = {}
         """References that were met, taken apart."""
-        self._looked_into: dict[str, list[tuple[str, int]]] = {}
+        self._looked_into: dict[str, Sequence[tuple[str, int]]] = {}
         self._plain: set[str] = set()
         """Those of them without references: they are taken as they are."""
-        self.chunks: dict[str, Chunk] = {}
-        """Those of the tree that was read last, as a `Chunker` knows them."""
 
-    async def tree(self, root: bytes, what: str) -> tuple[Tree, tuple[Chunk, ...]]:
-        """The whole tree, and the chunks that the root refers to. Raises UnreadableValue for what is missing or
-        does not have its digest."""
+    async def tree(self, root: bytes, what: str) -> tuple[Tree, Base]:
+        """The whole tree, and the chunks in it. Raises UnreadableValue for what is missing or does not have its
+        digest."""
         tree = from_bytes(root, what)
         if not _has_marks(root):
-            return tree, ()
+            return tree, no_chunks
         wanted = [*_references(tree)]
         at_root = [ref for ref, _ in wanted]
-        inside: dict[str, list[str]] = {}
+        inside: dict[str, Sequence[str]] = {}
         while wanted:
-            await self._fetch(ref for ref, _ in wanted)
+            await self._fetch(wanted)
             wanted = [one for ref, depth in wanted if ref not in inside for one in self._take(ref, depth, inside)]
-        return self._filled(tree), self._linked(at_root, inside)
+        return self._filled(tree), partial(_linked, at_root, inside, self._parts, self._sizes)
 
-    async def _fetch(self, refs: Iterable[str]) -> None:
-        numbers = {number for ref in refs if (number := self._missing(ref)) is not None}
+    async def _fetch(self, wanted: Iterable[tuple[Any, int]]) -> None:
+        parts, packs = self._parts, self._packs
+        numbers = set()
+        for ref, _ in wanted:
+            found = parts.get(ref) if type(ref) is str else None
+            if found is None:
+                found = parts[ref] = _split(ref)
+            if found[1] not in packs:
+                numbers.add(found[1])
         if numbers:
-            self._packs.update(await self._read_chunks(sorted(numbers)))
+            packs.update(await self._read_chunks(sorted(numbers)))
 
-    def _missing(self, ref: Any) -> int | None:
-        """The commit to read for it."""
-        parts = self._parts.get(ref) if isinstance(ref, str) else None
-        if parts is None:
-            parts = self._parts[ref] = _split(ref)
-        number = parts[1]
-        return None if number in self._packs else number
-
-    def _take(self, ref: str, depth: int, inside: dict[str, list[str]]) -> Iterable[tuple[str, int]]:
+    def _take(self, ref: str, depth: int, inside: dict[str, Sequence[str]]) -> Iterable[tuple[str, int]]:
         """Look into one chunk: what it refers to, and at which depth of a hash tree that is (0: a value)."""
         if ref in self._looked_into:  # for another checkpoint
             inside[ref] = [one for one, _ in self._looked_into[ref]]
             return self._looked_into[ref]
         digest, number = self._parts[ref]
-        data = self._packs.get(number, {}).get(digest)
-        if data is None:
-            raise UnreadableValue(f"chunk {ref}", f"commit {number} does not hold it")
+        try:
+            data = self._packs[number][digest]
+        except KeyError:
+            raise UnreadableValue(f"chunk {ref}", f"commit {number} does not hold it") from None
         if digest_of(data) != digest:
             raise UnreadableValue(f"chunk {ref}", "its content does not have its digest: it was changed or damaged")
         tree = self._trees[ref] = from_bytes(data, f"chunk {ref}")
@@ -82,20 +81,12 @@ class Assembly:
         elif _has_marks(data):
             found = [*_references(tree)]
         else:
-            found = []
             self._plain.add(ref)
+            self._looked_into[ref] = inside[ref] = ()
+            return ()
         inside[ref] = [one for one, _ in found]
         self._looked_into[ref] = found
         return found
-
-    def _linked(self, at_root: list[str], inside: dict[str, list[str]]) -> tuple[Chunk, ...]:
-        self.chunks = {}
-        for ref in inside:
-            digest, number = self._parts[ref]
-            self.chunks[ref] = Chunk(digest, number, self._sizes[ref], ())
-        for ref, kids in inside.items():
-            self.chunks[ref].kids = tuple([self.chunks[kid] for kid in kids])
-        return tuple([self.chunks[ref] for ref in at_root])
 
     # ------------------------------------------------------------ from references to values
 
@@ -131,6 +122,17 @@ class Assembly:
         """Of a dict: its own first key is none of ours, whatever it looks like."""
         tree = self._trees[ref]
         return tree if ref in self._plain else {key: self._filled(item) for key, item in tree.items()}
+
+
+def _linked(
+    at_root: list[str], inside: dict[str, Sequence[str]], parts: dict[str, tuple[str, int]], sizes: dict[str, int]
+) -> tuple[list[Chunk], tuple[Chunk, ...]]:
+    """As a `Chunker` knows them. Needed only where another checkpoint follows, and made then."""
+    chunks = {ref: Chunk(*parts[ref], sizes[ref], ()) for ref in inside}
+    for ref, kids in inside.items():
+        if kids:
+            chunks[ref].kids = tuple([chunks[kid] for kid in kids])
+    return list(chunks.values()), tuple([chunks[ref] for ref in at_root])
 
 
 def _has_marks(data: bytes) -> bool:

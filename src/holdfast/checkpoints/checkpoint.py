@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import chain
 from os import urandom
 from time import time_ns
@@ -26,10 +27,17 @@ def new_checkpoint_id() -> str:
 
 
 def utc_now() -> str:
-    return datetime.now(UTC).isoformat()
+    """As `datetime.isoformat` writes it, in half the time: every commit has one."""
+    seconds, nanoseconds = divmod(time_ns(), 1_000_000_000)
+    return f"{_second(seconds)}.{str(nanoseconds // 1000).zfill(6)}+00:00"
 
 
-class Counters(msgspec.Struct, frozen=True):
+@lru_cache(maxsize=2)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()
+
+
+class Counters(msgspec.Struct, frozen=True, gc=False):
     """Numbers that a resumed run goes on counting from."""
 
     since_input: int = 0

@@ -17,7 +17,7 @@ makes an index of digests unnecessary: finding a chunk is finding a commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import is_
 from typing import Any
 
@@ -70,6 +70,14 @@ Piece = tuple[bytes, tuple[Chunk, ...]]
 """JSON of a value, and the chunks it refers to."""
 
 
+Base = Callable[[], tuple[Iterable[Chunk], tuple[Chunk, ...]]]
+"""All chunks of a checkpoint, and those of them that its root refers to."""
+
+
+def no_chunks() -> tuple[Iterable[Chunk], tuple[Chunk, ...]]:
+    return (), ()
+
+
 class Packed(msgspec.Struct, frozen=True, gc=False):
     """What a commit has to store for a checkpoint."""
 
@@ -93,17 +101,13 @@ class PackedEvents(msgspec.Struct, frozen=True, gc=False):
 class Chunker:
     """Packs the checkpoints of one thread, one after the other. Knows which chunks the last one has."""
 
-    def __init__(self, base: Iterable[Chunk] = (), roots: tuple[Chunk, ...] = ()) -> None:
-        """`base`: all chunks of the checkpoint that the next one follows; `roots`: those its root refers to."""
-        self._known = {chunk.digest: chunk for chunk in base}
-        for chunk in self._known.values():
-            for kid in chunk.kids:
-                kid.uses += 1
-        for chunk in roots:
-            chunk.uses += 1
-        self.size = sum([chunk.size for chunk in self._known.values()])
+    def __init__(self, base: Base | None = None) -> None:
+        """`base`: of the checkpoint that the next one follows. It is looked at when that is packed."""
+        self._base = base
+        self._known: dict[str, Chunk] = {}
+        self.size = 0
         """Bytes of all chunks that the last checkpoint has."""
-        self._roots = roots
+        self._roots: tuple[Chunk, ...] = ()
         self._texts: dict[str, Piece] = {}
         self._memo = Memo()
         self._number = 0
@@ -115,6 +119,8 @@ class Chunker:
 
         `constant` is JSON that is the same in most checkpoints, and stored once: the root's `graph`.
         """
+        if self._base is not None:
+            self._follow(self._base)
         self._number = number
         self._new = {}
         if tree is None:
@@ -126,6 +132,17 @@ class Chunker:
             self._drop(self._roots, dropped)
             self._roots = kids
         return Packed(root, self._new, dropped or ())
+
+    def _follow(self, base: Base) -> None:
+        self._base = None
+        chunks, self._roots = base()
+        self._known = {chunk.digest: chunk for chunk in chunks}
+        for chunk in self._known.values():
+            for kid in chunk.kids:
+                kid.uses += 1
+        for chunk in self._roots:
+            chunk.uses += 1
+        self.size = sum([chunk.size for chunk in self._known.values()])
 
     def pack_events(self, events: list[Tree]) -> PackedEvents:
         """Of the commit that was packed last: what its checkpoint holds is not stored again."""

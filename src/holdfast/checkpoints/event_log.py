@@ -48,17 +48,19 @@ def events_of(trees: Tree, logged: LoggedEvents, thread_id: str, codec: Codec) -
 def _encode(event: WorkflowEvent, codec: Codec) -> Tree | None:
     kind: str = event.type
     rest: dict[str, Tree]
-    if kind in NOT_LOGGED:
-        return None
-    if kind == "request_info":
-        return [kind, event.executor_id, {"request": encode_request(event, codec)}]
-    if kind in _WITHOUT_DATA:
+    if kind in _WITHOUT_DATA:  # those that every superstep tells come first
         kind, rest = _WITHOUT_DATA[kind], {}
+        if event.child_id is None and event.executor_id is not None:
+            return [kind, event.executor_id]
     elif kind == "superstep_started":
         return ["begin", event.iteration]
     elif kind == "superstep_completed":
         pending = bool(event.has_pending_messages) + 2 * bool(event.has_pending_requests)
         return ["end", event.iteration, event.executors, pending]
+    elif kind in NOT_LOGGED:
+        return None
+    elif kind == "request_info":
+        return [kind, event.executor_id, {"request": encode_request(event, codec)}]
     elif kind == "status" and event.state is not None:
         return ["is", event.state.value]
     else:

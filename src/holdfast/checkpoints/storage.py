@@ -302,7 +302,7 @@ async def read_events(
     with storage_errors(storage.store, "read events"):
         found = await storage.store.events_after(thread_id, after)
     for logged in found:
-        trees, _, _ = await whole_tree(storage.store, thread_id, logged.body, f"events of thread {thread_id!r}")
+        trees, _ = await whole_tree(storage.store, thread_id, logged.body, f"events of thread {thread_id!r}")
         for event in events_of(trees, logged, thread_id, codec):
             if event.seq is not None and event.seq > after:
                 yield event

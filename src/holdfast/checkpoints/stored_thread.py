@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.checkpoints.assembly import Assembly
 from holdfast.checkpoints.checkpoint import ChildCheckpoint, WorkflowCheckpoint, utc_now
-from holdfast.checkpoints.chunks import Chunk, Chunker
+from holdfast.checkpoints.chunks import Base, Chunker
 from holdfast.checkpoints.event_log import event_trees
 from holdfast.checkpoints.format import decode_body, encode_body, encode_graph
 from holdfast.checkpoints.keepers import TAKEN_BACK, OnSaved, storage_errors
@@ -150,9 +150,10 @@ class StoredThread:
         """All of it encoded, before anything else happens to the values. Raises UnsavableValue."""
         number, codec = self.number + 1, self.codec
         tree, graph, info = None, b"{}", None
-        timestamp = utc_now() if checkpoint is None else checkpoint.timestamp
-        if checkpoint is not None:
-            info = checkpoint.info
+        if checkpoint is None:
+            timestamp = utc_now()
+        else:
+            info, timestamp = checkpoint.info, checkpoint.timestamp
             tree, graph = encode_body(checkpoint, codec), self._graph_of(checkpoint)
             if checkpoint.state:
                 tree["state"] = self._state.encode(checkpoint.state, "state", codec)
@@ -253,14 +254,14 @@ def new_assembly(store: Store, thread_id: str) -> Assembly:
 
 async def whole_tree(
     store: Store, thread_id: str, data: bytes, what: str, assembly: Assembly | None = None
-) -> tuple[Tree, Assembly, tuple[Chunk, ...]]:
+) -> tuple[Tree, Base]:
     """Raises UnreadableValue, whatever the bytes hold. `assembly` has what was read of the thread already."""
     assembly = new_assembly(store, thread_id) if assembly is None else assembly
     try:
-        tree, roots = await assembly.tree(data, what)
+        tree, base = await assembly.tree(data, what)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UnreadableValue(what, f"its chunks do not fit together ({error!r})") from error
-    return tree, assembly, roots
+    return tree, base
 
 
 async def read_checkpoint(
@@ -269,13 +270,13 @@ async def read_checkpoint(
     """The checkpoint, and what is needed to write the next. Raises DamagedCheckpoint."""
     what = f"checkpoint {info.checkpoint_id!r}"
     try:
-        tree, assembly, roots = await whole_tree(store, info.thread_id, root, what, assembly)
+        tree, base = await whole_tree(store, info.thread_id, root, what, assembly)
         checkpoint = decode_body(tree, info, codec)
     except UnreadableValue as error:
         raise DamagedCheckpoint(info.checkpoint_id, str(error), info.thread_id) from error
     except DamagedCheckpoint as error:  # it shares what another commit holds
         raise DamagedCheckpoint(info.checkpoint_id, error.reason, info.thread_id) from error
-    return checkpoint, Chunker(assembly.chunks.values(), roots)
+    return checkpoint, Chunker(base)
 
 
 def pending_request(thread_id: str, event: WorkflowEvent, asked_at: datetime) -> PendingRequest:

@@ -36,7 +36,7 @@ def to_timestamp(column: int | str | None) -> str:
     if not isinstance(column, int):
         return column or ""
     seconds, microseconds = divmod(column, 1_000_000)
-    return f"{_second(seconds)}.{microseconds:06d}+00:00" if microseconds else f"{_second(seconds)}+00:00"
+    return f"{_second(seconds)}.{str(microseconds).zfill(6)}+00:00" if microseconds else f"{_second(seconds)}+00:00"
 
 
 @lru_cache(maxsize=1024)

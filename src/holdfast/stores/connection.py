@@ -23,9 +23,15 @@ PAGE_BYTES = 512
 """Small, since most commits are: a commit writes whole pages to the log, and what it leaves of its last one is lost."""
 WAL_PAGES = 2000
 """Pages after which the log is put into the file: a small one keeps what is on disk small while the store is open."""
-BUSY_PAUSE_SECONDS = 0.01
+PAGES_A_TRANSACTION = 8
+"""About as many are written beside the payload: the ends of tables and indexes, and the thread's row."""
+LARGEST_AT_ONCE = 65536
+"""Bytes: what an event loop may be kept from other work by."""
+SHORTEST_PAUSE_SECONDS = 0.001
+LONGEST_PAUSE_SECONDS = 0.02
 _OF_PARENTS: list[object] = []
 """Connections that this process has from the one it was forked from."""
+_WITHOUT_SYNC = ("NORMAL", "OFF")
 _SIGNS_OF_DAMAGE = ("malformed", "not a database", "disk image", "decode to UTF-8", "no such column", "no such table")
 
 
@@ -42,6 +48,8 @@ class Connection:
         self._file: tuple[int, int] | None = None
         """Which file was opened: the path may lead to another since."""
         self._syncs = True
+        self._unmoved_pages = 0
+        """In the log, about, where it is put into the file by `_move_log`."""
         self.gate = threading.RLock()
         """Held over each transaction. A fork waits for it: a child would inherit a lock that nobody in it gives up."""
         _CONNECTIONS.add(self)
@@ -53,17 +61,49 @@ class Connection:
     def transact(self, work: Callable[[Tables], T], *, writes: bool, syncs: bool) -> T:
         """All of the work happens, or none. Raises StorageFailed, DamagedStore, or what the work raises."""
         until = time.monotonic() + self._busy_seconds
+        pause = SHORTEST_PAUSE_SECONDS
         while True:
             try:
                 with self.gate:
-                    return self._try(work, writes=writes, syncs=syncs)
+                    result = self._try(work, writes=writes, syncs=syncs)
+                    self._move_log()
+                    return result
             except sqlite3.Error as error:
-                # SQLite itself waits for most locks, but not while another process makes or recovers the file.
                 if not _is_busy(error) or time.monotonic() >= until:
                     raise self._explained(error) from error
-                time.sleep(BUSY_PAUSE_SECONDS)
+                time.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             except OSError as error:
                 raise StorageFailed("SqliteStore", f"use {str(self.path)!r}", str(error)) from error
+
+    def transact_at_once(self, work: Callable[[Tables], None], size: int) -> bool:
+        """The same from any thread, if nothing has to be waited for: no sync, no other thread, no other process. Then a
+        hop to the store's own thread would take as long as the work. `size`: about the bytes it writes."""
+        if self._synchronous not in _WITHOUT_SYNC or size > LARGEST_AT_ONCE:
+            return False
+        if self._unmoved_pages >= WAL_PAGES or self._db is None:
+            return False
+        if self._process_id != os.getpid() or not self.gate.acquire(blocking=False):
+            return False
+        try:
+            self._try(work, writes=True, syncs=True)
+            self._unmoved_pages += size // PAGE_BYTES
+        except sqlite3.Error as error:
+            if not _is_busy(error):
+                raise self._explained(error) from error
+            return False
+        finally:
+            self.gate.release()
+        return True
+
+    def _move_log(self) -> None:
+        """Into the file, where commits do not do it: one that is made on an event loop must not wait for the disk."""
+        if self._unmoved_pages >= WAL_PAGES and self._db is not None:
+            self._unmoved_pages = 0
+            try:
+                self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            except sqlite3.Error:
+                pass  # what was committed is; the next time will do
 
     def _try(self, work: Callable[[Tables], T], *, writes: bool, syncs: bool) -> T:
         db, tables = self._opened()
@@ -78,6 +118,8 @@ class Connection:
         try:
             result = work(tables)
             db.execute("COMMIT")
+            if writes and self._synchronous in _WITHOUT_SYNC:
+                self._unmoved_pages += PAGES_A_TRANSACTION
         except BaseException:
             tables.forget()  # what it remembers may have been undone
             if db.in_transaction:
@@ -91,13 +133,14 @@ class Connection:
             self._db = None
         if self._db is None or self._tables is None:
             Disk(syncs=self._synchronous != "OFF").make_folder(self.path.absolute().parent)
-            db = sqlite3.connect(self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False)
+            db = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
             try:
                 was_made = is_made(db, str(self.path))  # before anything is changed in what may be somebody else's
                 db.execute(f"PRAGMA synchronous = {self._synchronous}")
                 db.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # of a new file; another keeps its own
                 db.execute("PRAGMA journal_mode = WAL")
-                db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+                is_moved_later = self._synchronous in _WITHOUT_SYNC
+                db.execute(f"PRAGMA wal_autocheckpoint = {4 * WAL_PAGES if is_moved_later else WAL_PAGES}")
                 if not was_made:
                     prepare(db, str(self.path))
             except NotOurs as error:

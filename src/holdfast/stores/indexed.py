@@ -19,10 +19,11 @@ from holdfast.records import (
     StoredCheckpoint,
     ThreadInfo,
 )
+from holdfast.stores.columns import to_id
 from holdfast.stores.connection import Connection
 from holdfast.stores.own_thread import OwnThread
 from holdfast.stores.owners import RENEW_SECONDS
-from holdfast.stores.packing import NOTHING, Body, logged_events, seal, unpack_body
+from holdfast.stores.packing import NOTHING, Body, logged_events, seal, unpack_body, unpack_chunks
 from holdfast.stores.rows import Payload
 from holdfast.stores.sqlite_tables import Tables
 
@@ -125,12 +126,12 @@ class IndexedStore:
     async def read_chunks(self, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
         def work(tables: Tables) -> Mapping[int, Mapping[str, bytes]]:
             found = {}
-            for checkpoint_id, payload in tables.payloads(thread_id, numbers):
+            for key, payload in tables.payloads(thread_id, numbers):
                 body = self._payload(thread_id, payload)
                 try:  # each chunk is proved by its digest: the seal of the whole would prove nothing more
-                    found[payload.number] = unpack_body(body).plain_chunks
+                    found[payload.number] = unpack_chunks(body)
                 except msgspec.DecodeError as error:
-                    name = checkpoint_id or f"of commit {payload.number}"
+                    name = to_id(key) or f"of commit {payload.number}"
                     raise DamagedCheckpoint(name, f"commit {payload.number} is damaged: {error}", thread_id) from error
             return found
 

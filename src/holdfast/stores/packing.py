@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 
 import msgspec
@@ -12,7 +12,7 @@ from holdfast.records import Commit, LoggedEvents
 NOTHING = msgspec.Raw(b"null")
 
 
-class Body(msgspec.Struct, omit_defaults=True):
+class Body(msgspec.Struct, omit_defaults=True, gc=False):
     root: msgspec.Raw = NOTHING
     chunks: dict[str, msgspec.Raw] = {}
     dropped: Sequence[str] = ()
@@ -22,12 +22,33 @@ class Body(msgspec.Struct, omit_defaults=True):
     refers: bool = False
     own: Sequence[str] = ()
 
-    @property
-    def plain_chunks(self) -> dict[str, bytes]:
-        return {digest: bytes(chunk) for digest, chunk in self.chunks.items()}
+
+class _Chunks(msgspec.Struct, gc=False):
+    """A body of which nothing else is wanted."""
+
+    chunks: dict[str, msgspec.Raw] = {}
+
+
+class Chunks(Mapping[str, bytes]):
+    """By digest. A chunk is copied out of the body when it is asked for."""
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: Mapping[str, msgspec.Raw]) -> None:
+        self._raw = raw
+
+    def __getitem__(self, digest: str) -> bytes:
+        return bytes(self._raw[digest])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._raw)
+
+    def __len__(self) -> int:
+        return len(self._raw)
 
 
 _decoder = msgspec.json.Decoder(Body)
+_chunks_decoder = msgspec.json.Decoder(_Chunks)
 _encode = msgspec.json.encode
 
 
@@ -49,6 +70,11 @@ def pack_body(commit: Commit) -> bytes:
 def unpack_body(data: bytes) -> Body:
     """Raises msgspec.DecodeError, or ValidationError, which is one."""
     return _decoder.decode(data)
+
+
+def unpack_chunks(data: bytes) -> Chunks:
+    """The same."""
+    return Chunks(_chunks_decoder.decode(data).chunks)
 
 
 def repack_body(body: Body) -> bytes:

@@ -32,12 +32,14 @@ class SqliteStore(IndexedStore):
     # ------------------------------------------------------------ writing
 
     async def commit(self, commit: Commit) -> None:
+        body = pack_body(commit)
+        sealed = seal(commit.lease.thread_id, commit.number, body)
+
         def work(tables: Tables) -> None:
-            body = pack_body(commit)
-            sealed = seal(commit.lease.thread_id, commit.number, body)
             tables.append(tables.check(commit), commit, Payload(commit.number, sealed, body, None, None))
 
-        await self._thread.do_to_the_end(lambda: self._connection.transact(work, writes=True, syncs=True))
+        if not self._connection.transact_at_once(work, len(body)):
+            await self._thread.do_to_the_end(lambda: self._connection.transact(work, writes=True, syncs=True))
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
         await self._journal.add(lease, entry)

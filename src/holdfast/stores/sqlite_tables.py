@@ -15,8 +15,8 @@ from holdfast.stores.rows_of_commits import BLOCK
 from holdfast.stores.rows_of_waiting import WaitingRows
 
 _INFO = """
-SELECT c.checkpoint_id, t.thread_id, c.workflow, c.number, c.iteration, c.previous, c.timestamp, c.run_id, c.status,
-  c.thread, c.parent
+SELECT c.thread, c.number, c.checkpoint_id, t.thread_id, c.workflow, c.iteration, c.parent, c.previous, c.timestamp,
+  c.run_id, c.status
 FROM commits c JOIN threads t ON t.thread = c.thread
 WHERE c.checkpoint_id IS NOT NULL
 """
@@ -73,14 +73,24 @@ class Tables(WaitingRows):
         return rows[:limit]
 
     def _infos(self, rows: list[Any]) -> list[CheckpointInfo]:
-        """With the ids of their parents: most of these are among them."""
-        ids = {(row[9], row[3]): row[0] for row in rows}
-        for row in rows:
-            parent = (row[9], row[10])
-            if row[10] is not None and parent not in ids:
-                ids[parent] = self._nearest_id(*parent)
-        names = {workflow: self._name_of(workflow) for workflow in {row[2] for row in rows}}
-        return [_info(row, names[row[2]], ids.get((row[9], row[10]))) for row in rows]
+        """With the ids of their parents: most of these are among them. What rows have in common is read once."""
+        ids = {row[:2]: row[2].hex() if type(row[2]) is bytes else row[2] for row in rows}
+        names: dict[int | None, str] = {}
+        runs: dict[Any, str | None] = {}
+        found = []
+        for thread, number, _, thread_id, workflow, iteration, parent, previous, timestamp, run, status in rows:
+            if parent is not None:
+                place = (thread, parent)
+                if place not in ids:
+                    ids[place] = to_id(self._nearest_id(thread, parent))
+                previous = ids[place] or previous
+            if run not in runs:
+                runs[run] = to_id(run, RUN) or None
+            if workflow not in names:
+                names[workflow] = self._name_of(workflow)
+            of_place = (ids[thread, number], thread_id, names[workflow], number, iteration, previous)
+            found.append(CheckpointInfo(*of_place, to_timestamp(timestamp), runs[run], status))
+        return found
 
     def _nearest_id(self, thread: int, number: int | None) -> Any:
         """Of the checkpoint there, or of the nearest before it that is left."""
@@ -95,7 +105,7 @@ class Tables(WaitingRows):
             number = row[1]
         return None
 
-    def _name_of(self, workflow: int) -> str:
+    def _name_of(self, workflow: int | None) -> str:
         row = self._db.execute("SELECT name FROM workflows WHERE workflow = ?", (workflow,)).fetchone()
         return "" if row is None else str(row[0])
 
@@ -119,21 +129,24 @@ class Tables(WaitingRows):
         if row is None:
             return None
         query = "SELECT number, seal, body, place, size FROM commits WHERE thread = ? AND number = ?"
-        return self._infos([row])[0], Payload(*self._db.execute(query, (row[9], row[3])).fetchone())
+        return self._infos([row])[0], Payload(*self._db.execute(query, (row[0], row[1])).fetchone())
 
-    def payloads(self, thread_id: str, numbers: Iterable[int]) -> list[tuple[str | None, Payload]]:
-        """With the checkpoint that each is of."""
+    def payloads(self, thread_id: str, numbers: Iterable[int]) -> list[tuple[Any, Payload]]:
+        """With the column of the checkpoint that each is of."""
         thread = self.find_thread(thread_id)
         found: list[Any] = []
-        wanted = list(numbers)
-        for start in range(0, len(wanted), AT_ONCE):
-            part = wanted[start : start + AT_ONCE]
-            found += self._db.execute(
-                "SELECT checkpoint_id, number, seal, body, place, size FROM commits WHERE thread = ? AND number IN"
-                f" ({','.join('?' * len(part))}) ORDER BY number",
-                (thread, *part),
-            ).fetchall()
-        return [(to_id(row[0]), Payload(*row[1:])) for row in found]
+        wanted = sorted(numbers)
+        query = "SELECT checkpoint_id, number, seal, body, place, size FROM commits WHERE thread = ? AND number"
+        if wanted and wanted[-1] - wanted[0] < 2 * len(wanted):  # most of a row: read in one go, faster than one by one
+            rows = self._db.execute(f"{query} BETWEEN ? AND ? ORDER BY number", (thread, wanted[0], wanted[-1]))
+            known = set(wanted)
+            found = [row for row in rows if row[1] in known]
+        else:
+            for start in range(0, len(wanted), AT_ONCE):
+                part = wanted[start : start + AT_ONCE]
+                marks = ",".join("?" * len(part))
+                found += self._db.execute(f"{query} IN ({marks}) ORDER BY number", (thread, *part)).fetchall()
+        return [(row[0], Payload(*row[1:])) for row in found]
 
     def events_after(self, thread_id: str, seq: int) -> list[tuple[int, int, str, str, CheckpointInfo | None, Payload]]:
         """First seq, count, run and time of each commit with events, its checkpoint and its payload."""
@@ -214,20 +227,3 @@ class Tables(WaitingRows):
             None if due_at is None else to_time(due_at),
             None if owner is None or self.is_gone(process) else owner,
         )
-
-
-def _info(row: Any, workflow_name: str, parent_id: Any) -> CheckpointInfo:
-    checkpoint_id, thread_id, _, number, iteration, previous, timestamp, run_id, status = row[:9]
-    if parent_id is not None:
-        previous = to_id(parent_id)
-    return CheckpointInfo(
-        checkpoint_id.hex() if type(checkpoint_id) is bytes else str(checkpoint_id),
-        thread_id,
-        workflow_name,
-        number,
-        iteration,
-        previous,
-        to_timestamp(timestamp),
-        to_id(run_id, RUN) or None,
-        status,
-    )

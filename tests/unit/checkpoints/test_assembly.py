@@ -54,8 +54,8 @@ def test_what_one_commit_holds_is_read_at_once() -> None:
 
 def test_a_tree_without_references_reads_nothing() -> None:
     reads = Reads({})
-    tree, roots = at_once(Assembly(reads).tree(b'{"state":{"a":"{\\"$ref\\":1}"}}', "the checkpoint"))
-    assert (tree, roots, reads.calls) == ({"state": {"a": '{"$ref":1}'}}, (), [])
+    tree, base = at_once(Assembly(reads).tree(b'{"state":{"a":"{\\"$ref\\":1}"}}', "the checkpoint"))
+    assert (tree, base(), reads.calls) == ({"state": {"a": '{"$ref":1}'}}, ((), ()), [])
 
 
 def test_each_commit_is_read_once_however_many_chunks_it_holds() -> None:
@@ -131,9 +131,8 @@ def test_a_chunk_or_root_that_is_not_json_is_an_error(data: bytes) -> None:
 
 def test_the_chunks_that_were_read_are_what_a_chunker_goes_on_from() -> None:
     root, chunks = one_commit()
-    assembly = Assembly(Reads({1: chunks}))
-    _, roots = at_once(assembly.tree(root, "the checkpoint"))
-    assert {chunk.digest for chunk in assembly.chunks.values()} == set(chunks)
-    assert all(chunk.size == len(chunks[chunk.digest]) for chunk in assembly.chunks.values())
-    again = Chunker(assembly.chunks.values(), roots).pack(2, {"state": STATE})
+    _, base = at_once(Assembly(Reads({1: chunks})).tree(root, "the checkpoint"))
+    assert {chunk.digest for chunk in base()[0]} == set(chunks)
+    assert all(chunk.size == len(chunks[chunk.digest]) for chunk in base()[0])
+    again = Chunker(base).pack(2, {"state": STATE})
     assert (again.root, again.chunks, again.dropped) == (root, {}, ())

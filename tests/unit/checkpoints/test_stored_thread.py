@@ -129,7 +129,7 @@ async def test_events_are_read_as_they_were_with_and_without_a_checkpoint(store:
         await thread.commit(None, [WorkflowEvent("output", data=BIG, executor_id="b")], "run-1", "IDLE")
     found = []
     for logged in await store.events_after("t", 0):
-        trees, _, _ = await whole_tree(store, "t", logged.body, "events")
+        trees, _ = await whole_tree(store, "t", logged.body, "events")
         found += [(logged.first_seq, tree[2]["data"]) for tree in trees]
     assert thread.last_seq == 6
     first, second = ({"text": BIG, "n": number} for number in (1, 3))
@@ -143,7 +143,7 @@ async def test_events_alone_keep_what_they_refer_to_when_its_checkpoint_is_prune
     await moved(thread, 3, "c1", text="")
     assert await store.prune("t", ["c1"]) == 1
     (logged,) = await store.events_after("t", 0)
-    (event,), _, _ = await whole_tree(store, "t", logged.body, "events")
+    (event,), _ = await whole_tree(store, "t", logged.body, "events")
     assert len(logged.body) < 200 and event[2]["data"] == BIG
 
 

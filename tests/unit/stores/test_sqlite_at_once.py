@@ -1,0 +1,70 @@
+"""A commit that need not wait for the disk is made where it is asked for; one that has to wait lets the loop go on."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests.contract.acts import ids, own
+
+from holdfast.stores.connection import LARGEST_AT_ONCE
+from holdfast.stores.sqlite import SqliteStore
+
+
+async def is_made_at_once(store: SqliteStore, checkpoint_id: str, **parts: object) -> bool:
+    """Whether a commit came to its end before the loop went round."""
+    owner = await own(store, checkpoint_id)
+    making = asyncio.ensure_future(owner.save(checkpoint_id, **parts))
+    await asyncio.sleep(0)
+    at_once = making.done()
+    await making
+    return at_once
+
+
+def size_of(path: Path) -> int:
+    return path.stat().st_size
+
+
+@pytest.mark.parametrize(("synchronous", "expected"), [("NORMAL", True), ("OFF", True), ("FULL", False)])
+async def test_only_a_commit_that_is_not_synced_is_made_on_the_loop(
+    tmp_path: Path, synchronous: str, expected: bool
+) -> None:
+    store = SqliteStore(tmp_path / "threads.db", synchronous=synchronous)
+    assert await is_made_at_once(store, "a") is expected
+    await store.close()
+
+
+async def test_a_large_one_is_not(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "threads.db", synchronous="NORMAL")
+    assert not await is_made_at_once(store, "a", chunks={"c": b'"%b"' % (b"x" * LARGEST_AT_ONCE)})
+    await store.close()
+
+
+async def test_while_another_process_writes_the_loop_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "threads.db"
+    store = SqliteStore(path, synchronous="NORMAL")
+    owner = await own(store)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    waiting = asyncio.ensure_future(owner.save("a"))
+    for _ in range(20):  # turns that a commit which blocks the loop would not allow
+        await asyncio.sleep(0.001)
+    assert not waiting.done()
+    other.execute("ROLLBACK")
+    await waiting
+    assert await ids(store) == ["a"]
+    other.close()
+    await store.close()
+
+
+async def test_the_log_stays_small_however_many_commits_are_made(tmp_path: Path) -> None:
+    path = tmp_path / "threads.db"
+    store = SqliteStore(path, synchronous="NORMAL")
+    owner = await own(store)
+    for _ in range(1500):
+        await owner.save(chunks={"c": b'"%b"' % (b"x" * 2000)})
+    assert size_of(path) > 2_000_000, "the commits were not put into the file"
+    assert size_of(Path(f"{path}-wal")) < 2_000_000
+    await store.close()
