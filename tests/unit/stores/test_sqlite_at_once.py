@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.contract.acts import ids, own
@@ -13,7 +14,7 @@ from holdfast.stores.connection import LARGEST_AT_ONCE
 from holdfast.stores.sqlite import SqliteStore
 
 
-async def is_made_at_once(store: SqliteStore, checkpoint_id: str, **parts: object) -> bool:
+async def is_made_at_once(store: SqliteStore, checkpoint_id: str, **parts: Any) -> bool:
     """Whether a commit came to its end before the loop went round."""
     owner = await own(store, checkpoint_id)
     making = asyncio.ensure_future(owner.save(checkpoint_id, **parts))
