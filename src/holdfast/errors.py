@@ -39,7 +39,11 @@ HoldfastError
 │       ├── CursorExpired
 │       └── WorkflowCheckpointException        saving or loading
 │           ├── CheckpointNotFound
+│           ├── CheckpointPinned                   (also ValueError)
 │           ├── ThreadNotFound
+│           ├── ThreadExists                       (also ValueError)
+│           ├── WrongStateType                     (also TypeError)
+│           ├── NoThreadFile                       (also ValueError)
 │           ├── IncompatibleWorkflow
 │           ├── DamagedCheckpoint
 │           ├── DamagedStore
@@ -534,6 +538,52 @@ class ThreadNotFound(WorkflowCheckpointException):
         super().__init__(
             f"There is no thread {thread_id!r} to resume. Start it with run(message, thread_id={thread_id!r}), or "
             "check the id and the storage."
+        )
+
+
+class CheckpointPinned(WorkflowCheckpointException, ValueError):
+    code = "checkpoint_pinned"
+
+    def __init__(self, checkpoint_id: str) -> None:
+        self.checkpoint_id = checkpoint_id
+        super().__init__(
+            f"Checkpoint {checkpoint_id!r} is pinned, so it was not deleted. Unpin it first: "
+            f"await storage.unpin({checkpoint_id!r}), or `holdfast unpin {checkpoint_id}`."
+        )
+
+
+class ThreadExists(WorkflowCheckpointException, ValueError):
+    code = "thread_exists"
+
+    def __init__(self, thread_id: str, reason: str = "the store has a thread of that id") -> None:
+        self.thread_id = thread_id
+        self.reason = reason
+        super().__init__(
+            f"Thread {thread_id!r} was not added: {reason}. Nothing was changed. Give it another thread_id, or delete "
+            "the one that is there."
+        )
+
+
+class WrongStateType(WorkflowCheckpointException, TypeError):
+    code = "wrong_state_type"
+
+    def __init__(self, key: str, expected: str, got: str, checkpoint_id: str) -> None:
+        self.key = key
+        super().__init__(
+            f"state[{key!r}] of checkpoint {checkpoint_id!r} is {expected}, and the new value is {got}. Nothing was "
+            "forked. Give a value of the same type; None always fits."
+        )
+
+
+class NoThreadFile(WorkflowCheckpointException, ValueError):
+    code = "no_thread_file"
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(
+            f"{path!r} cannot be imported: {reason}. Nothing was imported. Export the thread again, or check how the "
+            "file was copied."
         )
 
 

@@ -103,6 +103,8 @@ class CheckpointInfo(msgspec.Struct, frozen=True, gc=False):
     run_id: str | None = None
     status: str = ""
     """The run's state when it was made."""
+    is_pinned: bool = False
+    """Whether it stays, whatever retention and pruning say."""
 
     def __str__(self) -> str:
         return self.checkpoint_id
@@ -194,6 +196,45 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     """All that are pending now; None if they are as before."""
     due_at: datetime | None = None
     """When the thread goes on by itself, or a deadline passes."""
+    forgets: Sequence[int] = ()
+    """Numbers of checkpoints of the thread that go with it: retention at work. Those that are pinned stay."""
+    forgets_events_before: int = 0
+    """The events of all commits before this number go, too."""
+    carried: Sequence[str] = ()
+    """Only of a commit that is read back: references that it has from commits which are no longer in its line."""
+
+
+class ThreadStanding(msgspec.Struct, frozen=True, gc=False):
+    """All of a thread but its commits: what a copy of it in another store begins with."""
+
+    thread_id: str
+    workflow_name: str
+    number: int
+    """Of its last commit."""
+    fence: int
+    status: str
+    updated_at: str
+    last_seq: int
+    first_seq: int = 1
+    """The oldest event that is kept; those before were forgotten."""
+    head: int | None = None
+    """Number of the newest checkpoint."""
+    due_at: datetime | None = None
+    requests: Sequence[PendingRequest] = ()
+    journal: Sequence[JournalEntry] = ()
+    inbox: Sequence[InboxItem] = ()
+    consumed: Sequence[str] = ()
+    """Ids of items that were in the inbox."""
+    pins: Sequence[int] = ()
+    """Numbers of the checkpoints that are pinned."""
+
+
+class Damage(msgspec.Struct, frozen=True, gc=False):
+    """Something in a store that is not as it was written."""
+
+    reason: str
+    thread_id: str | None = None
+    checkpoint_id: str | None = None
 
 
 class JournalEntry(msgspec.Struct, frozen=True, gc=False):

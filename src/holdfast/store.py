@@ -18,6 +18,7 @@ from typing import Protocol
 from holdfast.records import (
     CheckpointInfo,
     Commit,
+    Damage,
     JournalEntry,
     Lease,
     LoggedEvents,
@@ -25,6 +26,7 @@ from holdfast.records import (
     PendingRequest,
     StoredCheckpoint,
     ThreadInfo,
+    ThreadStanding,
 )
 
 
@@ -100,8 +102,11 @@ class Store(Protocol):
     ) -> Sequence[ThreadInfo]:
         """Threads that have a commit, those that moved last at the end. Paged like `infos`, by thread id."""
 
-    async def events_after(self, thread_id: str, seq: int) -> Sequence[LoggedEvents]:
-        """The packed events of all commits that hold an event newer than `seq`, in order."""
+    async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
+        """The packed events of all commits that hold an event newer than `seq`, in order; None: all that are kept.
+
+        Raises CursorExpired if the event after `seq` was forgotten.
+        """
 
     async def pending_requests(
         self, *, workflow_name: str | None = None, thread_id: str | None = None, limit: int | None = None
@@ -111,13 +116,20 @@ class Store(Protocol):
     async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
         """Threads without an owner that have something to do by themselves at this time, the most overdue first."""
 
-    # ------------------------------------------------------------ removing and copying
+    # ------------------------------------------------------------ keeping, removing and copying
 
-    async def prune(self, thread_id: str, checkpoint_ids: Iterable[str]) -> int:
+    async def pin(self, checkpoint_id: str) -> None:
+        """Keep the checkpoint, whatever is pruned. Needs no lease; idempotent. Raises CheckpointNotFound."""
+
+    async def unpin(self, checkpoint_id: str) -> None:
+        """Let it go like any other. Needs no lease; idempotent. Raises CheckpointNotFound."""
+
+    async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
         """Forget these checkpoints of the thread, and the chunks that no other needs; how many there were.
 
-        The events of their commits stay. What the head, a branch, or anybody else's checkpoint refers to stays. Raises
-        ThreadBusy if the head is among them and the thread has an owner.
+        The events of their commits stay, but for those of commits before `events_before`. What is pinned stays, and
+        what the head, a branch, or anybody else's checkpoint refers to. Raises ThreadBusy if the head is among them
+        and the thread has an owner.
         """
 
     async def delete_thread(self, thread_id: str) -> bool:
@@ -126,6 +138,29 @@ class Store(Protocol):
     async def copy_thread(self, thread_id: str, to: str) -> None:
         """Make a thread `to` with copies of all commits of this one, under new checkpoint ids. The copy has no journal,
         no inbox and no owner. Raises ThreadBusy if there is a thread `to` already."""
+
+    async def standing(self, thread_id: str) -> ThreadStanding | None:
+        """All of a thread but its commits; None if there is none. Raises DamagedCheckpoint."""
+
+    async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
+        """The thread's commits after a number, as they are stored, in order. Their leases say only the thread.
+
+        Raises DamagedCheckpoint.
+        """
+
+    async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+        """Keep a thread as another store had it, with its numbers and ids, all or nothing. The iterable is read once.
+
+        Raises ThreadExists for a thread id, or a checkpoint id, that there is already.
+        """
+
+    # ------------------------------------------------------------ as a whole
+
+    async def check(self) -> Sequence[Damage]:
+        """Whatever the store itself can tell to be damaged, in all that it keeps."""
+
+    async def size(self) -> int:
+        """Bytes that it takes now."""
 
     async def close(self) -> None:
         """Give back files and connections. Idempotent; what is called afterwards opens them again."""

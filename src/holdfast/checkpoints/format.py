@@ -21,8 +21,8 @@ from holdfast.errors import UnreadableValue, UnsavableValue, WorkflowCheckpointE
 from holdfast.events import WorkflowEvent
 from holdfast.records import CheckpointInfo
 
-_OF_INFO = CheckpointInfo.__struct_fields__
-"""Fields that stores keep beside the payload."""
+_OF_INFO = tuple(name for name in CheckpointInfo.__struct_fields__ if name != "is_pinned")
+"""Fields of a checkpoint that stores keep beside the payload."""
 
 _VALUE_PARTS = ("metadata", "run_kwargs")
 """Dicts of users' values."""
