@@ -18,7 +18,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 # ---------------------------------------------------------------- who may import whom
 
-FLOOR = {"cancelling", "digests", "errors", "isolation", "records", "events", "names", "log", "platform"}
+FLOOR = {"cancelling", "deprecation", "digests", "errors", "isolation", "records", "events", "names", "log", "platform"}
 """Open to all, and importing nothing but each other."""
 
 MAY_IMPORT: dict[str, set[str]] = {

@@ -1,10 +1,9 @@
-"""What is published: a wheel that holds the package, its types and its licence, and says what it needs."""
+"""What is published: a wheel and an sdist that hold what they should, and work where nothing else is installed."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
+import signal
 import tomllib
 import zipfile
 from email.message import Message
@@ -12,58 +11,194 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+from tests.packages import ROOT, Artefacts, Installed, clean_copy, files_of, needs_of, repack, run, succeed
 
 import holdfast
 
-ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = {"postgres", "redis", "crypto", "agents", "server", "otel", "all"}
+BASE = {"msgspec", "click", "rich"}
+
+LITTER = {"src/holdfast/left.db", "src/holdfast/__pycache__/old.pyc", "docs/left.db-wal", ".venv/thing.py", "uv.lock"}
+"""What work leaves behind, and .gitignore names."""
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    folder = tmp_path_factory.mktemp("wheel")
-    build = "import sys, hatchling.build as backend; backend.build_wheel(sys.argv[1])"
-    subprocess.run([sys.executable, "-c", build, str(folder)], cwd=ROOT, check=True, capture_output=True, timeout=20)
-    [file] = folder.glob("*.whl")
-    return zipfile.ZipFile(file)
+def artefacts(tmp_path_factory: pytest.TempPathFactory) -> Artefacts:
+    folder = tmp_path_factory.mktemp("built")
+    source = clean_copy(folder / "source")
+    for name in LITTER:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text("left behind")
+    return Artefacts.build(source, folder)
 
 
 @pytest.fixture(scope="module")
-def metadata(wheel: zipfile.ZipFile) -> Message:
-    [name] = [name for name in wheel.namelist() if name.endswith("METADATA")]
-    return Parser().parsestr(wheel.read(name).decode())
+def metadata(artefacts: Artefacts) -> Message:
+    with zipfile.ZipFile(artefacts.wheel) as packed:
+        [name] = [name for name in packed.namelist() if name.endswith("METADATA")]
+        return Parser().parsestr(packed.read(name).decode())
 
 
-def test_the_wheel_holds_every_module_the_types_and_the_licence(wheel: zipfile.ZipFile) -> None:
-    packed = set(wheel.namelist())
-    source = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}
-    assert source | {"holdfast/py.typed"} <= packed
-    assert any(name.endswith("licenses/LICENSE") for name in packed)
-    assert not [name for name in packed if "__pycache__" in name or name.startswith("tests")]
+# ---------------------------------------------------------------- what is in them
+
+
+def test_the_wheel_holds_every_module_the_types_and_the_licence_and_nothing_else(artefacts: Artefacts) -> None:
+    modules = {name.removeprefix("src/") for name in files_of(artefacts.source) if re.match(r"src/.+\.py$", name)}
+    said = f"holdfast-{holdfast.__version__}.dist-info"
+    about = {f"{said}/{name}" for name in ("METADATA", "WHEEL", "entry_points.txt", "licenses/LICENSE", "RECORD")}
+    assert artefacts.files_of_the_wheel() == modules | {"holdfast/py.typed"} | about
+
+
+def test_the_sdist_holds_all_that_the_project_is_made_of(artefacts: Artefacts) -> None:
+    """Whoever has it can build, read, test and measure; what work leaves behind is not in it."""
+    project = {
+        name
+        for name in files_of(artefacts.source) - LITTER
+        if re.match(r"(src|tests|docs|examples|benchmarks|\.ci)/|[A-Z]\w*\.md$", name)
+    }
+    more = {"LICENSE", "Makefile", "pyproject.toml", "requirements.lock", ".gitignore", "PKG-INFO"}
+    assert artefacts.files_of_the_sdist() == project | more
 
 
 def test_the_wheel_says_what_it_is(metadata: Message) -> None:
     assert (metadata["Name"], metadata["Version"]) == ("holdfast", holdfast.__version__)
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["License-Expression"] == "MIT"
+    assert "## Two commands" in str(metadata.get_payload()), "the README is what a registry shows"
 
 
 def test_the_base_install_needs_three_packages_and_the_extras_are_those_promised(metadata: Message) -> None:
     needs = metadata.get_all("Requires-Dist") or []
     base = {re.split(r"[<>=!~ \[;]", need)[0] for need in needs if "extra ==" not in need}
-    assert base == {"msgspec", "click", "rich"}
+    assert base == BASE
     assert set(metadata.get_all("Provides-Extra") or []) == EXTRAS
-
-
-def test_the_command_is_installed(wheel: zipfile.ZipFile) -> None:
-    [name] = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
-    assert "holdfast = holdfast.cli.main:main" in wheel.read(name).decode()
 
 
 def test_the_extra_called_all_holds_all_others() -> None:
     [everything] = PROJECT["project"]["optional-dependencies"]["all"]
     assert set(re.findall(r"\w+", everything)) == EXTRAS - {"all"} | {"holdfast"}
+
+
+# ---------------------------------------------------------------- installed, without extras, outside this folder
+
+
+@pytest.fixture(scope="module")
+def from_wheel(artefacts: Artefacts, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    folder = tmp_path_factory.mktemp("from_wheel")
+    for package in needs_of(BASE):
+        repack(package, folder)
+    return Installed.make(artefacts.wheel, folder, folder / "made")
+
+
+@pytest.fixture(scope="module")
+def from_sdist(artefacts: Artefacts, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    folder = tmp_path_factory.mktemp("from_sdist")
+    builders = [re.split(r"[<>=!~ \[;]", need)[0] for need in PROJECT["build-system"]["requires"]]
+    for package in needs_of([*BASE, *builders]):
+        repack(package, folder)
+    return Installed.make(artefacts.sdist, folder, folder / "made")
+
+
+def test_an_install_without_extras_brings_what_holdfast_needs_and_no_more(from_wheel: Installed) -> None:
+    assert from_wheel.distributions().keys() == {package.name for package in needs_of(BASE)} | {"holdfast"}
+
+
+def test_the_sdist_builds_what_the_wheel_holds(from_wheel: Installed, from_sdist: Installed) -> None:
+    """In an environment that has only what pyproject.toml asks for, byte for byte."""
+    about = re.compile(r"\.dist-info/(INSTALLER|REQUESTED|RECORD|direct_url\.json|uv_\w+\.json)$|^\.\.")
+    ours, theirs = (
+        {name: digest for name, digest in made.files().items() if not about.search(name)}
+        for made in (from_wheel, from_sdist)
+    )
+    assert ours == theirs
+    assert "holdfast/py.typed" in ours
+    assert from_sdist.distributions().keys() == from_wheel.distributions().keys()
+
+
+@pytest.fixture(scope="module", params=["wheel", "sdist"])
+def installed(request: pytest.FixtureRequest) -> Installed:
+    made = request.getfixturevalue(f"from_{request.param}")
+    assert isinstance(made, Installed)
+    return made
+
+
+EVERY_NAME = """
+import pkgutil, sys
+import holdfast, holdfast.exceptions, holdfast.testing
+
+for public in (holdfast, holdfast.exceptions, holdfast.testing):
+    for name in public.__all__:
+        getattr(public, name)
+for module in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
+    if not module.name.endswith(("__main__", "testing.plugin")):  # a program; what pytest alone loads
+        __import__(module.name)
+print(holdfast.__file__)
+"""
+
+
+def test_every_name_and_every_module_can_be_imported(installed: Installed, tmp_path: Path) -> None:
+    printed = succeed(installed.python, "-W", "error", "-c", EVERY_NAME, folder=tmp_path)
+    assert Path(printed.strip()).is_relative_to(installed.folder)
+
+
+def test_the_command_is_there_under_both_names(installed: Installed, tmp_path: Path) -> None:
+    for command in ([installed.command], [installed.python, "-W", "error", "-m", "holdfast"]):
+        assert holdfast.__version__ in succeed(*command, "--version", folder=tmp_path)
+        assert "Durable agent workflows" in succeed(*command, "--help", folder=tmp_path)
+
+
+def test_the_demo_runs_to_its_end(installed: Installed, tmp_path: Path) -> None:
+    printed = succeed(installed.command, "demo", folder=tmp_path, TMPDIR=str(tmp_path))
+    assert printed.splitlines()[-1] == "lost: 0   finished work repeated: 0"
+
+
+PROGRAM = """
+import os, signal, sys
+from holdfast import open_store, run_sync, step, workflow
+
+@step
+async def fetch(url: str) -> str:
+    print("fetching", url, flush=True)
+    return f"the text of {url}"
+
+@step
+async def summarise(text: str) -> str:
+    if sys.argv[2:]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return f"a summary of {text}"
+
+@workflow
+async def digest(url: str) -> str:
+    return await summarise(await fetch(url))
+
+flow = digest.build(open_store(sys.argv[1]))
+print(*run_sync(flow.run(*sys.argv[2:], thread_id="monday")).get_outputs())
+"""
+
+
+@pytest.mark.parametrize("url", ["sqlite:///threads.db", "file:threads"])
+def test_a_workflow_that_is_killed_is_resumed_by_another_process(
+    url: str, installed: Installed, tmp_path: Path
+) -> None:
+    program = tmp_path / "digest.py"
+    program.write_text(PROGRAM)
+    killed = run(installed.python, "-W", "error", program, url, "example.org", folder=tmp_path)
+    assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, "fetching example.org\n"), killed.stderr
+    resumed = succeed(installed.python, "-W", "error", program, url, folder=tmp_path)
+    assert resumed == "a summary of the text of example.org\n"
+    assert "monday" in succeed(installed.command, "threads", "--store", url, folder=tmp_path)
+
+
+def test_an_install_that_lacks_something_would_be_noticed(artefacts: Artefacts, tmp_path: Path) -> None:
+    """What the fixtures promise: nothing is to be had but the wheels that they were given."""
+    for package in needs_of(BASE - {"rich"}):
+        repack(package, tmp_path)
+    with pytest.raises(AssertionError, match="rich"):
+        Installed.make(artefacts.wheel, tmp_path, tmp_path / "made")
+
+
+# ---------------------------------------------------------------- what development needs
 
 
 def test_every_package_of_the_lock_is_pinned_with_hashes_and_without_addresses() -> None:
@@ -76,7 +211,9 @@ def test_every_package_of_the_lock_is_pinned_with_hashes_and_without_addresses()
 def test_the_lock_covers_everything_the_project_asks_for() -> None:
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     pinned = set(re.findall(r"^([a-z0-9-]+)==", lock, flags=re.MULTILINE))
-    asked = PROJECT["project"]["dependencies"] + PROJECT["dependency-groups"]["dev"]
+    asked = (
+        PROJECT["project"]["dependencies"] + PROJECT["dependency-groups"]["dev"] + PROJECT["build-system"]["requires"]
+    )
     missing = {re.split(r"[<>=!~ \[;]", need)[0].lower() for need in asked} - pinned
     assert not missing, f"run `make lock`: {missing}"
 

@@ -10,8 +10,36 @@ if TYPE_CHECKING:
         CheckpointID as CheckpointID,
         WorkflowCheckpoint as WorkflowCheckpoint,
     )
+    from holdfast.checkpoints.copying import (
+        CopyReport as CopyReport,
+        copy_store as copy_store,
+    )
+    from holdfast.checkpoints.difference import (
+        Change as Change,
+        CheckpointDiff as CheckpointDiff,
+    )
+    from holdfast.checkpoints.history import (
+        Branch as Branch,
+        Branches as Branches,
+    )
+    from holdfast.checkpoints.migrations import (
+        Migration as Migration,
+    )
+    from holdfast.checkpoints.prune_report import (
+        PruneReport as PruneReport,
+    )
+    from holdfast.checkpoints.retention import (
+        FullHistory as FullHistory,
+        KeepFor as KeepFor,
+        KeepLast as KeepLast,
+        LatestOnly as LatestOnly,
+    )
     from holdfast.checkpoints.storage import (
         CheckpointStorage as CheckpointStorage,
+    )
+    from holdfast.checkpoints.stored_form import (
+        StoredForm as StoredForm,
+        StoredLevel as StoredLevel,
     )
     from holdfast.codecs.opaque import (
         Opaque as Opaque,
@@ -34,6 +62,10 @@ if TYPE_CHECKING:
     )
     from holdfast.engine.hooks import (
         HookContext as HookContext,
+    )
+    from holdfast.engine.migrating import (
+        ThreadFit as ThreadFit,
+        ThreadFits as ThreadFits,
     )
     from holdfast.engine.result import (
         WorkflowRunResult as WorkflowRunResult,
@@ -77,6 +109,7 @@ if TYPE_CHECKING:
         IncompatibleWorkflow as IncompatibleWorkflow,
         InvalidRun as InvalidRun,
         InvalidSelection as InvalidSelection,
+        MigrationFailed as MigrationFailed,
         MissingProgram as MissingProgram,
         MissingSecret as MissingSecret,
         NewerFormat as NewerFormat,
@@ -178,6 +211,7 @@ if TYPE_CHECKING:
     )
     from holdfast.records import (
         CheckpointInfo as CheckpointInfo,
+        Damage as Damage,
         MessageType as MessageType,
         PendingRequest as PendingRequest,
         ThreadInfo as ThreadInfo,
@@ -197,7 +231,11 @@ __version__ = "0.1.0"
 _HOME = {
     "AlreadyAnswered": "holdfast.errors",
     "AnswerRejected": "holdfast.errors",
+    "Branch": "holdfast.checkpoints.history",
+    "Branches": "holdfast.checkpoints.history",
     "Case": "holdfast.graph.edges",
+    "Change": "holdfast.checkpoints.difference",
+    "CheckpointDiff": "holdfast.checkpoints.difference",
     "CheckpointHookFailed": "holdfast.errors",
     "CheckpointID": "holdfast.checkpoints.checkpoint",
     "CheckpointInfo": "holdfast.records",
@@ -205,8 +243,10 @@ _HOME = {
     "CheckpointPinned": "holdfast.errors",
     "CheckpointStorage": "holdfast.checkpoints.storage",
     "ContextEnded": "holdfast.errors",
+    "CopyReport": "holdfast.checkpoints.copying",
     "CursorExpired": "holdfast.errors",
     "DEFAULT_MAX_ITERATIONS": "holdfast.graph.builder",
+    "Damage": "holdfast.records",
     "DamagedCheckpoint": "holdfast.errors",
     "DamagedStore": "holdfast.errors",
     "Default": "holdfast.graph.edges",
@@ -220,6 +260,7 @@ _HOME = {
     "FanInEdgeGroup": "holdfast.graph.edges",
     "FanOutEdgeGroup": "holdfast.graph.edges",
     "FileCheckpointStorage": "holdfast.storages",
+    "FullHistory": "holdfast.checkpoints.retention",
     "FunctionExecutor": "holdfast.graph.function_executor",
     "FunctionalWorkflow": "holdfast.engine.functions",
     "GraphConnectivityError": "holdfast.errors",
@@ -230,7 +271,12 @@ _HOME = {
     "IncompatibleWorkflow": "holdfast.errors",
     "InvalidRun": "holdfast.errors",
     "InvalidSelection": "holdfast.errors",
+    "KeepFor": "holdfast.checkpoints.retention",
+    "KeepLast": "holdfast.checkpoints.retention",
+    "LatestOnly": "holdfast.checkpoints.retention",
     "MessageType": "holdfast.records",
+    "Migration": "holdfast.checkpoints.migrations",
+    "MigrationFailed": "holdfast.errors",
     "MissingProgram": "holdfast.errors",
     "MissingSecret": "holdfast.errors",
     "NewerFormat": "holdfast.errors",
@@ -243,6 +289,7 @@ _HOME = {
     "Opaque": "holdfast.codecs.opaque",
     "PendingRequest": "holdfast.records",
     "PickleSerializer": "holdfast.codecs.pickle_codec",
+    "PruneReport": "holdfast.checkpoints.prune_report",
     "RequestError": "holdfast.errors",
     "RequestExpired": "holdfast.errors",
     "RequestTerms": "holdfast.events",
@@ -261,6 +308,8 @@ _HOME = {
     "StepOutsideWorkflow": "holdfast.errors",
     "StepWrapper": "holdfast.engine.step_function",
     "StorageFailed": "holdfast.errors",
+    "StoredForm": "holdfast.checkpoints.stored_form",
+    "StoredLevel": "holdfast.checkpoints.stored_form",
     "SubWorkflowFailed": "holdfast.errors",
     "SubWorkflowRequestMessage": "holdfast.graph.workflow_executor",
     "SubWorkflowResponseMessage": "holdfast.graph.workflow_executor",
@@ -270,6 +319,8 @@ _HOME = {
     "ThreadBusy": "holdfast.errors",
     "ThreadConflict": "holdfast.errors",
     "ThreadExists": "holdfast.errors",
+    "ThreadFit": "holdfast.engine.migrating",
+    "ThreadFits": "holdfast.engine.migrating",
     "ThreadInfo": "holdfast.records",
     "ThreadNotFound": "holdfast.errors",
     "ThreadNotIdle": "holdfast.errors",
@@ -302,6 +353,7 @@ _HOME = {
     "WrongStateType": "holdfast.errors",
     "add": "holdfast.graph.reducers",
     "append": "holdfast.graph.reducers",
+    "copy_store": "holdfast.checkpoints.copying",
     "executor": "holdfast.graph.function_executor",
     "get_run_context": "holdfast.engine.run_context",
     "handler": "holdfast.graph.handlers",

@@ -45,6 +45,7 @@ HoldfastError
 │           ├── WrongStateType                     (also TypeError)
 │           ├── NoThreadFile                       (also ValueError)
 │           ├── IncompatibleWorkflow
+│           ├── MigrationFailed
 │           ├── DamagedCheckpoint
 │           ├── DamagedStore
 │           ├── NewerFormat
@@ -536,8 +537,8 @@ class ThreadNotFound(WorkflowCheckpointException):
     def __init__(self, thread_id: str) -> None:
         self.thread_id = thread_id
         super().__init__(
-            f"There is no thread {thread_id!r} to resume. Start it with run(message, thread_id={thread_id!r}), or "
-            "check the id and the storage."
+            f"There is no thread {thread_id!r} here. Check the id and the storage; list_threads() shows what there is, "
+            f"and run(message, thread_id={thread_id!r}) starts one."
         )
 
 
@@ -596,8 +597,21 @@ class IncompatibleWorkflow(WorkflowCheckpointException):
         listed = "".join(f"\n  - {difference}" for difference in differences)
         super().__init__(
             f"Checkpoint {checkpoint_id!r} was made by a workflow that differs from {workflow_name!r}:{listed}\n"
-            "Nothing was changed. Rebuild the workflow as it was, migrate the checkpoint, or pass force=True to "
-            "go on with what still fits."
+            "Nothing was changed. Rebuild the workflow as it was, give it migrations=[...] that say what became of "
+            "what is stored, or pass force=True to go on with what still fits."
+        )
+
+
+class MigrationFailed(WorkflowCheckpointException):
+    code = "migration_failed"
+
+    def __init__(self, migration: str, checkpoint_id: str, thread_id: str, reason: str) -> None:
+        self.migration = migration
+        self.checkpoint_id = checkpoint_id
+        self.thread_id = thread_id
+        super().__init__(
+            f"Migration {migration!r} failed at checkpoint {checkpoint_id!r} of thread {thread_id!r}: {reason}. "
+            "Nothing was changed. Correct it, and try it on everything that is stored: await workflow.check_threads()."
         )
 
 
@@ -622,6 +636,7 @@ class DamagedStore(WorkflowCheckpointException):
 
     def __init__(self, path: str, reason: str) -> None:
         self.path = path
+        self.reason = reason
         super().__init__(
             f"The store {path!r} cannot be read: {reason}. Nothing was changed. Restore it from a backup, or move it "
             "away to begin with an empty one."

@@ -184,6 +184,7 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     consumed: Sequence[str] = ()
     """Ids of the inbox items that this commit takes in."""
     status: str = ""
+    """How the thread stands after it; `info` says the same."""
     run_id: str = ""
     timestamp: str = ""
     parent: int | None = None
@@ -197,7 +198,7 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     due_at: datetime | None = None
     """When the thread goes on by itself, or a deadline passes."""
     forgets: Sequence[int] = ()
-    """Numbers of checkpoints of the thread that go with it: retention at work. Those that are pinned stay."""
+    """Numbers of checkpoints of the thread that go with it: retention at work. The head and what is pinned stay."""
     forgets_events_before: int = 0
     """The events of all commits before this number go, too."""
     carried: Sequence[str] = ()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal
 from urllib.parse import unquote
 
+from holdfast.checkpoints.retention import Retention
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.codec import Codec
 from holdfast.errors import did_you_mean
@@ -24,12 +25,14 @@ class InMemoryCheckpointStorage(StoreCheckpointStorage):
         serializer: Codec | None = None,
         allowed_types: Iterable[type | str] | None = None,
         allowed_checkpoint_types: Iterable[type | str] | None = None,
+        retention: Retention | type[Retention] | None = None,
     ) -> None:
         super().__init__(
             MemoryStore(),
             serializer=serializer,
             allowed_types=allowed_types,
             allowed_checkpoint_types=allowed_checkpoint_types,
+            retention=retention,
         )
 
 
@@ -49,6 +52,7 @@ class SqliteCheckpointStorage(StoreCheckpointStorage):
         serializer: Codec | None = None,
         allowed_types: Iterable[type | str] | None = None,
         allowed_checkpoint_types: Iterable[type | str] | None = None,
+        retention: Retention | type[Retention] | None = None,
     ) -> None:
         if synchronous not in ("FULL", "NORMAL"):
             raise ValueError(f"synchronous expects 'FULL' or 'NORMAL', got {synchronous!r}.")
@@ -61,6 +65,7 @@ class SqliteCheckpointStorage(StoreCheckpointStorage):
             serializer=serializer,
             allowed_types=allowed_types,
             allowed_checkpoint_types=allowed_checkpoint_types,
+            retention=retention,
         )
 
 
@@ -79,6 +84,7 @@ class FileCheckpointStorage(StoreCheckpointStorage):
         serializer: Codec | None = None,
         allowed_types: Iterable[type | str] | None = None,
         allowed_checkpoint_types: Iterable[type | str] | None = None,
+        retention: Retention | type[Retention] | None = None,
     ) -> None:
         _check_path(storage_path, "FileCheckpointStorage")
         _check_seconds(busy_seconds)
@@ -89,10 +95,13 @@ class FileCheckpointStorage(StoreCheckpointStorage):
             serializer=serializer,
             allowed_types=allowed_types,
             allowed_checkpoint_types=allowed_checkpoint_types,
+            retention=retention,
         )
 
 
-def open_store(url: str | os.PathLike[str]) -> StoreCheckpointStorage:
+def open_store(
+    url: str | os.PathLike[str], *, retention: Retention | type[Retention] | None = None
+) -> StoreCheckpointStorage:
     """The storage that a URL names: `sqlite:///threads.db`, `file:folder`, `memory:`. Opens nothing yet.
 
     As everywhere, `sqlite:///` is followed by a path from here and `sqlite:////` by one from the root; `file:///var/x`
@@ -104,7 +113,7 @@ def open_store(url: str | os.PathLike[str]) -> StoreCheckpointStorage:
     scheme = scheme.lower()
     if not found or len(scheme) == 1:  # no scheme; or C:, which is none
         if text.endswith((".db", ".sqlite", ".sqlite3")):
-            return SqliteCheckpointStorage(text)
+            return SqliteCheckpointStorage(text, retention=retention)
         raise ValueError(f"{text!r} names no store. Expected {_EXAMPLES}.")
     if scheme in ("postgresql", "postgres"):
         raise ValueError(f"PostgreSQL comes with a later version of holdfast. For now: {_EXAMPLES}.")
@@ -117,13 +126,13 @@ def open_store(url: str | os.PathLike[str]) -> StoreCheckpointStorage:
         path = path.removeprefix("/")
     if not path and scheme != "memory":
         raise ValueError(f"{text!r} has no path. Expected {_EXAMPLES}.")
-    return _SCHEMES[scheme](path)
+    return _SCHEMES[scheme](path, retention=retention)
 
 
-_SCHEMES: dict[str, Callable[[str], StoreCheckpointStorage]] = {
+_SCHEMES: dict[str, Callable[..., StoreCheckpointStorage]] = {
     "sqlite": SqliteCheckpointStorage,
     "file": FileCheckpointStorage,
-    "memory": lambda _: InMemoryCheckpointStorage(),
+    "memory": lambda _, **given: InMemoryCheckpointStorage(**given),
 }
 _EXAMPLES = "sqlite:///threads.db, file:folder or memory:"
 

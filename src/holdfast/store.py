@@ -132,8 +132,12 @@ class Store(Protocol):
         and the thread has an owner.
         """
 
-    async def delete_thread(self, thread_id: str) -> bool:
-        """Forget all of a thread; False if there was none. Raises ThreadBusy while it has an owner."""
+    async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
+        """Forget all of a thread; False if there was none. Raises ThreadBusy while it has an owner.
+
+        `if_unmoved_since` (a commit number): only if that is its last commit, its inbox is empty and nothing of it is
+        pinned; otherwise False, and nothing is changed.
+        """
 
     async def copy_thread(self, thread_id: str, to: str) -> None:
         """Make a thread `to` with copies of all commits of this one, under new checkpoint ids. The copy has no journal,

@@ -132,7 +132,7 @@ async def everything(store: Store, *more_ids: str) -> dict[str, Any]:
         "due": list(await store.due(FAR)),
         "checkpoints": [await store.find_checkpoint(one.checkpoint_id) for one in infos],
         "heads": {one: await store.head(one) for one in known},
-        "events": {one: list(await store.events_after(one, 0)) for one in known},
+        "events": {one: list(await store.events_after(one, None)) for one in known},
         "chunks": {one: await chunks(store, one) for one in known},
     }
 

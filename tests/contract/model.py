@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+
+import msgspec
 
 from holdfast.records import CheckpointInfo, Commit, LoggedEvents, PendingRequest
 
@@ -16,9 +18,18 @@ class Kept:
 
     commit: Commit
     info: CheckpointInfo | None
+    events: LoggedEvents | None
     chunks: dict[str, bytes]
     has: frozenset[str]
     """References of its checkpoint, all of them: those of its parent included."""
+
+    @property
+    def number(self) -> int:
+        return self.commit.number
+
+    @property
+    def own(self) -> set[str]:
+        return set() if self.events is None else set(self.events.own)
 
 
 @dataclass
@@ -31,12 +42,15 @@ class Thread:
     updated_at: str = ""
     workflow_name: str = ""
     last_seq: int = 0
+    first_seq: int = 1
     due_at: datetime | None = None
     commits: list[Kept] = field(default_factory=list)
     journal: list[tuple[int, bytes]] = field(default_factory=list)
     inbox: dict[str, tuple[str, bytes]] = field(default_factory=dict)
     consumed: set[str] = field(default_factory=set)
     requests: dict[str, PendingRequest] = field(default_factory=dict)
+    is_tidy: bool = True
+    """Whether nothing is left that a store may free whenever it likes."""
 
     @property
     def checkpoints(self) -> list[Kept]:
@@ -47,9 +61,58 @@ class Thread:
         return self.checkpoints[-1] if self.checkpoints else None
 
     @property
+    def pins(self) -> list[int]:
+        return [one.number for one in self.commits if one.info is not None and one.info.is_pinned]
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing was ever put into it: then a store may or may not say that it exists."""
         return self.number == 0 and not self.inbox and not self.consumed and not self.journal
+
+    @property
+    def needed(self) -> dict[str, bytes]:
+        """Chunks that something refers to. A store may have more, until it frees them."""
+        refs = {
+            ref for one in self.commits if one.info is not None or (one.events and one.events.refers) for ref in one.has
+        }
+        return {
+            f"{digest}.{one.number}": data
+            for one in self.commits
+            for digest, data in one.chunks.items()
+            if digest in one.own or f"{digest}.{one.number}" in refs
+        }
+
+    @property
+    def chunks(self) -> dict[str, bytes]:
+        return {f"{digest}.{one.number}": data for one in self.commits for digest, data in one.chunks.items()}
+
+    def previous(self, number: int | None) -> str | None:
+        """The id of the checkpoint there, or of the nearest before it that is still kept."""
+        known = {one.number: one for one in self.commits}
+        while number is not None and number in known:
+            found = known[number]
+            if found.info is not None:
+                return found.info.checkpoint_id
+            number = found.commit.parent
+        return None
+
+    def tidy(self) -> None:
+        needed = self.needed
+        for one in self.commits:
+            one.chunks = {key: data for key, data in one.chunks.items() if f"{key}.{one.number}" in needed}
+        self.is_tidy = True
+
+    def forget_events(self, before: int) -> bool:
+        """Whether there were any."""
+        gone = [one for one in self.commits if one.number < before and one.events is not None]
+        for one in gone:
+            one.events, self.is_tidy = None, False
+            self.first_seq = max(self.first_seq, one_after(one.commit.events))
+        return bool(gone)
+
+
+def one_after(events: LoggedEvents | None) -> int:
+    return 0 if events is None else events.first_seq + events.count
 
 
 class Model:
@@ -65,7 +128,7 @@ class Model:
 
     def commit(self, commit: Commit) -> None:
         thread = self.threads[commit.lease.thread_id]
-        parent = next((one for one in thread.commits if one.commit.number == commit.parent), None)
+        parent = next((one for one in thread.commits if one.number == commit.parent), None)
         own = set(commit.events.own) if commit.events is not None else set()
         brought = {f"{digest}.{commit.number}" for digest in commit.chunks if digest not in own}
         inherited = set() if parent is None else set(parent.has) - set(commit.dropped)
@@ -73,7 +136,7 @@ class Model:
             self._replace(commit.info.checkpoint_id, thread)
             thread.journal = [one for one in thread.journal if one[0] in commit.unsettled]
             thread.workflow_name, thread.due_at = commit.info.workflow_name, commit.due_at
-        kept = Kept(commit, commit.info, dict(commit.chunks), frozenset(inherited | brought))
+        kept = Kept(commit, commit.info, commit.events, dict(commit.chunks), frozenset(inherited | brought))
         thread.commits.append(kept)
         self.order.append(kept)
         if commit.requests is not None:
@@ -83,6 +146,9 @@ class Model:
                 thread.consumed.add(item_id)
         thread.number, thread.status, thread.updated_at = commit.number, commit.status, commit.timestamp
         thread.last_seq += 0 if commit.events is None else commit.events.count
+        gone = [one for one in thread.checkpoints if one.number in commit.forgets and one is not thread.head]
+        self._forget(thread, _unpinned(gone))
+        thread.forget_events(commit.forgets_events_before)
         self._move(thread)
 
     def _move(self, thread: Thread) -> None:
@@ -100,111 +166,55 @@ class Model:
         if thread.head in gone and not is_moving:
             thread.journal, thread.requests, thread.due_at = [], {}, None
         for one in gone:
-            one.info = None
+            one.info, thread.is_tidy = None, False
 
     def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         thread = self.threads.setdefault(thread_id, Thread())
         if item_id not in thread.consumed:
             thread.inbox.setdefault(item_id, (kind, body))
 
-    def prune(self, thread_id: str, checkpoint_ids: Iterable[str]) -> int:
+    def pin(self, checkpoint_id: str, *, is_pinned: bool) -> None:
+        for one in self.order:
+            if one.info is not None and one.info.checkpoint_id == checkpoint_id:
+                one.info = msgspec.structs.replace(one.info, is_pinned=is_pinned)
+
+    def prune(self, thread_id: str, checkpoint_ids: Iterable[str], events_before: int) -> int:
         thread = self.threads.get(thread_id, Thread())
         gone = [one for one in thread.checkpoints if one.info is not None and one.info.checkpoint_id in checkpoint_ids]
+        gone = _unpinned(gone)
         self._forget(thread, gone)
-        if gone:
-            needed = {ref for one in thread.commits if one.info is not None or _refers(one) for ref in one.has}
-            for one in thread.commits:
-                own = set() if one.commit.events is None else set(one.commit.events.own)
-                one.chunks = {
-                    key: data
-                    for key, data in one.chunks.items()
-                    if key in own or f"{key}.{one.commit.number}" in needed
-                }
+        if thread.forget_events(events_before) or gone:
+            thread.tidy()
         return len(gone)
 
     def delete(self, thread_id: str) -> None:
         thread = self.threads.pop(thread_id)
-        self.order = [one for one in self.order if one not in thread.commits]
+        gone = {id(one) for one in thread.commits}
+        self.order = [one for one in self.order if id(one) not in gone]
+
+    # ------------------------------------------------------------ whole threads
 
     def copy(self, thread_id: str, to: str, ids: dict[int, str]) -> None:
         source = self.threads[thread_id]
         made = replace(source, owner=None, fence=0, journal=[], inbox={}, consumed=set(), commits=[])
         made.requests = {key: _of(one, to) for key, one in source.requests.items()}
         for one in source.commits:
-            info = one.info and _named(one.info, to, ids[one.info.number])
-            made.commits.append(Kept(one.commit, info, dict(one.chunks), one.has))
-        self.order += made.commits
-        self.threads[to] = made
-        self._move(made)
+            info = one.info and _named(one.info, to, ids[one.number])
+            made.commits.append(Kept(one.commit, info, one.events, dict(one.chunks), one.has))
+        self.add(to, made)
 
-    # ------------------------------------------------------------ reading
+    def read_out(self, thread_id: str) -> Thread:
+        """As it is now, and nothing that happens later changes it."""
+        return replace(deepcopy(self.threads[thread_id]), owner=None, is_tidy=False)
 
-    def everything(self) -> dict[str, Any]:
-        moved = sorted(
-            (key for key, one in self.threads.items() if one.number), key=lambda key: self.threads[key].moved
-        )
-        infos = [one.info for one in self.order if one.info is not None]
-        return {
-            "infos": [plain_info(one) for one in infos],
-            "roots": [one.commit.root for one in self.order if one.info is not None],
-            "threads": [self._standing(key) for key in moved],
-            "requests": self._requests(),
-            "due": self._due(),
-            "heads": {key: _id(self.threads[key].head) for key in moved},
-            "events": {key: self._events(self.threads[key]) for key in moved},
-            "chunks": {
-                key: {
-                    f"{d}.{one.commit.number}": data
-                    for one in self.threads[key].commits
-                    for d, data in one.chunks.items()
-                }
-                for key in moved
-            },
-        }
-
-    def _standing(self, key: str) -> tuple[Any, ...]:
-        one = self.threads[key]
-        return (key, one.workflow_name, one.number, one.status, one.updated_at, _id(one.head), one.due_at, one.owner)
-
-    def _requests(self) -> list[tuple[Any, ...]]:
-        found = [(one.asked_at, key, one.request_id) for key, t in self.threads.items() for one in t.requests.values()]
-        return sorted(found)
-
-    def _due(self) -> list[str]:
-        found = [(one.due_at, key) for key, one in self.threads.items() if one.due_at is not None and one.owner is None]
-        return [key for _, key in sorted(found)]
-
-    def _events(self, thread: Thread) -> list[tuple[Any, ...]]:
-        return [
-            plain_events(one.commit.events, one.commit.run_id, one.commit.timestamp)
-            for one in thread.commits
-            if one.commit.events is not None
-        ]
+    def add(self, thread_id: str, thread: Thread) -> None:
+        self.order += thread.commits
+        self.threads[thread_id] = thread
+        self._move(thread)
 
 
-def plain_events(events: LoggedEvents, run_id: str, timestamp: str) -> tuple[Any, ...]:
-    return (events.first_seq, events.count, events.body, events.refers, tuple(events.own), run_id, timestamp)
-
-
-def _refers(one: Kept) -> bool:
-    return one.commit.events is not None and one.commit.events.refers
-
-
-def _id(one: Kept | None) -> str | None:
-    return None if one is None or one.info is None else one.info.checkpoint_id
-
-
-def plain_info(info: CheckpointInfo) -> tuple[Any, ...]:
-    """All but the checkpoint before, which may have gone."""
-    return (
-        info.checkpoint_id,
-        info.thread_id,
-        info.workflow_name,
-        info.number,
-        info.timestamp,
-        info.run_id,
-        info.status,
-    )
+def _unpinned(checkpoints: list[Kept]) -> list[Kept]:
+    return [one for one in checkpoints if one.info is not None and not one.info.is_pinned]
 
 
 def _of(request: PendingRequest, thread_id: str) -> PendingRequest:

@@ -68,6 +68,32 @@ async def test_deleting_leaves_other_threads_alone(store: Store) -> None:
     assert len((await inside(store, "u"))["journal"]) == 1
 
 
+async def test_a_thread_that_moved_since_is_not_deleted(store: Store) -> None:
+    await saved(store, "t", 3)
+    before = await everything(store)
+    for number in (0, 2, 4, 99):
+        assert await store.delete_thread("t", if_unmoved_since=number) is False
+    assert await everything(store) == before
+    assert await store.delete_thread("t", if_unmoved_since=3) is True
+    assert await thread_ids(store) == [] and await ids(store) == []
+    assert await store.delete_thread("t", if_unmoved_since=3) is False
+
+
+async def test_a_thread_that_still_holds_something_for_somebody_is_not_deleted_in_passing(store: Store) -> None:
+    await saved(store, "t", 2)
+    await store.pin("t-1")
+    assert await store.delete_thread("t", if_unmoved_since=2) is False
+    await store.unpin("t-1")
+    await store.post("t", "item", "message", b"1")
+    assert await store.delete_thread("t", if_unmoved_since=2) is False
+    owner = await own(store)
+    with pytest.raises(ThreadBusy):
+        await store.delete_thread("t", if_unmoved_since=2)
+    await owner.note(consumed=["item"])
+    await owner.release()
+    assert await store.delete_thread("t", if_unmoved_since=3) is True
+
+
 # ---------------------------------------------------------------- copies
 
 

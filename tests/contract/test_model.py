@@ -2,226 +2,80 @@
 
 from __future__ import annotations
 
-import asyncio
-import shutil
 import tempfile
-from collections.abc import Coroutine
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from hypothesis import Phase, settings, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 from tests.conftest import SOAK
-from tests.contract.acts import FAR, asked, at, chunks, told
-from tests.contract.model import Model, Thread, plain_events, plain_info
+from tests.contract.beside import NAMES, PICK, OwnersBeside
+from tests.contract.comparing import all_of_model, all_of_store, check_chunks, check_commits, check_cursors
+from tests.contract.model import Thread
 from tests.contract.places import ON_DISK, STORES
+from tests.contract.raw import read_out
 
-from holdfast.errors import ThreadBusy, ThreadConflict
-from holdfast.records import CheckpointInfo, Commit, JournalEntry, Lease
-from holdfast.store import Store
+from holdfast.errors import CheckpointNotFound, ThreadBusy, ThreadExists
+from holdfast.records import Commit, ThreadStanding
 
-T = TypeVar("T")
-
-NAMES = st.sampled_from(["a", "a", "a", "B/b", "B/b", "ä", "long " * 30])
-WORKFLOWS = st.sampled_from(["one", "two"])
-DIGESTS = st.sets(st.sampled_from(["d1", "d2", "d3", "d4"]), max_size=3)
-DELIVERIES = st.sets(st.integers(1, 3), max_size=2)
-ITEMS = st.sampled_from(["i1", "i2", "i3"])
-QUESTIONS = st.none() | st.sets(st.sampled_from(["q1", "q2"]))
-PICK = st.integers(0, 7)
+THROUGH = st.sampled_from([None, None, None, *STORES])
 
 
-class Beside(RuleBasedStateMachine):
-    """Acts that a store must accept or refuse, each with what the model says of it."""
+class Beside(OwnersBeside):
+    """All that is done to a store: also what keeps, removes, copies and moves whole threads, and closes it."""
 
     def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.kind = kind
-        self.folder = Path(tempfile.mkdtemp())
-        self.runner = asyncio.Runner()
-        self.store: Store = STORES[kind](self.folder)
-        self.model = Model()
-        self.leases: dict[str, list[Lease]] = {}
-        self.made = 0
+        super().__init__(kind)
+        self.away: dict[str, tuple[ThreadStanding, list[Commit], Thread]] = {}
+        """Threads that were read out."""
 
-    def do(self, act: Coroutine[Any, Any, T]) -> T:
-        return self.runner.run(act)
+    # ------------------------------------------------------------ keeping and removing
 
-    def thread(self, name: str) -> Thread:
-        return self.model.threads.get(name, Thread())
-
-    def refused(self, act: Coroutine[Any, Any, object], error: type[Exception]) -> None:
-        with pytest.raises(error):
-            self.do(act)
-
-    # ------------------------------------------------------------ owning
-
-    @rule(name=NAMES, takeover=st.booleans())
-    def open(self, name: str, takeover: bool) -> None:
-        self.made += 1
-        owner = f"run-{self.made:04x}"
-        if self.thread(name).owner is not None and not takeover:
-            self.refused(self.store.open(name, owner), ThreadBusy)
+    @rule(pick=PICK, is_pinned=st.booleans())
+    def pin(self, pick: int, is_pinned: bool) -> None:
+        known = [*(one.info.checkpoint_id for one in self.model.order if one.info is not None), "none"]
+        checkpoint_id = known[-1 - pick % len(known)]
+        act = self.store.pin(checkpoint_id) if is_pinned else self.store.unpin(checkpoint_id)
+        if checkpoint_id == "none":
+            self.refused(act, CheckpointNotFound)
             return
-        opened = self.do(self.store.open(name, owner, takeover=takeover))
-        thread = self.model.threads.setdefault(name, Thread())
-        assert opened.lease.fence > thread.fence
-        thread.owner, thread.fence = owner, opened.lease.fence
-        self.leases.setdefault(name, []).append(opened.lease)
-        head = thread.head
-        assert (opened.number, opened.last_seq, opened.status) == (thread.number, thread.last_seq, thread.status)
-        assert opened.root == (None if head is None else head.commit.root)
-        assert [(one.delivery_id, one.body) for one in opened.journal] == thread.journal
-        assert {one.item_id: (one.kind, one.body) for one in opened.inbox} == thread.inbox
-        assert [one.item_id for one in opened.inbox] == list(thread.inbox)
+        self.do(act)
+        self.model.pin(checkpoint_id, is_pinned=is_pinned)
 
-    @rule(name=NAMES, pick=PICK)
-    def release(self, name: str, pick: int) -> None:
-        lease = self.lease(name, pick)
-        self.do(self.store.release(lease))
-        if self.is_held(lease):
-            self.thread(name).owner = None
-
-    def lease(self, name: str, pick: int) -> Lease:
-        """Mostly the newest."""
-        known = self.leases.get(name, [Lease(name, "nobody", 1)])
-        return known[-1 if pick else pick]
-
-    def is_held(self, lease: Lease) -> bool:
-        thread = self.thread(lease.thread_id)
-        return (thread.owner, thread.fence) == (lease.owner, lease.fence)
-
-    # ------------------------------------------------------------ writing
-
-    @rule(
-        name=NAMES,
-        pick=PICK,
-        workflow=st.none() | WORKFLOWS,
-        brings=DIGESTS,
-        drops=DIGESTS,
-        own=DIGESTS,
-        events=st.integers(0, 3),
-        refers=st.booleans(),
-        rest=st.fixed_dictionaries(
-            {"consumed": st.sets(ITEMS), "unsettled": DELIVERIES, "questions": QUESTIONS, "due": st.none() | PICK}
-        ),
-        odd=st.sampled_from([*["nothing"] * 5, "number", "old parent", "gone parent", "replaces"]),
-    )
-    def commit(
-        self,
-        name: str,
-        pick: int,
-        workflow: str | None,
-        brings: set[str],
-        drops: set[str],
-        own: set[str],
-        events: int,
-        refers: bool,
-        rest: dict[str, Any],
-        odd: str,
-    ) -> None:
-        if self.thread(name).owner is None and pick > 1:
-            self.open(name, takeover=False)  # otherwise most would be refused
-        thread, lease = self.thread(name), self.lease(name, pick)
-        number = thread.number + 1 + (pick if odd == "number" else 0)
-        parent = self.parent(thread, pick, odd) if workflow is not None else None
-        base = next((one for one in thread.checkpoints if one.commit.number == parent), None)
-        mine = (own if events else set()) if workflow is not None else (brings | own if events else set())
-        brought = (brings | mine) if workflow is not None else mine
-        logged = (
-            told(thread.last_seq + 1, events, refers=refers and base is not None, own=tuple(mine)) if events else None
-        )
-        stamp = {"status": f"S{pick}", "run_id": lease.owner, "timestamp": at(self.made).isoformat()}
-        questions = rest["questions"]
-        commit = Commit(
-            lease,
-            number,
-            self.info(name, workflow, number, odd, pick, stamp),
-            None if workflow is None else f'"root {self.made}"'.encode(),
-            logged,
-            tuple(rest["unsettled"]),
-            tuple(rest["consumed"]),
-            parent=parent,
-            chunks={digest: f'"{digest}"'.encode() for digest in brought},
-            dropped=[ref for ref in (base.has if base else ()) if ref.split(".")[0] in drops],
-            requests=None if questions is None else [asked(name, one, self.made) for one in questions],
-            due_at=None if rest["due"] is None else at(rest["due"]),
-            **stamp,
-        )
-        is_next = number == thread.number + 1 and (parent is None or base is not None)
-        if self.is_held(lease) and is_next:
-            self.do(self.store.commit(commit))
-            self.model.commit(commit)
-        else:
-            self.refused(self.store.commit(commit), ThreadConflict)
-
-    def parent(self, thread: Thread, pick: int, odd: str) -> int | None:
-        if odd == "gone parent":
-            return thread.number + 5
-        if odd == "old parent" and thread.commits:
-            return thread.commits[pick % len(thread.commits)].commit.number
-        return None if thread.head is None else thread.head.commit.number
-
-    def info(
-        self, name: str, workflow: str | None, number: int, odd: str, pick: int, stamp: dict[str, str]
-    ) -> CheckpointInfo | None:
-        if workflow is None:
-            return None
-        self.made += 1
-        known = self.known_ids(self.thread(name))
-        new_id = known[pick % len(known)] if odd == "replaces" and known else f"{self.made:04x}"
-        return CheckpointInfo(
-            new_id, name, workflow, number, pick, None, stamp["timestamp"], stamp["run_id"], stamp["status"]
-        )
-
-    def known_ids(self, thread: Thread) -> list[str]:
-        """Of checkpoints that another can take the place of: those of all threads."""
-        return [one.info.checkpoint_id for one in self.model.order if one.info is not None]
-
-    @rule(name=NAMES, pick=PICK, delivery_id=st.integers(1, 3))
-    def record(self, name: str, pick: int, delivery_id: int) -> None:
-        lease = self.lease(name, pick)
-        entry = JournalEntry(self.thread(name).number, delivery_id, f'"{self.made} {pick}"'.encode())
-        if self.is_held(lease):
-            self.do(self.store.append_journal(lease, entry))
-            self.thread(name).journal.append((delivery_id, entry.body))
-        else:
-            self.refused(self.store.append_journal(lease, entry), ThreadConflict)
-
-    @rule(name=NAMES, item=ITEMS, pick=PICK)
-    def post(self, name: str, item: str, pick: int) -> None:
-        body = f'"{pick}"'.encode()
-        self.do(self.store.post(name, item, "message", body))
-        self.model.post(name, item, "message", body)
-
-    # ------------------------------------------------------------ removing, copying, closing
-
-    @rule(name=NAMES, picks=st.sets(PICK), is_free=st.booleans())
-    def prune(self, name: str, picks: set[int], is_free: bool) -> None:
+    @rule(name=NAMES, picks=st.sets(PICK), is_free=st.booleans(), before=st.sampled_from([0, 0, 0, 1, 2, 4, 6]))
+    def prune(self, name: str, picks: set[int], is_free: bool, before: int) -> None:
         if is_free:
             self.release(name, 1)
-        thread = self.thread(name)
+        thread, head = self.thread(name), self.thread(name).head
         doomed = [one.info.checkpoint_id for index, one in enumerate(thread.checkpoints) if one.info and index in picks]
-        head = thread.head
-        if thread.owner is not None and head is not None and head.info and head.info.checkpoint_id in doomed:
-            self.refused(self.store.prune(name, doomed), ThreadBusy)
+        is_head_doomed = head is not None and head.info is not None and head.info.checkpoint_id in doomed
+        if thread.owner is not None and head is not None and is_head_doomed and head.number not in thread.pins:
+            self.refused(self.store.prune(name, doomed, events_before=before), ThreadBusy)
             return
-        assert self.do(self.store.prune(name, [*doomed, "none"])) == self.model.prune(name, doomed) == len(doomed)
+        count = self.do(self.store.prune(name, [*doomed, "none"], events_before=before))
+        assert count == self.model.prune(name, doomed, before)
 
-    @rule(name=NAMES, pick=PICK)
-    def delete(self, name: str, pick: int) -> None:
+    @rule(name=NAMES, pick=PICK, since=st.none() | st.integers(0, 1))
+    def delete(self, name: str, pick: int, since: int | None) -> None:
         if pick > 2:
             return  # seldom: it takes all that was done with it
         thread = self.thread(name)
+        last = None if since is None else thread.number - since
         if thread.owner is not None:
-            self.refused(self.store.delete_thread(name), ThreadBusy)
+            self.refused(self.store.delete_thread(name, if_unmoved_since=last), ThreadBusy)
             return
-        was_there = self.do(self.store.delete_thread(name))
+        was_there = self.do(self.store.delete_thread(name, if_unmoved_since=last))
+        if last is not None and (since or thread.inbox or thread.pins):
+            assert was_there is False
+            return
         assert thread.is_empty or was_there
         if name in self.model.threads:
             self.model.delete(name)
+
+    # ------------------------------------------------------------ whole threads
 
     @rule(name=NAMES, to=NAMES)
     def copy(self, name: str, to: str) -> None:
@@ -233,8 +87,51 @@ class Beside(RuleBasedStateMachine):
             return
         self.do(self.store.copy_thread(name, to))
         made = {one.number: one.checkpoint_id for one in self.do(self.store.infos(thread_id=to))}
-        assert made.keys() == {one.commit.number for one in self.thread(name).checkpoints}
+        assert made.keys() == {one.number for one in self.thread(name).checkpoints}
         self.model.copy(name, to, made)
+
+    @rule(name=NAMES, through=THROUGH, moves=st.booleans(), page=st.none() | st.integers(1, 4))
+    def take_out(self, name: str, through: str | None, moves: bool, page: int | None) -> None:
+        """As it is stored, perhaps by way of a store of another kind; and mostly to be put back elsewhere in time."""
+        thread = self.thread(name)
+        if thread.is_empty:
+            return
+        standing, commits = self.do(read_out(self.store, name, page))
+        check_commits(thread, commits)
+        if through is not None:
+            standing, commits = self.do(self.handed_through(through, standing, commits))
+            check_commits(thread, commits)
+        self.away[name] = standing, commits, self.model.read_out(name)
+        if moves:
+            self.release(name, 1)
+            self.delete(name, 0, None)
+
+    async def handed_through(
+        self, kind: str, standing: ThreadStanding, commits: list[Commit]
+    ) -> tuple[ThreadStanding, list[Commit]]:
+        with tempfile.TemporaryDirectory() as folder:
+            other = STORES[kind](Path(folder))
+            await other.add_thread(standing, iter(commits))
+            found = await read_out(other, standing.thread_id)
+            assert found[0].fence >= standing.fence
+            await other.close()
+        return found
+
+    @precondition(lambda self: self.away)
+    @rule(pick=PICK)
+    def put_in(self, pick: int) -> None:
+        name = [*self.away][pick % len(self.away)]
+        standing, commits, was = self.away[name]
+        there = self.thread(name)
+        taken = {one.info.checkpoint_id for one in self.model.order if one.info is not None}
+        is_taken = any(one.info is not None and one.info.checkpoint_id in taken for one in was.commits)
+        if not there.is_empty or there.owner is not None or is_taken:
+            self.refused(self.store.add_thread(standing, iter(commits)), ThreadExists)
+            return
+        self.do(self.store.add_thread(standing, iter(commits)))
+        made = deepcopy(was)
+        made.fence = max(standing.fence, there.fence)
+        self.model.add(name, made)
 
     @rule(is_new=st.booleans())
     def close(self, is_new: bool) -> None:
@@ -246,40 +143,16 @@ class Beside(RuleBasedStateMachine):
 
     @invariant()
     def both_hold_the_same(self) -> None:
-        assert self.in_order(self.do(self.read())) == self.in_order(self.model.everything())
+        assert self.in_order(self.do(all_of_store(self.store))) == self.in_order(all_of_model(self.model))
+        self.do(check_chunks(self.model, self.store))
+        self.do(check_cursors(self.model, self.store))
+
+    @rule()
+    def it_is_sound(self) -> None:
+        assert list(self.do(self.store.check())) == []
 
     def in_order(self, found: dict[str, Any]) -> dict[str, Any]:
         return found
-
-    async def read(self) -> dict[str, Any]:
-        store = self.store
-        infos = await store.infos()
-        threads = await store.threads()
-        keys = [one.thread_id for one in threads]
-        found = [await store.find_checkpoint(one.checkpoint_id) for one in infos]
-        heads = {key: await store.head(key) for key in keys}
-        return {
-            "infos": [plain_info(one) for one in infos],
-            "roots": [one and one.root for one in found],
-            "threads": [tuple(getattr(one, name) for name in one.__struct_fields__) for one in threads],
-            "requests": [(one.asked_at, one.thread_id, one.request_id) for one in await store.pending_requests()],
-            "due": [one.thread_id for one in await store.due(FAR)],
-            "heads": {key: one and one.info.checkpoint_id for key, one in heads.items()},
-            "events": {
-                key: [plain_events(one, one.run_id, one.timestamp) for one in await store.events_after(key, 0)]
-                for key in keys
-            },
-            "chunks": {key: await chunks(store, key) for key in keys},
-        }
-
-    def teardown(self) -> None:
-        try:
-            for name in self.model.threads:
-                self.open(name, takeover=True)  # also reads what only an owner can
-        finally:
-            self.do(self.store.close())
-            self.runner.close()
-            shutil.rmtree(self.folder)
 
 
 def some_examples(count: int) -> settings:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 from tests.e2e.command import STORE
+from tests.e2e.terminal import Screen, Shown, in_this_terminal
 
 from holdfast.cli.main import main
 
@@ -33,6 +36,42 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="session")
+def made_threads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with `r-1`, asked and answered (entry, question, answer, end), and `r-2`, which waits for its answer."""
+    folder = tmp_path_factory.mktemp("made")
+    shutil.copy(OFFICE, folder)
+    refund = '{"customer": "Bob", "amount": 12}'
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()):
+        patch.chdir(folder)
+        patch.setattr(sys, "path", [*sys.path])
+        patch.setenv("HOLDFAST_STORE", STORE)
+        for arguments in (
+            ["run", "office:refunds", refund, "--json-input", "--thread", "r-1"],
+            ["answer", "r-1", "refund", '{"approved": true}', "--app", "office:refunds"],
+            ["run", "office:refunds", refund, "--json-input", "--thread", "r-2"],
+        ):
+            patch.setattr(sys, "argv", ["holdfast", *arguments])
+            with pytest.raises(SystemExit) as ended:
+                main()
+            assert ended.value.code == 0
+    forget_modules(folder)
+    return folder
+
+
+def forget_modules(folder: Path) -> None:
+    for name in [name for name, module in sys.modules.items() if str(folder) in str(module)]:
+        del sys.modules[name]  # the next test has a file of this name too
+
+
+@pytest.fixture
+def ids(made_threads: Path, folder: Path, told: Told) -> list[str]:
+    """The checkpoints of `r-1`, oldest first, in a store that the test has for itself."""
+    for file in made_threads.glob("threads.db*"):
+        shutil.copy(file, folder)
+    return [str(one["checkpoint_id"]) for one in told("show", "r-1")["checkpoints"]]
+
+
 @pytest.fixture
 def call(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
     """`holdfast` without a process of its own, which is quicker. It sees the folder as a process there would."""
@@ -46,8 +85,7 @@ def call(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
             monkeypatch.setenv("HOLDFAST_STORE", store)
         with pytest.raises(SystemExit) as ended:
             main()
-        for name in [name for name, module in sys.modules.items() if str(folder) in str(module)]:
-            del sys.modules[name]  # the next test has a file of this name too
+        forget_modules(folder)
         printed = capsys.readouterr()
         assert "Traceback" not in printed.err
         assert isinstance(ended.value.code, int)
@@ -66,3 +104,15 @@ def told(call: Call) -> Told:
         return json.loads(done.stdout)
 
     return run_json
+
+
+@pytest.fixture
+def screen(call: Call, monkeypatch: pytest.MonkeyPatch) -> Screen:
+    """`holdfast` at a terminal, without a process of its own. `call` has gone to the folder."""
+    if sys.platform == "win32":
+        pytest.skip("Windows has no pseudo-terminals")
+
+    def run_at_terminal(*arguments: str, columns: int = 80, answer: str = "y", store: str = STORE) -> Shown:
+        return in_this_terminal(monkeypatch, [*arguments], columns, answer, HOLDFAST_STORE=store)
+
+    return run_at_terminal

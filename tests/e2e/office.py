@@ -15,6 +15,7 @@ from holdfast import (
     Workflow,
     WorkflowBuilder,
     WorkflowContext,
+    WorkflowExecutor,
     executor,
     handler,
     response_handler,
@@ -81,3 +82,28 @@ async def build_later() -> Workflow:
 kept = WorkflowBuilder(name="kept", start_executor=read, checkpoint_storage=FileCheckpointStorage("own")).add_edge(
     read, work
 )
+
+
+class Titler(Executor):
+    @handler
+    async def ask(self, topic: str, ctx: WorkflowContext) -> None:
+        ctx.set_state("topic", topic)
+        await ctx.request_info(f"A title for {topic}?", str, request_id="title")
+
+    @response_handler
+    async def take(self, question: str, title: str, ctx: WorkflowContext[Never, str]) -> None:
+        await ctx.yield_output(title)
+
+
+class Greeter(Executor):
+    @handler
+    async def greet(self, text: str, ctx: WorkflowContext[str]) -> None:
+        ctx.private["greeted"] = [text]
+        await ctx.send_message(text)
+
+
+def parent() -> Workflow:
+    greeter = Greeter("greeter")
+    titling = WorkflowBuilder(name="titling", start_executor=Titler("titler")).build()
+    inner = WorkflowExecutor(titling, "inner", allow_direct_output=True)
+    return WorkflowBuilder(name="parent", start_executor=greeter).add_edge(greeter, inner).build()

@@ -25,13 +25,9 @@ def test_the_version_is_that_of_the_package() -> None:
 def test_help_lists_every_command_in_the_order_in_which_one_meets_them() -> None:
     listed = holdfast("--help").stdout.partition("Commands:\n")[2]
     assert [line.split()[0] for line in listed.splitlines()] == [
-        "demo",
-        "run",
-        "resume",
-        "answer",
-        "requests",
-        "threads",
-        "show",
+        *("demo", "run", "resume", "answer", "requests", "threads", "show"),
+        *("state", "diff", "fork", "rewind", "pin", "unpin"),
+        *("prune", "export", "import", "transfer", "verify", "completion"),
     ]
 
 
@@ -109,6 +105,15 @@ def test_a_store_that_is_not_there_is_not_made_by_looking(call: Call, folder: Pa
         ["run", "office:build", "text"],
         ["resume", "office:build", "t"],
         ["answer", "t", "r", "5", "--app", "office:build"],
+        ["state", "t"],
+        ["diff", "t"],
+        ["fork", "t"],
+        ["rewind", "t", "c", "--yes"],
+        ["pin", "t"],
+        ["unpin", "t"],
+        ["prune", "--keep", "1", "--yes"],
+        ["export", "t", "file"],
+        ["transfer", "threads.db", "file:other"],
     ],
 )
 def test_a_damaged_store_is_named(command: list[str], call: Call, folder: Path) -> None:

@@ -1,59 +1,63 @@
-"""The pages about the command line: what their console blocks show is what happens, and no option is left out."""
+"""The pages about the command line: what their console blocks show is what happens, and no option is left out.
+
+The blocks are recorded runs. After a change, `HOLDFAST_RECORD=1 pytest tests/e2e/test_pages_of_the_command_line.py`
+writes into the pages what the commands print now; read the difference before it is committed. To add a command, write
+its line beginning with `$` and record. Ids and times are made the same in every run, so a later command can use an id
+that an earlier one printed; `[y/N]` is always answered with y; `...` stands for anything.
+"""
 
 from __future__ import annotations
 
-import doctest
 import os
 import re
-import subprocess
-from collections.abc import Iterator
+import sys
 from pathlib import Path
 
 import click
 import pytest
-from tests.e2e.command import COMMAND, environment
+from tests.e2e.command import needs_pseudo_terminals
+from tests.e2e.recording import Recorder, replayed, steps_of
 
 from holdfast.cli.main import COMMANDS, commands
 
 DOCS = Path(__file__).parents[2] / "docs"
 HOW_TO = DOCS / "how-to" / "run-from-the-command-line.md"
 REFERENCE = DOCS / "reference" / "cli.md"
+PAGES = [HOW_TO, REFERENCE]
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+def the_module() -> str:
+    [module] = re.findall(r"^```python\n(.*?)^```$", HOW_TO.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return str(module)
 
 
-def commands_of(block: str) -> Iterator[tuple[str, str]]:
-    """Each command of a console block with what it prints."""
-    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-        command, _, printed = part.partition("\n")
-        yield command, printed
+@pytest.fixture
+def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that the pages are about."""
+    (tmp_path / "office.py").write_text(the_module(), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "office", raising=False)
+    return tmp_path
 
 
-def test_what_the_how_to_shows_is_what_happens(tmp_path: Path) -> None:
-    [module] = blocks(HOW_TO, "python")
-    (tmp_path / "office.py").write_text(module, encoding="utf-8")
-    variables = environment(PATH=f"{COMMAND.parent}{os.pathsep}{os.environ['PATH']}")
-    for command, expected in [one for block in blocks(HOW_TO, "console") for one in commands_of(block)]:
-        if command.startswith("export "):
-            name, _, value = command.removeprefix("export ").partition("=")
-            variables[name] = value
-            continue
-        done = subprocess.run(
-            command,
-            shell=True,
-            cwd=tmp_path,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=20,
-        )
-        flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-        assert doctest.OutputChecker().check_output(expected, done.stdout, flags), f"$ {command}\n{done.stdout}"
+@needs_pseudo_terminals
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_a_page_shows_is_what_happens(page: Path, office: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = page.read_text(encoding="utf-8")
+    try:
+        now = replayed(written, Recorder(office, monkeypatch))
+    finally:
+        sys.modules.pop("office", None)
+    if os.environ.get("HOLDFAST_RECORD"):
+        page.write_text(now, encoding="utf-8")
+    else:
+        assert now == written
+
+
+def test_every_command_is_shown_at_work_in_the_reference() -> None:
+    shown = {step.command.split()[1] for step in steps_of(REFERENCE.read_text(encoding="utf-8")) if " " in step.command}
+    assert shown >= set(COMMANDS) - {"demo"}, "demo shows itself"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

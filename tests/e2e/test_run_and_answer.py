@@ -79,6 +79,21 @@ def test_an_answer_of_the_wrong_type_is_not_accepted_and_the_question_stays(call
     assert [one["request_id"] for one in told("requests")] == ["refund"]
 
 
+def test_a_run_for_machines_says_only_how_it_rests(call: Call, told: Told, folder: Path) -> None:
+    asked = told(*REFUND)
+    assert (asked["thread_id"], asked["status"], asked["outputs"]) == ("r-1", "IDLE_WITH_PENDING_REQUESTS", [])
+    assert [one["request_id"] for one in asked["requests"]] == ["refund"]
+    assert told("resume", "office:refunds", "r-1")["requests"] == asked["requests"]
+    done = told("answer", "r-1", "refund", '{"approved": true}', "--app", "office:refunds")
+    assert (done["status"], done["requests"]) == ("IDLE", [])
+    assert done["outputs"] == [{"executor_id": "cashier", "data": "12 to Bob"}]
+    assert done["checkpoint_id"] == told("show", "r-1")["checkpoint_id"]
+    (folder / "broken").touch()
+    failed = call(*WORK, "--json")
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert failed.stderr.startswith("Error: Executor 'work' failed: ConnectionError: nobody answers.")
+
+
 def test_an_answer_is_text_where_text_is_expected(call: Call) -> None:
     call("run", "office:titles", "tides", "--thread", "t")
     assert "output of titles: 5: tides" in call("answer", "t", "title", "5", "--app", "office:titles").stdout

@@ -24,22 +24,30 @@ from tests.fixtures.format_1 import (
 
 from holdfast import FileCheckpointStorage, SqliteCheckpointStorage, WorkflowRunState
 from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.errors import CursorExpired
 from holdfast.testing import FakeClock
 
-KEPT = Path(__file__).parents[1] / "fixtures" / "format-1"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+FORMATS = ["format-1", "format-2"]
 THREADS = {"finished", "values", "chunks", "asked", "answered", "nested", "rewound", "half", "asleep"}
 
 
+@pytest.fixture(params=FORMATS)
+def kept(request: pytest.FixtureRequest) -> Path:
+    """What a process of that version left behind."""
+    return FIXTURES / str(request.param)
+
+
 @pytest.fixture(params=["sqlite", "file", "file without its index"])
-async def old(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreCheckpointStorage]:
-    """A copy of what a process of version 1 left behind."""
+async def old(request: pytest.FixtureRequest, kept: Path, tmp_path: Path) -> AsyncIterator[StoreCheckpointStorage]:
+    """A copy of it."""
     if request.param == "sqlite":
-        shutil.copy(KEPT / "threads.sqlite3", tmp_path)
+        shutil.copy(kept / "threads.sqlite3", tmp_path)
         made: StoreCheckpointStorage = SqliteCheckpointStorage(tmp_path / "threads.sqlite3", synchronous="NORMAL")
     else:
-        shutil.copytree(KEPT / "threads", tmp_path / "threads")
+        shutil.copytree(kept / "threads", tmp_path / "threads")
         if request.param == "file":
-            shutil.copy(KEPT / "index", tmp_path / "threads" / "index.db")
+            shutil.copy(kept / "index", tmp_path / "threads" / "index.db")
         made = FileCheckpointStorage(tmp_path / "threads", fsync=False)
     async with made:
         yield made
@@ -50,11 +58,12 @@ def clock(days: int = 0) -> FakeClock:
 
 
 async def test_all_threads_are_listed_and_every_checkpoint_can_be_read(old: StoreCheckpointStorage) -> None:
-    assert {one.thread_id for one in await old.list_threads()} == THREADS
+    threads = {one.thread_id for one in await old.list_threads()}
+    assert threads - {"trimmed"} == THREADS
     infos = await old.list_checkpoint_infos()
     checkpoints = await old.list_checkpoints()
-    assert [one.info for one in checkpoints] == infos
-    assert {one.thread_id for one in infos} == THREADS
+    assert [one.info.checkpoint_id for one in checkpoints] == [info.checkpoint_id for info in infos]
+    assert {one.thread_id for one in infos} == threads
     for thread_id in THREADS:
         log = [event async for event in asking(old, clock()).open(thread_id=thread_id).events(after=0)]
         assert [event.seq for event in log] == list(range(1, len(log) + 1)) and log != []
@@ -154,3 +163,18 @@ async def test_a_thread_can_be_pruned_copied_and_deleted(old: StoreCheckpointSto
     for thread_id in ("chunks", "copy"):
         head = await old.get_latest(thread_id=thread_id)
         assert head is not None and head.state["long"]["list"] == [*LONG_LIST, "grow", "grow more"]
+
+
+@pytest.mark.parametrize("kept", ["format-2"], indirect=True)
+async def test_what_was_forgotten_stays_so_and_what_was_pinned_stays(old: StoreCheckpointStorage) -> None:
+    infos = await old.list_checkpoint_infos(thread_id="trimmed")
+    assert [(info.number, info.is_pinned) for info in infos] == [(4, True), (6, False), (7, False), (8, False)]
+    for checkpoint in await old.list_checkpoints(thread_id="trimmed"):
+        assert checkpoint.state
+    handle = keeping(old, clock()).open(thread_id="trimmed")
+    with pytest.raises(CursorExpired) as expired:
+        [event async for event in handle.events(after=0)]
+    oldest = expired.value.oldest
+    log = [event.seq async for event in handle.events(after=oldest - 1)]
+    assert log == list(range(oldest, oldest + len(log))) and log
+    await keeping(old, clock()).run("one more", thread_id="trimmed")

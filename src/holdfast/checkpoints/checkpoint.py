@@ -9,12 +9,15 @@ from functools import lru_cache
 from itertools import chain
 from os import urandom
 from time import time_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.events import WorkflowEvent
 from holdfast.records import Answer, CheckpointInfo, ExecutorMemory, SuspendedDelivery, WorkflowMessage
+
+if TYPE_CHECKING:
+    from holdfast.checkpoints.difference import CheckpointDiff
 
 CheckpointID = str
 
@@ -131,6 +134,10 @@ class WorkflowCheckpoint(msgspec.Struct, frozen=True):
     """Run arguments; secret ones are left out."""
     counters: Counters = Counters()
     graph_signature: dict[str, Any] = msgspec.field(default_factory=dict)
+    migrations: tuple[str, ...] = ()
+    """Those that it has behind it, in order. A new thread begins with all that its workflow has."""
+    renamed_types: tuple[tuple[str, str, str], ...] = ()
+    """What they renamed: migration, old name, new name."""
     number: int = 0
     """The commit that made it."""
     status: str = ""
@@ -153,6 +160,15 @@ class WorkflowCheckpoint(msgspec.Struct, frozen=True):
             run_id=self.run_id,
             status=self.status,
         )
+
+    def diff(self, other: WorkflowCheckpoint) -> CheckpointDiff:
+        """What differs from this checkpoint to the other: paths added, removed and changed, of any two threads.
+
+        What always differs says nothing, and is left out: ids, numbers and times of checkpoints, threads and runs.
+        """
+        from holdfast.checkpoints.difference import difference
+
+        return difference(self, other)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON: `from_dict(json.loads(json.dumps(checkpoint.to_dict())))` is the same checkpoint."""

@@ -43,6 +43,7 @@ def encode_checkpoint(checkpoint: WorkflowCheckpoint, codec: Codec) -> Tree:
     tree["graph_signature_hash"] = checkpoint.graph_signature_hash
     if checkpoint.graph_signature:
         tree["graph_signature"] = checkpoint.graph_signature
+    tree.update(_migrations_of(checkpoint))
     return tree
 
 
@@ -85,6 +86,10 @@ def decode_body(tree: Tree, info: CheckpointInfo, codec: Codec) -> WorkflowCheck
     return decode_checkpoint({**whole, **{field: getattr(info, field) for field in _OF_INFO}}, codec)
 
 
+GRAPH_PARTS = ("version", "graph_signature_hash", "graph_signature", "migrations", "renamed_types")
+"""Parts of a whole tree that stand in the `graph` of one that is cut into chunks."""
+
+
 def encode_graph(checkpoint: WorkflowCheckpoint) -> bytes:
     """The part that is the same in most checkpoints of a thread."""
     tree: dict[str, Tree] = {
@@ -93,7 +98,16 @@ def encode_graph(checkpoint: WorkflowCheckpoint) -> bytes:
     }
     if checkpoint.graph_signature:
         tree["graph_signature"] = checkpoint.graph_signature
+    tree.update(_migrations_of(checkpoint))
     return to_bytes(tree)
+
+
+def _migrations_of(checkpoint: WorkflowCheckpoint) -> dict[str, Tree]:
+    found = {
+        "migrations": list(checkpoint.migrations),
+        "renamed_types": [list(row) for row in checkpoint.renamed_types],
+    }
+    return {part: rows for part, rows in found.items() if rows}
 
 
 def decode_checkpoint(tree: Tree, codec: Codec) -> WorkflowCheckpoint:
@@ -133,6 +147,8 @@ class _StoredForm(msgspec.Struct):
     counters: Annotated[list[int], msgspec.Meta(min_length=2, max_length=3)]
     outputs: list[tuple[str, str | None, Any]] = []
     graph_signature: dict[str, Any] = {}
+    migrations: tuple[str, ...] = ()
+    renamed_types: tuple[tuple[str, str, str], ...] = ()
 
 
 def _decode(tree: dict[str, Tree], codec: Codec) -> WorkflowCheckpoint:
@@ -149,4 +165,6 @@ def _decode(tree: dict[str, Tree], codec: Codec) -> WorkflowCheckpoint:
         outputs=outputs,
         counters=Counters(*stored.counters),
         graph_signature=deepcopy(stored.graph_signature),
+        migrations=stored.migrations,
+        renamed_types=stored.renamed_types,
     )

@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
-from holdfast.checkpoints.format import decode_checkpoint, encode_checkpoint
+from holdfast.checkpoints.format import GRAPH_PARTS, decode_body, decode_checkpoint, encode_checkpoint, tool_codec
+from holdfast.checkpoints.migrations import Migrator, RenamedType
 from holdfast.checkpoints.unchanged import Unchanged
 from holdfast.codec import Codec, DeclaredTypes, Tree
 from holdfast.codecs.json_codec import JsonCodec
-from holdfast.errors import HoldfastError, StorageFailed
+from holdfast.errors import DamagedCheckpoint, HoldfastError, StorageFailed, UnreadableValue
 from holdfast.events import WorkflowEvent
 from holdfast.records import CheckpointInfo
 
@@ -46,14 +47,25 @@ class ThreadKeeper(Protocol):
     unchanged: dict[str, Unchanged]
     """What executors keep, as it was encoded last, by executor."""
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether the journal or the inbox are to be migrated, which `load_head` does."""
+
     def load_journal(self) -> dict[int, list[Tree]]:
         """What was recorded since the head, by delivery id, in order. Raises DamagedCheckpoint."""
 
-    def load_inbox(self) -> dict[str, Any]:
-        """Messages that were posted and are in no commit yet, by item id. Raises DamagedCheckpoint."""
+    def load_inbox(self, renamed: Sequence[RenamedType] = ()) -> dict[str, Any]:
+        """Messages that were posted and are in no commit yet, by item id. Raises DamagedCheckpoint.
+
+        `renamed`: the types that migrations renamed in the checkpoint that the thread stands at.
+        """
 
     async def load_head(self) -> WorkflowCheckpoint | None:
-        """The checkpoint it stands at; None for a new thread. Raises DamagedCheckpoint, never falls back."""
+        """The checkpoint it stands at; None for a new thread. Raises DamagedCheckpoint, never falls back.
+
+        Migrations that it has not behind it are applied, to the journal and the inbox as well. Raises
+        IncompatibleWorkflow or MigrationFailed where they cannot be.
+        """
 
     async def commit(
         self,
@@ -87,10 +99,19 @@ class PlainThread:
     has_journal = False
     has_inbox = False
     finishes_commits = False
+    is_stale = False
     unchanged: dict[str, Unchanged] = {}  # noqa: RUF012  # never filled: the storage keeps values, not trees
 
-    def __init__(self, storage: CheckpointStorage, thread_id: str, workflow_name: str, codec: Codec) -> None:
+    def __init__(
+        self,
+        storage: CheckpointStorage,
+        thread_id: str,
+        workflow_name: str,
+        codec: Codec,
+        migrator: Migrator | None = None,
+    ) -> None:
         self.codec = codec
+        self._migrator = migrator
         self.number = 0
         self.last_seq = 0
         self.head_id: str | None = None
@@ -107,18 +128,21 @@ class PlainThread:
             if not isinstance(one, WorkflowCheckpoint):
                 raise self._wrong("list_checkpoints", one, "a WorkflowCheckpoint")
         mine = [one for one in found if one.thread_id == self._thread_id]
-        self._head = max(mine, key=lambda one: one.number, default=None)
-        if self._head is not None:
-            self.number, self.head_id = self._head.number, self._head.checkpoint_id
+        self.stand_at(max(mine, key=lambda one: one.number, default=None))
+
+    def stand_at(self, head: WorkflowCheckpoint | None) -> None:
+        self._head = head
+        if head is not None:
+            self.number, self.head_id = head.number, head.checkpoint_id
 
     def load_journal(self) -> dict[int, list[Tree]]:
         return {}
 
-    def load_inbox(self) -> dict[str, Any]:
+    def load_inbox(self, renamed: Sequence[RenamedType] = ()) -> dict[str, Any]:
         return {}
 
     async def load_head(self) -> WorkflowCheckpoint | None:
-        return self._head and own_copy(self._head, self.codec)
+        return self._head and own_copy(self._head, self.codec, self._migrator)
 
     async def commit(
         self,
@@ -168,9 +192,20 @@ def storage_errors(storage: object, action: str) -> Iterator[None]:
         raise StorageFailed(type(storage).__name__, action, repr(error)) from error
 
 
-def own_copy(checkpoint: WorkflowCheckpoint, codec: Codec) -> WorkflowCheckpoint:
-    """One that shares nothing with the live thread: a storage that keeps the object itself must not see it change."""
-    return decode_checkpoint(encode_checkpoint(checkpoint, codec), codec)
+def own_copy(checkpoint: WorkflowCheckpoint, codec: Codec, migrator: Migrator | None = None) -> WorkflowCheckpoint:
+    """One that shares nothing with the live thread: a storage that keeps the object itself must not see it change.
+
+    With a migrator: as the workflow of today would have saved it.
+    """
+    if migrator is None or checkpoint.migrations == migrator.names:
+        return decode_checkpoint(encode_checkpoint(checkpoint, codec), codec)
+    whole: dict[str, Tree] = encode_checkpoint(checkpoint, tool_codec())  # its types may be gone today
+    graph = {part: whole.pop(part) for part in GRAPH_PARTS if part in whole}
+    info = checkpoint.info
+    try:
+        return decode_body(migrator.migrated({**whole, "graph": graph}, info, codec), info, codec)
+    except UnreadableValue as error:
+        raise DamagedCheckpoint(info.checkpoint_id, str(error), info.thread_id) from error
 
 
 def codec_for(storage: Any, declared: DeclaredTypes) -> Codec:

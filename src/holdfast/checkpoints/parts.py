@@ -24,10 +24,13 @@ def encode_messages(messages: Messages, tree: dict[str, Tree], codec: Codec) -> 
                 places[id(message.data)] = len(payloads)
                 payloads.append(message.data)
     try:
-        tree["payloads"] = codec.encode(payloads, "messages")
+        encoded = codec.encode(payloads, "messages")
+        if not isinstance(encoded, list):  # by a codec that makes one piece of anything
+            encoded = [codec.encode(one, "messages") for one in payloads]
     except UnsavableValue:
         _name_the_message(messages, codec)
         raise
+    tree["payloads"] = encoded
     tree["messages"] = {
         source_id: [encode_message(message, places[id(message.data)], codec) for message in sent]
         for source_id, sent in messages.items()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from holdfast.checkpoints.checkpoint import ChildCheckpoint, WorkflowCheckpoint
 from holdfast.checkpoints.chunks import Chunker
+from holdfast.checkpoints.kept import KeptHistory
 from holdfast.checkpoints.unchanged import Unchanged
 from holdfast.codec import Codec, DeclaredTypes
 from holdfast.isolation import is_all_copied_here, is_surely_copied
@@ -40,6 +41,8 @@ class Recent:
     root: bytes | None = None
     requests: object = None
     """Those that the store knows to be pending."""
+    kept: KeptHistory | None = None
+    """What is stored of the thread, where retention limits that."""
 
 
 class RecentThreads:
@@ -48,6 +51,8 @@ class RecentThreads:
     def __init__(self) -> None:
         self._threads: OrderedDict[str, tuple[Lease, int, Recent]] = OrderedDict()
         self._bytes = 0
+        self.changes = 0
+        """How often something was pinned, unpinned or removed here: lists that were read before are out of date."""
 
     def take(self, opened: OpenedThread, declared: DeclaredTypes) -> Recent | None:
         found = self._take_out(opened.lease.thread_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -9,16 +10,28 @@ from holdfast.cancelling import to_its_end
 from holdfast.checkpoints.assembly import Assembly
 from holdfast.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from holdfast.checkpoints.event_log import events_of
+from holdfast.checkpoints.history_methods import HistoryMethods
 from holdfast.checkpoints.keepers import PlainThread, ThreadKeeper, codec_for, own_copy, storage_errors
+from holdfast.checkpoints.migrations import Migrator
+from holdfast.checkpoints.pruning_methods import PruningMethods
 from holdfast.checkpoints.recent import RecentThreads
-from holdfast.checkpoints.stored_thread import MESSAGE, StoredThread, new_assembly, read_checkpoint, whole_tree
+from holdfast.checkpoints.retention import Retention, as_retention
+from holdfast.checkpoints.stored_thread import Migrate, StoredThread, new_assembly, read_checkpoint, whole_tree
+from holdfast.checkpoints.tail import MESSAGE, posted
+from holdfast.checkpoints.transfer_methods import TransferMethods
 from holdfast.codec import Codec, DeclaredTypes, declare
-from holdfast.codecs.json_bytes import to_bytes
 from holdfast.codecs.json_codec import JsonCodec
-from holdfast.errors import CheckpointNotFound, DamagedCheckpoint, NoEventLog, StorageFailed
+from holdfast.errors import (
+    CheckpointNotFound,
+    CheckpointPinned,
+    DamagedCheckpoint,
+    NoEventLog,
+    StorageFailed,
+    UnreadableValue,
+)
 from holdfast.events import WorkflowEvent
 from holdfast.names import checkpoint_id_of, new_item_id, new_thread_id
-from holdfast.records import CheckpointInfo, PendingRequest, ThreadInfo
+from holdfast.records import CheckpointInfo, LoggedEvents, PendingRequest, ThreadInfo
 from holdfast.store import Store
 
 
@@ -45,8 +58,11 @@ class CheckpointStorage(Protocol):
     async def list_checkpoint_ids(self, *, workflow_name: str) -> list[CheckpointID]: ...
 
 
-class StoreCheckpointStorage:
-    """A checkpoint storage over a store. All of holdfast's storages are this class, so they behave alike."""
+class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods):
+    """A checkpoint storage over a store. All of holdfast's storages are this class, so they behave alike.
+
+    `retention` says how much of each thread's history is kept: `FullHistory` (all of it) unless told otherwise.
+    """
 
     def __init__(
         self,
@@ -55,8 +71,10 @@ class StoreCheckpointStorage:
         serializer: Codec | None = None,
         allowed_types: Iterable[type | str] | None = None,
         allowed_checkpoint_types: Iterable[type | str] | None = None,
+        retention: Retention | type[Retention] | None = None,
     ) -> None:
         self.store = store
+        self.retention: Retention = as_retention(retention)
         if serializer is not None and not hasattr(serializer, "for_types"):
             raise TypeError(f"serializer expects a codec, such as PickleSerializer(), got {serializer!r}.")
         for one in (*(allowed_types or ()), *(allowed_checkpoint_types or ())):
@@ -93,7 +111,14 @@ class StoreCheckpointStorage:
         with storage_errors(self.store, "open a thread"):
             opened = await self.store.open(thread_id, f"save-{new_item_id()}")
         # Nothing of it is remembered: what a user saves is the user's own, and may change.
-        thread = StoredThread(self.store, opened, self.declared, lambda _: self._tool_codec, RecentThreads())
+        thread = StoredThread(
+            self.store,
+            opened,
+            self.declared,
+            lambda _: self._tool_codec,
+            RecentThreads(),
+            retention=self.retention,
+        )
         fields = {name: getattr(checkpoint, name) for name in checkpoint.__struct_fields__}
         numbered = WorkflowCheckpoint(**{**fields, "thread_id": thread_id, "number": thread.number + 1})
         try:
@@ -107,14 +132,22 @@ class StoreCheckpointStorage:
         return await self._read(checkpoint_id_of(checkpoint_id), self._tool_codec)
 
     async def _read(
-        self, checkpoint_id: str, codec: Codec, tries: int = 2, assembly: Assembly | None = None
+        self,
+        checkpoint_id: str,
+        codec: Codec,
+        tries: int = 2,
+        assembly: Assembly | None = None,
+        *,
+        migrate: Migrate | None = None,
     ) -> WorkflowCheckpoint:
         with storage_errors(self.store, "find a checkpoint"):
             stored = await self.store.find_checkpoint(checkpoint_id)
         if stored is None:
             raise CheckpointNotFound(checkpoint_id)
         try:
-            checkpoint, _ = await read_checkpoint(self.store, stored.root, stored.info, codec, assembly)
+            checkpoint, _ = await read_checkpoint(
+                self.store, stored.root, stored.info, codec, assembly, migrate=migrate
+            )
         except DamagedCheckpoint:
             with storage_errors(self.store, "find a checkpoint"):
                 again = await self.store.find_checkpoint(checkpoint_id)
@@ -122,7 +155,8 @@ class StoreCheckpointStorage:
                 raise CheckpointNotFound(checkpoint_id) from None
             if again == stored and tries == 0:
                 raise
-            return await self._read(checkpoint_id, codec, tries - 1)  # its thread was pruned while it was read
+            # Its thread was pruned while it was read.
+            return await self._read(checkpoint_id, codec, tries - 1, migrate=migrate)
         return checkpoint
 
     async def list_checkpoints(
@@ -206,11 +240,18 @@ class StoreCheckpointStorage:
 
     async def delete(self, checkpoint_id: CheckpointID | CheckpointInfo) -> bool:
         """Forget one checkpoint, and what no other needs; False if there was none. When the head goes, the one before
-        it becomes the head. Raises ThreadBusy for the head of a thread that is being run."""
+        it becomes the head. Raises ThreadBusy for the head of a thread that is being run, and CheckpointPinned."""
         wanted = checkpoint_id_of(checkpoint_id)
         with storage_errors(self.store, "delete a checkpoint"):
             stored = await self.store.find_checkpoint(wanted)
-            return stored is not None and await self.store.prune(stored.info.thread_id, [wanted]) > 0
+            if stored is None:
+                return False
+            if await self.store.prune(stored.info.thread_id, [wanted]):
+                self._recent.changes += 1
+                return True
+            if await self.store.find_checkpoint(wanted) is None:  # somebody else was quicker
+                return False
+        raise CheckpointPinned(wanted)
 
 
 def _check_limit(limit: int | None) -> None:
@@ -230,6 +271,7 @@ async def open_thread(
     owner: str,
     takeover: bool,
     max_lag: int,
+    migrator: Migrator | None = None,
 ) -> ThreadKeeper:
     """Claim the thread. Raises ThreadBusy while somebody else holds it."""
     if isinstance(storage, StoreCheckpointStorage):
@@ -242,27 +284,38 @@ async def open_thread(
             lambda declared: codec_for(storage, declared.union(storage.declared)),
             storage._recent,
             max_lag=max_lag,
+            retention=storage.retention,
+            migrator=migrator,
         )
-    plain = PlainThread(storage, thread_id, workflow_name, codec_for(storage, declared))
+    plain = PlainThread(storage, thread_id, workflow_name, codec_for(storage, declared), migrator)
     await plain.find_head()
     return plain
 
 
-async def post_message(storage: Any, thread_id: str, item_id: str, message: Any, declared: DeclaredTypes) -> None:
-    """Put a message into the thread's inbox, durably where the storage has one. Raises UnsavableValue."""
+async def post_message(
+    storage: Any, thread_id: str, item_id: str, message: Any, declared: DeclaredTypes, mark: str | None = None
+) -> None:
+    """Put a message into the thread's inbox, durably where the storage has one. Raises UnsavableValue.
+
+    `mark` is the last migration of the workflow that sends it.
+    """
     if storage is None:
         return
     codec = codec_for(storage, declared.union(getattr(storage, "declared", DeclaredTypes())))
     tree = codec.encode(message, "message")
     if isinstance(storage, StoreCheckpointStorage):
         with storage_errors(storage.store, "post a message"):
-            await storage.store.post(thread_id, item_id, MESSAGE, to_bytes(tree))
+            await storage.store.post(thread_id, item_id, MESSAGE, posted(tree, mark))
 
 
-async def load_checkpoint(storage: Any, checkpoint_id: str, declared: DeclaredTypes) -> WorkflowCheckpoint:
-    """The checkpoint, decoded for a workflow. Raises CheckpointNotFound or DamagedCheckpoint."""
+async def load_checkpoint(
+    storage: Any, checkpoint_id: str, declared: DeclaredTypes, migrator: Migrator | None = None
+) -> WorkflowCheckpoint:
+    """The checkpoint, decoded for a workflow. Raises CheckpointNotFound or DamagedCheckpoint, and what the migrator
+    raises."""
     if isinstance(storage, StoreCheckpointStorage):
-        return await storage._read(checkpoint_id, codec_for(storage, declared.union(storage.declared)))
+        codec = codec_for(storage, declared.union(storage.declared))
+        return await storage._read(checkpoint_id, codec, migrate=None if migrator is None else migrator.migrated)
     with storage_errors(storage, "load"):
         try:
             found: Any = await storage.load(checkpoint_id)
@@ -275,7 +328,7 @@ async def load_checkpoint(storage: Any, checkpoint_id: str, declared: DeclaredTy
         raise StorageFailed(type(storage).__name__, "load", reason)
     if found.checkpoint_id != checkpoint_id:
         raise DamagedCheckpoint(checkpoint_id, f"the storage gave checkpoint {found.checkpoint_id!r} in its place")
-    return own_copy(found, codec_for(storage, declared))
+    return own_copy(found, codec_for(storage, declared), migrator)
 
 
 async def read_lineage(storage: Any, thread_id: str, workflow_name: str) -> list[WorkflowCheckpoint]:
@@ -292,17 +345,36 @@ async def read_lineage(storage: Any, thread_id: str, workflow_name: str) -> list
 
 
 async def read_events(
-    storage: Any, thread_id: str, after: int, declared: DeclaredTypes | None
+    storage: Any, thread_id: str, after: int | None, declared: DeclaredTypes | None
 ) -> AsyncIterator[WorkflowEvent]:
-    """The thread's log after a cursor, without a gap or a repeat. Without a workflow (`declared` is None) types that
-    nobody declared come back as Opaque."""
+    """The thread's log after a cursor, without a gap or a repeat; all that is kept of it where that is None. Types that
+    nobody declared come back as Opaque: without a workflow (`declared` is None), and where it has changed since. Raises
+    CursorExpired."""
     if not isinstance(storage, StoreCheckpointStorage):
         raise NoEventLog(type(storage).__name__)
     codec = storage._tool_codec if declared is None else codec_for(storage, declared.union(storage.declared))
-    with storage_errors(storage.store, "read events"):
-        found = await storage.store.events_after(thread_id, after)
-    for logged in found:
-        trees, _ = await whole_tree(storage.store, thread_id, logged.body, f"events of thread {thread_id!r}")
-        for event in events_of(trees, logged, thread_id, codec):
-            if event.seq is not None and event.seq > after:
+    last, unread = after or 0, None
+    found = await _events_after(storage.store, thread_id, after)
+    while found:
+        logged = found.popleft()
+        try:
+            trees, _ = await whole_tree(storage.store, thread_id, logged.body, f"events of thread {thread_id!r}")
+        except (UnreadableValue, DamagedCheckpoint):
+            if logged.first_seq == unread:
+                raise
+            unread = logged.first_seq  # they may have been forgotten while they were read: then others come first now
+            found = await _events_after(storage.store, thread_id, None if after is None else last)
+            continue
+        try:
+            events = [*events_of(trees, logged, thread_id, codec)]
+        except UnreadableValue:  # of a type that the workflow does not have any more: what was told is not migrated
+            events = [*events_of(trees, logged, thread_id, storage._tool_codec)]
+        for event in events:
+            if event.seq is not None and event.seq > last:
+                last = event.seq
                 yield event
+
+
+async def _events_after(store: Store, thread_id: str, after: int | None) -> deque[LoggedEvents]:
+    with storage_errors(store, "read events"):
+        return deque(await store.events_after(thread_id, after))

@@ -13,18 +13,20 @@ from holdfast.checkpoints.chunks import Base, Chunker
 from holdfast.checkpoints.event_log import event_trees
 from holdfast.checkpoints.format import decode_body, encode_body, encode_graph
 from holdfast.checkpoints.keepers import TAKEN_BACK, OnSaved, storage_errors
+from holdfast.checkpoints.kept import KEPT_ENTRIES, KeptHistory
 from holdfast.checkpoints.lagging import LaggingWrites
+from holdfast.checkpoints.migrations import Migrator, RenamedType
 from holdfast.checkpoints.recent import Recent, RecentThreads
+from holdfast.checkpoints.retention import FullHistory, Retention
+from holdfast.checkpoints.tail import Tail
 from holdfast.checkpoints.unchanged import Unchanged
 from holdfast.codec import Codec, DeclaredTypes, Tree
-from holdfast.codecs.json_bytes import from_bytes, to_bytes
 from holdfast.errors import DamagedCheckpoint, HoldfastError, StorageFailed, UnreadableValue
 from holdfast.events import WorkflowEvent
 from holdfast.isolation import is_surely_copied
 from holdfast.records import (
     CheckpointInfo,
     Commit,
-    InboxItem,
     JournalEntry,
     LoggedEvents,
     OpenedThread,
@@ -32,8 +34,7 @@ from holdfast.records import (
 )
 from holdfast.store import Store
 
-MESSAGE = "message"
-"""Kind of an inbox item that holds a message for the start executor."""
+_NOTHING: tuple[Sequence[int], int] = ((), 0)
 
 
 class StoredThread:
@@ -51,6 +52,8 @@ class StoredThread:
         recent: RecentThreads,
         *,
         max_lag: int = 1,
+        retention: Retention | None = None,
+        migrator: Migrator | None = None,
     ) -> None:
         self._base: Recent | None = recent.take(opened, declared)
         """The checkpoint that the next one is compared with, and continues from."""
@@ -60,13 +63,19 @@ class StoredThread:
         self.number = opened.number
         self.last_seq = opened.last_seq
         self.head_id = None if opened.info is None else opened.info.checkpoint_id
+        self.status = opened.status
+        """As the thread stood when it was opened."""
         self._store = store
         self._lease = opened.lease
         self._opened = opened
+        self._tail = Tail(opened, migrator)
         self._recent = recent
         self._lagging = LaggingWrites(max_lag)
+        self._retention = None if isinstance(retention, FullHistory) else retention
+        self._kept = None if self._base is None else self._base.kept
+        """What is stored, for retention; None until it is read."""
         self._is_first = self._base is None
-        self._graph: tuple[object, bytes] = (None, b"{}")
+        self._graph: tuple[object, object, bytes] = (None, None, b"{}")
         self._requests: object = None if self._base is None else self._base.requests
         """Those that the store knows of."""
         self._state = Unchanged(is_surely_copied) if self._base is None else self._base.state
@@ -74,23 +83,15 @@ class StoredThread:
 
     # ------------------------------------------------------------ what there is
 
+    @property
+    def is_stale(self) -> bool:
+        return self._tail.is_stale
+
     def load_journal(self) -> dict[int, list[Tree]]:
-        found: dict[int, list[Tree]] = {}
-        try:
-            for entry in self._opened.journal:
-                found.setdefault(entry.delivery_id, []).append(from_bytes(entry.body, "its journal"))
-        except UnreadableValue as error:
-            raise DamagedCheckpoint(str(self.head_id), str(error), self._lease.thread_id) from error
-        return found
+        return self._tail.journal()
 
-    def load_inbox(self) -> dict[str, Any]:
-        return {item.item_id: self._message(item) for item in self._opened.inbox if item.kind == MESSAGE}
-
-    def _message(self, item: InboxItem) -> Any:
-        try:
-            return self.codec.decode(from_bytes(item.body, "its inbox"), "message")
-        except UnreadableValue as error:
-            raise DamagedCheckpoint(str(self.head_id), str(error), self._lease.thread_id) from error
+    def load_inbox(self, renamed: Sequence[RenamedType] = ()) -> dict[str, Any]:
+        return self._tail.inbox(self.codec, renamed)
 
     async def load_head(self) -> WorkflowCheckpoint | None:
         opened = self._opened
@@ -101,7 +102,9 @@ class StoredThread:
             return None
         if self._base is not None and self._base.checkpoint is not None:
             return self._base.checkpoint
-        checkpoint, chunker = await read_checkpoint(self._store, opened.root, opened.info, self.codec)
+        checkpoint, chunker = await read_checkpoint(
+            self._store, opened.root, opened.info, self.codec, migrate=self._tail.migrate
+        )
         self._base = self._standing(opened.info.checkpoint_id, opened.info.number, chunker)
         return checkpoint
 
@@ -121,8 +124,13 @@ class StoredThread:
         base = self._base
         if checkpoint is not None and (base is None or base.checkpoint_id != checkpoint.previous_checkpoint_id):
             base = await self._base_of(checkpoint)
+        if self._tail.is_rewritten and checkpoint is not None:
+            await self._rewrite_journal(unsettled)
+        kept, outdated = None, _NOTHING
+        if self._retention is not None and checkpoint is not None:
+            kept, outdated = await self._outdated(checkpoint.info, self._retention)
         self._base = None  # until it is stored, nothing may rely on its chunks; the next checkpoint would be whole
-        commit = self._packed(checkpoint, base, events, run_id, status, unsettled, consumed)
+        commit = self._packed(checkpoint, base, events, run_id, status, unsettled, consumed, outdated)
         if on_saved is None:
             await self._lagging.settled()
             await self._write(commit)
@@ -134,6 +142,7 @@ class StoredThread:
         if checkpoint is not None and base is not None:
             base.checkpoint_id, base.number, base.checkpoint = checkpoint.checkpoint_id, commit.number, checkpoint
             base.root, base.requests = commit.root, self._requests
+            self._kept = kept
         self._base = base
         return commit.info
 
@@ -146,6 +155,7 @@ class StoredThread:
         status: str,
         unsettled: Sequence[int],
         consumed: Sequence[str],
+        outdated: tuple[Sequence[int], int],
     ) -> Commit:
         """All of it encoded, before anything else happens to the values. Raises UnsavableValue."""
         number, codec = self.number + 1, self.codec
@@ -182,13 +192,27 @@ class StoredThread:
             packed.dropped,
             None if checkpoint is None else self._requests_of(checkpoint),
             None if checkpoint is None else due_at(checkpoint),
+            *outdated,
         )
 
+    async def _outdated(
+        self, info: CheckpointInfo, retention: Retention
+    ) -> tuple[KeptHistory, tuple[Sequence[int], int]]:
+        """What goes with a checkpoint, and the list as it is then. Should the commit fail, it is read again."""
+        kept, self._kept = self._kept, None
+        if kept is None or not kept.is_current(info, retention, self._recent.changes):
+            await self._lagging.settled()
+            changes = self._recent.changes
+            with storage_errors(self._store, "list checkpoints"):
+                infos = await self._store.infos(thread_id=info.thread_id)
+            kept = KeptHistory(retention, infos, changes)
+        return kept, kept.add(info)
+
     def _graph_of(self, checkpoint: WorkflowCheckpoint) -> bytes:
-        signature = checkpoint.graph_signature
-        if signature is not self._graph[0]:  # the same in every commit of a run: encoded once
-            self._graph = signature, encode_graph(checkpoint)
-        return self._graph[1]
+        signature, renamed, graph = checkpoint.graph_signature, checkpoint.renamed_types, self._graph
+        if signature is not graph[0] or renamed is not graph[1]:  # the same in every commit of a run: encoded once
+            self._graph = graph = signature, renamed, encode_graph(checkpoint)
+        return graph[2]
 
     def _requests_of(self, checkpoint: WorkflowCheckpoint) -> list[PendingRequest] | None:
         requests = checkpoint.pending_request_info_events
@@ -209,8 +233,8 @@ class StoredThread:
             stored = await self._store.find_checkpoint(previous)
         if stored is None or stored.info.thread_id != checkpoint.thread_id:
             return fresh
-        _, chunker = await read_checkpoint(self._store, stored.root, stored.info, self.codec)
-        return self._standing(previous, stored.info.number, chunker)
+        _, base = await read_tree(self._store, stored.root, stored.info)
+        return self._standing(previous, stored.info.number, Chunker(base))
 
     def _standing(self, checkpoint_id: str | None, number: int, chunker: Chunker) -> Recent:
         return Recent(self._declared, self.codec, checkpoint_id, number, chunker, self._state, self.unchanged)
@@ -231,17 +255,29 @@ class StoredThread:
 
     async def record(self, delivery_id: int, outcome: Tree | None) -> None:
         await self._lagging.settled()  # an entry names the head that it extends
-        body = to_bytes(TAKEN_BACK if outcome is None else outcome)
+        body = self._tail.recorded(TAKEN_BACK if outcome is None else outcome)
         with storage_errors(self._store, "append to the journal"):
             await self._store.append_journal(self._lease, JournalEntry(self.number, delivery_id, body))
+
+    async def _rewrite_journal(self, unsettled: Sequence[int]) -> None:
+        """What stays in the journal must fit the head that was migrated, once that is stored."""
+        await self._lagging.settled()
+        with storage_errors(self._store, "append to the journal"):
+            for delivery_id, body in self._tail.rewritten(unsettled):
+                await self._store.append_journal(self._lease, JournalEntry(self.number, delivery_id, body))
 
     async def release(self) -> None:
         await self._store.release(self._lease)
         if self._base is not None:
+            self._base.kept = self._kept if self._kept is not None and len(self._kept) <= KEPT_ENTRIES else None
             self._recent.put(self._lease, self.number, self._base)
 
 
 # ---------------------------------------------------------------- reading
+
+
+Migrate = Callable[[Tree, CheckpointInfo, Codec], Tree]
+"""Brings a checkpoint's tree to the workflow of today before it is decoded."""
 
 
 def new_assembly(store: Store, thread_id: str) -> Assembly:
@@ -264,19 +300,33 @@ async def whole_tree(
     return tree, base
 
 
-async def read_checkpoint(
-    store: Store, root: bytes, info: CheckpointInfo, codec: Codec, assembly: Assembly | None = None
-) -> tuple[WorkflowCheckpoint, Chunker]:
-    """The checkpoint, and what is needed to write the next. Raises DamagedCheckpoint."""
-    what = f"checkpoint {info.checkpoint_id!r}"
+async def read_tree(
+    store: Store, root: bytes, info: CheckpointInfo, assembly: Assembly | None = None
+) -> tuple[Tree, Base]:
+    """A whole checkpoint, undecoded. Raises DamagedCheckpoint."""
     try:
-        tree, base = await whole_tree(store, info.thread_id, root, what, assembly)
-        checkpoint = decode_body(tree, info, codec)
+        return await whole_tree(store, info.thread_id, root, f"checkpoint {info.checkpoint_id!r}", assembly)
     except UnreadableValue as error:
         raise DamagedCheckpoint(info.checkpoint_id, str(error), info.thread_id) from error
     except DamagedCheckpoint as error:  # it shares what another commit holds
         raise DamagedCheckpoint(info.checkpoint_id, error.reason, info.thread_id) from error
-    return checkpoint, Chunker(base)
+
+
+async def read_checkpoint(
+    store: Store,
+    root: bytes,
+    info: CheckpointInfo,
+    codec: Codec,
+    assembly: Assembly | None = None,
+    *,
+    migrate: Migrate | None = None,
+) -> tuple[WorkflowCheckpoint, Chunker]:
+    """The checkpoint, and what is needed to write the next. Raises DamagedCheckpoint, and what `migrate` raises."""
+    tree, base = await read_tree(store, root, info, assembly)
+    try:
+        return decode_body(tree if migrate is None else migrate(tree, info, codec), info, codec), Chunker(base)
+    except UnreadableValue as error:
+        raise DamagedCheckpoint(info.checkpoint_id, str(error), info.thread_id) from error
 
 
 def pending_request(thread_id: str, event: WorkflowEvent, asked_at: datetime) -> PendingRequest:

@@ -11,7 +11,7 @@ from holdfast.checkpoints.storage import load_checkpoint
 from holdfast.cli.apps import load_app
 from holdfast.cli.mistakes import Mistake
 from holdfast.cli.moving import Move, move_on
-from holdfast.cli.places import Place, find_thread, store_option
+from holdfast.cli.places import Place, find_thread, json_option, store_option, thread_argument
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import type_name
 from holdfast.events import WorkflowEvent
@@ -19,13 +19,16 @@ from holdfast.graph.coercion import coerce
 
 
 @click.command(short_help="Answer a request, and run its thread on.")
-@click.argument("thread_id", metavar="THREAD")
+@thread_argument
 @click.argument("request_id", metavar="REQUEST")
 @click.argument("value")
 @click.option("--app", help="The workflow of the thread, as for `holdfast run`: it goes on with the answer.")
 @click.option("--by", metavar="NAME", help="Who answers; kept with the answer.")
+@json_option
 @store_option
-def answer(thread_id: str, request_id: str, value: str, app: str | None, by: str | None, store: str | None) -> None:
+def answer(
+    thread_id: str, request_id: str, value: str, app: str | None, by: str | None, as_json: bool, store: str | None
+) -> None:
     """Answer REQUEST of THREAD with VALUE, and run the workflow on until it rests.
 
     VALUE is JSON, or text where the request expects text. It is checked against what the request expects before
@@ -43,7 +46,7 @@ def answer(thread_id: str, request_id: str, value: str, app: str | None, by: str
         request = await find_request(storage, workflow, thread_id, request_id)
         return Move(None, {"responses": {request_id: the_answer(request, value)}, "answered_by": by})
 
-    move_on(workflow, place, prepare)
+    move_on(workflow, place, prepare, as_json=as_json)
 
 
 async def find_request(storage: Any, workflow: Workflow, thread_id: str, request_id: str) -> WorkflowEvent | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import keyword
 import sys
 
 import click
@@ -11,7 +12,11 @@ import click
 import holdfast
 from holdfast.errors import HoldfastError
 
-COMMANDS = ("demo", "run", "resume", "answer", "requests", "threads", "show")
+COMMANDS = (
+    *("demo", "run", "resume", "answer", "requests", "threads", "show"),
+    *("state", "diff", "fork", "rewind", "pin", "unpin"),
+    *("prune", "export", "import", "transfer", "verify", "completion"),
+)
 """In the order in which one meets them. Each is a function of its name in the module of its name."""
 
 
@@ -24,7 +29,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"holdfast.cli.{cmd_name}"), cmd_name)
+        name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        command: click.Command = getattr(importlib.import_module(f"holdfast.cli.{name}"), name)
         return command
 
 
@@ -40,7 +46,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that knows few characters is no reason to fail
     try:
-        commands()
+        commands(prog_name="holdfast")
     except (HoldfastError, OSError) as problem:
         from holdfast.cli.mistakes import explained
         from holdfast.cli.readable import printable

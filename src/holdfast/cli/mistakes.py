@@ -8,15 +8,22 @@ import click
 
 from holdfast.cli.readable import printable
 from holdfast.errors import (
+    CheckpointNotFound,
+    DamagedCheckpoint,
     HoldfastError,
     IncompatibleWorkflow,
     NoPendingRequests,
     ThreadBusy,
+    ThreadExists,
     ThreadNotFound,
     ThreadNotIdle,
     UnknownRequest,
+    WrongStateType,
     did_you_mean,
 )
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells know it."""
 
 
 class Mistake(click.ClickException):
@@ -74,10 +81,38 @@ def _incompatible(problem: IncompatibleWorkflow) -> str:
     return f"{listed}\nNothing was changed. Is APP the workflow of this thread?"
 
 
+def _no_checkpoint(problem: CheckpointNotFound) -> str:
+    return f"There is no checkpoint {problem.checkpoint_id!r} in this store; it may have been pruned."
+
+
+def _damaged(problem: DamagedCheckpoint) -> str:
+    thread_id = problem.thread_id or "THREAD"
+    return (
+        f"{str(problem).partition(' No older checkpoint')[0]} No older one was used in its place; to go back, name "
+        f"one: `holdfast rewind {thread_id} CHECKPOINT`. `holdfast show {thread_id}` lists them."
+    )
+
+
+def _exists(problem: ThreadExists) -> str:
+    return f"Thread {problem.thread_id!r} was not added: {problem.reason}. Nothing was changed. Use --thread ID."
+
+
+def _wrong_type(problem: WrongStateType) -> str:
+    said = str(problem).partition(" Give a value")[0]
+    return (
+        f"{said} Give a value of the same type, or null; `holdfast state CHECKPOINT --key {problem.key} --json` shows "
+        "the form."
+    )
+
+
 _IN_OTHER_WORDS: dict[type[BaseException], Callable[..., str]] = {
     ThreadBusy: _busy,
     ThreadNotIdle: _not_idle,
     ThreadNotFound: _not_found,
+    ThreadExists: _exists,
+    CheckpointNotFound: _no_checkpoint,
+    DamagedCheckpoint: _damaged,
+    WrongStateType: _wrong_type,
     NoPendingRequests: _nothing_asked,
     UnknownRequest: _unknown_request,
     IncompatibleWorkflow: _incompatible,

@@ -10,15 +10,13 @@ from typing import Any
 
 import click
 
-from holdfast.cli.mistakes import Mistake, explained
+from holdfast.cli.mistakes import INTERRUPTED, Mistake, explained
 from holdfast.cli.places import Place, find_store
-from holdfast.cli.progress import Progress, tell_rest
+from holdfast.cli.progress import Progress, rest_tree, tell_rest
+from holdfast.cli.tables import print_json
 from holdfast.engine.request import RunOptions
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import ThreadConflict
-
-INTERRUPTED = 130
-"""The exit code after Ctrl-C, as shells know it."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +31,12 @@ Prepare = Callable[[Any], Awaitable[Move]]
 """Makes the move out of what is in the storage. Raises Mistake if that cannot be."""
 
 
-def move_on(workflow: Workflow, place: Place, prepare: Prepare, *, may_be_new: bool = False) -> None:
-    """Run the thread until it rests, and tell what happens. Ends the process, with a sentence, if that fails."""
-    progress = Progress(place)
+def move_on(
+    workflow: Workflow, place: Place, prepare: Prepare, *, may_be_new: bool = False, as_json: bool = False
+) -> None:
+    """Run the thread until it rests, and tell what happens; as JSON only how it rests. Ends the process, with a
+    sentence, if that fails."""
+    progress = Progress(place, is_silent=as_json)
     storage = find_store(place.store, workflow, may_be_new=may_be_new)
     try:
         asyncio.run(_move(workflow, storage, place, prepare, progress))
@@ -59,7 +60,11 @@ async def _move(workflow: Workflow, storage: Any, place: Place, prepare: Prepare
         async with workflow.run(move.message, stream=True, **options) as stream:
             async for event in stream:
                 progress.tell(event)
-            tell_rest(await stream, place)
+            result = await stream
+            if progress.is_silent:
+                print_json(rest_tree(result))
+            else:
+                tell_rest(result, place)
     finally:
         if hasattr(storage, "close"):
             await storage.close()

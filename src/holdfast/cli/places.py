@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.cli.completing import complete_threads
 from holdfast.cli.mistakes import Mistake, no_thread
 from holdfast.cli.readable import printable
 from holdfast.records import ThreadInfo
@@ -38,10 +39,21 @@ def store_option(command: Decorated) -> Decorated:
     )(command)
 
 
-def find_store(store: str | None, workflow: Workflow | None = None, *, may_be_new: bool = False) -> Any:
+def json_option(command: Decorated) -> Decorated:
+    return click.option("--json", "as_json", is_flag=True, help="For machines.")(command)
+
+
+def thread_argument(command: Decorated) -> Decorated:
+    return click.argument("thread_id", metavar="THREAD", shell_complete=complete_threads)(command)
+
+
+def find_store(
+    store: str | None, workflow: Workflow | None = None, *, may_be_new: bool = False, named: str = "--store"
+) -> Any:
     """The storage of a command: the one that was named, the workflow's own, or the file of the default name.
 
-    Raises UsageError for a URL that names none, and Mistake where there is none and none may be made.
+    Raises UsageError for a URL that names none, and Mistake where there is none and none may be made. `named`: what
+    the URL was given as.
     """
     if store is None and workflow is not None and _outlives_the_process(workflow._storage):
         return workflow._storage
@@ -54,10 +66,10 @@ def find_store(store: str | None, workflow: Workflow | None = None, *, may_be_ne
     try:
         storage = open_store(store or DEFAULT)
     except ValueError as error:
-        raise click.UsageError(f"--store: {error}") from error
+        raise click.UsageError(f"{named}: {error}") from error
     if isinstance(storage.store, MemoryStore):
         raise click.UsageError(
-            "--store: what is kept in memory is gone when the command ends. Name a file or a folder."
+            f"{named}: what is kept in memory is gone when the command ends. Name a file or a folder."
         )
     path = getattr(storage.store, "path", None)
     if not may_be_new and path is not None and not Path(path).exists():
@@ -70,8 +82,8 @@ def _outlives_the_process(storage: Any) -> bool:
 
 
 @asynccontextmanager
-async def reading(store: str | None) -> AsyncIterator[StoreCheckpointStorage]:
-    """The storage of a command that only looks."""
+async def existing_store(store: str | None) -> AsyncIterator[StoreCheckpointStorage]:
+    """The storage of a command that makes none, open."""
     async with find_store(store) as storage:
         yield storage
 

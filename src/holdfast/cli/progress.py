@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from holdfast.cli.contents import output_tree, question_tree
 from holdfast.cli.places import Place
 from holdfast.cli.questions import tell_request
 from holdfast.cli.readable import in_lines, printable
@@ -18,8 +19,10 @@ from holdfast.events import WorkflowEvent, WorkflowEventSource, WorkflowRunState
 class Progress:
     """Tells the events of one run, each in a line or a few."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, *, is_silent: bool = False) -> None:
         self._place = place
+        self.is_silent = is_silent
+        """Whether it only listens: what is printed is for machines."""
         self.has_begun = False
         self.failed_at: str | None = None
         """The executor that failed, once one has."""
@@ -27,13 +30,19 @@ class Progress:
     def tell(self, event: WorkflowEvent) -> None:
         if not self.has_begun:
             self.has_begun = True
-            click.secho(f"thread: {printable(self._place.thread_id)}", bold=True)
+            self._begin()
         if event.type == "executor_failed":
             self.failed_at = self.failed_at or event.executor_id
+        if self.is_silent:
+            return
         if event.origin is WorkflowEventSource.EXECUTOR:
             _told("progress" if event.type == "data" else event.type, event, dim=True)
         elif event.type in _TELL:
             _TELL[event.type](event)
+
+    def _begin(self) -> None:
+        if not self.is_silent:
+            click.secho(f"thread: {printable(self._place.thread_id)}", bold=True)
 
 
 def _superstep_started(event: WorkflowEvent) -> None:
@@ -70,6 +79,18 @@ _TELL: dict[str, Callable[[WorkflowEvent], None]] = {
     "warning": lambda event: click.secho(f"warning: {printable(str(event.data))}", fg="yellow"),
     "error": lambda event: _told("error", event, fg="red"),
 }
+
+
+def rest_tree(result: WorkflowRunResult) -> dict[str, Any]:
+    """Where the thread stands when its run has ended, for machines."""
+    return {
+        "thread_id": result.thread_id,
+        "run_id": result.run_id,
+        "checkpoint_id": result.checkpoint_id,
+        "status": result.get_final_state().value,
+        "outputs": [output_tree(one) for one in result._outputs if one.type == "output"],
+        "requests": [question_tree(one) for one in result.get_request_info_events()],
+    }
 
 
 def tell_rest(result: WorkflowRunResult, place: Place) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import click
-
 from holdfast.cli.readable import in_a_line, in_lines, printable
-from holdfast.cli.tables import moment
+from holdfast.cli.tables import moment, print_folded
 from holdfast.events import WorkflowEvent
 
 
@@ -17,6 +15,6 @@ def tell_request(request: WorkflowEvent) -> None:
         said.append(f"for {request.terms.assignee}")
     if request.terms is not None and request.terms.deadline is not None:
         said.append(f"until {moment(request.terms.deadline)}")
-    click.secho(f"  {printable(', '.join(said))}", fg="magenta")
+    print_folded(f"  {printable(', '.join(said))}", 4, fg="magenta")
     for line in in_lines(request.data):
-        click.echo(f"  | {line}")
+        print_folded(f"  | {line}", 4)

@@ -31,9 +31,34 @@ def in_a_line(value: Any) -> str:
     return " ".join(printable(tree if isinstance(tree, str) else _short(tree)).split())
 
 
+def tree_in_a_line(tree: Any) -> str:
+    """A stored value in one line; a text with quotes. Of holdfast's own records only the fields that say something."""
+    return printable(_short(_telling(tree)))
+
+
+def _telling(tree: Any) -> Any:
+    if isinstance(tree, list):
+        return [_telling(item) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    is_ours = str(tree.get("$type", "")).startswith("holdfast.")
+    return {key: _telling(item) for key, item in tree.items() if not (is_ours and _says_nothing(item))}
+
+
+def _says_nothing(tree: Any) -> bool:
+    if isinstance(tree, dict):
+        return tree.get("name") == "FRAMEWORK" or tree == {"$type": "tuple", "items": []}
+    return tree is None or tree is False or tree in ("", [])
+
+
 def in_lines(value: Any) -> list[str]:
     """The value, spread over lines where one is not enough."""
     return [cut(printable(line)) for line in _lines(tree_of(value), is_inner=False)]
+
+
+def in_full(value: Any) -> list[str]:
+    """The value over as many lines as it takes, nothing of it cut off."""
+    return [printable(line) for line in _lines(tree_of(value), is_inner=False)]
 
 
 def printable(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.cli.places import reading, store_option
+from holdfast.cli.places import existing_store, json_option, store_option
 from holdfast.cli.readable import in_a_line, tree_of
 from holdfast.cli.tables import exact, near, print_json, print_table
 from holdfast.errors import HoldfastError
@@ -33,7 +33,7 @@ class Asked:
 @click.command(short_help="List pending requests of all threads.")
 @click.option("--workflow", metavar="NAME", help="Only of this workflow.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Those that wait longest.")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@json_option
 @store_option
 def requests(workflow: str | None, limit: int, as_json: bool, store: str | None) -> None:
     """List pending requests of all threads, those that wait longest first."""
@@ -47,7 +47,7 @@ def requests(workflow: str | None, limit: int, as_json: bool, store: str | None)
 
 
 async def _read(store: str | None, workflow: str | None, limit: int) -> list[Asked]:
-    async with reading(store) as storage:
+    async with existing_store(store) as storage:
         pending = await storage.pending_requests(workflow_name=workflow, limit=limit)
         heads = {one: await _questions(storage, one) for one in dict.fromkeys(one.thread_id for one in pending)}
     return [Asked(one, heads[one.thread_id][0].get(one.request_id), heads[one.thread_id][1]) for one in pending]

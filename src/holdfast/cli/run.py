@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.apps import load_app
 from holdfast.cli.moving import Move, move_on
-from holdfast.cli.places import Place, store_option
+from holdfast.cli.places import Place, json_option, store_option
 from holdfast.engine.entry import accepts
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import type_name
@@ -29,9 +29,16 @@ from holdfast.names import new_thread_id
     show_default=True,
     help="When to save: before the next superstep starts, while it runs, or only at the end.",
 )
+@json_option
 @store_option
 def run(
-    app: str, text: str | None, thread_id: str | None, json_input: bool, durability: Any, store: str | None
+    app: str,
+    text: str | None,
+    thread_id: str | None,
+    json_input: bool,
+    durability: Any,
+    as_json: bool,
+    store: str | None,
 ) -> None:
     """Run the workflow APP with INPUT until it rests, and tell what happens.
 
@@ -46,7 +53,8 @@ def run(
     async def prepare(_: Any) -> Move:
         return Move(message, {"durability": durability})
 
-    move_on(workflow, Place(app, thread_id or new_thread_id(), store), prepare, may_be_new=True)
+    place = Place(app, thread_id or new_thread_id(), store)
+    move_on(workflow, place, prepare, may_be_new=True, as_json=as_json)
 
 
 def the_message(workflow: Workflow, text: str | None, *, is_json: bool) -> Any:

@@ -78,6 +78,20 @@ def _print_records(headers: Sequence[str], rows: Rows, columns: int) -> None:
                 click.echo(f"{' ' * indent}{line}")
 
 
+def print_folded(text: str, indent: int = 0, **style: Any) -> None:
+    """A line that is folded in a terminal, and itself anywhere else."""
+    click.secho(folded(text, indent), **style)
+
+
+def folded(text: str, indent: int) -> str:
+    """The text as lines of a terminal, those after the first moved in; one line where there is no terminal."""
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    lines = textwrap.wrap(text, max(width, indent + 8), subsequent_indent=" " * indent, break_on_hyphens=False)
+    return "\n".join(lines) or text
+
+
 def print_json(tree: Any) -> None:
     """ASCII only, so that no terminal or pipe can spoil it."""
     click.echo(json.dumps(tree, indent=2))

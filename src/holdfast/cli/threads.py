@@ -6,7 +6,7 @@ import asyncio
 
 import click
 
-from holdfast.cli.places import reading, store_option
+from holdfast.cli.places import existing_store, json_option, store_option
 from holdfast.cli.standing import standing, thread_tree
 from holdfast.cli.tables import near, print_json, print_table
 from holdfast.records import ThreadInfo
@@ -17,7 +17,7 @@ HEADERS = ("THREAD", "WORKFLOW", "STANDING", "MOVED", "DUE")
 @click.command(short_help="List threads, and where each stands.")
 @click.option("--workflow", metavar="NAME", help="Only threads of this workflow.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="The newest of them.")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@json_option
 @store_option
 def threads(workflow: str | None, limit: int, as_json: bool, store: str | None) -> None:
     """List threads, those that moved last at the end."""
@@ -31,7 +31,7 @@ def threads(workflow: str | None, limit: int, as_json: bool, store: str | None) 
 
 
 async def _read(store: str | None, workflow: str | None, limit: int) -> list[ThreadInfo]:
-    async with reading(store) as storage:
+    async with existing_store(store) as storage:
         return await storage.list_threads(workflow_name=workflow, limit=limit)
 
 

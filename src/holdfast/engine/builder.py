@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
+from holdfast.checkpoints.migrations import AnyMigration
 from holdfast.clock import Clock
 from holdfast.engine.request import check_storage
 from holdfast.engine.workflow import Workflow
@@ -31,6 +32,7 @@ class WorkflowBuilder(GraphBuilder):
         output_executors: Designated = None,
         state: Mapping[str, Reducer] | None = None,
         allowed_types: Iterable[type | str] = (),
+        migrations: Iterable[AnyMigration] = (),
         clock: Clock | None = None,
     ) -> None:
         super().__init__(
@@ -44,6 +46,7 @@ class WorkflowBuilder(GraphBuilder):
             state=state,
         )
         self._allowed_types = tuple(allowed_types)
+        self._migrations = tuple(migrations)
         self._clock = clock
         self._storage: Any = None
         if checkpoint_storage is not None:
@@ -57,4 +60,10 @@ class WorkflowBuilder(GraphBuilder):
 
     def build(self) -> Workflow:
         """Check the graph and make the workflow. Raises WorkflowValidationError."""
-        return Workflow(self.graph(), self._storage, allowed_types=self._allowed_types, clock=self._clock)
+        return Workflow(
+            self.graph(),
+            self._storage,
+            allowed_types=self._allowed_types,
+            migrations=self._migrations,
+            clock=self._clock,
+        )

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.checkpoints.migrations import RenamedType, as_first_named
 from holdfast.codec import Codec
 from holdfast.engine.effects import Effects
 from holdfast.errors import StepArgumentsUnsavable, StepNameTaken, UnsavableValue
@@ -105,9 +106,11 @@ def inside(key: str) -> str:
 class Calls:
     """Names the calls of one delivery: by name, digest of the arguments, and occurrence among equals."""
 
-    def __init__(self, owner: object, codec: Codec) -> None:
+    def __init__(self, owner: object, codec: Codec, renamed: Sequence[RenamedType] = ()) -> None:
         self._owner = owner
         self._codec = codec
+        self._renamed = renamed
+        """Types that have other names now than when the thread began."""
         self._names: dict[str, Any] = {}
         """Step name -> the code that bears it."""
         self._seen: Counter[str] = Counter()
@@ -148,6 +151,8 @@ class Calls:
             tree = [self._codec.encode(list(arguments), path), named]
         except UnsavableValue as error:
             raise StepArgumentsUnsavable(name, error) from error
+        if self._renamed:
+            tree = as_first_named(tree, self._renamed)
         return hashlib.blake2b(msgspec.json.encode(tree), digest_size=8).hexdigest()
 
     def check_name(self, name: str, function: Any) -> None:

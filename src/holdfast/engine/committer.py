@@ -229,6 +229,8 @@ class Committer:
             run_kwargs=without_secrets(after.run_kwargs) if after.run_kwargs else {},
             counters=counters_of(after),
             graph_signature=compiled.signature,
+            migrations=compiled.migrations.names,
+            renamed_types=after.renamed_types,
             number=number,
             status=(running_state(after) if after.is_busy else resting_state(after)).value,
         )

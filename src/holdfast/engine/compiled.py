@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.checkpoints.declared import codec_for, declared_for
+from holdfast.checkpoints.migrations import AnyMigration, Migrations, Migrator
 from holdfast.codec import Codec
 from holdfast.engine.routing import Routes
 from holdfast.graph.graph import Graph
@@ -13,8 +14,14 @@ from holdfast.graph.workflow_executor import WorkflowExecutor
 
 
 class Compiled:
-    def __init__(self, graph: Graph, allowed_types: Iterable[type | str] = ()) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        allowed_types: Iterable[type | str] = (),
+        migrations: Iterable[AnyMigration] = (),
+    ) -> None:
         self.graph = graph
+        self.migrations = Migrations(migrations)
         self.routes = Routes(graph)
         self.signature = graph_signature(graph)
         self.signature_hash = signature_hash(self.signature)
@@ -31,6 +38,10 @@ class Compiled:
         for child in self.children.values():
             self.declared = self.declared.union(child.declared)
         self._codec: Codec | None = None
+
+    def migrator(self, *, force: bool = False) -> Migrator:
+        """For one run: brings what is stored of its thread to this graph."""
+        return Migrator(self.migrations, self.graph.name, self.signature, signature_hash, force=force)
 
     @property
     def codec(self) -> Codec:

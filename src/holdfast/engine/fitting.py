@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.checkpoints.checkpoint import ChildCheckpoint, WorkflowCheckpoint
+from holdfast.checkpoints.migrations import Migrator
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.position import Position, position_of
 from holdfast.errors import DamagedCheckpoint, IncompatibleWorkflow
@@ -12,8 +13,27 @@ from holdfast.events import WorkflowEvent
 from holdfast.graph.signature import differences
 
 
-def check_fits(checkpoint: WorkflowCheckpoint, compiled: Compiled, *, force: bool) -> list[WorkflowEvent]:
-    """A warning for each harmless change since the checkpoint was made. Raises IncompatibleWorkflow for others."""
+def check_fits(
+    checkpoint: WorkflowCheckpoint, compiled: Compiled, *, force: bool, migrator: Migrator | None = None
+) -> list[WorkflowEvent]:
+    """A warning for harmless changes since the checkpoint was made, and one for migrations that were applied to it.
+    Raises IncompatibleWorkflow for other changes."""
+    breaking, added = changes_since(checkpoint, compiled)
+    if migrator is not None:
+        breaking = [*migrator.differences, *breaking]
+    if breaking and not force:
+        raise IncompatibleWorkflow(checkpoint.checkpoint_id, compiled.graph.name, breaking)
+    warnings: list[str] = []
+    if migrator is not None and migrator.applied:
+        warnings.append(f"Migrations were applied to the checkpoint: {', '.join(migrator.applied)}.")
+    if breaking or added:
+        changes = "; ".join((*breaking, *added))
+        warnings.append(f"The workflow changed since the checkpoint was made: {changes}.")
+    return [WorkflowEvent("warning", text) for text in warnings]
+
+
+def changes_since(checkpoint: WorkflowCheckpoint, compiled: Compiled) -> tuple[list[str], list[str]]:
+    """(what breaks, what was only added) since the checkpoint was made."""
     name = compiled.graph.name
     breaking: list[str] = []
     added: list[str] = []
@@ -30,12 +50,7 @@ def check_fits(checkpoint: WorkflowCheckpoint, compiled: Compiled, *, force: boo
         reason = f"something is due to executor {gone[0]!r}, which its graph does not have"
         raise DamagedCheckpoint(checkpoint.checkpoint_id, reason)
     breaking += [f"something is due to executor {executor_id!r}, which is gone" for executor_id in gone]
-    if breaking and not force:
-        raise IncompatibleWorkflow(checkpoint.checkpoint_id, name, breaking)
-    if not breaking and not added:
-        return []
-    text = "The workflow changed since the checkpoint was made: " + "; ".join((*breaking, *added)) + "."
-    return [WorkflowEvent("warning", text)]
+    return breaking, added
 
 
 def _gone(level: WorkflowCheckpoint | ChildCheckpoint, compiled: Compiled, path: str) -> set[str]:

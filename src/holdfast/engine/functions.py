@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
+from holdfast.checkpoints.migrations import AnyMigration
 from holdfast.clock import Clock
 from holdfast.engine.function_node import FunctionNode, read_function
 from holdfast.engine.handle import RunHandle
@@ -36,6 +37,7 @@ class FunctionalWorkflow(Generic[P, R]):
         name: str | None = None,
         description: str | None = None,
         checkpoint_storage: Any = None,
+        migrations: Iterable[AnyMigration] = (),
     ) -> None:
         check_identifier("name", name)
         if checkpoint_storage is not None:
@@ -45,17 +47,24 @@ class FunctionalWorkflow(Generic[P, R]):
         self.name = name or self._shape.name
         self.description = description if description is not None else inspect.getdoc(function)
         self._storage = checkpoint_storage
+        self._migrations = tuple(migrations)
         self._built: Workflow | None = None
         functools.update_wrapper(self, function, updated=())
 
     def build(
-        self, checkpoint_storage: Any = None, *, allowed_types: Iterable[type | str] = (), clock: Clock | None = None
+        self,
+        checkpoint_storage: Any = None,
+        *,
+        allowed_types: Iterable[type | str] = (),
+        migrations: Iterable[AnyMigration] | None = None,
+        clock: Clock | None = None,
     ) -> Workflow:
         """A Workflow of its own, with threads of its own: everything a graph's workflow can do, it can."""
         storage = checkpoint_storage if checkpoint_storage is not None else self._storage
         if storage is not None:
             check_storage(storage)
-        return Workflow(self._new_graph(), storage, allowed_types=allowed_types, clock=clock)
+        chosen = self._migrations if migrations is None else migrations
+        return Workflow(self._new_graph(), storage, allowed_types=allowed_types, migrations=chosen, clock=clock)
 
     def _new_graph(self) -> Graph:
         return GraphBuilder(
@@ -132,7 +141,12 @@ show_options(FunctionalWorkflow.run)
 def workflow(func: Callable[P, Coroutine[Any, Any, R]]) -> FunctionalWorkflow[P, R]: ...
 @overload
 def workflow(
-    func: None = None, *, name: str | None = None, description: str | None = None, checkpoint_storage: Any = None
+    func: None = None,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    checkpoint_storage: Any = None,
+    migrations: Iterable[AnyMigration] = (),
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], FunctionalWorkflow[P, R]]: ...
 def workflow(
     func: Callable[..., Any] | None = None,
@@ -140,6 +154,7 @@ def workflow(
     name: str | None = None,
     description: str | None = None,
     checkpoint_storage: Any = None,
+    migrations: Iterable[AnyMigration] = (),
 ) -> Any:
     """Make an async function a workflow: `@workflow` or `@workflow(name="triage", checkpoint_storage=...)`.
 
@@ -148,6 +163,12 @@ def workflow(
     """
 
     def make(function: Callable[..., Any]) -> FunctionalWorkflow[Any, Any]:
-        return FunctionalWorkflow(function, name=name, description=description, checkpoint_storage=checkpoint_storage)
+        return FunctionalWorkflow(
+            function,
+            name=name,
+            description=description,
+            checkpoint_storage=checkpoint_storage,
+            migrations=migrations,
+        )
 
     return make if func is None else make(func)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -13,10 +14,12 @@ from holdfast.checkpoints.storage import post_message, read_events
 from holdfast.clock import Clock
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.entry import check_message
-from holdfast.engine.live import LiveThreads
+from holdfast.engine.live import BUSY_POLL_SECONDS, LiveThreads
+from holdfast.engine.reading import read_history
 from holdfast.engine.request import RunRequest
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.run import Run
+from holdfast.engine.time_travel import TimeTravel
 from holdfast.errors import InvalidRun, NoStorage, RunInterrupted, ThreadBusy
 from holdfast.events import WorkflowEvent, WorkflowRunState
 from holdfast.isolation import isolated
@@ -80,7 +83,9 @@ class RunHandle:
         check_message(self._compiled.graph, message)
         self._refuse_if_busy()
         item_id, own = new_item_id(), isolated(message)
-        await post_message(self._request.storage, self._thread_id, item_id, own, self._compiled.declared)
+        compiled = self._compiled
+        mark = compiled.migrations.names[-1] if compiled.migrations.names else None
+        await post_message(self._request.storage, self._thread_id, item_id, own, compiled.declared, mark)
         thread = self._live.get(self._thread_id)
         thread.inbox[item_id] = own
         thread.wake()
@@ -117,6 +122,28 @@ class RunHandle:
         await self.cancel()
         self._events.clear()
         self._start(checkpoint_id=checkpoint_id_of(checkpoint_id), thread_id=self._given_id)
+
+    async def checkpoint(self) -> CheckpointInfo:
+        """A checkpoint of where the thread stands, durable when this returns: while it runs, the one that ends the
+        present superstep; otherwise one more of the same place. Raises ThreadBusy if somebody else runs the thread."""
+        self._refuse_if_closed()
+        storage = self._request.storage
+        if storage is None:
+            raise NoStorage("Making a checkpoint")
+        before = self.last_checkpoint
+        while self._task is not None and self.last_checkpoint is before:
+            thread = self._live.find(self._thread_id)
+            if thread is not None and thread.waker is not None:  # between two supersteps, until a sleeper is due
+                return (await read_history(storage, self._thread_id, self._compiled.graph.name, limit=1))[0]
+            with suppress(TimeoutError):  # falling asleep is not told
+                async with asyncio.timeout(BUSY_POLL_SECONDS):
+                    await self._something_happens()
+        saved = self.last_checkpoint
+        if saved is None or saved is before:
+            request = replace(self._request, thread_id=self._thread_id)
+            saved = await TimeTravel(self._compiled, self._live, self._clock, request).checkpoint()
+            self.checkpoints.append(saved)
+        return saved
 
     async def cancel(self) -> None:
         """End what runs now, and do not wait for deadlines any more. The thread can be resumed."""
@@ -214,7 +241,8 @@ class RunHandle:
     async def events(self, after: int | None = None) -> AsyncIterator[WorkflowEvent]:
         """Events until the thread comes to rest and no deadline is awaited; call it again after the next input.
 
-        Without `after`: as they happen. With it: those of the thread's log, committed, from that cursor on.
+        Without `after`: as they happen. With it: those of the thread's log, committed, from that cursor on. Raises
+        CursorExpired if the storage's retention has let go what followed the cursor.
         """
         if after is not None:
             async for event in self._logged(after):

@@ -38,6 +38,7 @@ class Opening:
         self._live = live
         self._clock = clock
         self._request = request
+        self._migrator = compiled.migrator(force=request.force)
         self.named: WorkflowCheckpoint | None = None
         """The checkpoint that the caller named."""
         self.warnings: list[WorkflowEvent] = []
@@ -51,8 +52,9 @@ class Opening:
         request = self._request
         if request.checkpoint_id is None:
             return request.thread_id or self._live.own_or_new_id()
-        named = await load_checkpoint(request.storage, request.checkpoint_id, self._compiled.declared)
-        self.warnings += check_fits(named, self._compiled, force=request.force)
+        migrator = self._migrator
+        named = await load_checkpoint(request.storage, request.checkpoint_id, self._compiled.declared, migrator)
+        self.warnings += check_fits(named, self._compiled, force=request.force, migrator=migrator)
         self.named = named
         kept = None if request.fork else named.thread_id
         if kept and request.thread_id is not None and request.thread_id != kept:
@@ -110,6 +112,7 @@ class Opening:
                 owner=run_id,
                 takeover=takes_over,
                 max_lag=request.max_lag if request.durability == "async" else 1,
+                migrator=self._migrator,
             )
         )
         try:
@@ -146,22 +149,28 @@ class Opening:
             await loop.restore(Position(), {})
             thread.number, thread.head_id, thread.inbox = 0, None, {}
         thread.storage = storage
+        is_at_head = named is None or named.checkpoint_id == keeper.head_id
         if keeper.number != thread.number or keeper.head_id != thread.head_id:
-            if named is None:
+            if named is None or (is_at_head and self._migrator.applied):  # its journal has to be migrated with it
                 head = await keeper.load_head()
             else:
-                head = named if named.checkpoint_id == keeper.head_id else None
-            if head is not None and head is not named:
-                self.warnings += check_fits(head, self._compiled, force=self._request.force)
+                head = named if is_at_head else None
+            if head is not None and named is None:
+                self.warnings += check_fits(head, self._compiled, force=self._request.force, migrator=self._migrator)
             if head is not None:
                 await self._stand_at(head, thread, loop)
             elif named is None and thread.head_id is not None and not is_elsewhere:
                 # All that was saved of it was deleted.
                 await loop.restore(Position(), {})
             thread.number, thread.head_id = keeper.number, keeper.head_id
+        elif (
+            is_at_head and keeper.is_stale
+        ):  # it stands at a migrated head that was not stored: the last run did not get that far
+            await keeper.load_head()
         await loop.tidy()
         if keeper.has_inbox:  # what the store has, and only that: another object may have delivered the rest
-            loaded = keeper.load_inbox()
+            standing = thread.position if named is None else named
+            loaded = keeper.load_inbox(standing.renamed_types)
             came = {
                 key: one for key, one in thread.inbox.items() if key not in self._inbox_before and key not in loaded
             }

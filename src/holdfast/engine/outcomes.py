@@ -20,7 +20,7 @@ async def thread_outcomes(storage: Any, thread_id: str, compiled: Compiled) -> d
     if not lineage:
         raise ThreadNotFound(thread_id)
     try:
-        events = [event async for event in read_events(storage, thread_id, 0, compiled.declared)]
+        events = [event async for event in read_events(storage, thread_id, None, compiled.declared)]
     except NoEventLog:
         events = []
     return outcomes_of(events) | _standing(lineage[-1], "")

@@ -37,6 +37,8 @@ class Position:
         self.since_input = 0
         self.next_delivery_id = 1
         self.epoch = 0
+        self.renamed_types: tuple[tuple[str, str, str], ...] = ()
+        """What migrations of the thread have renamed: steps stay found by the names that their arguments had."""
 
     def successor(self) -> Position:
         """One that shares all parts; whoever changes a part replaces it."""
@@ -158,6 +160,7 @@ def position_of(checkpoint: WorkflowCheckpoint) -> Position:
     position.since_input = checkpoint.counters.since_input
     position.next_delivery_id = checkpoint.counters.next_delivery_id
     position.epoch = checkpoint.counters.epoch
+    position.renamed_types = checkpoint.renamed_types
     return position
 
 

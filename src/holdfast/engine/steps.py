@@ -44,7 +44,7 @@ class Session:
         self._delivery_id = message.delivery_id
         self._recorder = Recorder(lane, message)
         self.records = self._recorder.records
-        self._calls = Calls(delivery, scope.codec or scope.compiled.codec)
+        self._calls = Calls(delivery, scope.codec or scope.compiled.codec, scope.thread.position.renamed_types)
         self._replay = Replay(self.records)
         self._in_flight: dict[str, asyncio.Future[Any]] = {}
         """Steps that were called in this run, by key, and what came of them: `key=` names one step, however often."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Coroutine, Iterable, Mapping
-from typing import Any, Literal, Unpack, overload
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import msgspec
 
 from holdfast.checkpoints.checkpoint import every_delivery
+from holdfast.checkpoints.migrations import AnyMigration
 from holdfast.checkpoints.storage import read_lineage
 from holdfast.clock import Clock, SystemClock
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.handle import RunHandle
+from holdfast.engine.history_methods import HistoryMethods
 from holdfast.engine.live import LiveThreads
-from holdfast.engine.request import OnBusy, RunOptions, make_request
+from holdfast.engine.request import OnBusy, RunOptions, check_storage, make_request
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.run import Run
 from holdfast.engine.stream import ResponseStream
@@ -26,8 +28,11 @@ from holdfast.graph.graph import Graph
 from holdfast.names import new_run_id
 from holdfast.records import CheckpointInfo, WorkflowMessage
 
+if TYPE_CHECKING:
+    from holdfast.engine.migrating import ThreadFits
 
-class Workflow:
+
+class Workflow(HistoryMethods):
     """A graph that can be run. Made by `WorkflowBuilder(...).build()`."""
 
     def __init__(
@@ -36,12 +41,13 @@ class Workflow:
         checkpoint_storage: Any = None,
         *,
         allowed_types: Iterable[type | str] = (),
+        migrations: Iterable[AnyMigration] = (),
         clock: Clock | None = None,
     ) -> None:
         self._graph = graph
         self._storage = checkpoint_storage
         self.allowed_types = tuple(allowed_types)
-        self._compiled = Compiled(graph, self.allowed_types)
+        self._compiled = Compiled(graph, self.allowed_types, migrations)
         self._live = LiveThreads(graph)
         self._clock = clock or SystemClock()
         self.id = new_run_id()
@@ -135,6 +141,22 @@ class Workflow:
             raise ThreadNotFound(chosen)
         found = {message.delivery_id: message for checkpoint in history for message in every_delivery(checkpoint)}
         return [found[delivery_id] for delivery_id in sorted(found)]
+
+    async def check_threads(
+        self, *, checkpoint_storage: Any = None, progress: Callable[[int, int, str], None] | None = None
+    ) -> ThreadFits:
+        """What would become of each stored thread of this workflow if it were opened now: a dry run of the migrations.
+
+        Reads all that a run would read first, also of threads that are being run. Claims and writes nothing.
+        `progress` is called with how many were looked at, how many there are, and the last one's id.
+        """
+        from holdfast.engine.migrating import check_threads
+
+        storage = checkpoint_storage if checkpoint_storage is not None else self._storage
+        if storage is None:
+            raise NoStorage("Checking stored threads")
+        check_storage(storage)
+        return await check_threads(self._compiled, storage, progress)
 
     @property
     def graph(self) -> Graph:

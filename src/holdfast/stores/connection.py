@@ -25,6 +25,9 @@ WAL_PAGES = 2000
 """Pages after which the log is put into the file: a small one keeps what is on disk small while the store is open."""
 PAGES_A_TRANSACTION = 8
 """About as many are written beside the payload: the ends of tables and indexes, and the thread's row."""
+PAGES_AT_ONCE = 2000
+"""Given back to the system in one step: whoever commits waits for it."""
+_INCREMENTAL = 2
 LARGEST_AT_ONCE = 65536
 """Bytes: what an event loop may be kept from other work by."""
 SHORTEST_PAUSE_SECONDS = 0.001
@@ -75,6 +78,8 @@ class Connection:
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             except OSError as error:
                 raise StorageFailed("SqliteStore", f"use {str(self.path)!r}", str(error)) from error
+            except (UnicodeDecodeError, OverflowError) as error:  # of a column that holds something else
+                raise DamagedStore(str(self.path), str(error)) from error
 
     def transact_at_once(self, work: Callable[[Tables], None], size: int) -> bool:
         """The same from any thread, if nothing has to be waited for: no sync, no other thread, no other process. Then a
@@ -136,8 +141,10 @@ class Connection:
             db = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
             try:
                 was_made = is_made(db, str(self.path))  # before anything is changed in what may be somebody else's
+                self._refuse_cut_off(db)
                 db.execute(f"PRAGMA synchronous = {self._synchronous}")
                 db.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # of a new file; another keeps its own
+                db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # the same
                 db.execute("PRAGMA journal_mode = WAL")
                 is_moved_later = self._synchronous in _WITHOUT_SYNC
                 db.execute(f"PRAGMA wal_autocheckpoint = {4 * WAL_PAGES if is_moved_later else WAL_PAGES}")
@@ -152,6 +159,13 @@ class Connection:
             self._db, self._tables, self._process_id, self._syncs = db, Tables(db), os.getpid(), True
             self._file = self._file_there()
         return self._db, self._tables
+
+    def _refuse_cut_off(self, db: sqlite3.Connection) -> None:
+        """SQLite takes what is missing of a last page for zeros."""
+        ((page_bytes,),) = db.execute("PRAGMA page_size").fetchall()
+        size = self.path.stat().st_size
+        if size % page_bytes:
+            raise sqlite3.DatabaseError(f"its size, {size} bytes, is no multiple of a page: it was cut off")
 
     def _foreign(self) -> HoldfastError:
         return StorageFailed("SqliteStore", f"open {str(self.path)!r}", "it is a database of something else")
@@ -181,6 +195,48 @@ class Connection:
             self.unreleased = []
         except HoldfastError:
             pass  # the next time will do; whoever needs the store is told
+
+    def give_back_some(self) -> bool:
+        """Free pages to the system; whether there are more. What another process does at the same time goes first."""
+        try:
+            with self.gate:
+                db, _ = self._opened()
+                ((free,),) = db.execute("PRAGMA freelist_count").fetchall()
+                ((mode,),) = db.execute("PRAGMA auto_vacuum").fetchall()
+                if free and mode == _INCREMENTAL:
+                    db.execute(f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})").fetchall()
+                elif free:  # a file of the first version: it is put together anew, once
+                    db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+                    db.execute("VACUUM")
+                return bool(free)
+        except sqlite3.Error:
+            return False
+
+    def move_log(self) -> None:
+        """Into the file, which only then gets smaller."""
+        try:
+            with self.gate:
+                self._opened()[0].execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.Error:
+            pass  # somebody reads; the next time will do
+
+    def integrity(self) -> list[str]:
+        """What SQLite itself finds wrong with the file."""
+        try:
+            with self.gate:
+                db, _ = self._opened()
+                rows = db.execute("PRAGMA integrity_check").fetchall()
+        except sqlite3.Error as error:
+            return [str(error)]
+        return [str(text) for (text,) in rows if text != "ok"]
+
+    def pages(self) -> tuple[int, int]:
+        """All of them, and those that are free."""
+        with self.gate:
+            db, _ = self._opened()
+            ((count,),) = db.execute("PRAGMA page_count").fetchall()
+            ((free,),) = db.execute("PRAGMA freelist_count").fetchall()
+            return int(count), int(free)
 
     def close(self) -> None:
         db, self._db, self._tables = self._db, None, None

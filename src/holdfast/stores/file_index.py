@@ -7,7 +7,9 @@ when the machine was started since, when it is missing, or when it is damaged. D
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -24,14 +26,17 @@ from holdfast.stores.lines import (
     CommitLine,
     JournalLine,
     Line,
+    PinLine,
     PostLine,
     ThreadLine,
     commit_of,
     completed,
+    pending_request,
     request_part,
 )
 from holdfast.stores.rewriting import Waiting
 from holdfast.stores.rows import Payload
+from holdfast.stores.sqlite_schema import prepare
 from holdfast.stores.sqlite_tables import Tables
 from holdfast.stores.thread_files import ThreadFile, ThreadFiles
 
@@ -160,7 +165,7 @@ class FileIndex(Connection):
             return
         if size < (known or 0):
             raise self._lost(file, size, known or 0)
-        lines = list(file.scan(known or 0))
+        lines = list(file.scan(known or 0, may_cut=True))
         if not self._is_being_made:
             file.sync()  # whoever wrote them may have died before
         self.transact(lambda tables: self._take_all(tables, file, lines, anew=known is None))
@@ -202,14 +207,36 @@ class FileIndex(Connection):
             tables.stand_at_least(thread_id, 0, line.fence, 0)
         elif isinstance(line, PostLine):
             tables.post(thread_id, line.item_id, line.kind, bytes(line.body))
+        elif isinstance(line, PinLine):
+            tables.set_pin(thread, line.number, is_pinned=line.is_pinned)
         elif line.thread_id != thread_id:
             raise DamagedStore(str(file.path), f"it is the file of thread {line.thread_id!r}, not of {thread_id!r}")
         else:
-            tables.consume(thread, line.consumed)
-            tables.set_written(thread_id, line.written)
+            tables.consume(thread_id, line.consumed)
+            tables.set_written(thread_id, line.written, line.version)
+            tables.stand_at_least(thread_id, 0, 0, line.last_seq)  # lines after it count from there
+            tables.keep(thread, line.first_seq, line.silent_before, line.pins, line.forgotten)
+            if line.requests:
+                tables.ask(thread, [pending_request(thread_id, one) for one in line.requests])
             if line.workflow_name is not None:
                 tables.set_workflow(thread, line.workflow_name)
         tables.set_size(thread_id, place + size)
+
+    def differences(self, file: ThreadFile) -> list[tuple[int, str | None]]:
+        """Number and checkpoint of commits that the index tells otherwise than the file does."""
+        with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+            prepare(db, "an index made anew")
+            anew = Tables(db)
+            for place, length, line in file.scan(0):
+                self.take_in(anew, file, place, length, line)
+            expected = anew.told_of(file.thread_id)
+        found = self.transact(lambda tables: tables.told_of(file.thread_id), writes=False)
+        return [
+            (number, found[number][0])
+            for number, told in expected.items()
+            # One whose id another thread took since has none any more.
+            if number in found and found[number] != told and found[number] != (None, *told[1:])
+        ]
 
     def settle(self) -> None:
         """Before lists are read: what somebody wrote and did not come to tell the index is told to it."""
@@ -228,6 +255,9 @@ class FileIndex(Connection):
             try:
                 with self._files.locked(thread_id) as file:
                     self.catch_up(file)
+                    if file.size == 0:
+                        self._files.remove(file)  # of a thread that did not come to be
+                        self.transact(partial(Tables.drop_if_empty, thread_id=thread_id))
             except FileLocked:
                 continue  # somebody is at it
             except DamagedStore as error:  # whoever opens that thread is told; the others go on
@@ -244,9 +274,11 @@ class FileIndex(Connection):
             line = read
             if isinstance(line, CommitLine):
                 line = completed(line, before)
-                before = Before(line.workflow_name, line.run_id)
+                before = before.after(line)
                 if line.number not in checkpoints:  # another took its id since
                     line = msgspec.structs.replace(line, checkpoint_id=None)
+            else:
+                before = before.after(line)
             lines.append(line)
         return lines
 
@@ -266,6 +298,9 @@ class FileIndex(Connection):
             status=standing.status,
             updated_at="" if info is None else info.updated_at,
             consumed=tables.consumed(thread),
+            first_seq=tables.first_seq(thread),
+            silent_before=tables.silent_before(thread),
+            pins=sorted(tables.pins(thread)),
         )
 
     def waiting(self, tables: Tables, thread_id: str) -> Waiting:

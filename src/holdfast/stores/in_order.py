@@ -18,6 +18,8 @@ class CheckpointsInOrder:
         self._all: list[int] = []
         self._by_workflow: dict[str, list[int]] = {}
         self._by_thread: dict[str, list[int]] = {}
+        self._numbers: dict[str, list[int]] = {}
+        """By thread: of the commits at its places. They grow with them."""
         self._gone = 0
 
     def add(self, stored: StoredCheckpoint, place: int) -> None:
@@ -25,15 +27,28 @@ class CheckpointsInOrder:
         self._found[info.checkpoint_id] = stored, place
         self._at[place] = stored
         self._all.append(place)
-        for named, key in ((self._by_workflow, info.workflow_name), (self._by_thread, info.thread_id)):
-            if key in named:
-                named[key].append(place)
-            else:
-                named[key] = [place]
+        if info.workflow_name in self._by_workflow:
+            self._by_workflow[info.workflow_name].append(place)
+        else:
+            self._by_workflow[info.workflow_name] = [place]
+        if info.thread_id in self._by_thread:
+            self._by_thread[info.thread_id].append(place)
+            self._numbers[info.thread_id].append(info.number)
+        else:
+            self._by_thread[info.thread_id] = [place]
+            self._numbers[info.thread_id] = [info.number]
 
     def find(self, checkpoint_id: str) -> StoredCheckpoint | None:
         found = self._found.get(checkpoint_id)
         return None if found is None else found[0]
+
+    def at(self, thread_id: str, number: int) -> StoredCheckpoint | None:
+        """The one that this commit of the thread made."""
+        numbers = self._numbers.get(thread_id, [])
+        index = bisect_left(numbers, number)
+        if index == len(numbers) or numbers[index] != number:
+            return None
+        return self._at.get(self._by_thread[thread_id][index])
 
     def remove(self, checkpoint_id: str) -> StoredCheckpoint:
         stored, place = self._found.pop(checkpoint_id)
@@ -43,13 +58,23 @@ class CheckpointsInOrder:
             self._tidy()
         return stored
 
+    def remove_thread(self, thread_id: str) -> None:
+        for stored in self.of_thread(thread_id):
+            self.remove(stored.info.checkpoint_id)
+        self._by_thread.pop(thread_id, None)  # at once: another thread of that name counts from 1
+        self._numbers.pop(thread_id, None)
+
     def _tidy(self) -> None:
         self._gone = 0
+        for key, places in self._by_thread.items():
+            pairs = zip(places, self._numbers[key], strict=True)
+            self._numbers[key] = [number for place, number in pairs if place in self._at]
         for places in (self._all, *self._by_workflow.values(), *self._by_thread.values()):
             places[:] = [place for place in places if place in self._at]
-        for named in (self._by_workflow, self._by_thread):
-            for key in [key for key, places in named.items() if not places]:
-                del named[key]
+        for key in [key for key, places in self._by_workflow.items() if not places]:
+            del self._by_workflow[key]
+        for key in [key for key, places in self._by_thread.items() if not places]:
+            del self._by_thread[key], self._numbers[key]
 
     def replace(self, stored: StoredCheckpoint) -> None:
         """One with the same id, at the same place."""

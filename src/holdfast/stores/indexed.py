@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 from weakref import finalize
 
@@ -12,19 +13,23 @@ import msgspec
 from holdfast.errors import DamagedCheckpoint, HoldfastError, ThreadBusy
 from holdfast.records import (
     CheckpointInfo,
+    Commit,
+    Damage,
     Lease,
     LoggedEvents,
     OpenedThread,
     PendingRequest,
     StoredCheckpoint,
     ThreadInfo,
+    ThreadStanding,
 )
 from holdfast.stores.columns import to_id
 from holdfast.stores.connection import Connection
 from holdfast.stores.own_thread import OwnThread
 from holdfast.stores.owners import RENEW_SECONDS
-from holdfast.stores.packing import NOTHING, Body, logged_events, seal, unpack_body, unpack_chunks
-from holdfast.stores.rows import Payload
+from holdfast.stores.packing import NOTHING, SEAL_BYTES, Body, logged_events, seal, unpack_body, unpack_chunks
+from holdfast.stores.pruning import silenced
+from holdfast.stores.rows import Payload, RawRow
 from holdfast.stores.sqlite_tables import Tables
 
 T = TypeVar("T")
@@ -73,6 +78,8 @@ class IndexedStore:
         root, damage, journal, inbox = None, None, [], []
         try:
             tables.check_standing(thread_id, standing, newest)
+            if newest is not None and found is None:
+                raise DamagedCheckpoint("of its head", f"commit {newest} is not where it should be", thread_id)
             root = None if found is None else root_of(*found, self._payload(thread_id, found[1]))
             journal, inbox = tables.journal(thread_id, standing.number), tables.inbox(thread_id)
             tables.without_journal.discard(thread_id)
@@ -102,12 +109,22 @@ class IndexedStore:
         await self._do(work, syncs=False)
 
     async def release(self, lease: Lease) -> None:
+        def work(tables: Tables) -> bool:
+            thread = tables.find_thread(lease.thread_id)
+            tables.release(lease)
+            return thread is not None and tables.is_sweep_due(thread, at_rest=True)
+
         self._connection.held.discard(lease)
         try:
-            await self._do(lambda tables: tables.release(lease), syncs=False)
+            is_sweep_due = await self._do(work, syncs=False)
         except HoldfastError:
             self._connection.unreleased.append(lease)  # tried again with the next heartbeat
             raise
+        if is_sweep_due:
+            await self._thread.do_to_the_end(partial(self._sweep, lease.thread_id))
+
+    def _sweep(self, thread_id: str) -> None:
+        """Free what was forgotten. Never raises: it is done again later."""
 
     # ------------------------------------------------------------ reading
 
@@ -157,15 +174,16 @@ class IndexedStore:
     ) -> Sequence[ThreadInfo]:
         return await self._list(lambda tables: tables.threads(workflow_name, thread_id, limit, before))
 
-    async def events_after(self, thread_id: str, seq: int) -> Sequence[LoggedEvents]:
+    async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
         def work(tables: Tables) -> list[LoggedEvents]:
             found = []
             for first, count, run_id, timestamp, info, payload in tables.events_after(thread_id, seq):
                 checkpoint_id = None if info is None else info.checkpoint_id
                 body = unpacked(thread_id, checkpoint_id, payload, self._payload(thread_id, payload))
                 events = logged_events(body, first, count)
+                said = {"run_id": run_id, "timestamp": timestamp, "info": info}
                 if events is not None:
-                    found.append(msgspec.structs.replace(events, run_id=run_id, timestamp=timestamp, info=info))
+                    found.append(msgspec.structs.replace(events, number=payload.number, **said))
             return found
 
         return await self._list(work)
@@ -178,6 +196,74 @@ class IndexedStore:
     async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
         return await self._list(lambda tables: tables.due(now, limit))
 
+    async def standing(self, thread_id: str) -> ThreadStanding | None:
+        return await self._list(lambda tables: tables.whole_standing(thread_id, tables.requests(None, thread_id, None)))
+
+    async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
+        def work(tables: Tables) -> list[Commit]:
+            found = []
+            thread = tables.find_thread(thread_id)
+            silent_before = 0 if thread is None else tables.silent_before(thread)
+            for row in tables.raw_commits(thread_id, after, limit):
+                payload = self._payload(thread_id, row.payload)
+                checkpoint_id = None if row.info is None else row.info.checkpoint_id
+                body = unpacked(thread_id, checkpoint_id, row.payload, payload)
+                is_silent = row.payload.number < silent_before  # forgotten, though it may still be there
+                found.append(raw_commit(thread_id, row, silenced(body) if is_silent else body))
+            return found
+
+        return await self._list(work)
+
+    # ------------------------------------------------------------ as a whole
+
+    async def _give_back(self) -> None:
+        """The pages that are free, to the system. Step by step, so that others get their turn."""
+        is_smaller = False
+        while await self._thread.do(self._connection.give_back_some):
+            is_smaller = True
+        if is_smaller:
+            await self._thread.do(self._connection.move_log)
+
+    async def check(self) -> Sequence[Damage]:
+        found = list(await self._check_files())
+        for thread_id in await self._list(lambda tables: tables.all_thread_ids()):
+            found += await self._list(partial(self._check_thread, thread_id=thread_id))
+        return found
+
+    async def _check_files(self) -> Sequence[Damage]:
+        """What can be told without looking at single threads."""
+        found = await self._thread.do(self._connection.integrity)
+        return [Damage(reason) for reason in [*found, *await self._list(lambda tables: tables.orphans())]]
+
+    def _check_thread(self, tables: Tables, thread_id: str) -> list[Damage]:
+        found = []
+
+        def attempt(work: Callable[[], object]) -> None:
+            try:
+                work()
+            except DamagedCheckpoint as error:
+                named = None if error.checkpoint_id.startswith("of ") else error.checkpoint_id
+                found.append(Damage(error.reason, thread_id, named))
+
+        thread = tables.thread(thread_id)
+        standing = tables.standing(thread)
+        attempt(lambda: tables.check_standing(thread_id, standing, tables.newest_checkpoint(thread)))
+        attempt(lambda: tables.journal(thread_id, standing.number))
+        attempt(lambda: tables.inbox(thread_id))
+        attempt(lambda: tables.check_consumed(thread_id))
+        for number, checkpoint_id in tables.changed_columns(thread):
+            found.append(Damage(f"what the lists say of commit {number} was changed", thread_id, checkpoint_id))
+        numbers = set()
+        for row in tables.raw_commits(thread_id, 0, None):
+            numbers.add(row.payload.number)
+            checkpoint_id = None if row.info is None else row.info.checkpoint_id
+            body = self._payload(thread_id, row.payload)
+            attempt(partial(unpacked, thread_id, checkpoint_id, row.payload, body))
+            if row.parent is not None and row.parent not in numbers:
+                reason = f"commit {row.payload.number} continues from commit {row.parent}, which is not there"
+                found.append(Damage(reason, thread_id, checkpoint_id))
+        return found
+
 
 # ---------------------------------------------------------------- payloads
 
@@ -188,7 +274,7 @@ def unpacked(thread_id: str, checkpoint_id: str | None, payload: Payload, body: 
     if (
         not body
         or type(body) is not bytes
-        or (payload.seal is not None and seal(thread_id, payload.number, body) != payload.seal)
+        or (payload.seal is not None and seal(thread_id, payload.number, body) != payload.seal[:SEAL_BYTES])
     ):
         raise DamagedCheckpoint(name, f"commit {payload.number} was changed or damaged in its store", thread_id)
     try:
@@ -204,11 +290,36 @@ def root_of(info: CheckpointInfo, payload: Payload, body: bytes) -> bytes:
     return bytes(root)
 
 
-def delete_rows(tables: Tables, thread_id: str) -> bool:
+def raw_commit(thread_id: str, row: RawRow, body: Body) -> Commit:
+    """As it was committed, or as pruning left it."""
+    info, has_root = row.info, row.info is not None and body.root is not NOTHING
+    first_seq, count = row.events
+    return Commit(
+        Lease(thread_id, "", 0),
+        row.payload.number,
+        info,
+        bytes(body.root) if has_root else None,
+        None if first_seq is None else logged_events(body, first_seq, count or 0),
+        status=row.status,
+        run_id=row.run_id,
+        timestamp=row.timestamp,
+        parent=row.parent,
+        chunks={digest: bytes(chunk) for digest, chunk in body.chunks.items()},
+        dropped=body.dropped,
+        carried=body.carried,
+    )
+
+
+def delete_rows(tables: Tables, thread_id: str, if_unmoved_since: int | None) -> bool:
     owner = tables.owner_of(thread_id)
     if owner is not None:
         raise ThreadBusy(thread_id, owner)
     thread = tables.find_thread(thread_id)
-    if thread is not None:
-        tables.delete_thread(thread)
-    return thread is not None
+    if thread is None:
+        return False
+    if if_unmoved_since is not None:
+        is_needed = tables.pins(thread) or tables.inbox(thread_id)
+        if is_needed or tables.standing(thread).number != if_unmoved_since:
+            return False
+    tables.delete_thread(thread)
+    return True

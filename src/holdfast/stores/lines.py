@@ -15,8 +15,9 @@ import msgspec
 from holdfast.digests import digest_of
 from holdfast.errors import NewerFormat
 from holdfast.records import CheckpointInfo, Commit, Lease, LoggedEvents, PendingRequest
+from holdfast.stores.columns import from_timestamp, to_timestamp
 
-VERSION = 1
+VERSION = 2
 START = b'{"sum":"'
 _AFTER_SUM = len(START) + 22 + 2
 
@@ -35,6 +36,16 @@ class ThreadLine(msgspec.Struct, tag="thread", tag_field="line", omit_defaults=T
     updated_at: str = ""
     consumed: Sequence[str] = ()
     """Items that were in the inbox: posting them again does nothing."""
+    first_seq: int = 1
+    """The oldest event that is kept."""
+    silent_before: int = 0
+    """Events of commits before this one are forgotten."""
+    pins: Sequence[int] = ()
+    """Numbers of the checkpoints that are pinned."""
+    requests: Sequence[RequestPart] = ()
+    """Those that were pending then."""
+    forgotten: int = 0
+    """Commits of which something may still have to be freed."""
 
 
 class RequestPart(msgspec.Struct, omit_defaults=True):
@@ -53,7 +64,8 @@ class CommitLine(msgspec.Struct, omit_defaults=True):
     body: msgspec.Raw
     """As `packing.py` packs it."""
     status: str = ""
-    timestamp: str = msgspec.field(name="at", default="")
+    timestamp: int | str = msgspec.field(name="at", default="")
+    """Microseconds since 1970, UTC, where these say all of it."""
     run_id: str | None = msgspec.field(name="run", default=None)
     """None: that of the commit before."""
     checkpoint_id: str | None = msgspec.field(name="id", default=None)
@@ -64,11 +76,16 @@ class CommitLine(msgspec.Struct, omit_defaults=True):
     """Where it belongs to another thread; else `parent` says which it is."""
     parent: int | None = None
     first_seq: int = msgspec.field(name="seq", default=0)
+    """0: that after the last one before."""
     events: int = 0
     unsettled: Sequence[int] = ()
     consumed: Sequence[str] = ()
     requests: Sequence[RequestPart] | None = None
     due_at: datetime | None = None
+    forgets: Sequence[int] = ()
+    """Numbers of checkpoints that go with it."""
+    silent_before: int = 0
+    """Events of commits before this one go, too."""
 
 
 class JournalLine(msgspec.Struct, tag="journal", tag_field="line"):
@@ -85,9 +102,14 @@ class PostLine(msgspec.Struct, tag="post", tag_field="line"):
     body: msgspec.Raw
 
 
-Line: TypeAlias = ThreadLine | CommitLine | JournalLine | PostLine
+class PinLine(msgspec.Struct, tag="pin", tag_field="line"):
+    number: int
+    is_pinned: bool
 
-_decoder = msgspec.json.Decoder(ThreadLine | JournalLine | PostLine)
+
+Line: TypeAlias = ThreadLine | CommitLine | JournalLine | PostLine | PinLine
+
+_decoder = msgspec.json.Decoder(ThreadLine | JournalLine | PostLine | PinLine)
 _commit_decoder = msgspec.json.Decoder(CommitLine)
 
 
@@ -124,6 +146,18 @@ class Before(NamedTuple):
 
     workflow_name: str | None = None
     run_id: str | None = None
+    last_seq: int = 0
+    version: int = VERSION
+    """Of the file."""
+
+    def after(self, line: Line) -> Before:
+        """What is said once there is this line too, which is complete."""
+        if isinstance(line, ThreadLine):
+            return Before(line.workflow_name or self.workflow_name, self.run_id, max(self.last_seq, line.last_seq))
+        if not isinstance(line, CommitLine):
+            return self
+        last = line.first_seq + line.events - 1 if line.events else 0
+        return Before(line.workflow_name, line.run_id, max(self.last_seq, last))
 
 
 def commit_line(commit: Commit, body: bytes, before: Before) -> CommitLine:
@@ -134,24 +168,30 @@ def commit_line(commit: Commit, body: bytes, before: Before) -> CommitLine:
         commit.lease.fence,
         msgspec.Raw(body),
         commit.status,
-        commit.timestamp,
+        from_timestamp(commit.timestamp),
         None if commit.run_id == before.run_id else commit.run_id,
         None if info is None else info.checkpoint_id,
         None if name == before.workflow_name else name,
         0 if info is None else info.iteration_count,
         None if info is None or commit.parent is not None else info.previous_checkpoint_id,
         commit.parent,
-        0 if events is None else events.first_seq,
+        0 if events is None or events.first_seq == before.last_seq + 1 else events.first_seq,
         0 if events is None else events.count,
         tuple(commit.unsettled),
         tuple(commit.consumed),
         None if asked is None else [request_part(one) for one in asked],
         commit.due_at,
+        tuple(commit.forgets),
+        commit.forgets_events_before,
     )
 
 
 def request_part(one: PendingRequest) -> RequestPart:
     return RequestPart(one.request_id, one.executor_id, one.asked_at, one.deadline, one.assignee)
+
+
+def pending_request(thread_id: str, one: RequestPart) -> PendingRequest:
+    return PendingRequest(thread_id, one.request_id, one.executor_id, one.asked_at, one.deadline, one.assignee)
 
 
 def completed(line: CommitLine, before: Before) -> CommitLine:
@@ -160,12 +200,14 @@ def completed(line: CommitLine, before: Before) -> CommitLine:
         line,
         run_id=before.run_id if line.run_id is None else line.run_id,
         workflow_name=before.workflow_name if line.workflow_name is None else line.workflow_name,
+        first_seq=before.last_seq + 1 if line.events and not line.first_seq else line.first_seq,
     )
 
 
 def commit_of(thread_id: str, line: CommitLine) -> Commit:
     """The commit again, as far as an index needs it: its payload stays in the line. For one that is complete."""
     info = None
+    timestamp = to_timestamp(line.timestamp)
     if line.checkpoint_id is not None:
         info = CheckpointInfo(
             line.checkpoint_id,
@@ -174,7 +216,7 @@ def commit_of(thread_id: str, line: CommitLine) -> Commit:
             line.number,
             line.iteration_count,
             line.previous_checkpoint_id,
-            line.timestamp,
+            timestamp,
             line.run_id or None,
             line.status,
         )
@@ -189,15 +231,12 @@ def commit_of(thread_id: str, line: CommitLine) -> Commit:
         line.consumed,
         line.status,
         line.run_id or "",
-        line.timestamp,
+        timestamp,
         line.parent,
         {},
         (),
-        None
-        if asked is None
-        else [
-            PendingRequest(thread_id, one.request_id, one.executor_id, one.asked_at, one.deadline, one.assignee)
-            for one in asked
-        ],
+        None if asked is None else [pending_request(thread_id, one) for one in asked],
         line.due_at,
+        line.forgets,
+        line.silent_before,
     )

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from itertools import islice
-from os import urandom
 
 import msgspec
 
-from holdfast.errors import ThreadBusy, ThreadConflict, ThreadNotFound
+from holdfast.errors import CursorExpired, ThreadBusy, ThreadConflict, ThreadNotFound
 from holdfast.records import (
     CheckpointInfo,
     Commit,
+    Damage,
     InboxItem,
     JournalEntry,
     Lease,
@@ -23,9 +22,11 @@ from holdfast.records import (
     PendingRequest,
     StoredCheckpoint,
     ThreadInfo,
+    ThreadStanding,
 )
-from holdfast.stores.in_order import CheckpointsInOrder
-from holdfast.stores.memory_thread import MemoryThread, collect, has_checkpoint, lineage_of, renamed_info
+from holdfast.stores.memory_tables import MemoryTables
+from holdfast.stores.memory_thread import MemoryThread, Note
+from holdfast.stores.memory_whole import requests_of
 
 
 class MemoryStore:
@@ -34,10 +35,8 @@ class MemoryStore:
     finishes_commits = True
 
     def __init__(self) -> None:
-        self._threads: dict[str, MemoryThread] = {}
-        self._checkpoints = CheckpointsInOrder()
-        self._commits = 0
-        """How many there were."""
+        self._tables = MemoryTables()
+        self._threads = self._tables.threads
 
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         thread = self._threads.setdefault(thread_id, MemoryThread())
@@ -45,11 +44,12 @@ class MemoryStore:
             raise ThreadBusy(thread_id, thread.owner, is_here=True)
         thread.owner = owner
         thread.fence += 1
+        head = self._tables.head(thread)
         return OpenedThread(
             lease=Lease(thread_id, owner, thread.fence),
             number=thread.number,
-            info=None if thread.head is None else thread.head.info,
-            root=None if thread.head is None else thread.head.root,
+            info=None if head is None else head.info,
+            root=None if head is None else head.root,
             last_seq=thread.last_seq,
             journal=[entry for entry in thread.journal if entry.number == thread.number],
             inbox=list(thread.inbox.values()),
@@ -63,9 +63,7 @@ class MemoryStore:
         thread = self._threads.get(lease.thread_id)
         if thread is not None and (thread.fence, thread.owner) == (lease.fence, lease.owner):
             thread.owner = None
-
-    async def close(self) -> None:
-        """There is nothing to give back."""
+            self._tables.collect_if_due(lease.thread_id, thread, at_rest=True)
 
     def _proved(self, lease: Lease) -> MemoryThread:
         thread = self._threads.get(lease.thread_id)
@@ -81,15 +79,16 @@ class MemoryStore:
         if commit.number != thread.number + 1:
             raise ThreadConflict(commit.lease.thread_id, f"commit {commit.number}", f"commit {thread.number}")
         is_next = thread.head is not None and thread.head.info.number == commit.parent
-        if not is_next and commit.parent is not None and not has_checkpoint(thread, commit.parent):
+        if not is_next and commit.parent is not None and self._at(commit.lease.thread_id, commit.parent) is None:
             raise ThreadConflict(commit.lease.thread_id, f"after commit {commit.parent}", "no such checkpoint any more")
         thread.number = commit.number
         thread.status = commit.status
         thread.updated_at = commit.timestamp
-        self._commits += 1
-        thread.moved = self._commits
+        thread.moved = self._tables.next_place()
         if commit.info is not None and commit.root is not None:
-            self._keep_checkpoint(thread, commit, StoredCheckpoint(commit.info, commit.root))
+            self._tables.keep(thread, commit, StoredCheckpoint(commit.info, commit.root), thread.moved)
+        else:
+            thread.notes[commit.number] = Note(commit.status, commit.run_id, commit.timestamp)
         if commit.requests is not None:
             asked = {one.request_id: one for one in commit.requests}
             thread.requests = {key: thread.requests.get(key, one) for key, one in asked.items()}
@@ -114,17 +113,8 @@ class MemoryStore:
         for item_id in commit.consumed:
             if thread.inbox.pop(item_id, None) is not None:
                 thread.consumed.add(item_id)
-
-    def _keep_checkpoint(self, thread: MemoryThread, commit: Commit, stored: StoredCheckpoint) -> None:
-        info = stored.info
-        replaced = self._checkpoints.find(info.checkpoint_id)
-        if replaced is not None:
-            self._forget(replaced.info, moves_head=replaced.info.thread_id != info.thread_id)
-        thread.head = stored
-        thread.workflow_name = info.workflow_name
-        self._checkpoints.add(stored, self._commits)
-        thread.lines[commit.number] = commit if commit.chunks or commit.dropped else commit.parent or 0
-        thread.due_at = commit.due_at
+        if commit.forgets or commit.forgets_events_before:
+            self._tables.forget_with(commit, thread)
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
         self._proved(lease).journal.append(entry)
@@ -137,11 +127,16 @@ class MemoryStore:
     # ------------------------------------------------------------ reading
 
     async def find_checkpoint(self, checkpoint_id: str) -> StoredCheckpoint | None:
-        return self._checkpoints.find(checkpoint_id)
+        found = self._tables.checkpoints.find(checkpoint_id)
+        return None if found is None else self._tables.current(found)
 
     async def head(self, thread_id: str) -> StoredCheckpoint | None:
         thread = self._threads.get(thread_id)
-        return thread.head if thread else None
+        return None if thread is None else self._tables.head(thread)
+
+    def _at(self, thread_id: str, number: int) -> StoredCheckpoint | None:
+        found = self._tables.checkpoints.at(thread_id, number)
+        return None if found is None else self._tables.current(found)
 
     async def read_chunks(self, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
         chunks = self._threads[thread_id].chunks if thread_id in self._threads else {}
@@ -155,8 +150,8 @@ class MemoryStore:
         limit: int | None = None,
         before: str | None = None,
     ) -> Sequence[CheckpointInfo]:
-        newest_first = self._checkpoints.newest_first(workflow_name, thread_id, before)
-        return [stored.info for stored in islice(newest_first, limit)][::-1]
+        newest_first = self._tables.checkpoints.newest_first(workflow_name, thread_id, before)
+        return [self._tables.current(stored).info for stored in islice(newest_first, limit)][::-1]
 
     async def threads(
         self,
@@ -190,28 +185,31 @@ class MemoryStore:
             thread.owner,
         )
 
-    async def events_after(self, thread_id: str, seq: int) -> Sequence[LoggedEvents]:
+    async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
         thread = self._threads.get(thread_id)
         if thread is None:
             return []
-        start = bisect_right(thread.events, seq, key=lambda one: one.first_seq + one.count - 1)
-        return [
-            one if one.info is None or self._is_stored(one.info) else msgspec.structs.replace(one, info=None)
-            for one in thread.events[start:]
-        ]
+        if seq is not None and max(seq, 0) + 1 < thread.first_seq:
+            raise CursorExpired(thread_id, seq, thread.first_seq)
+        start = 0 if seq is None else bisect_right(thread.events, seq, key=lambda one: one.first_seq + one.count - 1)
+        return [self._told(thread_id, one) for one in thread.events[start:]]
 
-    def _is_stored(self, info: CheckpointInfo) -> bool:
-        found = self._checkpoints.find(info.checkpoint_id)
-        return found is not None and found.info.number == info.number
+    def _told(self, thread_id: str, events: LoggedEvents) -> LoggedEvents:
+        """With what their checkpoint says now; none if it is gone."""
+        if events.info is None:
+            return events
+        found = self._at(thread_id, events.number)
+        info = None if found is None else found.info
+        return events if info is events.info else msgspec.structs.replace(events, info=info)
 
     async def pending_requests(
         self, *, workflow_name: str | None = None, thread_id: str | None = None, limit: int | None = None
     ) -> Sequence[PendingRequest]:
         found = [
-            msgspec.structs.replace(one, workflow_name=thread.workflow_name)
+            one
             for key, thread in self._threads.items()
-            if thread_id in (None, key)
-            for one in thread.requests.values()
+            if thread.requests and thread_id in (None, key)
+            for one in requests_of(key, thread)
         ]
         found = [one for one in found if workflow_name in (None, one.workflow_name)]
         return sorted(found, key=lambda one: (one.asked_at, one.thread_id, one.request_id))[:limit]
@@ -224,74 +222,39 @@ class MemoryStore:
         ]
         return [self._thread_info(key, self._threads[key]) for _, key in sorted(due)[:limit]]
 
-    # ------------------------------------------------------------ removing and copying
+    # ------------------------------------------------------------ keeping, removing and copying
 
-    async def prune(self, thread_id: str, checkpoint_ids: Iterable[str]) -> int:
-        thread = self._threads.get(thread_id)
-        known = {stored.info.checkpoint_id for stored in self._checkpoints.of_thread(thread_id)}
-        doomed = [one for one in dict.fromkeys(checkpoint_ids) if one in known]
-        if thread is None or not doomed:
-            return 0
-        if thread.owner is not None and thread.head is not None and thread.head.info.checkpoint_id in doomed:
-            raise ThreadBusy(thread_id, thread.owner)
-        for checkpoint_id in doomed:
-            found = self._checkpoints.find(checkpoint_id)
-            if found is not None:
-                self._forget(found.info)
-        collect(thread, thread_id, self._checkpoints)
-        return len(doomed)
+    async def pin(self, checkpoint_id: str) -> None:
+        self._tables.set_pin(checkpoint_id, is_pinned=True)
 
-    def _forget(self, info: CheckpointInfo, *, moves_head: bool = True) -> None:
-        """The checkpoint, but not yet its chunks. The newest of those that are left becomes the head."""
-        self._checkpoints.remove(info.checkpoint_id)
-        thread = self._threads[info.thread_id]
-        stays = any(one.refers for one in thread.events if one.number == info.number)
-        lineage = lineage_of(info.number, thread.lines[info.number])
-        thread.lines[info.number] = replace(lineage, is_kept=stays, is_checkpoint=False)
-        if moves_head and thread.head is not None and thread.head.info == info:
-            thread.head = next(self._checkpoints.newest_first(None, info.thread_id, None), None)
-            thread.journal.clear()
-            thread.requests.clear()
-            thread.due_at = None
+    async def unpin(self, checkpoint_id: str) -> None:
+        self._tables.set_pin(checkpoint_id, is_pinned=False)
 
-    async def delete_thread(self, thread_id: str) -> bool:
-        thread = self._threads.get(thread_id)
-        if thread is None:
-            return False
-        if thread.owner is not None:
-            raise ThreadBusy(thread_id, thread.owner)
-        for stored in self._checkpoints.of_thread(thread_id):
-            self._checkpoints.remove(stored.info.checkpoint_id)
-        del self._threads[thread_id]
-        return True
+    async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
+        return self._tables.prune(thread_id, checkpoint_ids, events_before)
+
+    async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
+        return self._tables.delete(thread_id, if_unmoved_since)
 
     async def copy_thread(self, thread_id: str, to: str) -> None:
-        source = self._threads.get(thread_id)
-        if source is None:
-            raise ThreadNotFound(thread_id)
-        if to in self._threads:
-            raise ThreadBusy(to, self._threads[to].owner)
-        target = self._threads[to] = MemoryThread()
-        for name in ("number", "status", "updated_at", "due_at", "last_seq", "workflow_name"):
-            setattr(target, name, getattr(source, name))
-        self._commits += 1
-        target.moved = self._commits
-        target.chunks = {number: dict(chunks) for number, chunks in source.chunks.items()}
-        target.lines = dict(source.lines)
-        target.requests = {key: msgspec.structs.replace(one, thread_id=to) for key, one in source.requests.items()}
-        stored = self._checkpoints.of_thread(thread_id)
-        renamed = {one.info.checkpoint_id: urandom(12).hex() for one in stored}
-        copies = {one.info.checkpoint_id: renamed_info(one.info, to, renamed) for one in stored}
-        target.events = [
-            msgspec.structs.replace(
-                one, info=None if one.info is None else copies.get(one.info.checkpoint_id, one.info)
-            )
-            for one in source.events
-        ]
-        for one in stored:
-            self._commits += 1
-            target.moved = self._commits
-            copy = StoredCheckpoint(copies[one.info.checkpoint_id], one.root)
-            self._checkpoints.add(copy, self._commits)
-            if source.head is one:
-                target.head = copy
+        self._tables.copy(thread_id, to)
+
+    async def standing(self, thread_id: str) -> ThreadStanding | None:
+        return self._tables.standing(thread_id)
+
+    async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
+        return self._tables.commits(thread_id, after, limit)
+
+    async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+        self._tables.take_in(standing, commits)
+
+    # ------------------------------------------------------------ as a whole
+
+    async def check(self) -> Sequence[Damage]:
+        return []  # there is nothing that it was written to
+
+    async def size(self) -> int:
+        return self._tables.size()
+
+    async def close(self) -> None:
+        """There is nothing to give back."""

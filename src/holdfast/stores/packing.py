@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
+from zlib import crc32
 
 import msgspec
 
@@ -59,7 +60,7 @@ def pack_body(commit: Commit) -> bytes:
             NOTHING if commit.root is None else msgspec.Raw(commit.root),
             {digest: msgspec.Raw(chunk) for digest, chunk in commit.chunks.items()},
             commit.dropped,
-            (),
+            commit.carried,
             NOTHING if events is None else msgspec.Raw(events.body),
             events is not None and events.refers,
             () if events is None else events.own,
@@ -87,6 +88,19 @@ def logged_events(body: Body, first_seq: int, count: int) -> LoggedEvents | None
     return LoggedEvents(first_seq, count, bytes(body.events), body.refers, body.own)
 
 
+SEAL_BYTES = 16
+
+
 def seal(thread_id: str, number: int, body: bytes) -> bytes:
     """Binds a payload to its place: a row that was changed, or stands where another belongs, does not have it."""
-    return sha256(b"%b\0%d\0%b" % (thread_id.encode(), number, body)).digest()[:16]
+    return sha256(b"%b\0%d\0%b" % (thread_id.encode(), number, body)).digest()[:SEAL_BYTES]
+
+
+def consumed_seal(thread_id: str, item_id: str) -> bytes:
+    """Of an inbox item that is there only so that it is not taken a second time."""
+    return b"c" + seal(f"{thread_id}\0{item_id}", 0, b"")
+
+
+def column_sum(columns: tuple[object, ...]) -> bytes:
+    """Stands behind a seal, and tells whether what lists say of a commit was changed. Rows of format 1 have none."""
+    return crc32(repr(columns).encode()).to_bytes(4)

@@ -1,4 +1,7 @@
-"""Pruning a thread whose commits are packed bodies: which go, which are made smaller, which are told a new parent."""
+"""Pruning a thread whose commits are packed bodies: which go, which are made smaller, which are told a new parent.
+
+A checkpoint goes in one step or in two: a commit may have said that it is forgotten, and left the rest for later.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,39 @@ class Changed:
 
     @property
     def is_empty(self) -> bool:
-        return not self.has_checkpoint and not self.body.chunks and self.body.events is NOTHING
+        return not self.has_checkpoint and not self.body.chunks and not self.has_events
+
+    @property
+    def has_events(self) -> bool:
+        return self.body.events is not NOTHING
 
 
-def prune_bodies(commits: Collection[PackedCommit], doomed: Collection[int]) -> Iterable[Changed]:
-    """For all commits of a thread, and the numbers of the checkpoints that go."""
+def prune_bodies(
+    commits: Collection[PackedCommit], doomed: Collection[int], events_before: int = 0
+) -> Iterable[Changed]:
+    """For all commits of a thread, the numbers of the checkpoints that go, and the commit before which events go."""
+    forgotten = {one.number for one in commits if not one.has_checkpoint and one.body.root is not NOTHING}
+    silenced = {one.number for one in commits if one.number < events_before and one.body.events is not NOTHING}
+    commits = [_silent(one) if one.number in silenced else one for one in commits]
+    changed = {one.number: one for one in _pruned(commits, forgotten.union(doomed))}
+    for one in commits:
+        if one.number in silenced and one.number not in changed:
+            changed[one.number] = Changed(one.number, one.parent, one.has_checkpoint, one.body)
+    return changed.values()
+
+
+def silenced(body: Body) -> Body:
+    """Without its events, and what only they refer to."""
+    own = set(body.own)
+    chunks = {digest: chunk for digest, chunk in body.chunks.items() if digest not in own}
+    return _copy(body, events=NOTHING, refers=False, own=(), chunks=chunks)
+
+
+def _silent(one: PackedCommit) -> PackedCommit:
+    return PackedCommit(one.number, one.parent, one.has_checkpoint, silenced(one.body))
+
+
+def _pruned(commits: Collection[PackedCommit], doomed: Collection[int]) -> Iterable[Changed]:
     plan = plan_pruning(_lineage(one, doomed) for one in commits)
     for one in commits:
         body = one.body
@@ -52,7 +83,8 @@ def prune_bodies(commits: Collection[PackedCommit], doomed: Collection[int]) -> 
                 for digest, chunk in body.chunks.items()
                 if digest in own or plan.needs(digest, one.number)
             }
-            if one.number in doomed or len(kept) != len(body.chunks) or body.root is not NOTHING:
+            is_linked = one.parent is not None and not body.refers
+            if one.number in doomed or len(kept) != len(body.chunks) or body.root is not NOTHING or is_linked:
                 smaller = Body(chunks=kept, events=body.events, refers=body.refers, own=body.own)
                 yield Changed(one.number, None, False, smaller)
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from os import urandom
 
 import msgspec
 
-from holdfast.stores.lines import CommitLine, JournalLine, Line, PostLine, RequestPart, ThreadLine
-from holdfast.stores.packing import repack_body, unpack_body
+from holdfast.records import Commit, ThreadStanding
+from holdfast.stores.lines import (
+    Before,
+    CommitLine,
+    JournalLine,
+    Line,
+    PostLine,
+    RequestPart,
+    ThreadLine,
+    commit_line,
+)
+from holdfast.stores.packing import pack_body, repack_body, unpack_body
 from holdfast.stores.pruning import Changed, PackedCommit, prune_bodies
 
 
@@ -23,14 +33,14 @@ class Waiting:
 
 
 def pruned_lines(lines: Sequence[Line], doomed: Collection[int], first: ThreadLine, waiting: Waiting) -> list[Line]:
-    """`first` says where the thread stands and `waiting` what waits in it, since the lines that did may be among those
-    that go."""
+    """`first` says where the thread stands and what it keeps, and `waiting` what waits in it, since the lines that did
+    may be among those that go."""
     commits = {line.number: line for line in lines if isinstance(line, CommitLine)}
     packed = [
         PackedCommit(line.number, line.parent, line.checkpoint_id is not None, unpack_body(bytes(line.body)))
         for line in commits.values()
     ]
-    changed = {one.number: one for one in prune_bodies(packed, doomed)}
+    changed = {one.number: one for one in prune_bodies(packed, doomed, first.silent_before)}
     kept = [
         line if number not in changed else _changed(line, changed[number])
         for number, line in commits.items()
@@ -43,11 +53,14 @@ def pruned_lines(lines: Sequence[Line], doomed: Collection[int], first: ThreadLi
             line,
             unsettled=(),
             consumed=(),
-            requests=waiting.requests if line.number == head and not is_moved else None,
+            requests=None,
             due_at=line.due_at if line.number == head and not is_moved else None,
+            forgets=(),
+            silent_before=0,
         )
         for line in kept
     ]
+    first = msgspec.structs.replace(first, requests=() if is_moved else waiting.requests)
     return [first, *told, *waiting.posts, *(() if is_moved else waiting.journal)]
 
 
@@ -57,6 +70,8 @@ def _changed(line: CommitLine, change: Changed) -> CommitLine:
         body=msgspec.Raw(repack_body(change.body)),
         parent=change.parent,
         checkpoint_id=line.checkpoint_id if change.has_checkpoint else None,
+        first_seq=line.first_seq if change.has_events else 0,
+        events=line.events if change.has_events else 0,
     )
 
 
@@ -69,8 +84,22 @@ def copied_lines(lines: Sequence[Line], first: ThreadLine) -> list[Line]:
             fence=0,
             unsettled=(),
             consumed=(),
+            forgets=(),
+            silent_before=0,
         )
         for line in lines
         if isinstance(line, CommitLine)
     ]
     return [first, *copies]
+
+
+def lines_of(standing: ThreadStanding, commits: Iterable[Commit], first: ThreadLine) -> Iterator[Line]:
+    """Those of a thread as another store had it."""
+    yield first
+    for commit in commits:
+        line = commit_line(commit, pack_body(commit), Before(last_seq=-1))
+        yield msgspec.structs.replace(line, due_at=standing.due_at) if commit.number == standing.head else line
+    for item in standing.inbox:
+        yield PostLine(item.item_id, item.kind, msgspec.Raw(item.body))
+    for entry in standing.journal:
+        yield JournalLine(standing.fence, [(entry.delivery_id, msgspec.Raw(entry.body))])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import Any, NamedTuple
 
+from holdfast.records import CheckpointInfo
+
 
 class Standing(NamedTuple):
     """A thread's row, as far as moving it goes."""
@@ -38,6 +40,19 @@ class PackedRow(NamedTuple):
     place: int | None
     size: int | None
     seal: bytes
+
+
+class RawRow(NamedTuple):
+    """A commit as it is stored."""
+
+    info: CheckpointInfo | None
+    parent: int | None
+    status: str
+    run_id: str
+    timestamp: str
+    events: tuple[int | None, int | None]
+    """The first one, and how many."""
+    payload: Payload
 
 
 class Rows:

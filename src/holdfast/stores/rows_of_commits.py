@@ -10,16 +10,20 @@ from typing import Any
 from holdfast.errors import DamagedCheckpoint, ThreadConflict
 from holdfast.records import Commit, PendingRequest
 from holdfast.stores.columns import RUN, from_id, from_time, from_timestamp
+from holdfast.stores.packing import column_sum, consumed_seal
 from holdfast.stores.rows import PackedRow, Payload, Standing
 from holdfast.stores.rows_of_owners import OwnerRows
 
 BLOCK = 64
 """Commits in a block of `blocks`."""
 
-_INSERT = """
-INSERT INTO commits (thread, number, checkpoint_id, workflow, iteration, parent, previous, timestamp, run_id, status,
-  first_seq, events, seal, body, place, size) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
+COLUMNS = (
+    "thread, number, checkpoint_id, workflow, iteration, parent, previous, timestamp, run_id, status, first_seq, events"
+)
+"""What lists say of a commit."""
+_INSERT = (
+    f"INSERT INTO commits ({COLUMNS}, seal, body, place, size) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 
 ALL_BLOCKS = f"""
 INSERT OR IGNORE INTO blocks SELECT DISTINCT workflow, seq / {BLOCK} FROM commits WHERE checkpoint_id IS NOT NULL
@@ -66,7 +70,7 @@ class CommitRows(OwnerRows):
         seq = self._insert(thread, commit, payload, workflow, timestamp)
         if workflow is not None:
             self._note_block(workflow, seq)
-        last_seq = standing.last_seq if events is None else events.first_seq + events.count - 1
+        last_seq = standing.last_seq if events is None else max(standing.last_seq, events.first_seq + events.count - 1)
         if info is None:
             self._db.execute(
                 "UPDATE threads SET number = ?, moved = ?, status = ?, updated_at = ?, last_seq = ? WHERE thread = ?",
@@ -83,7 +87,7 @@ class CommitRows(OwnerRows):
 
     def _insert(self, thread: int, commit: Commit, payload: Payload, workflow: int | None, timestamp: int | str) -> int:
         info, events = commit.info, commit.events
-        row = (
+        row: tuple[object, ...] = (
             thread,
             commit.number,
             None if info is None else from_id(info.checkpoint_id),
@@ -96,11 +100,9 @@ class CommitRows(OwnerRows):
             commit.status,
             None if events is None else events.first_seq,
             None if events is None else events.count,
-            payload.seal,
-            payload.body,
-            payload.place,
-            payload.size,
         )
+        sealed = None if payload.seal is None else payload.seal + column_sum(row)
+        row = (*row, sealed, payload.body, payload.place, payload.size)
         try:
             return self._db.execute(_INSERT, row).lastrowid or 0
         except sqlite3.IntegrityError:
@@ -119,11 +121,14 @@ class CommitRows(OwnerRows):
             kept = ",".join([str(int(delivery_id)) for delivery_id in commit.unsettled])
             self._db.execute(f"DELETE FROM journal WHERE thread = ? AND delivery_id NOT IN ({kept})", (thread,))
         for item_id in commit.consumed:
-            self._db.execute("UPDATE inbox SET body = NULL WHERE thread = ? AND item_id = ?", (thread, item_id))
+            sealed = consumed_seal(commit.lease.thread_id, item_id)
+            self._db.execute(
+                "UPDATE inbox SET body = NULL, seal = ? WHERE thread = ? AND item_id = ?", (sealed, thread, item_id)
+            )
         if commit.requests is not None:
-            self._put_requests(thread, commit.requests)
+            self.ask(thread, commit.requests)
 
-    def _put_requests(self, thread: int, requests: Sequence[PendingRequest]) -> None:
+    def ask(self, thread: int, requests: Sequence[PendingRequest]) -> None:
         asked = {one.request_id for one in requests}
         known = self._db.execute("SELECT request_id FROM requests WHERE thread = ?", (thread,)).fetchall()
         gone = [(thread, request_id) for (request_id,) in known if request_id not in asked]
@@ -159,6 +164,7 @@ class CommitRows(OwnerRows):
         found = self._db.execute("SELECT thread, number FROM commits WHERE checkpoint_id = ?", (key,)).fetchone()
         if found is not None:
             self._db.execute("UPDATE commits SET checkpoint_id = NULL WHERE checkpoint_id = ?", (key,))
+            self._db.execute("DELETE FROM pins WHERE thread = ? AND number = ?", found)
             if found[0] != thread:  # in its own thread the commit says what becomes of the rest
                 self.move_head(*found)
         return found is not None
@@ -179,7 +185,7 @@ class CommitRows(OwnerRows):
     # ------------------------------------------------------------ removing and copying
 
     def delete_thread(self, thread: int) -> None:
-        for table in ("commits", "journal", "inbox", "requests", "threads"):
+        for table in ("commits", "pins", "journal", "inbox", "requests", "threads"):
             self._db.execute(f"DELETE FROM {table} WHERE thread = ?", (thread,))  # our own names
 
     def bodies(self, thread_id: str) -> list[PackedRow]:
@@ -191,14 +197,13 @@ class CommitRows(OwnerRows):
         )
         return [PackedRow(*row) for row in rows]
 
-    def replace_commit(self, seq: int, checkpoint_id: Any, parent: int | None, seal: bytes, body: bytes | None) -> None:
-        self._db.execute(
-            "UPDATE commits SET checkpoint_id = ?, parent = ?, seal = ?, body = ? WHERE seq = ?",
-            (checkpoint_id, parent, seal, body, seq),
-        )
+    def replace_commit(self, seq: int, checkpoint_id: Any, parent: int | None, seal: bytes, body: bytes) -> None:
+        self._db.execute("UPDATE commits SET checkpoint_id = ?, parent = ? WHERE seq = ?", (checkpoint_id, parent, seq))
+        self.reseal(seq, seal, body)
 
     def reseal(self, seq: int, seal: bytes, body: bytes) -> None:
-        self._db.execute("UPDATE commits SET seal = ?, body = ? WHERE seq = ?", (seal, body, seq))
+        sealed = seal + column_sum(self._db.execute(f"SELECT {COLUMNS} FROM commits WHERE seq = ?", (seq,)).fetchone())
+        self._db.execute("UPDATE commits SET seal = ?, body = ? WHERE seq = ?", (sealed, body, seq))
 
     def delete_commit(self, seq: int) -> None:
         newest = self._newest()
@@ -224,9 +229,10 @@ class CommitRows(OwnerRows):
     def copy_thread(self, thread: int, to: str) -> int:
         """The rows of another thread under new checkpoint ids. Their seals are still those of the first."""
         self._db.execute(
-            "INSERT INTO threads (thread_id, workflow, number, head, moved, status, updated_at, last_seq, due_at)"
-            " SELECT ?, workflow, number, head, moved, status, updated_at, last_seq, due_at FROM threads"
-            " WHERE thread = ?",
+            "INSERT INTO threads (thread_id, workflow, number, head, moved, status, updated_at, last_seq, due_at,"
+            " first_seq, silent_before, forgotten, forgotten_bytes, swept, swept_bytes) SELECT ?, workflow, number,"
+            " head, moved, status, updated_at, last_seq, due_at, first_seq, silent_before, forgotten, forgotten_bytes,"
+            " swept, swept_bytes FROM threads WHERE thread = ?",
             (to, thread),
         )
         made = self.find_thread(to)

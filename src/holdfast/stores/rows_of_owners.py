@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import msgspec
+
 from holdfast.errors import ThreadBusy, ThreadConflict
 from holdfast.records import Lease
 from holdfast.stores.owners import LEASE_SECONDS, from_json, is_gone, this_process, to_json
@@ -71,7 +73,10 @@ class OwnerRows(Rows):
         ).fetchone()
         if found is None:
             return True
-        return is_gone(from_json(found[0]), found[1])
+        try:
+            return is_gone(from_json(found[0]), found[1])
+        except (msgspec.DecodeError, TypeError):  # who it was cannot be read: only its lease is left
+            return not isinstance(found[1], float) or found[1] < time.time()
 
     def prove(self, lease: Lease) -> Standing:
         """Raises ThreadConflict if the lease was taken over."""

@@ -8,7 +8,7 @@ from holdfast.errors import DamagedCheckpoint
 from holdfast.records import CheckpointInfo, Commit, InboxItem, JournalEntry
 from holdfast.stores.columns import RUN, from_id, from_timestamp, to_id, to_timestamp
 from holdfast.stores.lines import Before
-from holdfast.stores.packing import seal
+from holdfast.stores.packing import consumed_seal, seal
 from holdfast.stores.rows import Payload, Standing
 from holdfast.stores.rows_of_commits import ALL_BLOCKS, CommitRows
 
@@ -76,8 +76,10 @@ class WaitingRows(CommitRows):
         row = self._db.execute("SELECT written FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
         return "" if row is None else str(row[0])
 
-    def set_written(self, thread_id: str, written: str) -> None:
-        self._db.execute("UPDATE threads SET written = ? WHERE thread_id = ?", (written, thread_id))
+    def set_written(self, thread_id: str, written: str, version: int) -> None:
+        self._db.execute(
+            "UPDATE threads SET written = ?, version = ? WHERE thread_id = ?", (written, version, thread_id)
+        )
 
     def size_of(self, thread_id: str) -> tuple[int | None] | None:
         """None for a thread that is not known."""
@@ -94,11 +96,12 @@ class WaitingRows(CommitRows):
 
     def told_before(self, thread: int) -> Before:
         row = self._db.execute(
-            "SELECT w.name, c.run_id FROM threads t LEFT JOIN workflows w ON w.workflow = t.workflow"
+            "SELECT w.name, c.run_id, t.last_seq, t.version FROM threads t"
+            " LEFT JOIN workflows w ON w.workflow = t.workflow"
             " LEFT JOIN commits c ON c.thread = t.thread AND c.number = t.number WHERE t.thread = ?",
             (thread,),
         ).fetchone()
-        return Before() if row is None else Before(row[0], to_id(row[1], RUN))
+        return Before() if row is None else Before(row[0], to_id(row[1], RUN), row[2], row[3])
 
     def raise_fences(self, by: int) -> None:
         self._db.execute("UPDATE threads SET fence = fence + ?", (by,))
@@ -151,23 +154,34 @@ class WaitingRows(CommitRows):
         thread = self.find_thread(thread_id)
         places = dict(self._db.execute("SELECT number, seq FROM commits WHERE thread = ?", (thread,)).fetchall())
         newest = self._newest()
-        for table in ("commits", "journal", "inbox", "requests"):
+        for table in ("commits", "pins", "journal", "inbox", "requests"):
             self._db.execute(f"DELETE FROM {table} WHERE thread = ?", (thread,))
         self._db.execute(
-            "UPDATE threads SET number = 0, head = NULL, last_seq = 0, due_at = NULL, size = 0 WHERE thread = ?",
+            "UPDATE threads SET number = 0, head = NULL, last_seq = 0, due_at = NULL, size = 0, first_seq = 1,"
+            " silent_before = 0, forgotten = 0, forgotten_bytes = 0, swept = 0, swept_bytes = 0 WHERE thread = ?",
             (thread,),
         )
         self._hold_place(newest)
         return places
 
-    def consume(self, thread: int, item_ids: Iterable[str]) -> None:
+    def consume(self, thread_id: str, item_ids: Iterable[str]) -> None:
         """Items whose posting is not in the thread's file any more."""
+        thread = self.thread(thread_id)
         for item_id in item_ids:
             self._db.execute(
-                "INSERT INTO inbox (thread, item_id, kind, body) VALUES (?, ?, '', NULL)"
-                " ON CONFLICT (thread, item_id) DO UPDATE SET body = NULL",
-                (thread, item_id),
+                "INSERT INTO inbox (thread, item_id, kind, body, seal) VALUES (?, ?, '', NULL, ?)"
+                " ON CONFLICT (thread, item_id) DO UPDATE SET body = NULL, seal = excluded.seal",
+                (thread, item_id, consumed_seal(thread_id, item_id)),
             )
+
+    def check_consumed(self, thread_id: str) -> None:
+        """Raises DamagedCheckpoint. Those that were consumed under format 1 are not proved."""
+        rows = self._db.execute(
+            "SELECT item_id, seal FROM inbox WHERE thread = ? AND body IS NULL", (self.thread(thread_id),)
+        )
+        for item_id, sealed in rows:
+            if isinstance(sealed, bytes) and sealed[:1] == b"c" and sealed != consumed_seal(thread_id, item_id):
+                raise DamagedCheckpoint("of its head", f"item {item_id!r} in its inbox was changed", thread_id)
 
     def consumed(self, thread: int) -> list[str]:
         rows = self._db.execute("SELECT item_id FROM inbox WHERE thread = ? AND body IS NULL ORDER BY item", (thread,))

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from holdfast.errors import ThreadBusy, ThreadConflict, ThreadNotFound
-from holdfast.records import Commit, JournalEntry, Lease
+from holdfast.log import get_logger
+from holdfast.records import Commit, JournalEntry, Lease, ThreadStanding
 from holdfast.stores.columns import to_id
-from holdfast.stores.connection import Connection
+from holdfast.stores.connection import PAGES_AT_ONCE, Connection
 from holdfast.stores.indexed import IndexedStore, delete_rows, unpacked
 from holdfast.stores.packing import pack_body, repack_body, seal
 from holdfast.stores.pruning import PackedCommit, prune_bodies
 from holdfast.stores.rows import Payload
 from holdfast.stores.sqlite_tables import Tables
 from holdfast.stores.together import WaitingEntry, WrittenTogether
+
+logger = get_logger("stores")
 
 
 class SqliteStore(IndexedStore):
@@ -29,17 +33,37 @@ class SqliteStore(IndexedStore):
     def _payload(self, thread_id: str, payload: Payload) -> bytes:
         return payload.body or b""
 
+    async def size(self) -> int:
+        return sum(size_of(Path(f"{self.path}{suffix}")) for suffix in ("", "-wal", "-shm"))
+
     # ------------------------------------------------------------ writing
 
     async def commit(self, commit: Commit) -> None:
-        body = pack_body(commit)
-        sealed = seal(commit.lease.thread_id, commit.number, body)
+        thread_id, body = commit.lease.thread_id, pack_body(commit)
+        sealed = seal(thread_id, commit.number, body)
+        due: list[bool] = []
 
         def work(tables: Tables) -> None:
-            tables.append(tables.check(commit), commit, Payload(commit.number, sealed, body, None, None))
+            standing = tables.check(commit)
+            tables.append(standing, commit, Payload(commit.number, sealed, body, None, None))
+            if commit.forgets or commit.forgets_events_before:
+                due[:] = [tables.is_sweep_due(standing.thread)]
 
         if not self._connection.transact_at_once(work, len(body)):
             await self._thread.do_to_the_end(lambda: self._connection.transact(work, writes=True, syncs=True))
+        if due and due[0]:
+            await self._thread.do_to_the_end(partial(self._sweep, thread_id))
+
+    def _sweep(self, thread_id: str) -> None:
+        """Free what was forgotten. It is done again after the next commit if it fails."""
+        try:
+            # Not synced: what a power cut undoes of it is done again.
+            self._connection.transact(lambda tables: prune_rows(tables, thread_id, set()), writes=True, syncs=False)
+            count, free = self._connection.pages()
+            if free > max(PAGES_AT_ONCE, count // 4):
+                self._connection.give_back_some()
+        except Exception as error:  # noqa: BLE001  # the commit was made, whatever becomes of this
+            logger.warning("thread %s: what it forgot still takes space: %s", thread_id, error)
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
         await self._journal.add(lease, entry)
@@ -59,14 +83,38 @@ class SqliteStore(IndexedStore):
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         await self._do(lambda tables: tables.post(thread_id, item_id, kind, body))
 
-    # ------------------------------------------------------------ removing and copying
+    # ------------------------------------------------------------ keeping, removing and copying
 
-    async def prune(self, thread_id: str, checkpoint_ids: Iterable[str]) -> int:
+    async def pin(self, checkpoint_id: str) -> None:
+        await self._do(lambda tables: _set_pin(tables, checkpoint_id, is_pinned=True))
+
+    async def unpin(self, checkpoint_id: str) -> None:
+        await self._do(lambda tables: _set_pin(tables, checkpoint_id, is_pinned=False))
+
+    async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
         doomed = set(checkpoint_ids)
-        return await self._do(lambda tables: prune_rows(tables, thread_id, doomed))
+        if not await self._list(lambda tables: tables.has_to_prune(thread_id, doomed, events_before)):
+            return 0
+        count = await self._do(lambda tables: prune_rows(tables, thread_id, doomed, events_before))
+        await self._give_back()
+        return count
 
-    async def delete_thread(self, thread_id: str) -> bool:
-        return await self._do(lambda tables: delete_rows(tables, thread_id))
+    async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
+        is_gone = await self._do(lambda tables: delete_rows(tables, thread_id, if_unmoved_since))
+        await self._give_back()
+        return is_gone
+
+    async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+        def work(tables: Tables) -> None:
+            thread = tables.make_room(standing)
+            for commit in commits:
+                body = pack_body(commit)
+                sealed = seal(standing.thread_id, commit.number, body)
+                payload = Payload(commit.number, sealed, body, None, None)
+                tables.add_commit(thread, commit, payload)
+            tables.stand(thread, standing)
+
+        await self._do(work)
 
     async def copy_thread(self, thread_id: str, to: str) -> None:
         def work(tables: Tables) -> None:
@@ -82,10 +130,27 @@ class SqliteStore(IndexedStore):
         await self._do(work)
 
 
-def prune_rows(tables: Tables, thread_id: str, doomed: set[str]) -> int:
-    rows = tables.bodies(thread_id)
+def size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _set_pin(tables: Tables, checkpoint_id: str, *, is_pinned: bool) -> None:
+    thread, _, number = tables.place_of(checkpoint_id)
+    tables.set_pin(thread, number, is_pinned=is_pinned)
+
+
+def prune_rows(tables: Tables, thread_id: str, doomed: set[str], events_before: int = 0) -> int:
+    """Also what was forgotten before, and still takes space."""
+    thread = tables.find_thread(thread_id)
+    if thread is None:
+        return 0
+    rows, pinned = tables.bodies(thread_id), tables.pins(thread)
     gone = {row.number for row in rows if row.checkpoint_id is not None and to_id(row.checkpoint_id) in doomed}
-    if not gone:
+    gone -= pinned
+    if not gone and not events_before and not tables.forgotten(thread):
         return 0
     head = tables.head_of(thread_id)
     owner = tables.owner_of(thread_id)
@@ -100,15 +165,20 @@ def prune_rows(tables: Tables, thread_id: str, doomed: set[str]) -> int:
         )
         for row in rows
     ]
+    if events_before:
+        tables.forget_events(thread, events_before)
     by_number = {row.number: row for row in rows}
-    for changed in prune_bodies(commits, gone):
+    for changed in prune_bodies(commits, gone, tables.silent_before(thread)):
         row = by_number[changed.number]
         if changed.is_empty:
             tables.delete_commit(row.seq)
             continue
+        if not changed.has_events:
+            tables.silence(row.seq)
         checkpoint_id = row.checkpoint_id if changed.has_checkpoint else None
         body = repack_body(changed.body)
         tables.replace_commit(row.seq, checkpoint_id, changed.parent, seal(thread_id, row.number, body), body)
     for number in gone:
-        tables.move_head(by_number[number].thread, number)
+        tables.move_head(thread, number)
+    tables.note_swept(thread)
     return len(gone)

@@ -10,7 +10,7 @@ import sqlite3
 
 from holdfast.errors import NewerFormat
 
-VERSION = 1
+VERSION = 2
 APPLICATION_ID = 0x486F6C64
 """`Hold`: tells a file of ours from somebody else's database."""
 
@@ -40,7 +40,14 @@ CREATE TABLE threads (
   last_seq INTEGER NOT NULL DEFAULT 0,
   due_at INTEGER,           -- microseconds
   size INTEGER DEFAULT 0,   -- file store: bytes of the thread's file that are known here; NULL: read it anew
-  written TEXT DEFAULT ''   -- file store: which file that is, since it may have been written anew
+  written TEXT DEFAULT '',  -- file store: which file that is, since it may have been written anew
+  first_seq INTEGER NOT NULL DEFAULT 1,     -- the oldest event that is kept
+  silent_before INTEGER NOT NULL DEFAULT 0, -- events of commits before this one are forgotten
+  forgotten INTEGER NOT NULL DEFAULT 0,     -- commits of which something is still to be freed
+  forgotten_bytes INTEGER NOT NULL DEFAULT 0,
+  swept INTEGER NOT NULL DEFAULT 0,         -- commits that were left when it was freed last
+  swept_bytes INTEGER NOT NULL DEFAULT 0,
+  version INTEGER NOT NULL DEFAULT 2        -- file store: the format that the thread's file says it has
 );
 CREATE INDEX threads_due ON threads (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX threads_unread ON threads (thread) WHERE size IS NULL;
@@ -67,6 +74,8 @@ CREATE TABLE commits (
 );
 CREATE UNIQUE INDEX commits_number ON commits (thread, number);
 CREATE UNIQUE INDEX commits_checkpoint ON commits (checkpoint_id) WHERE checkpoint_id IS NOT NULL;
+
+CREATE TABLE pins (thread INTEGER NOT NULL, number INTEGER NOT NULL, PRIMARY KEY (thread, number)) WITHOUT ROWID;
 
 CREATE TABLE journal (
   entry INTEGER PRIMARY KEY,
@@ -98,17 +107,36 @@ CREATE TABLE requests (
 ) WITHOUT ROWID;
 """
 
+UPGRADES = {
+    1: """
+ALTER TABLE threads ADD COLUMN first_seq INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE threads ADD COLUMN silent_before INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE threads ADD COLUMN forgotten INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE threads ADD COLUMN forgotten_bytes INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE threads ADD COLUMN swept INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE threads ADD COLUMN swept_bytes INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE threads ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
+CREATE TABLE pins (thread INTEGER NOT NULL, number INTEGER NOT NULL, PRIMARY KEY (thread, number)) WITHOUT ROWID;
+""",
+}
+"""From each version to the next: what an older holdfast wrote is opened, and written on."""
+
 
 class NotOurs(Exception):
     """The file is a database of something else."""
 
 
 def prepare(db: sqlite3.Connection, path: str) -> None:
-    """Make the tables if the file is new; safe from many processes at once. Raises NewerFormat or NotOurs."""
+    """Make the tables if the file is new, and change those of an older version; safe from many processes at once.
+
+    Raises NewerFormat or NotOurs.
+    """
     db.execute("BEGIN IMMEDIATE")
     try:
-        if _version(db, path) != VERSION:  # nobody made them while this one waited
-            for statement in TABLES.split(";\n"):
+        version = _version(db, path)
+        if version != VERSION:  # nobody made them while this one waited
+            needed = [TABLES] if version == 0 else [UPGRADES[one] for one in range(version, VERSION)]
+            for statement in ";\n".join(needed).split(";\n"):
                 if statement.strip():
                     db.execute(statement)
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from holdfast.errors import CheckpointNotFound, ThreadNotFound
+from holdfast.errors import CheckpointNotFound, DamagedCheckpoint, ThreadNotFound
 from holdfast.records import CheckpointInfo, PendingRequest, ThreadInfo
 from holdfast.stores.columns import RUN, from_id, from_time, to_id, to_time, to_timestamp
-from holdfast.stores.rows import Payload
+from holdfast.stores.rows import Payload, RawRow
 from holdfast.stores.rows_of_commits import BLOCK
-from holdfast.stores.rows_of_waiting import WaitingRows
+from holdfast.stores.rows_of_history import HistoryRows
 
 _INFO = """
 SELECT c.thread, c.number, c.checkpoint_id, t.thread_id, c.workflow, c.iteration, c.parent, c.previous, c.timestamp,
-  c.run_id, c.status
+  c.run_id, c.status, EXISTS (SELECT 1 FROM pins p WHERE p.thread = c.thread AND p.number = c.number)
 FROM commits c JOIN threads t ON t.thread = c.thread
 WHERE c.checkpoint_id IS NOT NULL
 """
@@ -31,7 +31,7 @@ AT_ONCE = 500
 """Numbers in one query: SQLite takes 999 parameters, and more only lately."""
 
 
-class Tables(WaitingRows):
+class Tables(HistoryRows):
     """All of them; here is what reads lists."""
 
     def infos(
@@ -58,19 +58,20 @@ class Tables(WaitingRows):
         return self._infos(rows)[::-1]
 
     def _rows_of(self, workflow_name: str, condition: str, given: list[Any], limit: int | None) -> list[Any]:
-        """Block by block, the newest first."""
+        """The newest first, from the blocks that hold some; blocks that follow each other are read in one go."""
+        found = self._db.execute("SELECT workflow FROM workflows WHERE name = ?", (workflow_name,)).fetchone()
+        if found is None:
+            return []
+        blocks = self._db.execute("SELECT block FROM blocks WHERE workflow = ? ORDER BY block DESC", found)
+        query = f"{_INFO} {condition} AND c.workflow = ? AND c.seq BETWEEN ? AND ? ORDER BY c.seq DESC LIMIT ?"
         rows: list[Any] = []
-        blocks = self._db.execute(
-            "SELECT b.workflow, b.block FROM blocks b JOIN workflows w USING (workflow) WHERE w.name = ?"
-            " ORDER BY b.block DESC",
-            (workflow_name,),
-        )
-        query = f"{_INFO} {condition} AND c.workflow = ? AND c.seq BETWEEN ? AND ? ORDER BY c.seq DESC"
-        for workflow, block in blocks:
-            rows += self._db.execute(query, (*given, workflow, block * BLOCK, block * BLOCK + BLOCK - 1)).fetchall()
-            if limit is not None and len(rows) >= limit:
+        for first, last in _stretches(blocks, at_most=2 if limit is None else limit // BLOCK + 2):
+            left = -1 if limit is None else limit - len(rows)
+            places = (*found, first * BLOCK, last * BLOCK + BLOCK - 1)
+            rows += self._db.execute(query, (*given, *places, left)).fetchall()
+            if left >= 0 and len(rows) >= (limit or 0):
                 break
-        return rows[:limit]
+        return rows
 
     def _infos(self, rows: list[Any]) -> list[CheckpointInfo]:
         """With the ids of their parents: most of these are among them. What rows have in common is read once."""
@@ -78,7 +79,7 @@ class Tables(WaitingRows):
         names: dict[int | None, str] = {}
         runs: dict[Any, str | None] = {}
         found = []
-        for thread, number, _, thread_id, workflow, iteration, parent, previous, timestamp, run, status in rows:
+        for thread, number, _, thread_id, workflow, iteration, parent, previous, time, run, status, pinned in rows:
             if parent is not None:
                 place = (thread, parent)
                 if place not in ids:
@@ -89,7 +90,7 @@ class Tables(WaitingRows):
             if workflow not in names:
                 names[workflow] = self._name_of(workflow)
             of_place = (ids[thread, number], thread_id, names[workflow], number, iteration, previous)
-            found.append(CheckpointInfo(*of_place, to_timestamp(timestamp), runs[run], status))
+            found.append(CheckpointInfo(*of_place, to_timestamp(time), runs[run], status, pinned == 1))
         return found
 
     def _nearest_id(self, thread: int, number: int | None) -> Any:
@@ -116,20 +117,32 @@ class Tables(WaitingRows):
         return row[0]
 
     def find(self, checkpoint_id: str) -> tuple[CheckpointInfo, Payload] | None:
-        return self._one(self._db.execute(f"{_INFO} AND c.checkpoint_id = ?", (from_id(checkpoint_id),)).fetchone())
+        found = self._one(self._db.execute(f"{_INFO} AND c.checkpoint_id = ?", (from_id(checkpoint_id),)).fetchone())
+        if found is not None and found[0].checkpoint_id != checkpoint_id:
+            raise DamagedCheckpoint(checkpoint_id, f"its index leads to {found[0].checkpoint_id!r}", found[0].thread_id)
+        return found
 
     def at(self, thread: int, number: int | None) -> tuple[CheckpointInfo, Payload] | None:
         return self._one(self._db.execute(f"{_INFO} AND c.thread = ? AND c.number = ?", (thread, number)).fetchone())
 
     def head_of(self, thread_id: str) -> tuple[CheckpointInfo, Payload] | None:
+        """Raises DamagedCheckpoint if the thread has one that is not there."""
         row = self._db.execute("SELECT thread, head FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
-        return None if row is None or row[1] is None else self.at(*row)
+        if row is None or row[1] is None:
+            return None
+        found = self.at(*row)
+        if found is None:
+            raise DamagedCheckpoint("of its head", f"its head is to be commit {row[1]}, which holds none", thread_id)
+        return found
 
     def _one(self, row: Any) -> tuple[CheckpointInfo, Payload] | None:
         if row is None:
             return None
         query = "SELECT number, seal, body, place, size FROM commits WHERE thread = ? AND number = ?"
-        return self._infos([row])[0], Payload(*self._db.execute(query, (row[0], row[1])).fetchone())
+        found = self._db.execute(query, (row[0], row[1])).fetchone()
+        if found is None:
+            raise DamagedCheckpoint(str(to_id(row[2])), f"commit {row[1]} is not where it should be", row[3])
+        return self._infos([row])[0], Payload(*found)
 
     def payloads(self, thread_id: str, numbers: Iterable[int]) -> list[tuple[Any, Payload]]:
         """With the column of the checkpoint that each is of."""
@@ -148,8 +161,43 @@ class Tables(WaitingRows):
                 found += self._db.execute(f"{query} IN ({marks}) ORDER BY number", (thread, *part)).fetchall()
         return [(row[0], Payload(*row[1:])) for row in found]
 
-    def events_after(self, thread_id: str, seq: int) -> list[tuple[int, int, str, str, CheckpointInfo | None, Payload]]:
-        """First seq, count, run and time of each commit with events, its checkpoint and its payload."""
+    def raw_commits(self, thread_id: str, after: int, limit: int | None) -> list[RawRow]:
+        thread = self.find_thread(thread_id)
+        given = (thread, after, -1 if limit is None else limit)
+        chosen = "WHERE thread = ? AND number > ? ORDER BY number LIMIT ?"
+        infos = self._infos(
+            self._db.execute(
+                f"{_INFO} AND c.seq IN (SELECT seq FROM commits {chosen}) ORDER BY c.number DESC", given
+            ).fetchall()
+        )
+        by_number = {info.number: info for info in infos}
+        rows = self._db.execute(
+            "SELECT parent, status, run_id, timestamp, first_seq, events, number, seal, body, place, size FROM commits"
+            f" {chosen}",
+            given,
+        ).fetchall()
+        return [
+            RawRow(
+                by_number.get(row[6]),
+                row[0],
+                row[1] or "",
+                to_id(row[2], RUN) or "",
+                to_timestamp(row[3]),
+                row[4:6],
+                Payload(*row[6:]),
+            )
+            for row in rows
+        ]
+
+    def all_thread_ids(self) -> list[str]:
+        return [one for (one,) in self._db.execute("SELECT thread_id FROM threads ORDER BY thread")]
+
+    def events_after(
+        self, thread_id: str, after: int | None
+    ) -> list[tuple[int, int, str, str, CheckpointInfo | None, Payload]]:
+        """First seq, count, run and time of each commit with events, its checkpoint and its payload. Raises
+        CursorExpired."""
+        seq = self.check_cursor(thread_id, after)
         thread = self.find_thread(thread_id)
         rows = self._db.execute(
             "SELECT first_seq, events, run_id, timestamp, number, seal, body, place, size, checkpoint_id FROM commits"
@@ -157,12 +205,21 @@ class Tables(WaitingRows):
             " WHERE thread = ? AND first_seq <= ?), 0) AND first_seq + events > ? ORDER BY number",
             (thread, thread, seq, seq + 1),
         ).fetchall()
+        self._check_end(thread_id, seq, rows)
         found = []
         for first, count, run_id, timestamp, number, *rest in rows:
             at = None if rest[4] is None or thread is None else self.at(thread, number)
             told = (first, count, to_id(run_id, RUN) or "", to_timestamp(timestamp))
             found.append((*told, None if at is None else at[0], Payload(number, *rest[:4])))
         return found
+
+    def _check_end(self, thread_id: str, seq: int, rows: list[Any]) -> None:
+        """Raises DamagedCheckpoint if the last of a thread's events are not there."""
+        row = self._db.execute("SELECT last_seq, first_seq FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
+        last = 0 if row is None or row[0] < row[1] else int(row[0])
+        end = rows[-1][0] + rows[-1][1] - 1 if rows else seq
+        if max(end, 0) < last:
+            raise DamagedCheckpoint("of its log", f"its events end at {end}, and {last} were told", thread_id)
 
     def threads(
         self, workflow_name: str | None, thread_id: str | None, limit: int | None, before: str | None
@@ -227,3 +284,18 @@ class Tables(WaitingRows):
             None if due_at is None else to_time(due_at),
             None if owner is None or self.is_gone(process) else owner,
         )
+
+
+def _stretches(blocks: Iterable[tuple[int]], at_most: int) -> Iterator[tuple[int, int]]:
+    """Blocks, newest first, as first and last of those that follow each other without a gap."""
+    first = last = None
+    for (block,) in blocks:
+        if first is None or last is None:
+            first = last = block
+        elif block == first - 1 and last - block < at_most:
+            first = block
+        else:
+            yield first, last
+            first = last = block
+    if first is not None and last is not None:
+        yield first, last

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +23,8 @@ _DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)")
 _SAFE = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,99}")
 PATIENCE_SECONDS = 0.005
 """How long one waits for a lock while other threads have to wait too."""
+LINES_AT_ONCE = 200
+"""Written in one go where a file is written anew."""
 OPEN_FILES = 64
 """How many stay open, so that the next commit need not open its file again."""
 
@@ -95,16 +97,18 @@ class ThreadFile:
         self._disk.cut(self._fd, size)
         self._disk.sync(self._fd)
 
-    def scan(self, start: int) -> Iterator[tuple[int, int, Line]]:
-        """Place, size and content of each line from there on. A last line that is not whole is cut off: it was never
-        acknowledged. Raises DamagedStore for one in the middle that is not as it was written."""
+    def scan(self, start: int, *, may_cut: bool = False) -> Iterator[tuple[int, int, Line]]:
+        """Place, size and content of each line from there on. Raises DamagedStore for one that is not as it was made.
+
+        `may_cut`: a last line that is not whole was never acknowledged, and is cut off.
+        """
         place, size = start, self.size
         while place < size:
             data = self._disk.read_line(self._fd, place)
             try:
                 line = from_line(self.thread_id, data)
             except NoLine as problem:
-                if place + len(data) >= size and is_torn(data):
+                if may_cut and place + len(data) >= size and is_torn(data):
                     self.cut(place)
                     return
                 reason = f"the line at byte {place}, of thread {self.thread_id!r}, is damaged: {problem}"
@@ -198,14 +202,34 @@ class ThreadFiles:
             if thread_id is not None and self.path_of(thread_id) == path:
                 yield thread_id
 
-    def rewrite(self, file: ThreadFile, lines: list[Line]) -> None:
+    def foreign(self) -> list[str]:
+        """Files that look like those of threads and are none. An empty one is of a thread that was only claimed."""
+        known = {self.path_of(thread_id).name for thread_id in self.thread_ids()}
+        others = [path for path in sorted(self.folder.glob(f"*{SUFFIX}")) if path.name not in known]
+        return [path.name for path in others if path.stat().st_size]
+
+    def total_size(self) -> int:
+        total = 0
+        for path in self.folder.rglob("*"):
+            try:
+                total += path.stat().st_size
+            except FileNotFoundError:
+                continue  # removed since
+        return total
+
+    def rewrite(self, file: ThreadFile, lines: Iterable[Line]) -> None:
         """Put these lines in the place of all that is in the file, at once."""
-        data = [to_line(file.thread_id, line) for line in lines]
         beside = file.path.with_suffix(BESIDE)  # one a thread: what a process left that was killed here is overwritten
         fd = self.disk.open(beside)
         try:
             self.disk.cut(fd, 0)
-            self.disk.append(fd, b"".join(data))
+            part: list[bytes] = []
+            for line in lines:
+                part.append(to_line(file.thread_id, line))
+                if len(part) >= LINES_AT_ONCE:
+                    self.disk.append(fd, b"".join(part))
+                    part = []
+            self.disk.append(fd, b"".join(part))
             self.disk.sync(fd)
         except BaseException:
             self.disk.remove(beside)

@@ -31,7 +31,7 @@ class KeepingStore(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.commits: list[Commit] = []
+        self.written: list[Commit] = []
         self.failures: dict[int, BaseException] = {}
         """By commit: raised instead of storing it."""
 
@@ -40,7 +40,7 @@ class KeepingStore(MemoryStore):
         if commit.number in self.failures:
             raise self.failures.pop(commit.number)
         await super().commit(commit)
-        self.commits.append(commit)
+        self.written.append(commit)
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -90,10 +90,10 @@ async def test_a_commit_names_its_parent_and_leaves_out_what_that_has() -> None:
     await moved(thread, 2, "c1", text=BIG, more="x" * 600)
     await thread.commit(None, (), "run-1", "FAILED")
     await moved(thread, 4, "c2", text="", more="x" * 600)
-    assert [one.parent for one in store.commits] == [None, 1, None, 2]
-    assert [len(one.chunks) > 5 for one in store.commits] == [True, False, False, False]
-    assert [len(one.dropped) > 3 for one in store.commits] == [False, False, False, True]
-    assert [one.number for one in store.commits] == [1, 2, 3, 4]
+    assert [one.parent for one in store.written] == [None, 1, None, 2]
+    assert [len(one.chunks) > 5 for one in store.written] == [True, False, False, False]
+    assert [len(one.dropped) > 3 for one in store.written] == [False, False, False, True]
+    assert [one.number for one in store.written] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
@@ -104,8 +104,8 @@ async def test_a_checkpoint_after_a_rewind_shares_with_the_one_it_continues(is_r
     await moved(thread, 2, "c1", text="")
     thread = await opened(store) if is_restarted else thread
     await moved(thread, 3, "c1", text=BIG + "more")
-    assert store.commits[-1].parent == 1
-    assert sum(map(len, store.commits[-1].chunks.values())) < 3_000
+    assert store.written[-1].parent == 1
+    assert sum(map(len, store.written[-1].chunks.values())) < 3_000
     assert await states(store, ["c1", "c2", "c3"]) == [{"text": BIG}, {"text": ""}, {"text": BIG + "more"}]
 
 
@@ -117,7 +117,7 @@ async def test_a_checkpoint_after_one_that_is_gone_or_somebody_elses_is_whole() 
     await store.prune("t", ["c1"])
     await moved(thread, 3, "c1", text=BIG)
     await moved(thread, 4, "nobody", text=BIG)
-    assert [one.parent for one in store.commits[2:]] == [None, None]
+    assert [one.parent for one in store.written[2:]] == [None, None]
     assert await states(store, ["c3", "c4"]) == [{"text": BIG}, {"text": BIG}]
 
 

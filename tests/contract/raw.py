@@ -1,0 +1,114 @@
+"""Whole threads as they are stored: read, compared, and one with something of everything to try it on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from tests.contract.acts import FAR, asked, at, chunks, own, told
+
+from holdfast.records import Commit, LoggedEvents, ThreadStanding
+from holdfast.store import Store
+
+
+async def a_full_thread(store: Store, thread_id: str = "t") -> None:
+    """Branches, pins, a pruned beginning, a forgotten log, notes, and something that waits of every kind."""
+    await store.post(thread_id, "taken", "message", b'"1"')
+    owner = await own(store, thread_id)
+    await owner.save(chunks={"aa": b"1", "bb": b"2", "e1": b"3"}, events=told(1, 2, refers=True, own=("e1",)))
+    fork = await owner.save(chunks={"cc": b"4"}, dropped=["bb.1"], events=1)
+    await owner.note(chunks={"e3": b"5"}, events=told(4, own=("e3",)), status="FAILED", consumed=["taken"])
+    await owner.save(chunks={"dd": b"6"}, dropped=["cc.2"], events=told(5, refers=True))
+    await store.pin(f"{thread_id}-4")
+    owner.head = fork
+    await owner.save(chunks={"ee": b"7"}, events=2)
+    await owner.save(events=1)
+    await owner.save(chunks={"ff": b"8"}, dropped=["ee.5"], status="WAITING")
+    await owner.release()
+    await store.prune(thread_id, [f"{thread_id}-1", f"{thread_id}-5"], events_before=2)
+    owner = await own(store, thread_id, owner="run-2")
+    questions = [asked(thread_id, "q", 1, deadline=at(9), assignee="ann"), asked(thread_id, "r", 2)]
+    await owner.save(requests=questions, due_at=at(9), events=1, status="IDLE_WITH_PENDING_REQUESTS")
+    await owner.record(5, b'{"step":1}')
+    await owner.record(6, b'{"step":2}')
+    await store.post(thread_id, "waits", "message", b'"2"')
+    await store.post(thread_id, "waits too", "answer", b'"3"')
+    await owner.release()
+
+
+async def read_out(store: Store, thread_id: str = "t", page: int | None = None) -> tuple[ThreadStanding, list[Commit]]:
+    """All of a thread."""
+    standing = await store.standing(thread_id)
+    assert standing is not None
+    commits = list(await store.commits(thread_id, limit=page))
+    while page is not None and len(commits) < 1000:
+        more = await store.commits(thread_id, after=commits[-1].number, limit=page) if commits else []
+        if not more:
+            break
+        commits += more
+    return standing, commits
+
+
+def plain_standing(standing: ThreadStanding) -> dict[str, Any]:
+    """Without the fence, which may be higher where it was added."""
+    found = {name: getattr(standing, name) for name in ThreadStanding.__struct_fields__ if name != "fence"}
+    found["consumed"], found["pins"] = sorted(standing.consumed), sorted(standing.pins)
+    return {
+        name: list(one) if isinstance(one, Sequence) and not isinstance(one, str) else one
+        for name, one in found.items()
+    }
+
+
+def plain_commit(commit: Commit) -> dict[str, Any]:
+    return {
+        "number": commit.number,
+        "thread": commit.lease.thread_id,
+        "info": commit.info,
+        "root": commit.root,
+        "events": None if commit.events is None else _plain_events(commit.events),
+        "says": (commit.status, commit.run_id, commit.timestamp, commit.parent),
+        "chunks": {digest: bytes(chunk) for digest, chunk in commit.chunks.items()},
+        "dropped": sorted(commit.dropped),
+        "carried": sorted(commit.carried),
+    }
+
+
+def _plain_events(events: LoggedEvents) -> tuple[Any, ...]:
+    return (events.first_seq, events.count, events.body, events.refers, sorted(events.own))
+
+
+async def all_of(store: Store, thread_id: str = "t") -> dict[str, Any]:
+    """Whatever can be read of one thread without claiming it."""
+    standing, commits = await read_out(store, thread_id)
+    infos = list(await store.infos(thread_id=thread_id))
+    logged = await store.events_after(thread_id, None)
+    return {
+        "infos": infos,
+        "threads": list(await store.threads(thread_id=thread_id)),
+        "checkpoints": [await store.find_checkpoint(one.checkpoint_id) for one in infos],
+        "head": await store.head(thread_id),
+        "events": [(_plain_events(one), one.run_id, one.timestamp, one.info) for one in logged],
+        "chunks": await chunks(store, thread_id),
+        "requests": list(await store.pending_requests(thread_id=thread_id)),
+        "due": [one for one in await store.due(FAR) if one.thread_id == thread_id],
+        "standing": plain_standing(standing),
+        "commits": [plain_commit(one) for one in commits],
+    }
+
+
+def renamed(standing: ThreadStanding, commits: Sequence[Commit], to: str) -> tuple[ThreadStanding, list[Commit]]:
+    """As a thread of another name, with checkpoints of other names."""
+    infos = [one.info for one in commits if one.info is not None]
+    names = {one.checkpoint_id: f"{to}-{one.number}" for one in infos}
+    changed = []
+    for commit in commits:
+        info = commit.info
+        if info is not None:
+            previous = names.get(info.previous_checkpoint_id or "", info.previous_checkpoint_id)
+            new = {"checkpoint_id": names[info.checkpoint_id], "thread_id": to, "previous_checkpoint_id": previous}
+            info = msgspec.structs.replace(info, **new)
+        lease = msgspec.structs.replace(commit.lease, thread_id=to)
+        changed.append(msgspec.structs.replace(commit, info=info, lease=lease))
+    requests = [msgspec.structs.replace(one, thread_id=to) for one in standing.requests]
+    return msgspec.structs.replace(standing, thread_id=to, requests=requests), changed

@@ -1,0 +1,132 @@
+"""Console blocks of a page, run again: what a terminal shows, with ids and times that are the same every time."""
+
+from __future__ import annotations
+
+import asyncio
+import doctest
+import hashlib
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.e2e.command import COMMAND, environment
+from tests.e2e.terminal import in_this_terminal
+
+from holdfast.storages import open_store
+
+COLUMNS = 120
+FOLDER = "/srv/office"
+BLOCK = re.compile(r"^```console\n(?P<block>.*?)^```$", re.DOTALL | re.MULTILINE)
+COMMANDS = re.compile(r"^\$ (?P<command>.*)\n(?P<printed>(?:(?!\$ ).*\n)*)", re.MULTILINE)
+
+ID = re.compile(r"\b(?:run-[0-9a-f]{16}|[0-9a-f]{12}-[0-9a-f]{16}|[0-9a-f]{24})\b")
+SOME_ID = re.compile(r"\b(?:run-)?[0-9a-f]{12}[0-9a-f-]*")
+TIMES = {
+    r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b": "2026-03-02 09:41:07",
+    r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+\+00:00": "2026-03-02T09:41:07.142857+00:00",
+    r"\b\d+ s ago": "3 s ago",
+    r"\b\d+(?:\.\d)? (?:bytes|[KM]B)\b": "12.0 KB",
+    r"\bat byte \d+": "at byte 384",
+}
+
+
+class Step(NamedTuple):
+    """One command of a page, as it is written there."""
+
+    command: str
+    printed: str
+    start: int
+    """Where what it prints begins, in the page."""
+
+
+def steps_of(page: str) -> Iterator[Step]:
+    for block in BLOCK.finditer(page):
+        for found in COMMANDS.finditer(block["block"]):
+            yield Step(found["command"], found["printed"], block.start("block") + found.start("printed"))
+
+
+class Recorder:
+    """A terminal in a folder. An id that is made gets a name for the page, always the same; pages may use these."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self._folder = folder
+        self._patch = patch
+        self._shown: dict[str, str] = {}
+        """What the page calls an id."""
+        self._variables = environment(PATH=f"{COMMAND.parent}{os.pathsep}{os.environ['PATH']}")
+
+    def run(self, command: str) -> str:
+        meant = SOME_ID.sub(self._meant, command)
+        if command.startswith("export "):
+            name, _, value = meant.removeprefix("export ").partition("=")
+            self._variables[name] = value
+            return ""
+        if command.startswith("holdfast ") and not re.search("[|<>]", command):
+            variables = {name: value for name, value in self._variables.items() if name.startswith("HOLDFAST")}
+            printed = in_this_terminal(self._patch, shlex.split(meant)[1:], columns=COLUMNS, **variables).text
+        else:
+            printed = self._in_a_shell(meant)
+        return self._named(printed)
+
+    def _meant(self, found: re.Match[str]) -> str:
+        """The id that a page calls so, or whose name on the page begins so."""
+        return next((real for real, shown in self._shown.items() if shown.startswith(found[0])), found[0])
+
+    def _in_a_shell(self, command: str) -> str:
+        return subprocess.run(
+            command,
+            shell=True,
+            cwd=self._folder,
+            env=self._variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=20,
+        ).stdout
+
+    def _named(self, printed: str) -> str:
+        for pattern, shown in TIMES.items():
+            printed = re.sub(pattern, shown, printed)
+        new = {*ID.findall(printed)} - self._shown.keys()
+        order = {one: place for place, one in enumerate(asyncio.run(self._checkpoints()))} if new else {}
+        for real in sorted(new, key=lambda one: (order.get(one, -1), one)):
+            self._shown[real] = made_up(real, len(self._shown))
+        named = ID.sub(lambda found: self._shown[found[0]], printed.replace(str(self._folder), FOLDER))
+        return "".join(f"{line.rstrip()}\n" for line in named.splitlines())
+
+    async def _checkpoints(self) -> list[str]:
+        """In the order in which they were made, which their ids do not tell: several may be of one millisecond."""
+        async with open_store(self._variables["HOLDFAST_STORE"]) as storage:
+            return await storage.list_checkpoint_ids()
+
+
+def made_up(real: str, number: int) -> str:
+    """An id of the same form that only its place among all ids decides."""
+    digits = f"{0x19F5C3E8A00 + 1873 * number:012x}{hashlib.sha256(str(number).encode()).hexdigest()}"
+    if real.startswith("run-"):
+        return f"run-{digits[12:28]}"
+    return f"{digits[:12]}-{digits[12:28]}" if "-" in real else digits[:24]
+
+
+def is_as_shown(step: Step, printed: str) -> bool:
+    """`...` on a page stands for anything, and the width of columns is left out: it depends on the times in them."""
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    return doctest.OutputChecker().check_output(step.printed, printed, flags)
+
+
+def replayed(page: str, recorder: Recorder) -> str:
+    """The page with what its commands print now. What is still right stays as it is written."""
+    pieces, at = [], 0
+    for step in steps_of(page):
+        printed = recorder.run(step.command)
+        if not is_as_shown(step, printed):
+            pieces += [page[at : step.start], printed]
+            at = step.start + len(step.printed)
+    return "".join([*pieces, page[at:]])

@@ -1,0 +1,158 @@
+"""`holdfast fork` and `holdfast rewind`: another thread from a checkpoint, or the same one sent back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.e2e.command import holdfast, running
+from tests.e2e.conftest import Call, Told
+from tests.e2e.terminal import Screen
+from tests.e2e.test_cli import refusal
+from tests.e2e.test_run_and_answer import WORK
+from tests.e2e.threads import REFUND, answer, checkpoints_of
+
+CHEAPER = json.dumps({**REFUND, "amount": 5})
+
+
+def test_a_fork_goes_on_from_the_checkpoint_and_leaves_its_thread_alone(call: Call, told: Told, ids: list[str]) -> None:
+    done = call("fork", ids[1], "--thread", "copy")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        f"Thread copy begins with checkpoint {ids[1]}, commit 2 of r-1.",
+        "Go on with: holdfast resume APP copy --store sqlite:///threads.db",
+    ]
+    assert [one["standing"] for one in told("threads")] == ["idle", "waiting", "waiting"]
+    answer(call, "copy")
+    assert told("state", "copy")["outputs"] == [{"executor_id": "cashier", "data": "12 to Bob"}]
+    assert checkpoints_of(told, "r-1") == ids
+
+
+def test_a_fork_may_have_another_state_and_the_workflow_goes_on_with_it(call: Call, told: Told, ids: list[str]) -> None:
+    made = told("fork", ids[1], "--set", f"refund={CHEAPER}", "--set", 'note=["of \\"ours\\"", null]')
+    assert (made["number"], made["previous_checkpoint_id"], made["workflow_name"]) == (1, ids[1], "refunds")
+    assert told("state", made["thread_id"])["state"] == {
+        "refund": {**REFUND, "amount": 5},
+        "note": ['of "ours"', None],
+    }
+    answer(call, made["thread_id"])
+
+
+def test_a_fork_may_leave_keys_out(told: Told, ids: list[str]) -> None:
+    made = told("fork", "r-1", "--remove", "refund")
+    assert (made["previous_checkpoint_id"], told("state", made["thread_id"])["state"]) == (ids[3], {})
+
+
+def test_a_fork_needs_no_code_and_keeps_the_types_of_the_workflow(ids: list[str], folder: Path) -> None:
+    (folder / "office.py").rename(folder / "elsewhere.py")
+    done = holdfast("fork", ids[1], "--thread", "copy", "--set", f"refund={CHEAPER}", folder=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    (folder / "elsewhere.py").rename(folder / "office.py")
+    verdict = '{"approved": true}'
+    answered = holdfast("answer", "copy", "refund", verdict, "--app", "office:refunds", folder=folder)
+    assert "output of cashier: 12 to Bob" in answered.stdout  # what was asked is not the state
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "sentence"),
+    [
+        (["--set", "refund"], 2, "--set: expected KEY=JSON, such as 'limit=50', got 'refund'."),
+        (["--set", "=5"], 2, "--set: expected KEY=JSON"),
+        (["--set", "refund=Bob"], 2, """A text is JSON, too, in quotes: --set 'refund="Bob"'."""),
+        (["--set", 'refund={"$type": "datetime"}'], 2, "--set: Cannot read the value of 'refund'"),
+        (["--set", "a=1", "--remove", "a"], 2, "--set and --remove both name 'a': give it a value, or remove it."),
+        (["--thread", ""], 2, "--thread: an id has at least one character."),
+        (
+            ["--set", "refund=5"],
+            1,
+            "is office:Refund, and the new value is int. Nothing was forked. Give a value of the",
+        ),
+        (["--set", 'refund={"customer": "Eve"}'], 1, "`holdfast state CHECKPOINT --key refund --json` shows the form."),
+        (["--remove", "refunt"], 1, "--remove names 'refunt', which is not in the state of checkpoint"),
+        (["--thread", "r-2"], 1, "Thread 'r-2' was not added: the store has a thread of that id."),
+    ],
+)
+def test_a_wrong_fork_is_refused_and_makes_nothing(
+    options: list[str], code: int, sentence: str, call: Call, told: Told, ids: list[str]
+) -> None:
+    before = told("threads")
+    assert sentence in refusal(call("fork", ids[1], *options), code)
+    assert told("threads") == before
+
+
+# ---------------------------------------------------------------- rewind
+
+
+def test_a_rewind_asks_the_question_again_and_what_came_after_stays_as_a_branch(
+    call: Call, told: Told, ids: list[str]
+) -> None:
+    done = call("rewind", "r-1", ids[1], "--yes")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[0] == (
+        "Thread r-1 stands where it stood at commit 2; this is commit 5. What came between is a branch now."
+    )
+    answer(call, "r-1")
+    main, left = told("show", "r-1")["branches"]
+    assert (main["leads_to_head"], main["leaves"], len(main["checkpoints"])) == (True, None, 5)
+    assert (left["leads_to_head"], left["leaves"], left["checkpoints"]) == (False, ids[1], ids[2:])
+    shown = call("show", "r-1", "--branches").stdout
+    assert "checkpoints (7, on 2 branches)\n" in shown
+    assert all(one in shown for one in checkpoints_of(told, "r-1"))
+    assert "\n|/\n" in shown
+    notes = [line for line in call("show", "r-1").stdout.splitlines() if line.endswith("on another branch")]
+    assert [line.split()[0] for line in notes] == ids[2:]
+
+
+def test_a_rewind_as_json_is_the_new_head(told: Told, ids: list[str]) -> None:
+    made = told("rewind", "r-1", ids[0], "--yes")
+    assert (made["number"], made["previous_checkpoint_id"]) == (5, ids[0])
+    assert told("show", "r-1")["checkpoint_id"] == made["checkpoint_id"]
+
+
+def test_a_rewind_is_asked_for_at_a_terminal(screen: Screen, told: Told, ids: list[str]) -> None:
+    refused = screen("rewind", "r-1", ids[1], answer="n")
+    assert refused.returncode == 1
+    assert refused.text.startswith("Thread r-1 goes back from commit 4 to commit 2 of 2")
+    assert refused.text.endswith("Is that meant? [y/N]: n\nError: Not confirmed. Nothing was done.\n")
+    assert checkpoints_of(told, "r-1") == ids
+    done = screen("rewind", "r-1", ids[1])
+    assert (done.returncode, len(checkpoints_of(told, "r-1"))) == (0, 5)
+
+
+def test_a_rewind_without_anybody_at_a_terminal_has_to_be_told_yes(call: Call, told: Told, ids: list[str]) -> None:
+    said = refusal(call("rewind", "r-1", ids[1]), 2)
+    assert said == "Nobody is at a terminal who could be asked: say --yes if it is meant. Nothing was done.\n"
+    assert checkpoints_of(told, "r-1") == ids
+
+
+def test_a_rewind_to_what_is_no_checkpoint_of_the_thread_is_refused(call: Call, told: Told, ids: list[str]) -> None:
+    [other, _] = checkpoints_of(told, "r-2")
+    for named, sentence in (
+        (other, f"Checkpoint '{other}' belongs to thread 'r-2', not to 'r-1'. Nothing was changed.\n"),
+        ("nothing", "There is no checkpoint 'nothing' in thread 'r-1'. `holdfast show r-1` lists the newest.\n"),
+        ("r-1", "There is no checkpoint 'r-1' in thread 'r-1'. `holdfast show r-1` lists the newest.\n"),
+    ):
+        assert refusal(call("rewind", "r-1", named, "--yes"), 1) == sentence
+    assert refusal(call("rewind", "r-1", ids[0][:3], "--yes"), 1).startswith("4 checkpoints begin with")
+    said = refusal(call("rewind", "r-3", ids[1], "--yes"), 1)
+    assert said.startswith("There is no thread 'r-3' in this store (did you mean 'r-2'?).")
+    assert checkpoints_of(told, "r-1") == ids
+
+
+def test_a_thread_that_is_being_run_is_not_rewound_unless_it_is_taken_over(
+    call: Call, told: Told, folder: Path
+) -> None:
+    (folder / "hold").touch()
+    with running(*WORK, folder=folder, until="work: runs") as process:
+        first, *_ = checkpoints_of(told, "t")
+        said = refusal(call("rewind", "t", first, "--yes"), 1)
+        assert said.startswith("Thread 't' is being run by run 'run-")
+        assert said.endswith("to take the thread from a run that hangs, add --takeover.\n")
+        assert told("fork", first, "--thread", "copy")["thread_id"] == "copy"  # reading it is no harm
+
+        assert call("rewind", "t", first, "--yes", "--takeover").returncode == 0
+        process.kill()
+    assert told("state", "t")["previous_checkpoint_id"] == first
+    (folder / "hold").unlink()
+    assert "output of work: worked on A TEXT" in call("resume", "office:build", "t").stdout

@@ -1,0 +1,104 @@
+"""Promise 18: what retention and pruning let go is given back. A thread that goes on for ever takes no more for it."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.promises.histories import Seen, numbers
+from tests.promises.processes import Place
+from tests.promises.stages import Does
+
+from holdfast import InMemoryCheckpointStorage, Workflow, WorkflowBuilder
+from holdfast.checkpoints.retention import KeepLast, LatestOnly, Retention
+from holdfast.checkpoints.storage import StoreCheckpointStorage
+
+KB, MB = 1024, 1024 * 1024
+
+
+def on_disk(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def looping(storage: StoreCheckpointStorage, *, grows: bool = False) -> Workflow:
+    """In each superstep a text of 16 KB that is another each time, and one more item of 1 KB in a list."""
+    chance = random.Random(1)
+
+    async def work(left: int, ctx: Any) -> None:
+        ctx.set_state("text", chance.randbytes(8 * KB).hex())
+        if grows:
+            ctx.set_state("log", [*ctx.get_state("log", []), chance.randbytes(KB // 2).hex()])
+        if left > 1:
+            await ctx.send_message(left - 1)
+
+    one = Does("loop", work)
+    return WorkflowBuilder(name="loop", start_executor=one, checkpoint_storage=storage).add_edge(one, one).build()
+
+
+async def test_1000_commits_under_latest_only_take_what_the_last_ones_need(place: Place) -> None:
+    """17 MB are written: 1 MB that is still there, and the rest is gone. What 64 of them left is freed together."""
+    most = 0
+    async with place.storage(retention=LatestOnly()) as storage:
+        workflow = looping(storage, grows=True)
+        for _ in range(20):
+            await workflow.run(49, thread_id="t")  # with the input 50 commits
+            most = max(most, on_disk(place.folder))
+        assert await storage.store.size() == on_disk(place.folder)
+        assert await numbers(storage) == [1000]
+        head = await storage.get_latest(thread_id="t")
+        assert head is not None and len(head.state["log"]) == 980
+    closed = on_disk(place.folder)
+    print(f"{place.kind}: open {most / MB:.1f} MB, closed {closed / MB:.1f} MB")
+    assert closed <= 4 * MB and most <= 8 * MB
+
+
+@pytest.mark.parametrize("retention", [LatestOnly(), KeepLast(10)], ids=repr)
+async def test_a_thread_in_memory_does_not_grow(retention: Retention) -> None:
+    storage, sizes = InMemoryCheckpointStorage(retention=retention), list[int]()
+    workflow = looping(storage)
+    for _ in range(20):
+        await workflow.run(24, thread_id="t")
+        sizes.append(await storage.store.size())
+    assert max(sizes) <= 2 * MB and max(sizes[5:]) <= 2 * max(sizes[:5]), sizes
+
+
+async def test_a_list_that_grows_in_memory_does_not_keep_what_changes_beside_it() -> None:
+    storage = InMemoryCheckpointStorage(retention=LatestOnly())
+    workflow = looping(storage, grows=True)
+    for _ in range(8):
+        await workflow.run(49, thread_id="t")
+    assert await storage.store.size() <= 2.5 * MB, "of 6.8 that were written"
+
+
+async def test_pruning_gives_the_space_back_at_once(place: Place) -> None:
+    async with place.storage() as storage:
+        workflow, seen = looping(storage), Seen()
+        await workflow.run(99, thread_id="t")
+        await workflow.run(99, thread_id="u")
+        full = on_disk(place.folder)
+        report = await storage.prune(keep_last=1)
+        left = on_disk(place.folder)
+        assert report.freed_bytes == full - left and report.checkpoints == 198
+        await seen.look(storage)
+    print(f"{place.kind}: {full / MB:.1f} MB, {left / MB:.1f} MB while it is open, {on_disk(place.folder) / KB:.0f} KB")
+    assert full > 3 * MB and on_disk(place.folder) < 0.15 * MB
+
+
+async def test_threads_that_are_deleted_leave_nothing_behind(place: Place) -> None:
+    async with place.storage() as storage:
+        workflow = looping(storage)
+        await workflow.run(1, thread_id="stays")
+        await storage.close()
+        before = on_disk(place.folder)
+        for number in range(20):
+            await workflow.run(9, thread_id=f"t{number}")
+        await storage.close()
+        full = on_disk(place.folder)
+        [kept] = await storage.list_checkpoint_infos(thread_id="stays", limit=1)
+        await storage.pin(kept)
+        report = await storage.prune(older_than=timedelta(0), whole_threads=True)
+        assert report.whole_threads == 20 and [one.thread_id for one in report.skipped] == ["stays"]
+    assert full > 3 * MB and on_disk(place.folder) < before + 0.1 * MB

@@ -1,0 +1,146 @@
+"""verify finds what was damaged in a SQLite file, whatever it is, and names its thread; what is whole is not harmed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import SOAK
+from tests.contract.acts import everything
+from tests.promises.harm import IN_ROWS, Harm, column, damages, make_whole, named, of_commit, sql
+from tests.promises.moved_threads import GOING_ON, Counting, make_all
+from tests.promises.processes import Place
+
+from holdfast import ThreadNotFound
+from holdfast.checkpoints.retention import FullHistory, LatestOnly, Retention
+from holdfast.checkpoints.storage import StoreCheckpointStorage
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_whole("sqlite", tmp_path_factory.mktemp("whole"))
+
+
+# ---------------------------------------------------------------- what is whole
+
+
+async def test_a_store_that_is_whole_has_no_damage(storage: StoreCheckpointStorage) -> None:
+    told: list[tuple[int, int, str]] = []
+    assert await storage.verify() == []
+    await make_all(storage)
+    assert await storage.verify(progress=lambda *given: told.append(given)) == []
+    assert told == [(number, len(GOING_ON), thread_id) for number, thread_id in enumerate(GOING_ON, 1)]
+    for go_on in GOING_ON.values():
+        await go_on(storage)
+    assert await storage.verify() == []
+
+
+@pytest.mark.parametrize("retention", [FullHistory(), LatestOnly()], ids=["full history", "latest only"])
+async def test_a_thread_that_is_run_meanwhile_is_not_taken_for_damaged(
+    storage: StoreCheckpointStorage, retention: Retention
+) -> None:
+    storage.retention = retention
+    counting, read = Counting(), storage.store.commits
+
+    async def moved_meanwhile(*given: Any, **options: Any) -> Any:
+        await counting.go_on(3)
+        return await read(*given, **options)
+
+    run = asyncio.ensure_future(counting.workflow(storage).run(1, thread_id="t"))
+    await counting.go_on(2)
+    storage.store.commits = moved_meanwhile  # type: ignore[method-assign]  # a tap on the real method
+    while not run.done():
+        assert await storage.verify() == []
+    await run
+
+
+async def test_one_thread_can_be_verified(whole: Path, tmp_path: Path) -> None:
+    harm = sql("UPDATE commits SET body = x'00' WHERE number = 2 AND thread = {branched}")
+    found = await damages("sqlite", whole, tmp_path, harm, "branched")
+    assert named(found) == {"branched"}
+    async with Place("sqlite", tmp_path / "harmed").storage() as storage:
+        assert await storage.verify(thread_id="asking") == []
+        with pytest.raises(ThreadNotFound):
+            await storage.verify(thread_id="nobody")
+
+
+# ---------------------------------------------------------------- a SQLite file
+
+
+SWAPPED = "(SELECT body FROM commits AS other WHERE other.thread = {} AND other.number = {})"
+IN_FILE: dict[str, tuple[str | None, Harm]] = {
+    "seal": ("branched", of_commit("seal", "x'00'")),
+    "swapped payloads": (
+        "branched",
+        column("commits", "body", SWAPPED.format("{branched}", "3 - commits.number"), "branched", "number < 3"),
+    ),
+    "another's payload": ("fork", column("commits", "body", SWAPPED.format("{branched}", "1"), "fork")),
+    "a payload is gone": ("branched", of_commit("body", "NULL")),
+}
+
+
+@pytest.mark.parametrize(("thread_id", "harm"), [*IN_ROWS.values(), *IN_FILE.values()], ids=[*IN_ROWS, *IN_FILE])
+async def test_a_changed_row_of_a_sqlite_file_is_found(
+    thread_id: str | None, harm: Harm, whole: Path, tmp_path: Path
+) -> None:
+    assert thread_id in named(await damages("sqlite", whole, tmp_path, harm))
+
+
+async def test_a_flipped_byte_of_any_payload_is_found_and_its_checkpoint_named(whole: Path, tmp_path: Path) -> None:
+    async with Place("sqlite", whole).storage() as storage:
+        infos = await storage.list_checkpoint_infos()
+    for number, info in enumerate(infos[::6]):
+        harm = sql(
+            f"UPDATE commits SET body = CAST(substr(body, 1, 30) || x'00' || substr(body, 32) AS BLOB)"
+            f" WHERE checkpoint_id = x'{info.checkpoint_id}'"
+        )
+        (tmp_path / str(number)).mkdir()
+        found = await damages("sqlite", whole, tmp_path / str(number), harm)
+        assert named(found) == {info.thread_id}
+        assert info.checkpoint_id in {one.checkpoint_id for one in found}
+
+
+async def test_a_flipped_bit_anywhere_is_found_or_changes_nothing(whole: Path, tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    async with Place("sqlite", whole).storage() as storage:
+        expected = await everything(storage.store)
+    for number in range(300 if SOAK else 20):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        found = await damages("sqlite", whole, folder, partial(flip_somewhere, chance))
+        if not found:
+            async with Place("sqlite", folder / "harmed").storage() as storage:
+                assert await everything(storage.store) == expected
+
+
+def flip_somewhere(chance: random.Random, folder: Path) -> None:
+    data = bytearray((folder / "threads.db").read_bytes())
+    place, bit = chance.randrange(len(data)), chance.randrange(8)
+    print(f"bit {bit} of byte {place}")
+    data[place] ^= 1 << bit
+    (folder / "threads.db").write_bytes(data)
+
+
+async def test_a_page_of_zeros_in_a_sqlite_file_is_found(whole: Path, tmp_path: Path) -> None:
+    def harm(folder: Path) -> None:
+        path = folder / "threads.db"
+        data = bytearray(path.read_bytes())
+        middle = len(data) // 2 // 4096 * 4096
+        data[middle : middle + 4096] = bytes(4096)
+        path.write_bytes(data)
+
+    assert await damages("sqlite", whole, tmp_path, harm)
+
+
+async def test_every_damage_is_told_not_only_the_first(whole: Path, tmp_path: Path) -> None:
+    def harm(folder: Path) -> None:
+        for name in ("a first commit is gone", "threads.due_at", "journal.body", "a request is gone"):
+            IN_ROWS[name][1](folder)
+
+    assert {"branched", "sleeping", "half", "asking"} <= named(await damages("sqlite", whole, tmp_path, harm))

@@ -1,0 +1,207 @@
+"""Whether commits that pass by fit together: what is whole passes, and every way not to be whole is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from tests.property.changing_trees import PROSE
+
+from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
+from holdfast.checkpoints.integrity import ThreadIntegrity
+from holdfast.checkpoints.recent import RecentThreads
+from holdfast.checkpoints.stored_thread import StoredThread
+from holdfast.codec import DeclaredTypes
+from holdfast.codecs import JsonCodec
+from holdfast.digests import digest_of
+from holdfast.events import WorkflowEvent
+from holdfast.records import Commit, InboxItem, JournalEntry, LoggedEvents, PendingRequest, ThreadStanding
+from holdfast.stores.memory import MemoryStore
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+Thread = tuple[ThreadStanding, list[Commit]]
+Change = Callable[[ThreadStanding, list[Commit]], Thread]
+
+
+async def a_thread() -> Thread:
+    """With texts, lists and dicts that are hash trees, shared between its checkpoints, and an event that refers."""
+    store = MemoryStore()
+    opened = await store.open("t", "owner")
+    thread = StoredThread(store, opened, DeclaredTypes(), lambda _: JsonCodec(), RecentThreads())
+    state: dict[str, Any] = {
+        "text": PROSE[:9_000],
+        "lines": [],
+        "by key": {},
+        "nested": [[["x" * 600]]],
+        "tricky": {"$of": ["a.1"] * 200},
+    }
+    previous = None
+    for number in range(1, 5):
+        state = {
+            **state,
+            "lines": [*state["lines"], *(f"{number} {index} {PROSE[index : index + 90]}" for index in range(16))],
+        }
+        state["by key"] = {**state["by key"], **{f"{number}.{index}": PROSE[index : index + 90] for index in range(16)}}
+        checkpoint = WorkflowCheckpoint(
+            "w",
+            "hash",
+            checkpoint_id=f"c{number}",
+            previous_checkpoint_id=previous,
+            thread_id="t",
+            number=number,
+            status="IDLE",
+            state=state,
+        )
+        events = [WorkflowEvent("output", state["lines"], executor_id="e"), WorkflowEvent("output", 1, executor_id="e")]
+        await thread.commit(checkpoint, events, "run-1", "IDLE")
+        previous = checkpoint.checkpoint_id
+    standing = await store.standing("t")
+    assert standing is not None
+    return standing, list(await store.commits("t"))
+
+
+def problems(standing: ThreadStanding, commits: list[Commit]) -> list[str]:
+    integrity = ThreadIntegrity(standing)
+    found = [*integrity.check_standing()]
+    for commit in commits:
+        found += integrity.add(commit)
+    return [one.reason for one in [*found, *integrity.end()]]
+
+
+def replaced(commits: list[Commit], index: int, **parts: Any) -> list[Commit]:
+    return [msgspec.structs.replace(one, **parts) if at == index else one for at, one in enumerate(commits)]
+
+
+def with_chunk(commits: list[Commit], index: int, digest: str, data: bytes | None) -> list[Commit]:
+    """None: without it."""
+    chunks = {key: one for key, one in commits[index].chunks.items() if key != digest}
+    return replaced(commits, index, chunks=chunks if data is None else {**chunks, digest: data})
+
+
+async def test_a_whole_thread_has_no_problems_whatever_the_order_of_its_chunks() -> None:
+    standing, commits = await a_thread()
+    assert sum(len(one.chunks) for one in commits) > 30
+    assert problems(standing, commits) == []
+    backwards = [msgspec.structs.replace(one, chunks=dict(reversed([*one.chunks.items()]))) for one in commits]
+    assert problems(standing, backwards) == []
+
+
+async def test_every_chunk_that_is_missing_or_changed_is_noticed_by_all_who_need_it() -> None:
+    standing, commits = await a_thread()
+    needed = 0
+    for index, commit in enumerate(commits):
+        for digest, data in commit.chunks.items():
+            gone = problems(standing, with_chunk(commits, index, digest, None))
+            assert gone and all(f"chunk {digest}.{commit.number} is missing" in one for one in gone)
+            changed = data[:-2] + bytes([data[-2] ^ 1]) + data[-1:]
+            found = problems(standing, with_chunk(commits, index, digest, changed))
+            assert all(f"chunk {digest}.{commit.number}" in one and "does not have its digest" in one for one in found)
+            assert len(found) == 1 + len(gone), "it is told of itself, and of all that need it"
+            needed += len(gone)
+    assert needed > sum(len(one.chunks) for one in commits), "what was not changed is needed by later ones too"
+
+
+async def test_what_nobody_needs_may_refer_to_what_is_gone() -> None:
+    standing, commits = await a_thread()
+    garbage = b'{"$ref":"AAAAAAAAAAAAAAAAAAAAAA.1"}'
+    assert problems(standing, with_chunk(commits, 1, digest_of(garbage), garbage)) == []
+
+
+def _root(text: bytes) -> Change:
+    return lambda standing, commits: (standing, replaced(commits, 3, root=text))
+
+
+def _standing(**parts: Any) -> Change:
+    return lambda standing, commits: (msgspec.structs.replace(standing, **parts), commits)
+
+
+def _commit(index: int, **parts: Any) -> Change:
+    return lambda standing, commits: (standing, replaced(commits, index, **parts))
+
+
+def _info(index: int, **parts: Any) -> Change:
+    return _part("info", index, parts)
+
+
+def _events(index: int, **parts: Any) -> Change:
+    return _part("events", index, parts)
+
+
+def _part(name: str, index: int, parts: dict[str, Any]) -> Change:
+    def change(standing: ThreadStanding, commits: list[Commit]) -> Thread:
+        changed = msgspec.structs.replace(getattr(commits[index], name), **parts)
+        return standing, replaced(commits, index, **{name: changed})
+
+    return change
+
+
+def _ordered(*places: int) -> Change:
+    return lambda standing, commits: (standing, [commits[place] for place in places])
+
+
+CHANGES: dict[str, tuple[Change, str]] = {
+    "root is no JSON": (_root(b'{"x":'), "its root: it is not valid JSON"),
+    "root refers to nothing": (_root(b'{"x":{"$list":"AA.1","depth":1}}'), "chunk AA.1 is missing: commit 1 does not"),
+    "root refers to a number": (_root(b'{"x":{"$ref":7}}'), "'7' is no reference"),
+    "root refers to a later commit": (_root(b'{"x":{"$ref":"AAAA.9"}}'), "commit 9 does not hold it"),
+    "root is gone": (_commit(3, root=None), "commit 4 has no content"),
+    "a commit is gone": (_ordered(0, 2, 3), "commit 2, which is not there"),
+    "the head is gone": (_ordered(0, 1, 2), "its newest checkpoint is that of commit 3"),
+    "commits are swapped": (_ordered(1, 0, 2, 3), "commit 1 follows commit 2"),
+    "a commit is there twice": (_ordered(0, 0, 1, 2, 3), "commit 1 follows commit 1"),
+    "there are more than there should be": (_standing(number=3), "a commit 4, and the thread stands at 3"),
+    "it is of another thread": (_info(3, thread_id="u"), "holds a checkpoint of commit 4 of 'u'"),
+    "it is of another commit": (_info(3, number=7), "holds a checkpoint of commit 7"),
+    "an id is there twice": (_info(3, checkpoint_id="c1"), "commit 4 and one before it have the same checkpoint id"),
+    "it follows another": (_info(3, previous_checkpoint_id="c1"), "continues from 'c3', and says that it follows 'c1'"),
+    "it continues from nothing": (_commit(3, parent=17), "continues from commit 17, which is not there"),
+    "another status": (_standing(status="X"), "its last commit says ('IDLE', "),
+    "another time": (_standing(updated_at=""), "its last commit says ('IDLE', "),
+    "another workflow": (_standing(workflow_name="v"), "'w'), and the thread ('IDLE', "),
+    "another head": (_standing(head=2), "its head is to be commit 2"),
+    "events begin elsewhere": (_events(1, first_seq=4), "holds events 4 to 5, expected 3 first"),
+    "events are more": (_events(1, count=3), "the events of commit 2 are not 3"),
+    "events are gone": (_commit(3, events=None), "its events end with 6, expected 8"),
+    "events are no JSON": (_events(3, body=b"[["), "the events of commit 4: it is not valid JSON"),
+    "events refer to nothing": (_events(3, body=b'[{"$ref":"AAAA.1"},1]'), "chunk AAAA.1 is missing"),
+    "more events are kept": (_standing(first_seq=0), "expected 0 first"),
+    "a pin of nothing": (_standing(pins=[9]), "commit 9 is pinned, and holds no checkpoint"),
+    "a journal that is no JSON": (
+        _standing(journal=[JournalEntry(4, 1, b"{")]),
+        "the journal of delivery 1: it is not",
+    ),
+    "a journal of before": (
+        _standing(journal=[JournalEntry(3, 1, b"{}")]),
+        "delivery 1 extends commit 3, not the last",
+    ),
+    "an inbox that is no JSON": (_standing(inbox=[InboxItem("i", "message", b"")]), "item 'i' of the inbox: it is not"),
+    "another's request": (_standing(requests=[PendingRequest("u", "r", "e", AT)]), "request 'r' is one of thread 'u'"),
+}
+
+
+@pytest.mark.parametrize(("change", "reason"), CHANGES.values(), ids=CHANGES)
+async def test_what_does_not_fit_is_told(change: Change, reason: str) -> None:
+    standing, commits = change(*await a_thread())
+    found = problems(standing, commits)
+    assert any(reason in one for one in found), found
+
+
+async def test_events_that_were_forgotten_need_not_fit() -> None:
+    standing, commits = await a_thread()
+    later = msgspec.structs.replace(standing, first_seq=5)
+    told = LoggedEvents(1, 2, b"[[", False)
+    assert problems(later, replaced(commits, 0, events=told)) == []
+
+
+async def test_a_hash_tree_of_the_wrong_height_is_told() -> None:
+    """A root that says a height which its chunks do not have: they are whole, and still it cannot be read."""
+    standing, commits = await a_thread()
+    root = commits[3].root or b""
+    assert b'"depth":2' in root or b'"depth":1' in root
+    for depth in (b"1", b"2"):
+        higher = root.replace(b'"depth":' + depth, b'"depth":7')
+        found = problems(standing, replaced(commits, 3, root=higher))
+        assert higher == root or any("not the top of a hash tree of height 7" in one for one in found)

@@ -1,0 +1,40 @@
+"""Reports of pruning, as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.checkpoints.prune_report import PrunedThread, PruneReport, SkippedThread
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (1, "1 byte"),
+        (1023, "1023 bytes"),
+        (1024, "1.0 KB"),
+        (1536, "1.5 KB"),
+        (5 * 1024**2, "5.0 MB"),
+        (1024**3, "1.0 GB"),
+        (3000 * 1024**4, "3000.0 TB"),
+    ],
+)
+def test_sizes_are_told_in_units_that_fit(count: int, text: str) -> None:
+    report = PruneReport((PrunedThread("t", "w", 2),), freed_bytes=count)
+    assert str(report) == f"2 checkpoints of 1 thread gone, {text} freed\nt: 2 checkpoints"
+
+
+def test_each_thread_has_its_line() -> None:
+    threads = (PrunedThread("a", "w", 1, events_before=7), PrunedThread("b", "w", 3, is_whole=True))
+    report = PruneReport(threads, (SkippedThread("c", "run 'r' owns it"),), freed_bytes=0)
+    assert str(report).splitlines() == [
+        "4 checkpoints of 2 threads gone, 1 thread as a whole",
+        "a: 1 checkpoint, events before commit 7",
+        "b: the whole thread, with 3 checkpoints",
+        "c: left alone, run 'r' owns it",
+    ]
+    assert (report.checkpoints, report.whole_threads) == (4, 1)
+
+
+def test_where_nothing_goes_that_is_said() -> None:
+    assert str(PruneReport()) == "nothing to prune" and str(PruneReport(is_dry_run=True)) == "nothing would go"

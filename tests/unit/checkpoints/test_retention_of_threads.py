@@ -1,0 +1,291 @@
+"""Retention at work in a thread: what its commits say, when the list is read, and what a failure does to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.unit.engine.flows import alone, countdown, function
+
+from holdfast import StorageFailed, UnsavableValue, WorkflowBuilder, WorkflowCheckpoint
+from holdfast.checkpoints.recent import RecentThreads
+from holdfast.checkpoints.retention import KeepFor, KeepLast, LatestOnly, Retention
+from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.checkpoints.stored_thread import StoredThread
+from holdfast.codec import DeclaredTypes
+from holdfast.codecs import JsonCodec
+from holdfast.records import CheckpointInfo, Commit
+from holdfast.stores.memory import MemoryStore
+
+MINUTE = timedelta(minutes=1)
+
+
+class WatchedStore(MemoryStore):
+    """Counts the lists that are read, keeps the commits, and fails where it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lists = 0
+        self.written: list[Commit] = []
+        self.failing: set[int] = set()
+        self.pause = 1
+
+    async def infos(self, **given: Any) -> Sequence[CheckpointInfo]:
+        self.lists += 1
+        return await super().infos(**given)
+
+    async def commit(self, commit: Commit) -> None:
+        for _ in range(self.pause):
+            await asyncio.sleep(0)
+        if commit.number in self.failing:
+            self.failing.discard(commit.number)
+            raise OSError("disk full")
+        await super().commit(commit)
+        self.written.append(commit)
+
+    @property
+    def forgets(self) -> list[list[int]]:
+        return [list(one.forgets) for one in self.written if one.info is not None]
+
+    async def numbers(self) -> list[int]:
+        return [one.number for one in await super().infos(thread_id="t")]
+
+
+def stored(retention: Retention | None = None) -> tuple[WatchedStore, StoreCheckpointStorage]:
+    store = WatchedStore()
+    return store, StoreCheckpointStorage(store, retention=retention)
+
+
+def yielding(storage: Any) -> Any:
+    return alone(lambda message, ctx: ctx.yield_output(message), checkpoint_storage=storage)
+
+
+async def test_full_history_reads_no_list_and_says_nothing() -> None:
+    store, storage = stored()
+    for _ in range(3):
+        await yielding(storage).run("x", thread_id="t")
+    assert store.lists == 0 and store.forgets == [[]] * 6
+    assert {one.forgets_events_before for one in store.written} == {0}
+
+
+async def test_turns_of_one_process_read_the_list_once() -> None:
+    store, storage = stored(LatestOnly())
+    workflow = yielding(storage)
+    for _ in range(5):
+        await workflow.run("x", thread_id="t")
+    assert store.lists == 1
+    assert store.forgets == [[]] + [[number] for number in range(1, 10)]
+    assert [one.forgets_events_before for one in store.written] == [0, 0, 3, 0, 5, 0, 7, 0, 9, 0]
+
+
+async def test_another_workflow_object_reads_it_again() -> None:
+    store, storage = stored(KeepLast(3))
+    for _ in range(3):
+        await yielding(storage).run("x", thread_id="t")
+    assert store.lists == 3 and await store.numbers() == [4, 5, 6]
+
+
+async def test_each_thread_has_its_own_list() -> None:
+    store, storage = stored(KeepLast(3))
+    workflow = yielding(storage)
+    for _ in range(3):
+        await asyncio.gather(workflow.run("x", thread_id="t"), workflow.run("x", thread_id="u"))
+    assert store.lists == 2
+    assert [one.number for one in await storage.list_checkpoint_infos(thread_id="u")] == [4, 5, 6]
+    assert await store.numbers() == [4, 5, 6]
+
+
+async def test_all_that_is_stored_goes_with_the_first_commit_under_a_new_policy() -> None:
+    store, storage = stored()
+    workflow = countdown(checkpoint_storage=storage)
+    await workflow.run(20, thread_id="t")
+    storage.retention = KeepLast(2)
+    await workflow.run(0, thread_id="t")
+    assert await store.numbers() == [23, 24]
+    assert store.forgets[-2:] == [list(range(1, 22)), [22]]
+
+
+async def test_a_pin_of_this_storage_is_noticed_at_once() -> None:
+    store, storage = stored(KeepLast(2))
+    workflow = yielding(storage)
+    for _ in range(2):
+        await workflow.run("x", thread_id="t")
+    [third, _] = await storage.list_checkpoint_infos(thread_id="t")
+    await storage.pin(third)
+    for _ in range(3):
+        await workflow.run("x", thread_id="t")
+    assert await store.numbers() == [3, 9, 10]
+    assert all(3 not in forgets for forgets in store.forgets)
+    await storage.unpin(third)
+    await workflow.run("x", thread_id="t")
+    assert await store.numbers() == [11, 12]
+
+
+async def test_a_pin_in_the_middle_of_a_run_is_noticed_with_the_next_commit() -> None:
+    store, storage = stored(LatestOnly())
+
+    async def pinning(message: str, ctx: Any) -> None:
+        [head] = [one for one in await storage.list_checkpoint_infos(thread_id="t") if not one.is_pinned]
+        await storage.pin(head)
+
+    workflow = alone(pinning, checkpoint_storage=storage)
+    for _ in range(3):
+        await workflow.run("x", thread_id="t")
+    assert await store.numbers() == [1, 3, 5, 6]
+
+
+async def test_pins_that_another_process_sets_or_takes_away_are_noticed_in_time() -> None:
+    """They go past this storage object, so it learns of them when its list is old."""
+    store, _ = stored()
+    opened = await store.open("t", "owner")
+    thread = StoredThread(
+        store, opened, DeclaredTypes(), lambda _: JsonCodec(), RecentThreads(), retention=LatestOnly()
+    )
+
+    async def commit_at(minute: float) -> list[int]:
+        at = datetime(2026, 1, 1, tzinfo=UTC) + minute * MINUTE
+        number, previous = thread.number + 1, f"c{thread.number}" if thread.number else None
+        one = WorkflowCheckpoint(
+            "w", "hash", f"c{number}", previous, timestamp=at.isoformat(), number=number, thread_id="t"
+        )
+        await thread.commit(one, (), "run", "IDLE")
+        return await store.numbers()
+
+    assert await commit_at(0) == [1]
+    await store.pin("c1")
+    assert await commit_at(0.2) == [1, 2]  # a store keeps what is pinned, whatever it is told
+    assert await commit_at(0.4) == [1, 3]
+    assert await commit_at(1.1) == [1, 4] and store.lists == 2
+    await store.unpin("c1")
+    assert await commit_at(2) == [1, 5] and store.lists == 2
+    assert await commit_at(2.2) == [6] and store.lists == 3
+
+
+async def test_a_rewind_lets_the_branch_go_that_it_left() -> None:
+    store, storage = stored(KeepLast(3))
+    workflow = yielding(storage)
+    for _ in range(2):
+        await workflow.run("x", thread_id="t")
+    kept = await storage.list_checkpoint_infos(thread_id="t")
+    assert [one.number for one in kept] == [2, 3, 4]
+    await workflow.run(checkpoint_id=kept[1])
+    assert await store.numbers() == [3, 5, 6]
+    await storage.rewind("t", kept[1])
+    assert await store.numbers() == [3, 7]
+    await workflow.run(thread_id="t")
+    assert await store.numbers() == [3, 7, 8]
+
+
+async def test_a_checkpoint_that_was_deleted_by_hand_makes_room_for_an_older_one() -> None:
+    store, storage = stored(KeepLast(3))
+    workflow = yielding(storage)
+    for _ in range(2):
+        await workflow.run("x", thread_id="t")
+    assert await storage.delete((await storage.list_checkpoint_infos(thread_id="t"))[1])
+    await workflow.run("x", thread_id="t")
+    assert await store.numbers() == [4, 5, 6]
+    assert store.forgets[4:] == [[], [2]]
+
+
+@pytest.mark.parametrize("retention", [LatestOnly(), KeepLast(3), KeepFor(MINUTE)])
+async def test_a_commit_that_failed_forgot_nothing(retention: Retention) -> None:
+    store, storage = stored(retention)
+    workflow = yielding(storage)
+    for _ in range(3):
+        await workflow.run("x", thread_id="t")
+    before = await store.numbers()
+    store.failing = {7}
+    with pytest.raises(StorageFailed):
+        await workflow.run("y", thread_id="t")
+    assert await store.numbers() == before
+    await workflow.run("z", thread_id="t")
+    whole = [1, 2, 3, 4, 5, 6, 8, 9]  # 7 says that a run failed
+    assert await store.numbers() == whole[len(whole) - (len(before) if len(before) < 6 else 8) :]
+
+
+async def test_a_value_that_cannot_be_saved_forgets_nothing() -> None:
+    store, storage = stored(LatestOnly())
+    values = {"good": 1, "bad": object()}
+    workflow = alone(lambda message, ctx: ctx.set_state("x", values[message]), checkpoint_storage=storage)
+    await workflow.run("good", thread_id="t")
+    with pytest.raises(UnsavableValue):
+        await workflow.run("bad", thread_id="t")
+    assert await store.numbers() == [3]  # the input of the run that failed
+    with pytest.raises(UnsavableValue):
+        await workflow.run(thread_id="t")
+    assert await store.numbers() == [3]
+
+
+@pytest.mark.parametrize("lost", [3, 6, 9])
+async def test_a_write_that_fails_behind_the_run_keeps_the_head_that_was_saved(lost: int) -> None:
+    store, storage = stored(LatestOnly())
+    workflow = countdown(checkpoint_storage=storage)
+    store.failing = {lost}
+    with pytest.raises(StorageFailed):
+        await workflow.run(10, thread_id="t", durability="async", max_lag=3)
+    assert await store.numbers() == [lost - 1]
+    result = await workflow.run(thread_id="t", durability="async", max_lag=3)
+    assert result.get_outputs() == ["lift-off"] and len(await store.numbers()) == 1
+
+
+async def test_what_goes_is_in_the_order_of_the_commits_where_they_lag() -> None:
+    store, storage = stored(KeepLast(2))
+    workflow = countdown(checkpoint_storage=storage)
+    await workflow.run(10, thread_id="t", durability="async", max_lag=4)
+    numbers = [one.number for one in store.written if one.info is not None]
+    assert numbers == sorted(numbers) and store.forgets == [[], [], *([number] for number in numbers[:-2])]
+    assert store.lists == 1
+
+
+async def test_a_list_that_is_read_while_commits_lag_has_them_all() -> None:
+    store, storage = stored(LatestOnly())
+    counting = countdown(checkpoint_storage=storage)
+    await counting.run(0, thread_id="t")
+    [first] = await storage.list_checkpoint_infos(thread_id="t")
+    await storage.pin(first)
+    store.pause = 3  # turns of the loop before each commit is made: some are always on their way
+
+    async def pinning(left: int, ctx: Any) -> None:
+        await storage.pin(first)  # again: the list is out of date
+        await ctx.send_message(left - 1) if left else await ctx.yield_output("end")
+
+    step = function("countdown", pinning, accepts=int)
+    builder = WorkflowBuilder(name="countdown", start_executor=step, checkpoint_storage=storage)
+    await builder.add_edge(step, step).build().run(12, thread_id="t", durability="async", max_lag=3, force=True)
+    assert await store.numbers() == [2, store.written[-1].number]
+
+
+async def test_checkpoints_that_are_saved_by_hand_are_kept_no_longer_than_others() -> None:
+    _, storage = stored(KeepLast(2))
+    previous = None
+    for number in range(5):
+        one = WorkflowCheckpoint("w", "hash", f"c{number}", previous, thread_id="t")
+        previous = await storage.save(one)
+    assert await storage.list_checkpoint_ids(thread_id="t") == ["c3", "c4"]
+    await storage.save(WorkflowCheckpoint("w", "hash", "apart", thread_id="t"))  # continues from nothing
+    assert await storage.list_checkpoint_ids(thread_id="t") == ["apart"]
+
+
+async def test_a_long_list_is_not_carried_to_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.checkpoints.stored_thread.KEPT_ENTRIES", 3)
+    store, storage = stored(KeepLast(3))
+    workflow = yielding(storage)
+    for _ in range(4):
+        await workflow.run("x", thread_id="t")
+    assert store.lists == 1
+    monkeypatch.setattr("holdfast.checkpoints.stored_thread.KEPT_ENTRIES", 2)
+    for _ in range(3):
+        await workflow.run("x", thread_id="t")
+    assert store.lists == 3  # it was still carried to the first of these
+
+
+async def test_another_policy_is_heeded_by_the_next_run() -> None:
+    store, storage = stored(KeepLast(2))
+    workflow = yielding(storage)
+    for count, kept in ((2, [1, 2]), (4, [1, 2, 3, 4]), (1, [6]), (3, [6, 7, 8])):
+        storage.retention = KeepLast(count)
+        await workflow.run("x", thread_id="t")
+        assert await store.numbers() == kept

@@ -1,0 +1,215 @@
+"""Stores that are broken in who may write: owners, leases, fences, and the store as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tests.unit.testing.conformance.passing import OnDisk, Passing, breaks
+
+from holdfast.errors import ThreadBusy, ThreadConflict
+from holdfast.records import CheckpointInfo, Commit, Damage, JournalEntry, Lease, OpenedThread
+from holdfast.testing.conformance import fencing, single_writer, upkeep
+
+
+def changed(thing: Any, **parts: Any) -> Any:
+    return msgspec.structs.replace(thing, **parts)
+
+
+class KnowsTheNewest(Passing):
+    """Not broken yet: it remembers the newest lease of each thread, for those that are."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.newest: dict[str, Lease] = {}
+
+    async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
+        opened = await super().open(thread_id, owner, takeover=takeover)
+        self.newest[thread_id] = opened.lease
+        return opened
+
+    def instead_of(self, lease: Lease) -> Lease:
+        return self.newest.get(lease.thread_id, lease)
+
+
+# ---------------------------------------------------------------- upkeep
+
+
+@breaks(upkeep.it_has_every_method_of_the_contract)
+class LacksAMethod(Passing):
+    unpin = None  # type: ignore[assignment]  # that is what is wrong with it
+
+
+@breaks(upkeep.a_closed_store_opens_itself_again)
+class IsDeadOnceClosed(Passing):
+    is_closed = False
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+    async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
+        if self.is_closed:
+            raise RuntimeError("the store is closed")
+        return await super().infos(**filters)
+
+
+@breaks(upkeep.a_thread_stays_owned_while_its_store_is_closed)
+class ReleasesAllWhenClosed(KnowsTheNewest):
+    async def close(self) -> None:
+        for lease in self.newest.values():
+            await self.inner.release(lease)
+
+
+@breaks(upkeep.what_was_written_is_there_for_the_next_object)
+class LivesInOneObject(Passing):
+    """It is said to be shared, and is not."""
+
+
+@breaks(upkeep.a_check_of_a_sound_store_finds_nothing)
+class FindsDamageEverywhere(Passing):
+    async def check(self) -> Sequence[Damage]:
+        return [Damage("something is not as it should be")]
+
+
+@breaks(upkeep.its_size_grows_with_what_it_keeps)
+class HasNoSize(Passing):
+    async def size(self) -> int:
+        return 0
+
+
+# ---------------------------------------------------------------- single writer
+
+
+@breaks(single_writer.a_new_thread_opens_empty)
+class BeginsWithAnEvent(Passing):
+    async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
+        opened = await super().open(thread_id, owner, takeover=takeover)
+        return opened if opened.number else OpenedThread(opened.lease, 0, None, None, last_seq=1)
+
+
+@breaks(single_writer.a_thread_opens_where_its_last_commit_left_it)
+class OpensWithoutItsJournal(Passing):
+    async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
+        opened: OpenedThread = changed(await super().open(thread_id, owner, takeover=takeover), journal=())
+        return opened
+
+
+@breaks(single_writer.every_owner_has_a_higher_fence_than_all_before)
+class HasOneFenceForAll(KnowsTheNewest):
+    async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
+        opened: OpenedThread = changed(
+            await super().open(thread_id, owner, takeover=takeover), lease=Lease(thread_id, owner, 1)
+        )
+        return opened
+
+    async def release(self, lease: Lease) -> None:
+        await super().release(self.instead_of(lease))
+
+
+@breaks(single_writer.a_thread_that_is_held_is_busy_and_nothing_of_it_is_touched)
+class LetsAnybodyIn(Passing):
+    async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
+        return await super().open(thread_id, owner, takeover=True)
+
+
+@breaks(single_writer.a_takeover_takes_the_thread_all_the_same)
+class NeverTakesOver(Passing):
+    async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
+        return await super().open(thread_id, owner)
+
+
+@breaks(single_writer.a_released_thread_is_free)
+class NeverReleases(Passing):
+    async def release(self, lease: Lease) -> None:
+        pass
+
+
+@breaks(single_writer.releasing_again_or_after_a_takeover_frees_nobody_elses_thread)
+class ReleasesForOthers(KnowsTheNewest):
+    async def release(self, lease: Lease) -> None:
+        await super().release(self.instead_of(lease))
+
+
+@breaks(single_writer.renewing_keeps_the_thread)
+class GivesUpWhatIsRenewed(Passing):
+    async def renew(self, lease: Lease) -> None:
+        await super().release(lease)
+
+
+@breaks(single_writer.a_lease_that_was_taken_over_or_released_cannot_be_renewed)
+class RenewsAnything(Passing):
+    async def renew(self, lease: Lease) -> None:
+        pass
+
+
+# ---------------------------------------------------------------- fencing
+
+
+@breaks(fencing.after_a_takeover_the_old_owner_cannot_commit)
+class CommitsWithAnyFence(KnowsTheNewest):
+    async def commit(self, commit: Commit) -> None:
+        await super().commit(changed(commit, lease=self.instead_of(commit.lease)))
+
+
+@breaks(fencing.after_a_takeover_the_old_owner_cannot_write_the_journal)
+class RecordsWithAnyFence(KnowsTheNewest):
+    async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
+        await super().append_journal(self.instead_of(lease), entry)
+
+
+@breaks(fencing.a_lease_that_was_released_cannot_write_any_more)
+class WritesAfterTheRelease(KnowsTheNewest):
+    async def commit(self, commit: Commit) -> None:
+        if self.newest.get(commit.lease.thread_id) == commit.lease:
+            opened = await self.inner.open(commit.lease.thread_id, commit.lease.owner, takeover=True)
+            await super().commit(changed(commit, lease=opened.lease))
+
+
+@breaks(
+    fencing.a_lease_that_nobody_was_given_proves_nothing, fencing.a_lease_of_a_deleted_thread_moves_no_other_of_its_name
+)
+class BelievesAnyOwner(KnowsTheNewest):
+    """It compares the fence, and not who was given it."""
+
+    async def commit(self, commit: Commit) -> None:
+        newest = self.instead_of(commit.lease)
+        if newest.fence != commit.lease.fence:
+            raise ThreadConflict(commit.lease.thread_id, "an old fence", "a newer one")
+        await super().commit(changed(commit, lease=newest))
+
+
+@breaks(
+    fencing.a_takeover_through_another_object_fences_the_old_owner_out,
+    fencing.a_takeover_in_another_process_fences_the_old_owner_out,
+)
+class KnowsOnlyItsOwnFences(OnDisk):
+    """Each object thinks that what it was given last is the newest."""
+
+    async def commit(self, commit: Commit) -> None:
+        try:
+            await super().commit(commit)
+        except ThreadConflict:
+            opened = await self.inner.open(commit.lease.thread_id, commit.lease.owner, takeover=True)
+            number = opened.number + 1
+            info = None if commit.info is None else changed(commit.info, number=number)
+            await super().commit(changed(commit, lease=opened.lease, number=number, info=info))
+
+
+class OwnersInItself(OnDisk):
+    """Each object knows only the owners that it let in."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.held: set[str] = set()
+
+    async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
+        if thread_id in self.held and not takeover:
+            raise ThreadBusy(thread_id)
+        self.held.add(thread_id)
+        return await super().open(thread_id, owner, takeover=True)
+
+    async def release(self, lease: Lease) -> None:
+        self.held.discard(lease.thread_id)
+        await super().release(lease)

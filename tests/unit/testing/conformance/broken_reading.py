@@ -1,0 +1,298 @@
+"""Stores that are broken in what they give back: lists, pages, events, and whole threads for others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.unit.testing.conformance.broken_commits import RemembersWhatWasConsumed
+from tests.unit.testing.conformance.broken_owning import changed
+from tests.unit.testing.conformance.passing import Passing, breaks
+
+from holdfast.errors import CheckpointNotFound, CursorExpired, ThreadBusy, ThreadExists
+from holdfast.records import (
+    CheckpointInfo,
+    Commit,
+    LoggedEvents,
+    OpenedThread,
+    PendingRequest,
+    StoredCheckpoint,
+    ThreadInfo,
+    ThreadStanding,
+)
+from holdfast.testing.conformance import events, paging, raw_copies, whole_threads
+
+
+@breaks(paging.an_empty_store_has_nothing)
+class MissesWhatThereIsNot(Passing):
+    async def head(self, thread_id: str) -> StoredCheckpoint | None:
+        if not await self.inner.threads(thread_id=thread_id):
+            raise KeyError(thread_id)
+        return await super().head(thread_id)
+
+
+@breaks(paging.checkpoints_are_listed_in_the_order_of_their_commits)
+class ListsTheNewestFirst(Passing):
+    async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
+        return (await super().infos(**filters))[::-1]
+
+
+@breaks(paging.checkpoints_are_listed_by_thread_and_by_workflow)
+class ListsEveryWorkflow(Passing):
+    async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
+        return await super().infos(**{**filters, "workflow_name": None})
+
+
+@breaks(paging.a_limit_keeps_the_newest)
+class KeepsTheOldest(Passing):
+    async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
+        limit = filters.pop("limit", None)
+        return (await super().infos(**filters))[:limit]
+
+
+@breaks(paging.limit_and_before_page_backwards_through_all_checkpoints)
+class PagesOverlap(Passing):
+    async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
+        before, limit = filters.pop("before", None), filters.pop("limit", None)
+        found = list(await super().infos(**filters))
+        end = [one.checkpoint_id for one in found].index(before) + 1 if before is not None else len(found)
+        return found[max(0, end - (len(found) if limit is None else limit)) : end]
+
+
+@breaks(paging.before_a_checkpoint_that_there_is_not_is_an_error)
+class PagesFromNowhere(Passing):
+    async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
+        try:
+            return await super().infos(**filters)
+        except CheckpointNotFound:
+            return []
+
+
+@breaks(paging.an_info_says_all_that_was_said_of_its_checkpoint)
+class RoundsTimes(Passing):
+    async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
+        return [changed(one, timestamp=one.timestamp[:19]) for one in await super().infos(**filters)]
+
+
+@breaks(paging.threads_are_listed_with_those_that_moved_last_at_the_end)
+class ListsThreadsByTheirNames(Passing):
+    async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
+        return sorted(await super().threads(**filters), key=lambda one: one.thread_id)
+
+
+@breaks(paging.limit_and_before_page_backwards_through_the_threads)
+class KeepsTheOldestThreads(Passing):
+    async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
+        limit = filters.pop("limit", None)
+        return (await super().threads(**filters))[:limit]
+
+
+@breaks(paging.a_thread_says_where_it_stands_and_who_owns_it)
+class HidesTheOwner(Passing):
+    async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
+        return [changed(one, run_id=None) for one in await super().threads(**filters)]
+
+
+# ---------------------------------------------------------------- events
+
+
+@breaks(events.events_are_read_from_the_commit_that_holds_the_next_one)
+class SkipsWhatIsReadInPart(Passing):
+    async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
+        return [one for one in await super().events_after(thread_id, seq) if one.first_seq > (seq or 0)]
+
+
+@breaks(events.a_log_read_from_its_own_ends_has_no_gap_and_no_repeat)
+class RepeatsTheLast(Passing):
+    async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
+        return await super().events_after(thread_id, None if seq is None else max(0, seq - 1))
+
+
+@breaks(events.events_say_which_commit_run_and_checkpoint_they_belong_to)
+class ForgetsWhoToldThem(Passing):
+    async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
+        return [changed(one, run_id="") for one in await super().events_after(thread_id, seq)]
+
+
+@breaks(events.events_of_a_pruned_checkpoint_stay_and_name_none)
+class PrunesTheEventsToo(Passing):
+    async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
+        doomed = set(checkpoint_ids)
+        gone = [one.number for one in await self.infos(thread_id=thread_id) if one.checkpoint_id in doomed]
+        return await super().prune(thread_id, doomed, events_before=max([events_before, *(n + 1 for n in gone)]))
+
+
+@breaks(events.events_that_a_commit_forgets_are_gone_and_a_cursor_there_is_expired)
+class KeepsAllEvents(Passing):
+    async def commit(self, commit: Commit) -> None:
+        await super().commit(changed(commit, forgets_events_before=0))
+
+
+@breaks(events.events_before_a_prune_are_gone_and_a_cursor_there_is_expired)
+class GoesOnFromAnExpiredCursor(Passing):
+    async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
+        try:
+            return await super().events_after(thread_id, seq)
+        except CursorExpired:
+            return await super().events_after(thread_id, None)
+
+
+@breaks(events.a_log_whose_events_are_all_forgotten_goes_on_with_its_numbers)
+class CountsEventsAnew(Passing):
+    async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
+        opened = await super().open(thread_id, owner, takeover=takeover)
+        anew: OpenedThread = changed(opened, last_seq=0)
+        return opened if await self.inner.events_after(thread_id, None) else anew
+
+
+# ---------------------------------------------------------------- whole threads
+
+
+@breaks(whole_threads.nothing_is_left_of_a_deleted_thread)
+class StillAsksForTheDeleted(Passing):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.asked: list[PendingRequest] = []
+
+    async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
+        self.asked += await self.inner.pending_requests(thread_id=thread_id)
+        return await super().delete_thread(thread_id, if_unmoved_since=if_unmoved_since)
+
+    async def pending_requests(self, **filters: Any) -> Sequence[PendingRequest]:
+        return [*await super().pending_requests(**filters), *self.asked]
+
+
+@breaks(whole_threads.a_thread_of_a_deleted_name_begins_anew)
+class RemembersItemsOfTheDeleted(RemembersWhatWasConsumed):
+    async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
+        if item_id not in self.consumed[thread_id]:
+            await super().post(thread_id, item_id, kind, body)
+
+
+@breaks(whole_threads.deleting_leaves_other_threads_alone)
+class DeletesTheirQuestionsToo(Passing):
+    was_deleted = False
+
+    async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
+        self.was_deleted = True
+        return await super().delete_thread(thread_id, if_unmoved_since=if_unmoved_since)
+
+    async def pending_requests(self, **filters: Any) -> Sequence[PendingRequest]:
+        return [] if self.was_deleted else await super().pending_requests(**filters)
+
+
+@breaks(whole_threads.a_thread_with_an_owner_is_not_deleted)
+class DeletesWhatIsOwned(Passing):
+    async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
+        opened = await self.inner.open(thread_id, "deleting", takeover=True)
+        await self.inner.release(opened.lease)
+        return await super().delete_thread(thread_id, if_unmoved_since=if_unmoved_since)
+
+
+@breaks(whole_threads.a_thread_that_moved_or_waits_is_not_deleted_as_unmoved)
+class DeletesWhatHasMoved(Passing):
+    async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
+        return await super().delete_thread(thread_id)
+
+
+@breaks(whole_threads.a_copy_holds_all_commits_under_new_checkpoint_ids)
+class CopiesTheHeadOnly(Passing):
+    async def copy_thread(self, thread_id: str, to: str) -> None:
+        await super().copy_thread(thread_id, to)
+        await self.inner.prune(to, [one.checkpoint_id for one in await self.infos(thread_id=to)][:-1])
+
+
+@breaks(whole_threads.a_copy_has_no_journal_no_inbox_and_no_owner)
+class CopiesTheInboxToo(Passing):
+    async def copy_thread(self, thread_id: str, to: str) -> None:
+        await super().copy_thread(thread_id, to)
+        standing = await self.inner.standing(thread_id)
+        for one in standing.inbox if standing is not None else ():
+            await self.inner.post(to, one.item_id, one.kind, one.body)
+
+
+@breaks(whole_threads.a_copy_and_its_original_go_their_own_ways)
+class CopiesThatShare(Passing):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.copies: dict[str, str] = {}
+
+    async def copy_thread(self, thread_id: str, to: str) -> None:
+        self.copies[thread_id] = to
+        await super().copy_thread(thread_id, to)
+
+    async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
+        if thread_id in self.copies:
+            await self.inner.delete_thread(self.copies[thread_id])
+        return await super().delete_thread(thread_id, if_unmoved_since=if_unmoved_since)
+
+
+@breaks(whole_threads.a_copy_never_takes_the_place_of_a_thread)
+class CopiesOverWhatThereIs(Passing):
+    async def copy_thread(self, thread_id: str, to: str) -> None:
+        try:
+            await super().copy_thread(thread_id, to)
+        except ThreadBusy:
+            await self.inner.delete_thread(to)
+            await super().copy_thread(thread_id, to)
+
+
+# ---------------------------------------------------------------- raw copies
+
+
+@breaks(raw_copies.a_thread_handed_to_another_store_is_all_there)
+class AddsWithoutTheInbox(Passing):
+    async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+        await super().add_thread(changed(standing, inbox=()), commits)
+
+
+@breaks(raw_copies.branches_and_pins_are_handed_on_and_can_be_pruned_there)
+class HandsOnNothingOfThoseBefore(Passing):
+    """What a commit carries of commits that were pruned is left out."""
+
+    async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
+        found = await super().commits(thread_id, after=after, limit=limit)
+        return [changed(one, carried=()) for one in found]
+
+
+@breaks(raw_copies.a_thread_that_was_handed_on_goes_on_there)
+class AddsWithoutTheFence(Passing):
+    async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+        await super().add_thread(changed(standing, fence=0), commits)
+
+
+@breaks(raw_copies.commits_are_read_in_pages_as_they_were_written)
+class PagesOfCommitsOverlap(Passing):
+    async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
+        return await super().commits(thread_id, after=max(0, after - 1), limit=limit)
+
+
+@breaks(raw_copies.a_standing_says_all_of_a_thread_but_its_commits)
+class StandsWithoutTheJournal(Passing):
+    async def standing(self, thread_id: str) -> ThreadStanding | None:
+        found = await super().standing(thread_id)
+        without: ThreadStanding | None = found and changed(found, journal=())
+        return without
+
+
+@breaks(raw_copies.a_thread_that_there_is_already_is_not_added)
+class AddsOverWhatThereIs(Passing):
+    async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+        all_of_them = list(commits)
+        try:
+            await super().add_thread(standing, all_of_them)
+        except ThreadExists:
+            await self.inner.delete_thread(standing.thread_id)
+            await super().add_thread(standing, all_of_them)
+
+
+@breaks(raw_copies.a_thread_whose_commits_break_off_is_not_added)
+class AddsAsFarAsItComes(Passing):
+    async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+        read: list[Commit] = []
+        try:
+            for one in commits:
+                read.append(one)  # what was read is kept, although the rest raises
+        finally:
+            await super().add_thread(changed(standing, head=read[-1].number), read)

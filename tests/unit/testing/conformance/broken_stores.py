@@ -1,0 +1,18 @@
+"""All broken stores: for each clause of the contract one that does not keep it."""
+
+from __future__ import annotations
+
+from tests.unit.testing.conformance import (
+    broken_by_many,
+    broken_commits,
+    broken_disks,
+    broken_keeping,
+    broken_owning,
+    broken_reading,
+)
+from tests.unit.testing.conformance.passing import BROKEN
+
+MODULES = (broken_by_many, broken_commits, broken_disks, broken_keeping, broken_owning, broken_reading)
+"""Where they are defined; importing them has filled the table."""
+
+__all__ = ["BROKEN", "MODULES"]

@@ -1,0 +1,48 @@
+"""The clauses themselves: each is a sentence, and cites one of the contract."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+import holdfast.records
+import holdfast.store
+from holdfast.testing.conformance.catalogue import FAMILIES, all_clauses, chosen_clauses
+from holdfast.testing.conformance.for_pytest import StoreConformance
+
+
+def in_one_line(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+CONTRACT = in_one_line(inspect.getsource(holdfast.store) + inspect.getsource(holdfast.records))
+
+
+def test_a_clause_cites_what_the_contract_says() -> None:
+    assert all(one.cites for one in all_clauses())
+    wrong = [f"{one.name}: {one.cites}" for one in all_clauses() if in_one_line(one.cites) not in CONTRACT]
+    assert not wrong, "these clauses cite what the contract does not say, or not any more"
+
+
+def test_no_two_clauses_have_one_name() -> None:
+    names = [one.name for one in all_clauses()]
+    assert len(set(names)) == len(names) >= 60
+
+
+def test_every_family_has_clauses_and_every_clause_is_a_method_of_the_class_for_pytest() -> None:
+    assert {one.family for one in all_clauses()} == {
+        one.__name__.rpartition(".")[2].replace("_", " ") for one in FAMILIES
+    }
+    methods = [name for name in vars(StoreConformance) if name.startswith("test_")]
+    assert methods == [f"test_{one.name}" for one in all_clauses()]
+
+
+def test_clauses_are_chosen_by_name_and_by_family() -> None:
+    assert chosen_clauses(None) == all_clauses()
+    assert {one.family for one in chosen_clauses(["pins", "posts"])} == {"pins", "posts"}
+    [one] = chosen_clauses("a_new_thread_opens_empty")
+    assert (one.family, one.sentence) == ("single writer", "a new thread opens empty")
+    with pytest.raises(ValueError, match=r"no clause and no family 'pin' \(did you mean 'pins'\?\)"):
+        chosen_clauses("pin")

@@ -1,0 +1,161 @@
+"""validate and StoreConformance: what they tell of a store, sound or broken, and of clauses that do not apply."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.testing.conformance.broken_disks import BelievesWhatItReads
+from tests.unit.testing.conformance.broken_owning import NeverReleases
+from tests.unit.testing.conformance.passing import OnDisk, Passing
+
+from holdfast.records import Lease
+from holdfast.store import Store
+from holdfast.testing.conformance import StoreConformance, validate
+from holdfast.testing.conformance.catalogue import all_clauses
+
+NEW = "a_new_thread_opens_empty"
+RELEASED = "a_released_thread_is_free"
+KILLED = "the_thread_of_a_killed_owner_can_be_opened_at_once"
+
+
+async def test_a_report_has_a_line_for_each_clause_and_is_told_as_it_grows() -> None:
+    lines: list[str] = []
+    report = await validate(Passing, shared=False, tell=lines.append)
+    assert report.ok and not report.failures
+    assert [one.name for one in report.results] == [one.name for one in all_clauses()]
+    assert "\n".join(lines) == str(report)
+    assert "  passed          a new thread opens empty" in lines
+    why = "it needs processes that use the same store, and this one lives in one object"
+    assert f"  not applicable  the thread of a killed owner can be opened at once, because {why}" in lines
+    told = rf"Passing: \d+ passed, {len(report.not_applicable)} not applicable, in \d+\.\d s, seed {report.seed}"
+    assert re.fullmatch(told, lines[-1])
+
+
+async def test_a_failure_says_in_a_sentence_what_the_store_did_instead(capsys: pytest.CaptureFixture[str]) -> None:
+    report = await validate(NeverReleases, shared=False, only=[NEW, RELEASED])
+    assert not report.ok
+    [failure] = report.failures
+    assert (failure.name, failure.outcome) == (RELEASED, "FAILED")
+    assert failure.reason == "its owner after the release[0]: expected None, got 'run-1'"
+    printed = capsys.readouterr().out
+    assert f"  FAILED          a released thread is free: {failure.reason}\n" in printed
+    assert "NeverReleases: 1 passed, 1 FAILED, in" in printed
+
+
+async def test_one_seed_tries_the_same_again_whatever_else_is_tried() -> None:
+    only = "a_changed_byte_anywhere_gives_no_other_bytes"
+    whole = await validate(BelievesWhatItReads, only="damage", seed=7, tell=None)
+    alone = await validate(BelievesWhatItReads, only=only, seed=7, tell=None)
+    assert [one.reason for one in alone.failures] == [one.reason for one in whole.failures if one.name == only]
+    another = await validate(BelievesWhatItReads, only=only, seed=8, tell=None)
+    assert alone.failures and str(another.results) != str(alone.results)
+
+
+async def test_a_factory_may_be_named_and_one_that_cannot_be_imported_makes_no_processes() -> None:
+    named = await validate(f"{OnDisk.__module__}:OnDisk", only=[NEW, KILLED], tell=None)
+    assert [one.outcome for one in named.results] == ["passed", "passed"]
+    unnamed = await validate(lambda folder: OnDisk(folder / "store"), only=[NEW, KILLED], tell=None)
+    assert [one.outcome for one in unnamed.results] == ["passed", "not applicable"]
+    assert "another process cannot import <function" in unnamed.not_applicable[0].reason
+
+
+async def test_what_is_no_factory_is_refused() -> None:
+    wrong: Any = Passing(Path())
+    with pytest.raises(TypeError, match="called with a folder"):
+        await validate(wrong)
+    with pytest.raises(TypeError, match="expects 'module:function'"):
+        await validate("no_function")
+    with pytest.raises(ModuleNotFoundError, match="no_module"):
+        await validate("no_module:make")
+
+
+class Hangs(Passing):
+    async def release(self, lease: Lease) -> None:
+        await asyncio.Event().wait()
+
+
+class CannotBeMade(Passing):
+    def __init__(self, folder: Path) -> None:
+        raise OSError("no such disk")
+
+
+async def test_a_store_that_hangs_or_cannot_be_made_fails_the_clause_and_not_the_report() -> None:
+    report = await validate(Hangs, shared=False, only=[NEW, RELEASED], seconds=0.2, tell=None)
+    assert [one.outcome for one in report.results] == ["passed", "FAILED"]
+    assert report.failures[0].reason == "it did not end within 0.2 s"
+    report = await validate(CannotBeMade, shared=False, only=[NEW, RELEASED], tell=None)
+    assert [one.reason for one in report.failures] == ["the store raised OSError: no such disk"] * 2
+
+
+# ---------------------------------------------------------------- as tests
+
+TEST_OF_A_STRANGER = """
+from pathlib import Path
+
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing.conformance import StoreConformance
+
+
+class Forgetful(MemoryStore):
+    async def release(self, lease):
+        pass
+
+
+class TestMine(StoreConformance):
+    def make_store(self, folder):
+        return SqliteStore(folder / "mine.db", synchronous="OFF")
+
+
+class TestForgetful(StoreConformance):
+    shared = False
+    seed = 5
+
+    def make_store(self, folder):
+        return Forgetful()
+"""
+
+
+def test_a_stranger_derives_a_class_and_has_a_test_for_each_clause(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(TEST_OF_A_STRANGER, encoding="utf-8")
+    chosen = f"{NEW} or {RELEASED} or {KILLED}"
+    options = ["-q", "-ra", "-W", "error", "-p", "no:cacheprovider", "-p", "no:asyncio", "-k", chosen]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "HOLDFAST"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert "1 failed, 4 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
+    assert "a released thread is free: its owner after the release[0]: expected None, got 'run-1'" in done.stdout
+    assert "The contract says: Give the thread up." in done.stdout and "(seed = 5)" in done.stdout
+    assert "not applicable, because it needs processes that use the same store" in done.stdout
+
+
+def test_a_class_that_does_not_say_how_its_store_is_made_is_told_so() -> None:
+    class Unfinished(StoreConformance):
+        pass
+
+    with pytest.raises(AssertionError, match="must say how its store is made"):
+        Unfinished()._try(all_clauses()[0])
+
+
+def test_a_class_inside_a_function_cannot_be_found_by_other_processes() -> None:
+    class Inside(StoreConformance):
+        def make_store(self, folder: Path) -> Store:
+            return OnDisk(folder)
+
+    [killed] = [one for one in all_clauses() if one.name == KILLED]
+    with pytest.raises(Exception, match=r"another process cannot import .*Inside"):
+        Inside()._try(killed)
