@@ -204,3 +204,13 @@ async def test_pruning_moves_no_thread_and_leaves_the_order_of_commits(store: St
     await one.release()
     await store.prune("one", ["one-2"])
     assert await ids(store) == ["two-1", "two-2"] and await thread_ids(store) == ["one", "two"]
+
+
+async def test_a_thread_is_of_the_workflow_that_moved_it_last_though_that_checkpoint_goes(store: Store) -> None:
+    await saved(store, "t", workflow_name="one")
+    await saved(store, "t", workflow_name="two", events=1)
+    await store.prune("t", ["t-2"])
+    for workflow_name, expected in [("one", []), ("two", ["t"])]:
+        assert await thread_ids(store, workflow_name=workflow_name) == expected, workflow_name
+    await saved(store, "t", workflow_name="one")
+    assert await thread_ids(store, workflow_name="one") == ["t"]

@@ -91,6 +91,7 @@ async def test_what_was_copied_goes_on_as_it_would_have_gone_on(
     assert await source.verify() == []
 
 
+@pytest.mark.parametrize("source", ["memory"], indirect=True)
 async def test_retention_goes_on_where_it_was(source: StoreCheckpointStorage, target: StoreCheckpointStorage) -> None:
     await copy_store(source, target)
     target.retention = LatestOnly()

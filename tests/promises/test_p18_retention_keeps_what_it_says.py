@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.promises.histories import DAY, EACH_POLICY, Days, Seen, infos, numbers
+from tests.promises.processes import STORAGES
 from tests.promises.stages import Again, Asker, Boom, Relay, Sink, Stage, alone, chain, entries, fan, ledger
 from tests.unit.engine.flows import countdown
 
 from holdfast import WorkflowExecutor, WorkflowRunState
 from holdfast.checkpoints.retention import FullHistory, KeepFor, KeepLast, LatestOnly, Retention
 from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.testing import assert_survives_crash
 
 
 @pytest.mark.parametrize(
@@ -232,3 +236,17 @@ async def test_a_thread_that_is_cut_off_in_the_middle_of_a_loop_goes_on(
     result = await build().run(thread_id="t")
     assert result.get_outputs() == ["x-a-b-c-d-e-f"]
     assert [stage.called(name) for name in "abcdef"] == [1, 2, 1, 2, 1, 2]
+
+
+@pytest.mark.parametrize("kind", STORAGES)
+@pytest.mark.parametrize("retention", [LatestOnly(), KeepLast(2)], ids=repr)
+async def test_a_crash_before_or_after_any_write_costs_nothing(tmp_path: Path, kind: str, retention: Retention) -> None:
+    folders = (tmp_path / f"{number}" for number in count())
+
+    def empty() -> StoreCheckpointStorage:
+        return STORAGES[kind](next(folders), retention=retention)
+
+    survived = await assert_survives_crash(lambda storage: fan(Stage(), storage), "x", storage=empty)
+    assert len(survived.points) > 8
+    answers = {"one": "1", "two": "2"}
+    await assert_survives_crash(lambda storage: alone(Asker("a"), storage), "one two", storage=empty, answers=answers)

@@ -12,10 +12,10 @@ import pytest
 from tests.conftest import SOAK
 from tests.contract.acts import everything
 from tests.promises.harm import IN_ROWS, Harm, column, damages, make_whole, named, of_commit, sql
-from tests.promises.moved_threads import GOING_ON, Counting, make_all
+from tests.promises.moved_threads import GOING_ON, Counting, make_all, make_forked, make_half, make_sleeping
 from tests.promises.processes import Place
 
-from holdfast import ThreadNotFound
+from holdfast import NewerFormat, ThreadNotFound
 from holdfast.checkpoints.retention import FullHistory, LatestOnly, Retention
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 
@@ -104,16 +104,23 @@ async def test_a_flipped_byte_of_any_payload_is_found_and_its_checkpoint_named(w
         assert info.checkpoint_id in {one.checkpoint_id for one in found}
 
 
-async def test_a_flipped_bit_anywhere_is_found_or_changes_nothing(whole: Path, tmp_path: Path) -> None:
+async def test_a_flipped_bit_anywhere_is_found_or_changes_nothing(tmp_path: Path) -> None:
+    """Without pins and requests: that something is pinned, and when it was asked, is said in one place only."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    chance = random.Random(seed)
+    chance, whole = random.Random(seed), tmp_path / "whole"
+    whole.mkdir()
     async with Place("sqlite", whole).storage() as storage:
+        for make in (make_forked, make_sleeping, make_half):
+            await make(storage)
         expected = await everything(storage.store)
-    for number in range(300 if SOAK else 20):
+    for number in range(200 if SOAK else 20):
         folder = tmp_path / str(number)
         folder.mkdir()
-        found = await damages("sqlite", whole, folder, partial(flip_somewhere, chance))
+        try:
+            found = await damages("sqlite", whole, folder, partial(flip_somewhere, chance))
+        except NewerFormat:
+            continue  # the bit was one of the version
         if not found:
             async with Place("sqlite", folder / "harmed").storage() as storage:
                 assert await everything(storage.store) == expected

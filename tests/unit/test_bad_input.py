@@ -167,7 +167,7 @@ MISTAKES = {
         shouted,
         lambda workflow: workflow.run(thread_id="nobody"),
         ThreadNotFound,
-        "no thread 'nobody' to resume",
+        "no thread 'nobody' here",
     ),
 }
 

@@ -34,6 +34,9 @@ from holdfast.names import checkpoint_id_of, new_item_id, new_thread_id
 from holdfast.records import CheckpointInfo, LoggedEvents, PendingRequest, ThreadInfo
 from holdfast.store import Store
 
+_LISTED_TIMES = 5
+"""How often checkpoints are listed before those of a thread that moves faster than it is read are given up."""
+
 
 @runtime_checkable
 class CheckpointStorage(Protocol):
@@ -153,7 +156,7 @@ class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods):
                 again = await self.store.find_checkpoint(checkpoint_id)
             if again is None:  # it was pruned while it was read
                 raise CheckpointNotFound(checkpoint_id) from None
-            if again == stored and tries == 0:
+            if again == stored and tries <= 0:
                 raise
             # Its thread was pruned while it was read.
             return await self._read(checkpoint_id, codec, tries - 1, migrate=migrate)
@@ -167,9 +170,16 @@ class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods):
         limit: int | None = None,
         before: str | CheckpointInfo | None = None,
     ) -> list[WorkflowCheckpoint]:
-        infos = await self.list_checkpoint_infos(
-            workflow_name=workflow_name, thread_id=thread_id, limit=limit, before=before
-        )
+        wanted: dict[str, Any] = {"workflow_name": workflow_name, "thread_id": thread_id, "limit": limit}
+        found: list[WorkflowCheckpoint] = []
+        for _ in range(_LISTED_TIMES):
+            infos = await self.list_checkpoint_infos(**wanted, before=before)
+            found = await self._read_all(infos)
+            if {one.thread_id for one in found} == {one.thread_id for one in infos}:
+                break  # else a thread moved on, and retention left nothing of what was listed of it
+        return found
+
+    async def _read_all(self, infos: Iterable[CheckpointInfo]) -> list[WorkflowCheckpoint]:
         found = []
         assembly, thread_of_it = None, None  # what checkpoints of one thread share is read once
         for info in infos:

@@ -52,7 +52,8 @@ class StoredLevel:
     def state(self) -> dict[str, Tree]:
         """The shared state, encoded: texts, numbers, lists and dicts are as they are; `encode` makes other values."""
         if self._state is None:
-            self._state = {key: value for key, value in pairs_of(self.tree.get("state", {}))}  # noqa: C416
+            pairs = pairs_of(self.tree.get("state", {}))
+            self._state = {key: value for key, value in pairs}  # noqa: C416  # its types let `dict` take no lists
         return self._state
 
     def memory(self, executor_id: str) -> dict[str, Tree]:

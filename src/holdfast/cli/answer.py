@@ -54,7 +54,8 @@ async def find_request(storage: Any, workflow: Workflow, thread_id: str, request
     info = await find_thread(storage, thread_id)
     if info.checkpoint_id is None:
         return None
-    head = await load_checkpoint(storage, info.checkpoint_id, workflow._compiled.declared)
+    compiled = workflow._compiled
+    head = await load_checkpoint(storage, info.checkpoint_id, compiled.declared, compiled.migrator())
     return head.pending_request_info_events.get(request_id)
 
 

@@ -209,7 +209,7 @@ class Connection:
                     db.execute("PRAGMA auto_vacuum = INCREMENTAL")
                     db.execute("VACUUM")
                 return bool(free)
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeDecodeError):
             return False
 
     def move_log(self) -> None:
@@ -226,7 +226,7 @@ class Connection:
             with self.gate:
                 db, _ = self._opened()
                 rows = db.execute("PRAGMA integrity_check").fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # a message about damage may hold what is damaged
             return [str(error)]
         return [str(text) for (text,) in rows if text != "ok"]
 

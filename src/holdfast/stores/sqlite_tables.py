@@ -138,11 +138,11 @@ class Tables(HistoryRows):
     def _one(self, row: Any) -> tuple[CheckpointInfo, Payload] | None:
         if row is None:
             return None
-        query = "SELECT number, seal, body, place, size FROM commits WHERE thread = ? AND number = ?"
+        query = "SELECT checkpoint_id, number, seal, body, place, size FROM commits WHERE thread = ? AND number = ?"
         found = self._db.execute(query, (row[0], row[1])).fetchone()
-        if found is None:
+        if found is None or found[:2] != (row[2], row[1]):  # an index leads elsewhere
             raise DamagedCheckpoint(str(to_id(row[2])), f"commit {row[1]} is not where it should be", row[3])
-        return self._infos([row])[0], Payload(*found)
+        return self._infos([row])[0], Payload(*found[1:])
 
     def payloads(self, thread_id: str, numbers: Iterable[int]) -> list[tuple[Any, Payload]]:
         """With the column of the checkpoint that each is of."""

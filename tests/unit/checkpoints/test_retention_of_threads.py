@@ -269,6 +269,28 @@ async def test_checkpoints_that_are_saved_by_hand_are_kept_no_longer_than_others
     assert await storage.list_checkpoint_ids(thread_id="t") == ["apart"]
 
 
+async def test_a_thread_that_moves_on_while_it_is_listed_is_in_the_list_all_the_same() -> None:
+    """Everything that was listed is gone when it is to be read, and there is always something to read."""
+    store, storage = stored(LatestOnly())
+    workflow, other = yielding(storage), yielding(storage)
+    await workflow.run("x", thread_id="t")
+    await workflow.run("x", thread_id="u")
+    list_now = store.infos
+
+    async def moved_meanwhile(**given: Any) -> Sequence[CheckpointInfo]:
+        found = await list_now(**given)
+        store.infos = list_now  # type: ignore[method-assign]  # once
+        await other.run("y", thread_id="t")
+        return found
+
+    for thread_id, expected in (("t", {"t"}), (None, {"t", "u"})):
+        store.infos = moved_meanwhile  # type: ignore[method-assign]  # a tap on the real method
+        found = await storage.list_checkpoints(thread_id=thread_id)
+        assert {one.thread_id for one in found} == expected
+    store.infos = moved_meanwhile  # type: ignore[method-assign]  # and again
+    assert await workflow.outcomes("t") == {"only": "completed"}
+
+
 async def test_a_long_list_is_not_carried_to_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.checkpoints.stored_thread.KEPT_ENTRIES", 3)
     store, storage = stored(KeepLast(3))

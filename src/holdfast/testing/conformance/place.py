@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import random
 import shutil
@@ -43,6 +44,13 @@ def maker_of(factory: StoreFactory | str) -> Maker:
         return Maker(address.load(), address)
     if not callable(factory):
         raise TypeError(f"store_factory must be called with a folder and give a Store, got {factory!r}.")
+    try:
+        inspect.signature(factory).bind(Path())
+    except TypeError as error:
+        taken = "store_factory is called with a folder: def make_store(folder: Path) -> Store"
+        raise TypeError(f"{taken}. {factory!r} does not take one: {error}.") from error
+    except ValueError:
+        pass  # it does not tell what it takes
     try:
         return Maker(factory, importable("store_factory", factory))
     except TypeError:
