@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     )
     from holdfast.checkpoints.copying import (
         CopyReport as CopyReport,
+        NotCopied as NotCopied,
         copy_store as copy_store,
     )
     from holdfast.checkpoints.difference import (
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
         Migration as Migration,
     )
     from holdfast.checkpoints.prune_report import (
+        PrunedThread as PrunedThread,
         PruneReport as PruneReport,
+        SkippedThread as SkippedThread,
     )
     from holdfast.checkpoints.retention import (
         FullHistory as FullHistory,
@@ -40,6 +43,9 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.stored_form import (
         StoredForm as StoredForm,
         StoredLevel as StoredLevel,
+    )
+    from holdfast.checkpoints.transfer import (
+        ExportReport as ExportReport,
     )
     from holdfast.codecs.opaque import (
         Opaque as Opaque,
@@ -257,6 +263,7 @@ _HOME = {
     "EdgeDuplicationError": "holdfast.errors",
     "EdgeGroup": "holdfast.graph.edges",
     "Executor": "holdfast.graph.executor",
+    "ExportReport": "holdfast.checkpoints.transfer",
     "FanInEdgeGroup": "holdfast.graph.edges",
     "FanOutEdgeGroup": "holdfast.graph.edges",
     "FileCheckpointStorage": "holdfast.storages",
@@ -285,11 +292,13 @@ _HOME = {
     "NoResponseHandler": "holdfast.errors",
     "NoStorage": "holdfast.errors",
     "NoThreadFile": "holdfast.errors",
+    "NotCopied": "holdfast.checkpoints.copying",
     "NotInAsyncCode": "holdfast.errors",
     "Opaque": "holdfast.codecs.opaque",
     "PendingRequest": "holdfast.records",
     "PickleSerializer": "holdfast.codecs.pickle_codec",
     "PruneReport": "holdfast.checkpoints.prune_report",
+    "PrunedThread": "holdfast.checkpoints.prune_report",
     "RequestError": "holdfast.errors",
     "RequestExpired": "holdfast.errors",
     "RequestTerms": "holdfast.events",
@@ -301,6 +310,7 @@ _HOME = {
     "RunInterrupted": "holdfast.errors",
     "Secret": "holdfast.engine.run_arguments",
     "SingleEdgeGroup": "holdfast.graph.edges",
+    "SkippedThread": "holdfast.checkpoints.prune_report",
     "SqliteCheckpointStorage": "holdfast.storages",
     "StateConflict": "holdfast.errors",
     "StepArgumentsUnsavable": "holdfast.errors",

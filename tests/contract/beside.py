@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.contract.acts import asked, at, told
 from tests.contract.model import Model, Thread
 from tests.contract.places import STORES
@@ -22,7 +22,7 @@ from holdfast.store import Store
 
 T = TypeVar("T")
 
-NAMES = st.sampled_from(["a", "a", "a", "B/b", "B/b", "ä", "long " * 30])
+NAMES = st.sampled_from([*["a"] * 6, "B/b", "B/b", "ä", "long " * 30])
 WORKFLOWS = st.sampled_from(["one", "two"])
 DIGESTS = st.sets(st.sampled_from(["d1", "d2", "d3", "d4"]), max_size=3)
 DELIVERIES = st.sets(st.integers(1, 3), max_size=2)
@@ -175,6 +175,12 @@ class OwnersBeside(RuleBasedStateMachine):
             self.model.commit(commit)
         else:
             self.refused(self.store.commit(commit), ThreadConflict)
+
+    @initialize(count=st.integers(0, 5))
+    def begin(self, count: int) -> None:
+        """Mostly with something to act on."""
+        if count:
+            self.go_on("a", count, None)
 
     @rule(name=NAMES, count=st.integers(1, 6), kept=st.none() | st.integers(1, 3))
     def go_on(self, name: str, count: int, kept: int | None) -> None:

@@ -78,7 +78,7 @@ def check_commits(thread: Thread, commits: list[Commit]) -> None:
     """What is read out says what the model knows of each commit that holds something, chunks that it only refers to
     included."""
     found = {one.number: one for one in commits}
-    assert list(found) == sorted(found)
+    assert [one.number for one in commits] == sorted(found)
     has: dict[int, set[str]] = {}
     for number, one in found.items():
         inherited = has.get(one.parent or 0, set()) - set(one.dropped)

@@ -60,6 +60,13 @@ def test_every_command_is_shown_at_work_in_the_reference() -> None:
     assert shown >= set(COMMANDS) - {"demo"}, "demo shows itself"
 
 
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"demo", "completion"}))
+def test_every_command_that_tells_something_of_a_store_tells_it_as_json_too(name: str) -> None:
+    command = commands.get_command(click.Context(commands), name)
+    assert command is not None
+    assert "--json" in {option for parameter in command.params for option in parameter.opts}
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_argument_and_option_is_in_the_reference_and_no_other(name: str) -> None:
     command = commands.get_command(click.Context(commands), name)

@@ -178,3 +178,9 @@ async def test_what_was_forgotten_stays_so_and_what_was_pinned_stays(old: StoreC
     log = [event.seq async for event in handle.events(after=oldest - 1)]
     assert log == list(range(oldest, oldest + len(log))) and log
     await keeping(old, clock()).run("one more", thread_id="trimmed")
+
+
+async def test_nothing_of_it_is_taken_for_damage(old: StoreCheckpointStorage) -> None:
+    assert await old.verify() == []
+    await keeping(old, clock()).run("grow", thread_id="chunks")
+    assert await old.verify() == []

@@ -21,6 +21,9 @@ from holdfast.records import CheckpointInfo, Commit, LoggedEvents, ThreadStandin
 _BROKEN = -1
 _POINTERS = RESERVED - {"$plain"}
 
+MISFITS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+"""What whoever reads a row fails with if something else is in it than what was written."""
+
 Pointer = tuple[str, int]
 """A reference, and the height of the hash tree that it is the top of (0: a value)."""
 

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.cancelling import to_its_end
 from holdfast.checkpoints.dump import DumpReader, DumpWriter, renamed_commits, renamed_standing
-from holdfast.checkpoints.integrity import Problem, ThreadIntegrity
+from holdfast.checkpoints.integrity import MISFITS, Problem, ThreadIntegrity
 from holdfast.checkpoints.keepers import storage_errors
 from holdfast.errors import DamagedCheckpoint, HoldfastError, NoThreadFile, ThreadBusy, ThreadNotFound
 from holdfast.names import check_identifier
@@ -132,6 +132,8 @@ async def write_thread(store: Store, thread_id: str, file: BinaryIO) -> Written:
             outcome = await _write_moment(store, standing, file)
         except HoldfastError as error:
             outcome = error
+        except MISFITS as error:
+            outcome = DamagedCheckpoint("of its head", f"what is kept of it cannot be read: {error!r}", thread_id)
         if await is_as_before(store, standing, before):
             if isinstance(outcome, Written):
                 return outcome

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.checkpoints.event_log import events_of
 from holdfast.checkpoints.format import decode_body
-from holdfast.checkpoints.integrity import ThreadIntegrity
+from holdfast.checkpoints.integrity import MISFITS, ThreadIntegrity
 from holdfast.checkpoints.keepers import storage_errors
 from holdfast.checkpoints.stored_thread import due_at, pending_request, whole_tree
 from holdfast.checkpoints.transfer import TRIES, aside, infos_of, is_as_before, standing_of
@@ -44,8 +44,10 @@ async def verify(
             told = await store.check()
             found.update(dict.fromkeys(one for one in told if thread_id in (None, one.thread_id)))
             threads = await store.threads(thread_id=thread_id)
-    except DamagedStore as error:
-        return [*found, Damage(str(error))]
+    except (DamagedStore, StorageFailed) as error:
+        if _is_outage(error):
+            raise
+        return [*found, Damage(f"its threads cannot be listed: {error}")]
     if thread_id is not None and not threads and not found:
         raise ThreadNotFound(thread_id)
     for done, thread in enumerate(threads, 1):
@@ -63,15 +65,20 @@ async def _damages_of(store: Store, thread_id: str) -> list[Damage]:
         try:
             await check.run()
             is_settled = not check.found or not await check.has_moved()
-        except StorageFailed:
-            raise
-        except HoldfastError as error:
+        except (HoldfastError, *MISFITS) as error:
+            if _is_outage(error):
+                raise
             check.tell(error)
             is_settled = True
         if is_settled:
             return check.found
         found = check.found if found is None else [one for one in found if one in check.found]
     return found or []
+
+
+def _is_outage(error: Exception) -> bool:
+    """That the disk cannot be read now says nothing of what is on it."""
+    return isinstance(error, StorageFailed) and not isinstance(error.__cause__, MISFITS)
 
 
 class _ThreadCheck:
@@ -85,12 +92,13 @@ class _ThreadCheck:
         self._infos: Sequence[CheckpointInfo] = ()
         self._head: Commit | None = None
 
-    def tell(self, error: HoldfastError) -> None:
+    def tell(self, error: Exception) -> None:
         if isinstance(error, DamagedCheckpoint):
             named = None if error.checkpoint_id.startswith("of ") else error.checkpoint_id
             self._add(error.reason, named)
         else:
-            self._add(str(error))
+            reason = str(error) if isinstance(error, HoldfastError) else repr(error)
+            self._add(f"what is kept of it cannot be read: {reason}")
 
     def _add(self, reason: str, checkpoint_id: str | None = None) -> None:
         damage = Damage(reason, self._thread_id, checkpoint_id)

@@ -66,7 +66,8 @@ def find_store(
     try:
         storage = open_store(store or DEFAULT)
     except ValueError as error:
-        raise click.UsageError(f"{named}: {error}") from error
+        text = str(error).replace(", file:folder or memory:", " or file:folder")  # the one that is refused below
+        raise click.UsageError(f"{named}: {text}") from error
     if isinstance(storage.store, MemoryStore):
         raise click.UsageError(
             f"{named}: what is kept in memory is gone when the command ends. Name a file or a folder."

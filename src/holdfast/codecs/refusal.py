@@ -41,7 +41,7 @@ class NotDeclared(Refusal):
     def __init__(self, name: object) -> None:
         super().__init__(
             f"the type {name!r} was not declared, or is not a data type",
-            "Declare it with allowed_types=[...], or use register_type; if it was renamed, give the workflow a migration.",
+            "Declare it with allowed_types=[...], or use register_type. If it was renamed: migrations=[...].",
         )
 
 

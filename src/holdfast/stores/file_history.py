@@ -144,7 +144,9 @@ class FileHistory(FileThreads):
             self._index.make_ready()
             found = [Damage(f"{name!r} is no file of a thread") for name in self._files.foreign()]
             lost = self._index.transact(lambda tables: tables.orphans(), writes=False)
-            found += [Damage(f"{self._index.path.name}: {reason}") for reason in lost]
+            lost += self._index.integrity()
+            lost += self._index.transact(lambda tables: tables.changed_schema(), writes=False)
+            found += [Damage(f"{self._index.path.name}: {reason}. Delete it: it is made anew") for reason in lost]
             known = self._index.transact(lambda tables: tables.all_thread_ids(), writes=False)
             for thread_id in dict.fromkeys([*known, *self._files.thread_ids()]):
                 found += self._check_file(thread_id)

@@ -189,6 +189,9 @@ class FileIndex(Connection):
         if first is not None:
             tables.stand_at_least(thread_id, first.number, first.fence, first.last_seq)
             tables.say(thread_id, first.number, first.status, first.updated_at)
+            thread = tables.thread(thread_id)
+            if first.workflow_name is not None and tables.standing(thread).number == first.number:
+                tables.set_workflow(thread, first.workflow_name)  # its last commit may be gone
         tables.put_back(thread_id, places)
         tables.set_size(thread_id, file.size)
 

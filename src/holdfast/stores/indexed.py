@@ -227,12 +227,16 @@ class IndexedStore:
     async def check(self) -> Sequence[Damage]:
         found = list(await self._check_files())
         for thread_id in await self._list(lambda tables: tables.all_thread_ids()):
-            found += await self._list(partial(self._check_thread, thread_id=thread_id))
+            try:
+                found += await self._list(partial(self._check_thread, thread_id=thread_id))
+            except (HoldfastError, TypeError, ValueError) as error:  # rows that are not what they should be
+                found.append(Damage(f"it cannot be looked at: {error}", thread_id))
         return found
 
     async def _check_files(self) -> Sequence[Damage]:
         """What can be told without looking at single threads."""
         found = await self._thread.do(self._connection.integrity)
+        found += await self._list(lambda tables: tables.changed_schema())
         return [Damage(reason) for reason in [*found, *await self._list(lambda tables: tables.orphans())]]
 
     def _check_thread(self, tables: Tables, thread_id: str) -> list[Damage]:

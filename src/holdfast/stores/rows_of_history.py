@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable
+from contextlib import closing
 from typing import Any
 
 from holdfast.errors import CheckpointNotFound, CursorExpired, ThreadExists
@@ -12,6 +14,7 @@ from holdfast.stores.packing import SEAL_BYTES, column_sum
 from holdfast.stores.rows import Payload, Standing
 from holdfast.stores.rows_of_commits import ALL_BLOCKS, COLUMNS
 from holdfast.stores.rows_of_waiting import WaitingRows
+from holdfast.stores.sqlite_schema import prepare
 
 SWEPT_AT_LEAST = 16
 SWEPT_BYTES_AT_LEAST = 1_000_000
@@ -148,6 +151,14 @@ class HistoryRows(WaitingRows):
 
     # ------------------------------------------------------------ what is damaged
 
+    def changed_schema(self) -> list[str]:
+        """Tables and indexes that are not those that this version makes."""
+        with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+            prepare(db, "a new store")
+            expected = _schema(db)
+        found = _schema(self._db)
+        return [f"the schema of {name!r} was changed" for name in expected if found.get(name) != expected[name]]
+
     def orphans(self) -> list[str]:
         """Rows of threads that are not there. (Thread 0 only holds a place.)"""
         found = []
@@ -171,10 +182,11 @@ class HistoryRows(WaitingRows):
 
     def changed_columns(self, thread: int) -> list[tuple[int, str | None]]:
         """Number and checkpoint of commits whose columns are not as they were written. One that was forgotten and not
-        yet swept lost its id since, and is not looked at."""
+        yet swept lost its id since, and is not looked at: it still has a root."""
         rows = self._db.execute(
-            f"SELECT {COLUMNS}, seal FROM commits WHERE thread = ? AND checkpoint_id IS NOT NULL ORDER BY number",
-            (thread,),
+            f"SELECT {COLUMNS}, seal FROM commits WHERE thread = ? AND (checkpoint_id IS NOT NULL"
+            " OR SUBSTR(body, 1, 8) <> CAST(? AS BLOB)) ORDER BY number",
+            (thread, '{"root":'),
         )
         return [
             (row[1], to_id(row[2]))
@@ -295,3 +307,15 @@ class HistoryRows(WaitingRows):
             self.consumed(thread),
             sorted(self.pins(thread)),
         )
+
+
+def _schema(db: sqlite3.Connection) -> dict[str, list[Any]]:
+    """What each table and index is made of; a table that was changed for a newer version says it in another text."""
+    names = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")]
+    return {
+        name: [
+            *sorted((*row[1:4], row[5]) for row in db.execute(f"PRAGMA table_xinfo({name})")),  # not the defaults
+            *(row[1:] for row in db.execute(f"PRAGMA index_xinfo({name})")),
+        ]
+        for name in names
+    }

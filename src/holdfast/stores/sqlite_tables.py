@@ -128,11 +128,13 @@ class Tables(HistoryRows):
     def head_of(self, thread_id: str) -> tuple[CheckpointInfo, Payload] | None:
         """Raises DamagedCheckpoint if the thread has one that is not there."""
         row = self._db.execute("SELECT thread, head FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
-        if row is None or row[1] is None:
+        if row is None:
             return None
-        found = self.at(*row)
-        if found is None:
-            raise DamagedCheckpoint("of its head", f"its head is to be commit {row[1]}, which holds none", thread_id)
+        newest = self.newest_checkpoint(row[0])
+        found = None if newest is None else self.at(*row)
+        if newest != row[1] or (newest is not None and found is None):
+            reason = f"its head is to be commit {row[1]}, and its newest checkpoint is that of commit {newest}"
+            raise DamagedCheckpoint("of its head", reason, thread_id)
         return found
 
     def _one(self, row: Any) -> tuple[CheckpointInfo, Payload] | None:

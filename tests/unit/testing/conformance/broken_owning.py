@@ -161,10 +161,19 @@ class RecordsWithAnyFence(KnowsTheNewest):
 
 @breaks(fencing.a_lease_that_was_released_cannot_write_any_more)
 class WritesAfterTheRelease(KnowsTheNewest):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.released: set[Lease] = set()
+
+    async def release(self, lease: Lease) -> None:
+        self.released.add(lease)
+        await super().release(lease)
+
     async def commit(self, commit: Commit) -> None:
-        if self.newest.get(commit.lease.thread_id) == commit.lease:
+        if commit.lease in self.released and self.newest.get(commit.lease.thread_id) == commit.lease:
             opened = await self.inner.open(commit.lease.thread_id, commit.lease.owner, takeover=True)
-            await super().commit(changed(commit, lease=opened.lease))
+            commit = changed(commit, lease=opened.lease)
+        await super().commit(commit)
 
 
 @breaks(
