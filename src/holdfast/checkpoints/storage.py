@@ -10,7 +10,7 @@ from holdfast.cancelling import to_its_end
 from holdfast.checkpoints.assembly import Assembly
 from holdfast.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from holdfast.checkpoints.event_log import events_of
-from holdfast.checkpoints.history_methods import HistoryMethods
+from holdfast.checkpoints.history_methods import HistoryMethods, check_limit
 from holdfast.checkpoints.keepers import PlainThread, ThreadKeeper, codec_for, own_copy, storage_errors
 from holdfast.checkpoints.migrations import Migrator
 from holdfast.checkpoints.pruning_methods import PruningMethods
@@ -200,7 +200,7 @@ class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods):
         before: str | CheckpointInfo | None = None,
     ) -> list[CheckpointInfo]:
         """Oldest first, without reading a payload. `limit` keeps the newest; `before` pages backwards."""
-        _check_limit(limit)
+        check_limit(limit)
         with storage_errors(self.store, "list checkpoints"):
             found = await self.store.infos(
                 workflow_name=workflow_name,
@@ -214,7 +214,7 @@ class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods):
         self, *, workflow_name: str | None = None, limit: int | None = None, before: str | None = None
     ) -> list[ThreadInfo]:
         """Where threads stand, those that moved last at the end. `limit` keeps these; `before` (a thread id) pages."""
-        _check_limit(limit)
+        check_limit(limit)
         with storage_errors(self.store, "list threads"):
             return list(await self.store.threads(workflow_name=workflow_name, limit=limit, before=before))
 
@@ -222,7 +222,7 @@ class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods):
         self, *, workflow_name: str | None = None, thread_id: str | None = None, limit: int | None = None
     ) -> list[PendingRequest]:
         """Who is asked, across threads, those who wait longest first. The question itself is in the thread's head."""
-        _check_limit(limit)
+        check_limit(limit)
         with storage_errors(self.store, "list requests"):
             found = await self.store.pending_requests(workflow_name=workflow_name, thread_id=thread_id, limit=limit)
         return list(found)
@@ -262,11 +262,6 @@ class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods):
             if await self.store.find_checkpoint(wanted) is None:  # somebody else was quicker
                 return False
         raise CheckpointPinned(wanted)
-
-
-def _check_limit(limit: int | None) -> None:
-    if limit is not None and limit < 0:
-        raise ValueError(f"limit expects a number of items, or None for all, got {limit!r}.")
 
 
 # ---------------------------------------------------------------- what the engine asks of any storage

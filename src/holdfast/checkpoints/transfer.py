@@ -88,6 +88,8 @@ def _opened_beside(target: str, *, overwrite: bool) -> BinaryIO:
     if os.path.exists(target) and not overwrite:
         raise _file_exists(target)
     folder, name = os.path.split(os.path.abspath(target))
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, "There is no such folder to export a thread to", folder)
     return open(os.path.join(folder, f".{name}.{os.urandom(4).hex()}.part"), "xb")
 
 

@@ -61,7 +61,7 @@ class Child:
 
     async def kill(self) -> bool:
         """End it at once. Whether that ended it, rather than itself a moment before."""
-        _kill(self._process)
+        kill_now(self._process)
         while await self.next_report() is not None:
             pass  # what it told before
         return await self._process.wait() in KILLED
@@ -92,15 +92,19 @@ async def child(order: Report, errors: Path, seconds: float) -> AsyncIterator[Ch
     except TimeoutError as error:
         raise ChildFailed(f"The process did not come to its end within {seconds:g} seconds.") from error
     finally:
-        _kill(process)
-        _, cancelled = await to_its_end(process.communicate())
-        if cancelled is not None:
-            raise cancelled
+        await kill_and_wait(process)
 
 
-def _kill(process: asyncio.subprocess.Process) -> None:
+def kill_now(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:  # else its number may be another's by now
         kill_hard(process.pid)
+
+
+async def kill_and_wait(process: asyncio.subprocess.Process) -> None:
+    kill_now(process)
+    _, cancelled = await to_its_end(process.communicate())
+    if cancelled is not None:
+        raise cancelled
 
 
 async def at_most(number: int, works: Iterable[Callable[[], Awaitable[None]]]) -> None:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.cancelling import to_its_end
-from holdfast.platform import kill_hard
+from holdfast.testing.children import kill_and_wait, kill_now
 from holdfast.testing.conformance.expectations import NotKept
 
 LINE_LIMIT = 16 * 1024 * 1024
@@ -60,7 +60,7 @@ class Process:
 
     async def kill(self) -> list[Any]:
         """End it at once. What it told before that nobody has heard yet."""
-        _kill(self._process)
+        kill_now(self._process)
         heard = []
         while (told := await self.hear()) is not None:
             heard.append(told)
@@ -88,12 +88,4 @@ async def process(order: dict[str, Any]) -> AsyncIterator[Process]:
         await one.ask("use", order)
         yield one
     finally:
-        _kill(started)
-        _, cancelled = await to_its_end(started.communicate())
-        if cancelled is not None:
-            raise cancelled
-
-
-def _kill(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:  # else its number may be another's by now
-        kill_hard(process.pid)
+        await kill_and_wait(started)
