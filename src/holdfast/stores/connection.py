@@ -51,6 +51,8 @@ class Connection:
         self._file: tuple[int, int] | None = None
         """Which file was opened: the path may lead to another since."""
         self._syncs = True
+        self._is_smaller = False
+        """Whether pages were given back, which the file does not show yet."""
         self._unmoved_pages = 0
         """In the log, about, where it is put into the file by `_move_log`."""
         self.gate = threading.RLock()
@@ -208,12 +210,17 @@ class Connection:
                 elif free:  # a file of the first version: it is put together anew, once
                     db.execute("PRAGMA auto_vacuum = INCREMENTAL")
                     db.execute("VACUUM")
-                return bool(free)
+                ((left,),) = db.execute("PRAGMA freelist_count").fetchall()
+                self._is_smaller = self._is_smaller or left < free
+                return bool(0 < left < free)  # else it is done, or cannot be
         except (sqlite3.Error, UnicodeDecodeError):
             return False
 
     def move_log(self) -> None:
         """Into the file, which only then gets smaller."""
+        if not self._is_smaller:
+            return
+        self._is_smaller = False
         try:
             with self.gate:
                 self._opened()[0].execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

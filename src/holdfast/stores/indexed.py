@@ -218,11 +218,9 @@ class IndexedStore:
 
     async def _give_back(self) -> None:
         """The pages that are free, to the system. Step by step, so that others get their turn."""
-        is_smaller = False
         while await self._thread.do(self._connection.give_back_some):
-            is_smaller = True
-        if is_smaller:
-            await self._thread.do(self._connection.move_log)
+            pass
+        await self._thread.do(self._connection.move_log)
 
     async def check(self) -> Sequence[Damage]:
         found = list(await self._check_files())
