@@ -6,26 +6,11 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.checkpoint import (
-        CheckpointID as CheckpointID,
-        WorkflowCheckpoint as WorkflowCheckpoint,
-    )
-    from holdfast.checkpoints.copying import (
-        CopyReport as CopyReport,
-        NotCopied as NotCopied,
-        copy_store as copy_store,
-    )
-    from holdfast.checkpoints.difference import (
-        Change as Change,
-        CheckpointDiff as CheckpointDiff,
-    )
-    from holdfast.checkpoints.history import (
-        Branch as Branch,
-        Branches as Branches,
-    )
-    from holdfast.checkpoints.migrations import (
-        Migration as Migration,
-    )
+    from holdfast.checkpoints.checkpoint import CheckpointID as CheckpointID, WorkflowCheckpoint as WorkflowCheckpoint
+    from holdfast.checkpoints.copying import CopyReport as CopyReport, NotCopied as NotCopied, copy_store as copy_store
+    from holdfast.checkpoints.difference import Change as Change, CheckpointDiff as CheckpointDiff
+    from holdfast.checkpoints.history import Branch as Branch, Branches as Branches
+    from holdfast.checkpoints.migrations import Migration as Migration
     from holdfast.checkpoints.prune_report import (
         PrunedThread as PrunedThread,
         PruneReport as PruneReport,
@@ -37,65 +22,24 @@ if TYPE_CHECKING:
         KeepLast as KeepLast,
         LatestOnly as LatestOnly,
     )
-    from holdfast.checkpoints.storage import (
-        CheckpointStorage as CheckpointStorage,
-    )
-    from holdfast.checkpoints.stored_form import (
-        StoredForm as StoredForm,
-        StoredLevel as StoredLevel,
-    )
-    from holdfast.checkpoints.transfer import (
-        ExportReport as ExportReport,
-    )
-    from holdfast.codecs.opaque import (
-        Opaque as Opaque,
-    )
-    from holdfast.codecs.pickle_codec import (
-        PickleSerializer as PickleSerializer,
-    )
-    from holdfast.codecs.types import (
-        register_type as register_type,
-    )
-    from holdfast.engine.builder import (
-        WorkflowBuilder as WorkflowBuilder,
-    )
-    from holdfast.engine.functions import (
-        FunctionalWorkflow as FunctionalWorkflow,
-        workflow as workflow,
-    )
-    from holdfast.engine.handle import (
-        RunHandle as RunHandle,
-    )
-    from holdfast.engine.hooks import (
-        HookContext as HookContext,
-    )
-    from holdfast.engine.migrating import (
-        ThreadFit as ThreadFit,
-        ThreadFits as ThreadFits,
-    )
-    from holdfast.engine.result import (
-        WorkflowRunResult as WorkflowRunResult,
-    )
-    from holdfast.engine.run_arguments import (
-        Secret as Secret,
-    )
-    from holdfast.engine.run_context import (
-        RunContext as RunContext,
-        get_run_context as get_run_context,
-    )
-    from holdfast.engine.step_function import (
-        StepWrapper as StepWrapper,
-        step as step,
-    )
-    from holdfast.engine.stream import (
-        ResponseStream as ResponseStream,
-    )
-    from holdfast.engine.sync import (
-        run_sync as run_sync,
-    )
-    from holdfast.engine.workflow import (
-        Workflow as Workflow,
-    )
+    from holdfast.checkpoints.storage import CheckpointStorage as CheckpointStorage
+    from holdfast.checkpoints.stored_form import StoredForm as StoredForm, StoredLevel as StoredLevel
+    from holdfast.checkpoints.transfer import ExportReport as ExportReport
+    from holdfast.codecs.opaque import Opaque as Opaque
+    from holdfast.codecs.pickle_codec import PickleSerializer as PickleSerializer
+    from holdfast.codecs.types import register_type as register_type
+    from holdfast.engine.builder import WorkflowBuilder as WorkflowBuilder
+    from holdfast.engine.functions import FunctionalWorkflow as FunctionalWorkflow, workflow as workflow
+    from holdfast.engine.handle import RunHandle as RunHandle
+    from holdfast.engine.hooks import HookContext as HookContext
+    from holdfast.engine.migrating import ThreadFit as ThreadFit, ThreadFits as ThreadFits
+    from holdfast.engine.result import WorkflowRunResult as WorkflowRunResult
+    from holdfast.engine.run_arguments import Secret as Secret
+    from holdfast.engine.run_context import RunContext as RunContext, get_run_context as get_run_context
+    from holdfast.engine.step_function import StepWrapper as StepWrapper, step as step
+    from holdfast.engine.stream import ResponseStream as ResponseStream
+    from holdfast.engine.sync import run_sync as run_sync
+    from holdfast.engine.workflow import Workflow as Workflow
     from holdfast.errors import (
         AlreadyAnswered as AlreadyAnswered,
         AnswerRejected as AnswerRejected,
@@ -163,18 +107,10 @@ if TYPE_CHECKING:
         WorkflowEventType as WorkflowEventType,
         WorkflowRunState as WorkflowRunState,
     )
-    from holdfast.graph.builder import (
-        DEFAULT_MAX_ITERATIONS as DEFAULT_MAX_ITERATIONS,
-    )
-    from holdfast.graph.context import (
-        WorkflowContext as WorkflowContext,
-    )
-    from holdfast.graph.drawing.outcomes import (
-        outcomes_of as outcomes_of,
-    )
-    from holdfast.graph.drawing.viz import (
-        WorkflowViz as WorkflowViz,
-    )
+    from holdfast.graph.builder import DEFAULT_MAX_ITERATIONS as DEFAULT_MAX_ITERATIONS
+    from holdfast.graph.context import WorkflowContext as WorkflowContext
+    from holdfast.graph.drawing.outcomes import outcomes_of as outcomes_of
+    from holdfast.graph.drawing.viz import WorkflowViz as WorkflowViz
     from holdfast.graph.edges import (
         Case as Case,
         Default as Default,
@@ -188,28 +124,12 @@ if TYPE_CHECKING:
         SwitchCaseEdgeGroupCase as SwitchCaseEdgeGroupCase,
         SwitchCaseEdgeGroupDefault as SwitchCaseEdgeGroupDefault,
     )
-    from holdfast.graph.executor import (
-        Executor as Executor,
-    )
-    from holdfast.graph.function_executor import (
-        FunctionExecutor as FunctionExecutor,
-        executor as executor,
-    )
-    from holdfast.graph.handlers import (
-        handler as handler,
-        response_handler as response_handler,
-    )
-    from holdfast.graph.policy import (
-        RetryPolicy as RetryPolicy,
-    )
-    from holdfast.graph.reducers import (
-        add as add,
-        append as append,
-        merge as merge,
-    )
-    from holdfast.graph.validation import (
-        validate_workflow_graph as validate_workflow_graph,
-    )
+    from holdfast.graph.executor import Executor as Executor
+    from holdfast.graph.function_executor import FunctionExecutor as FunctionExecutor, executor as executor
+    from holdfast.graph.handlers import handler as handler, response_handler as response_handler
+    from holdfast.graph.policy import RetryPolicy as RetryPolicy
+    from holdfast.graph.reducers import add as add, append as append, merge as merge
+    from holdfast.graph.validation import validate_workflow_graph as validate_workflow_graph
     from holdfast.graph.workflow_executor import (
         SubWorkflowRequestMessage as SubWorkflowRequestMessage,
         SubWorkflowResponseMessage as SubWorkflowResponseMessage,
