@@ -192,7 +192,8 @@ class StoredThread:
             packed.dropped,
             None if checkpoint is None else self._requests_of(checkpoint),
             None if checkpoint is None else due_at(checkpoint),
-            *outdated,
+            outdated[0],
+            outdated[1],
         )
 
     async def _outdated(

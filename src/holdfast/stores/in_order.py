@@ -21,22 +21,26 @@ class CheckpointsInOrder:
         self._numbers: dict[str, list[int]] = {}
         """By thread: of the commits at its places. They grow with them."""
         self._gone = 0
+        self.is_complete = True
+        """Whether nothing was ever taken out."""
 
     def add(self, stored: StoredCheckpoint, place: int) -> None:
         info = stored.info
         self._found[info.checkpoint_id] = stored, place
         self._at[place] = stored
         self._all.append(place)
-        if info.workflow_name in self._by_workflow:
-            self._by_workflow[info.workflow_name].append(place)
-        else:
+        of_workflow = self._by_workflow.get(info.workflow_name)
+        if of_workflow is None:
             self._by_workflow[info.workflow_name] = [place]
-        if info.thread_id in self._by_thread:
-            self._by_thread[info.thread_id].append(place)
-            self._numbers[info.thread_id].append(info.number)
         else:
+            of_workflow.append(place)
+        of_thread = self._by_thread.get(info.thread_id)
+        if of_thread is None:
             self._by_thread[info.thread_id] = [place]
             self._numbers[info.thread_id] = [info.number]
+        else:
+            of_thread.append(place)
+            self._numbers[info.thread_id].append(info.number)
 
     def find(self, checkpoint_id: str) -> StoredCheckpoint | None:
         found = self._found.get(checkpoint_id)
@@ -51,6 +55,7 @@ class CheckpointsInOrder:
         return self._at.get(self._by_thread[thread_id][index])
 
     def remove(self, checkpoint_id: str) -> StoredCheckpoint:
+        self.is_complete = False
         stored, place = self._found.pop(checkpoint_id)
         del self._at[place]
         self._gone += 1

@@ -151,6 +151,8 @@ class MemoryStore:
         before: str | None = None,
     ) -> Sequence[CheckpointInfo]:
         newest_first = self._tables.checkpoints.newest_first(workflow_name, thread_id, before)
+        if self._tables.checkpoints.is_complete:
+            return [stored.info for stored in islice(newest_first, limit)][::-1]
         return [self._tables.current(stored).info for stored in islice(newest_first, limit)][::-1]
 
     async def threads(

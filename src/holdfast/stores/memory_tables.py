@@ -33,7 +33,7 @@ class MemoryTables:
 
     def current(self, stored: StoredCheckpoint) -> StoredCheckpoint:
         """With the checkpoint before it that is still there."""
-        if stored.info.previous_checkpoint_id is None:
+        if stored.info.previous_checkpoint_id is None or self.checkpoints.is_complete:
             return stored
         return up_to_date(self.threads[stored.info.thread_id], stored, self.checkpoints)
 
