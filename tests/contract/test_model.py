@@ -176,5 +176,5 @@ def some_examples(count: int) -> settings:
 @pytest.mark.parametrize("kind", STORES)
 def test_a_store_holds_what_the_model_holds_whatever_is_done_to_it(kind: str) -> None:
     factory = partial(Beside, kind)
-    count = 25 if kind in ON_DISK else 80  # in memory it takes little time
+    count = 20 if kind in ON_DISK else 60  # in memory it takes little time
     run_state_machine_as_test(factory, settings=some_examples(count))  # type: ignore[arg-type]  # a factory will do

@@ -40,4 +40,4 @@ class WithoutItsIndex(Beside):
 
 
 def test_a_file_store_holds_what_the_model_holds_although_its_index_is_lost() -> None:
-    run_state_machine_as_test(WithoutItsIndex, settings=some_examples(25))
+    run_state_machine_as_test(WithoutItsIndex, settings=some_examples(18))

@@ -16,7 +16,7 @@ from holdfast import InMemoryCheckpointStorage, NoThreadFile
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 
 ON_DISK = [kind for kind in STORAGES if kind != "memory"]
-KILLS = 40 if SOAK else 4
+KILLS = 40 if SOAK else 3
 """Of each kind."""
 
 

@@ -397,4 +397,4 @@ def test_threads_are_where_the_model_says_whatever_is_done_to_them(
     kind: str, retention: Any, keeps: int | None
 ) -> None:
     factory: Any = partial(Lives, kind, retention, keeps)
-    run_state_machine_as_test(factory, settings=some_examples(8))
+    run_state_machine_as_test(factory, settings=some_examples(6))
