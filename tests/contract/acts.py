@@ -1,20 +1,40 @@
-"""Moving a thread in few words, and reading all that a store lets anybody read, to compare."""
+"""Moving a thread in few words. What reads a store to compare is that of the public suite."""
 
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast.records import CheckpointInfo, Commit, JournalEntry, LoggedEvents, OpenedThread, PendingRequest
+from holdfast.records import CheckpointInfo, Commit, JournalEntry, LoggedEvents, OpenedThread
 from holdfast.store import Store
+from holdfast.testing.conformance.acts import (
+    FAR,
+    START,
+    asked,
+    at,
+    chunks,
+    everything,
+    ids,
+    inside,
+    thread_ids,
+    told,
+)
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
-FAR = START + timedelta(days=36500)
-
-
-def at(seconds: float) -> datetime:
-    return START + timedelta(seconds=seconds)
+__all__ = [
+    "FAR",
+    "START",
+    "Owner",
+    "asked",
+    "at",
+    "chunks",
+    "everything",
+    "ids",
+    "inside",
+    "own",
+    "saved",
+    "thread_ids",
+    "told",
+]
 
 
 class Owner:
@@ -93,61 +113,3 @@ async def saved(store: Store, thread_id: str, count: int = 1, *, workflow_name: 
     for _ in range(count):
         await owner.save(**parts)
     await owner.release()
-
-
-def told(first_seq: int, count: int = 1, **parts: Any) -> LoggedEvents:
-    return LoggedEvents(first_seq, count, f'[["told",{first_seq},{count}]]'.encode(), **parts)
-
-
-def asked(thread_id: str, request_id: str, seconds: float, **parts: Any) -> PendingRequest:
-    return PendingRequest(thread_id, request_id, "reviewer", at(seconds), **parts)
-
-
-# ---------------------------------------------------------------- reading
-
-
-async def ids(store: Store, **filters: Any) -> list[str]:
-    return [one.checkpoint_id for one in await store.infos(**filters)]
-
-
-async def thread_ids(store: Store, **filters: Any) -> list[str]:
-    return [one.thread_id for one in await store.threads(**filters)]
-
-
-async def chunks(store: Store, thread_id: str, last: int = 40) -> dict[str, bytes]:
-    """All that the commits up to the last one hold, by reference."""
-    found = await store.read_chunks(thread_id, range(1, last + 1))
-    return {f"{digest}.{number}": data for number, held in found.items() for digest, data in held.items()}
-
-
-async def everything(store: Store, *more_ids: str) -> dict[str, Any]:
-    """All that can be read without claiming a thread. `more_ids`: of threads that have no commit."""
-    infos = list(await store.infos())
-    threads = list(await store.threads())
-    known = [*(one.thread_id for one in threads), *more_ids]
-    return {
-        "infos": infos,
-        "threads": threads,
-        "requests": list(await store.pending_requests()),
-        "due": list(await store.due(FAR)),
-        "checkpoints": [await store.find_checkpoint(one.checkpoint_id) for one in infos],
-        "heads": {one: await store.head(one) for one in known},
-        "events": {one: list(await store.events_after(one, None)) for one in known},
-        "chunks": {one: await chunks(store, one) for one in known},
-    }
-
-
-async def inside(store: Store, thread_id: str) -> dict[str, Any]:
-    """What only an owner can read. Whoever owns the thread loses it."""
-    opened = await store.open(thread_id, "looking", takeover=True)
-    await store.release(opened.lease)
-    return {
-        "number": opened.number,
-        "info": opened.info,
-        "root": opened.root,
-        "last_seq": opened.last_seq,
-        "status": opened.status,
-        "damage": opened.damage,
-        "journal": [(one.delivery_id, one.body) for one in opened.journal],
-        "inbox": [(one.item_id, one.kind, one.body) for one in opened.inbox],
-    }
