@@ -96,7 +96,7 @@ def _warm_up() -> None:
     """Import what runs need, also what is imported when it is first used: none of it is to be done in each life."""
     import asyncio
 
-    from tests.crash import crowd, flows, forking, lives, loss_windows, posting, scarce, stopping  # noqa: F401
+    from tests.crash import crowd, flows, forking, lives, loss_windows, posting, scarce, stopping  # noqa: F401  # only to be loaded
 
     from holdfast import InMemoryCheckpointStorage
     from holdfast.testing.survival import take_to_the_end

@@ -139,7 +139,7 @@ async def make_sleeping(storage: StoreCheckpointStorage) -> None:
     await asleep.wait()
     run.cancel()
     await asyncio.wait([run])
-    storage.store.commit = write  # type: ignore[method-assign]
+    storage.store.commit = write  # type: ignore[method-assign]  # a tap on the real method
 
 
 async def make_half(storage: StoreCheckpointStorage) -> None:
@@ -150,7 +150,7 @@ async def make_half(storage: StoreCheckpointStorage) -> None:
     stage.failing, stage.fails_after = {"b"}, 2
     with pytest.raises(Boom):
         await fan(stage, storage).run("x", thread_id="half")
-    storage.store.append_journal = append  # type: ignore[method-assign]
+    storage.store.append_journal = append  # type: ignore[method-assign]  # a tap on the real method
 
 
 async def make_pruned(storage: StoreCheckpointStorage) -> None:

@@ -88,7 +88,7 @@ async def test_what_a_function_recorded_in_the_journal_is_found(storage: StoreCh
     storage.store.commit = only_the_entry  # type: ignore[method-assign]  # a tap on the real method
     with pytest.raises(StorageFailed, match="the disk is gone"):
         await desk.before().build(storage).run(Ticket("it"), thread_id="t")
-    storage.store.commit = write  # type: ignore[method-assign]
+    storage.store.commit = write  # type: ignore[method-assign]  # a tap on the real method
 
     changed = desk.after().build(storage)
     await changed.run(thread_id="t")

@@ -127,7 +127,7 @@ async def test_what_the_target_fails_at_is_raised(
     with pytest.raises(StorageFailed, match="No space left"):
         await copy_store(source, storage)
     assert await ids(storage) == IDS[:2]
-    storage.store.add_thread = add  # type: ignore[method-assign]
+    storage.store.add_thread = add  # type: ignore[method-assign]  # a tap on the real method
     assert (await copy_store(source, storage)).is_complete
 
 
@@ -145,7 +145,7 @@ async def test_a_thread_that_is_gone_when_its_turn_comes_is_reported(
     report = await copy_store(source, storage)
     assert [one.thread_id for one in report.failed] == ["second"]
     assert list(report.copied) == ["first", "third", "fourth"]
-    source.list_threads = list_threads  # type: ignore[method-assign]
+    source.list_threads = list_threads  # type: ignore[method-assign]  # a tap on the real method
 
 
 # ---------------------------------------------------------------- damage

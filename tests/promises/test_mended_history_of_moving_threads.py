@@ -72,7 +72,7 @@ async def test_a_checkpoint_that_is_pruned_while_a_thread_goes_back_to_it_is_not
     chosen: Workflow | StoreCheckpointStorage = workflow if place == "workflow" else storage
     with pytest.raises(CheckpointNotFound, match=target.checkpoint_id):
         await chosen.rewind("t", target)
-    storage.store.commit = commit  # type: ignore[method-assign]
+    storage.store.commit = commit  # type: ignore[method-assign]  # a tap on the real method
     assert (await storage.history("t"))[0] == head
     assert (await workflow.run("c", thread_id="t")).get_outputs() == [["a", "b", "c"]]
 

@@ -49,7 +49,7 @@ def test_the_warning_is_put_down_to_the_users_line_however_deep_the_name_sits() 
     with pytest.deprecated_call() as told:
         inner()
         through(inner)
-        line = inspect.currentframe().f_lineno - 1  # type: ignore[union-attr]
+        line = inspect.currentframe().f_lineno - 1  # type: ignore[union-attr]  # CPython has frames
     assert [(warning.filename, warning.lineno) for warning in told] == [(__file__, line - 1), (__file__, line)]
 
 

@@ -170,7 +170,7 @@ def test_policies_are_values() -> None:
     assert len({LatestOnly(), LatestOnly(), FullHistory(), KeepFor(HOUR), KeepFor(HOUR)}) == 3
     assert repr(KeepLast(3)) == "KeepLast(count=3)"
     with pytest.raises(AttributeError):
-        KeepLast(3).count = 4  # type: ignore[misc]
+        KeepLast(3).count = 4  # type: ignore[misc]  # that it is frozen is what is tried
 
 
 @pytest.mark.parametrize(
