@@ -51,9 +51,15 @@ HoldfastError
 │           ├── NewerFormat
 │           ├── CheckpointHookFailed
 │           ├── StorageFailed
+│           │   ├── StoreUnavailable               (also ConnectionError)
+│           │   └── PoolExhausted                  (also TimeoutError)
+│           ├── UnsupportedId                      (also ValueError)
+│           ├── MissingKey
+│           ├── PlaintextRefused
 │           ├── UnsavableValue                 (also TypeError)
 │           │   └── StepArgumentsUnsavable
 │           └── UnreadableValue
+├── MissingExtra                               an optional dependency is not installed (also ImportError)
 ├── MissingProgram                             a program that is not part of holdfast is needed (also RuntimeError)
 └── NotInAsyncCode                             `run_sync` inside a running event loop (also RuntimeError)
 """
@@ -87,6 +93,16 @@ class MissingProgram(HoldfastError, RuntimeError):
     """Something needs a program that is not installed, or that failed."""
 
     code = "missing_program"
+
+
+class MissingExtra(HoldfastError, ImportError):
+    code = "missing_extra"
+
+    def __init__(self, needed_by: str, package: str, extra: str) -> None:
+        self.extra = extra
+        super().__init__(
+            f"{needed_by} needs the package {package!r}, which is not installed: pip install 'holdfast[{extra}]'."
+        )
 
 
 class NotInAsyncCode(HoldfastError, RuntimeError):
@@ -672,6 +688,54 @@ class StorageFailed(WorkflowCheckpointException):
         super().__init__(
             f"{storage} failed to {action}: {reason}. Nothing was changed; the thread stands at its last checkpoint "
             "and can be resumed once the storage works."
+        )
+
+
+class StoreUnavailable(StorageFailed, ConnectionError):
+    """The server of a store cannot be reached, or does not answer."""
+
+    code = "store_unavailable"
+
+
+class PoolExhausted(StorageFailed, TimeoutError):
+    """All connections to the server of a store were in use for too long."""
+
+    code = "pool_exhausted"
+
+
+class UnsupportedId(WorkflowCheckpointException, ValueError):
+    code = "unsupported_id"
+
+    def __init__(self, name: str, value: str, reason: str) -> None:
+        self.value = value
+        super().__init__(f"The {name} {value!r} cannot be stored here: {reason}. Nothing was written. Choose another.")
+
+
+class MissingKey(WorkflowCheckpointException):
+    """What is stored is encrypted, and the key it needs was not given."""
+
+    code = "missing_key"
+
+    def __init__(self, place: str, key_id: str | None = None) -> None:
+        self.place = place
+        self.key_id = key_id
+        with_which = "" if key_id is None else f" with key {key_id!r}"
+        remedy = "Pass encryption=AesGcm(key)" if key_id is None else "Give AesGcm that key too"
+        super().__init__(
+            f"{place} is encrypted{with_which}, and this key was not given. {remedy}. Nothing was changed."
+        )
+
+
+class PlaintextRefused(WorkflowCheckpointException):
+    """Something in an encrypted store is not encrypted: nobody who has the key wrote it."""
+
+    code = "plaintext_refused"
+
+    def __init__(self, place: str, remedy: str = "") -> None:
+        self.place = place
+        super().__init__(
+            f"{place} is not encrypted, in a store that is: whoever wrote it did not have the key, so it is not "
+            f"believed. Nothing was changed.{' ' + remedy if remedy else ''}"
         )
 
 

@@ -11,9 +11,10 @@ needs it: the one that brought it and those after it, until one drops it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from holdfast.records import (
     CheckpointInfo,
@@ -28,6 +29,18 @@ from holdfast.records import (
     ThreadInfo,
     ThreadStanding,
 )
+
+
+Rewrite: TypeAlias = Callable[[str, str, bytes], bytes]
+"""What becomes of one payload: its kind (`root`, `chunk`, `events`, `journal`, `inbox`), its name within its thread and
+kind (number of the commit, digest, delivery id, item id), and its bytes."""
+
+
+class Listener(Protocol):
+    """Hears of one thread. What it hears is a hint: some of it may be lost, and nothing may depend on it."""
+
+    async def next(self, seconds: float) -> bytes | None:
+        """What somebody told; None if the thread may have changed, or after this time."""
 
 
 class Store(Protocol):
@@ -116,6 +129,18 @@ class Store(Protocol):
     async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
         """Threads without an owner that have something to do by themselves at this time, the most overdue first."""
 
+    async def thread_ids(self, *, after: str | None = None, limit: int | None = None) -> Sequence[str]:
+        """All threads of which anything is kept, also those that were only posted to, in the order of their ids."""
+
+    # ------------------------------------------------------------ listening
+
+    def tell(self, thread_id: str, body: bytes) -> None:
+        """Pass on what is not kept to those who listen to the thread now. Never waits and never raises: it may be
+        lost."""
+
+    def listen(self, thread_id: str) -> AbstractAsyncContextManager[Listener]:
+        """Hear what is told, and that the thread was committed to, posted to or released, here or elsewhere."""
+
     # ------------------------------------------------------------ keeping, removing and copying
 
     async def pin(self, checkpoint_id: str) -> None:
@@ -156,6 +181,12 @@ class Store(Protocol):
         """Keep a thread as another store had it, with its numbers and ids, all or nothing. The iterable is read once.
 
         Raises ThreadExists for a thread id, or a checkpoint id, that there is already.
+        """
+
+    async def rewrite(self, thread_id: str, change: Rewrite) -> int:
+        """Put every payload of the thread through `change`; how many came back different. Nothing else is changed.
+
+        Needs no lease: whoever owns the thread goes on. Atomic for each commit, journal entry and inbox item.
         """
 
     # ------------------------------------------------------------ as a whole
