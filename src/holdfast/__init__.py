@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.history import Branch as Branch, Branches as Branches
     from holdfast.checkpoints.migrations import Migration as Migration
     from holdfast.checkpoints.prune_report import (
-        PrunedThread as PrunedThread,
         PruneReport as PruneReport,
+        PrunedThread as PrunedThread,
         SkippedThread as SkippedThread,
     )
     from holdfast.checkpoints.retention import (
@@ -60,6 +60,8 @@ if TYPE_CHECKING:
         InvalidRun as InvalidRun,
         InvalidSelection as InvalidSelection,
         MigrationFailed as MigrationFailed,
+        MissingExtra as MissingExtra,
+        MissingKey as MissingKey,
         MissingProgram as MissingProgram,
         MissingSecret as MissingSecret,
         NewerFormat as NewerFormat,
@@ -69,6 +71,8 @@ if TYPE_CHECKING:
         NoStorage as NoStorage,
         NoThreadFile as NoThreadFile,
         NotInAsyncCode as NotInAsyncCode,
+        PlaintextRefused as PlaintextRefused,
+        PoolExhausted as PoolExhausted,
         RequestError as RequestError,
         RequestExpired as RequestExpired,
         RequestWithdrawn as RequestWithdrawn,
@@ -78,6 +82,7 @@ if TYPE_CHECKING:
         StepNameTaken as StepNameTaken,
         StepOutsideWorkflow as StepOutsideWorkflow,
         StorageFailed as StorageFailed,
+        StoreUnavailable as StoreUnavailable,
         SubWorkflowFailed as SubWorkflowFailed,
         ThreadBusy as ThreadBusy,
         ThreadConflict as ThreadConflict,
@@ -90,6 +95,7 @@ if TYPE_CHECKING:
         UnknownRequest as UnknownRequest,
         UnreadableValue as UnreadableValue,
         UnsavableValue as UnsavableValue,
+        UnsupportedId as UnsupportedId,
         ValidationTypeEnum as ValidationTypeEnum,
         WorkflowCheckpointException as WorkflowCheckpointException,
         WorkflowConvergenceException as WorkflowConvergenceException,
@@ -146,6 +152,7 @@ if TYPE_CHECKING:
     from holdfast.storages import (
         FileCheckpointStorage as FileCheckpointStorage,
         InMemoryCheckpointStorage as InMemoryCheckpointStorage,
+        PostgresCheckpointStorage as PostgresCheckpointStorage,
         SqliteCheckpointStorage as SqliteCheckpointStorage,
         open_store as open_store,
     )
@@ -204,6 +211,8 @@ _HOME = {
     "MessageType": "holdfast.records",
     "Migration": "holdfast.checkpoints.migrations",
     "MigrationFailed": "holdfast.errors",
+    "MissingExtra": "holdfast.errors",
+    "MissingKey": "holdfast.errors",
     "MissingProgram": "holdfast.errors",
     "MissingSecret": "holdfast.errors",
     "NewerFormat": "holdfast.errors",
@@ -217,6 +226,9 @@ _HOME = {
     "Opaque": "holdfast.codecs.opaque",
     "PendingRequest": "holdfast.records",
     "PickleSerializer": "holdfast.codecs.pickle_codec",
+    "PlaintextRefused": "holdfast.errors",
+    "PoolExhausted": "holdfast.errors",
+    "PostgresCheckpointStorage": "holdfast.storages",
     "PruneReport": "holdfast.checkpoints.prune_report",
     "PrunedThread": "holdfast.checkpoints.prune_report",
     "RequestError": "holdfast.errors",
@@ -238,6 +250,7 @@ _HOME = {
     "StepOutsideWorkflow": "holdfast.errors",
     "StepWrapper": "holdfast.engine.step_function",
     "StorageFailed": "holdfast.errors",
+    "StoreUnavailable": "holdfast.errors",
     "StoredForm": "holdfast.checkpoints.stored_form",
     "StoredLevel": "holdfast.checkpoints.stored_form",
     "SubWorkflowFailed": "holdfast.errors",
@@ -260,6 +273,7 @@ _HOME = {
     "UnknownRequest": "holdfast.errors",
     "UnreadableValue": "holdfast.errors",
     "UnsavableValue": "holdfast.errors",
+    "UnsupportedId": "holdfast.errors",
     "ValidationTypeEnum": "holdfast.errors",
     "Workflow": "holdfast.engine.workflow",
     "WorkflowBuilder": "holdfast.engine.builder",

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote
 
 from holdfast.checkpoints.retention import Retention
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.codec import Codec
 from holdfast.errors import did_you_mean
+from holdfast.store import Store
 from holdfast.stores.file import FileStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from holdfast.codecs.aes_gcm import AesGcm
 
 
 class InMemoryCheckpointStorage(StoreCheckpointStorage):
@@ -26,9 +30,10 @@ class InMemoryCheckpointStorage(StoreCheckpointStorage):
         allowed_types: Iterable[type | str] | None = None,
         allowed_checkpoint_types: Iterable[type | str] | None = None,
         retention: Retention | type[Retention] | None = None,
+        encryption: AesGcm | None = None,
     ) -> None:
         super().__init__(
-            MemoryStore(),
+            _layered(MemoryStore(), encryption),
             serializer=serializer,
             allowed_types=allowed_types,
             allowed_checkpoint_types=allowed_checkpoint_types,
@@ -53,6 +58,7 @@ class SqliteCheckpointStorage(StoreCheckpointStorage):
         allowed_types: Iterable[type | str] | None = None,
         allowed_checkpoint_types: Iterable[type | str] | None = None,
         retention: Retention | type[Retention] | None = None,
+        encryption: AesGcm | None = None,
     ) -> None:
         if synchronous not in ("FULL", "NORMAL"):
             raise ValueError(f"synchronous expects 'FULL' or 'NORMAL', got {synchronous!r}.")
@@ -61,7 +67,7 @@ class SqliteCheckpointStorage(StoreCheckpointStorage):
         if os.fspath(path) == ":memory:":
             raise ValueError("A SqliteCheckpointStorage is a file. For one in memory use InMemoryCheckpointStorage().")
         super().__init__(
-            SqliteStore(path, synchronous=synchronous, busy_seconds=busy_seconds),
+            _layered(SqliteStore(path, synchronous=synchronous, busy_seconds=busy_seconds), encryption),
             serializer=serializer,
             allowed_types=allowed_types,
             allowed_checkpoint_types=allowed_checkpoint_types,
@@ -85,13 +91,62 @@ class FileCheckpointStorage(StoreCheckpointStorage):
         allowed_types: Iterable[type | str] | None = None,
         allowed_checkpoint_types: Iterable[type | str] | None = None,
         retention: Retention | type[Retention] | None = None,
+        encryption: AesGcm | None = None,
     ) -> None:
         _check_path(storage_path, "FileCheckpointStorage")
         _check_seconds(busy_seconds)
         if not isinstance(fsync, bool):
             raise TypeError(f"fsync expects True or False, got {fsync!r}.")
         super().__init__(
-            FileStore(storage_path, fsync=fsync, busy_seconds=busy_seconds),
+            _layered(FileStore(storage_path, fsync=fsync, busy_seconds=busy_seconds), encryption),
+            serializer=serializer,
+            allowed_types=allowed_types,
+            allowed_checkpoint_types=allowed_checkpoint_types,
+            retention=retention,
+        )
+
+
+class PostgresCheckpointStorage(StoreCheckpointStorage):
+    """Keeps checkpoints in PostgreSQL, for any number of processes on any number of machines.
+
+    The tables are made in `schema` on first use. `redis_url` names a Valkey or Redis that wakes those who wait and
+    passes on events as they happen: without it, or while it is away, everything works, and some of it later. At most
+    `pool_size` connections are open; whoever gets none for `acquire_seconds` is told so with `PoolExhausted`, and a
+    statement that is not answered for `statement_seconds` is given up.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        redis_url: str | None = None,
+        schema: str = "holdfast",
+        pool_size: int = 10,
+        acquire_seconds: float = 30.0,
+        statement_seconds: float = 30.0,
+        serializer: Codec | None = None,
+        allowed_types: Iterable[type | str] | None = None,
+        allowed_checkpoint_types: Iterable[type | str] | None = None,
+        retention: Retention | type[Retention] | None = None,
+        encryption: AesGcm | None = None,
+    ) -> None:
+        _check_dsn(dsn)
+        _check_schema(schema)
+        if isinstance(pool_size, bool) or not isinstance(pool_size, int) or pool_size < 1:
+            raise ValueError(f"pool_size expects a number of connections, 1 or more, got {pool_size!r}.")
+        _check_seconds(acquire_seconds, "acquire_seconds")
+        _check_seconds(statement_seconds, "statement_seconds")
+        from holdfast.stores.postgres import PostgresStore  # needs the extra `postgres`
+
+        store = PostgresStore(
+            dsn,
+            schema=schema,
+            pool_size=pool_size,
+            acquire_seconds=acquire_seconds,
+            statement_seconds=statement_seconds,
+        )
+        super().__init__(
+            _layered(_accelerated(store, redis_url, store.db.name), encryption),
             serializer=serializer,
             allowed_types=allowed_types,
             allowed_checkpoint_types=allowed_checkpoint_types,
@@ -100,9 +155,14 @@ class FileCheckpointStorage(StoreCheckpointStorage):
 
 
 def open_store(
-    url: str | os.PathLike[str], *, retention: Retention | type[Retention] | None = None
+    url: str | os.PathLike[str],
+    *,
+    retention: Retention | type[Retention] | None = None,
+    encryption: AesGcm | None = None,
+    redis_url: str | None = None,
 ) -> StoreCheckpointStorage:
-    """The storage that a URL names: `sqlite:///threads.db`, `file:folder`, `memory:`. Opens nothing yet.
+    """The storage that a URL names: `sqlite:///threads.db`, `file:folder`, `memory:`, `postgresql://host/database`.
+    Opens nothing yet.
 
     As everywhere, `sqlite:///` is followed by a path from here and `sqlite:////` by one from the root; `file:///var/x`
     is a path from the root and `file:x` one from here. A path without a scheme is a SQLite file if it ends in `.db`,
@@ -113,10 +173,12 @@ def open_store(
     scheme = scheme.lower()
     if not found or len(scheme) == 1:  # no scheme; or C:, which is none
         if text.endswith((".db", ".sqlite", ".sqlite3")):
-            return SqliteCheckpointStorage(text, retention=retention)
+            return SqliteCheckpointStorage(text, retention=retention, encryption=encryption)
         raise ValueError(f"{text!r} names no store. Expected {_EXAMPLES}.")
     if scheme in ("postgresql", "postgres"):
-        raise ValueError(f"PostgreSQL comes with a later version of holdfast. For now: {_EXAMPLES}.")
+        return PostgresCheckpointStorage(text, retention=retention, encryption=encryption, redis_url=redis_url)
+    if redis_url is not None:
+        raise ValueError(f"redis_url is for a store in PostgreSQL, not for {text!r}.")
     if scheme not in _SCHEMES:
         raise ValueError(f"{text!r} names no store{did_you_mean(scheme, _SCHEMES)}. Expected {_EXAMPLES}.")
     if "?" in rest or "#" in rest:
@@ -126,7 +188,7 @@ def open_store(
         path = path.removeprefix("/")
     if not path and scheme != "memory":
         raise ValueError(f"{text!r} has no path. Expected {_EXAMPLES}.")
-    return _SCHEMES[scheme](path, retention=retention)
+    return _SCHEMES[scheme](path, retention=retention, encryption=encryption)
 
 
 _SCHEMES: dict[str, Callable[..., StoreCheckpointStorage]] = {
@@ -134,7 +196,39 @@ _SCHEMES: dict[str, Callable[..., StoreCheckpointStorage]] = {
     "file": FileCheckpointStorage,
     "memory": lambda _, **given: InMemoryCheckpointStorage(**given),
 }
-_EXAMPLES = "sqlite:///threads.db, file:folder or memory:"
+_EXAMPLES = "sqlite:///threads.db, file:folder, postgresql://host/database or memory:"
+
+
+def _layered(store: Store, encryption: AesGcm | None) -> Store:
+    if encryption is None:
+        return store
+    from holdfast.codecs.aes_gcm import AesGcm  # needs the extra `crypto`
+    from holdfast.stores.encrypted import EncryptedStore
+
+    if not isinstance(encryption, AesGcm):
+        raise TypeError(f"encryption expects AesGcm(key), got a {type(encryption).__name__}.")
+    return EncryptedStore(store, encryption)
+
+
+def _accelerated(store: Store, redis_url: str | None, place: str) -> Store:
+    if redis_url is None:
+        return store
+    from holdfast.stores.accelerated import AcceleratedStore  # needs the extra `redis`
+    from holdfast.stores.valkey import Valkey
+
+    return AcceleratedStore(store, Valkey(redis_url), place)
+
+
+def _check_dsn(dsn: object) -> None:
+    if not isinstance(dsn, str) or not dsn.startswith(("postgresql://", "postgres://")):
+        shown = "a text that does not" if isinstance(dsn, str) else f"a {type(dsn).__name__}"  # it may hold a password
+        raise ValueError(f"A PostgreSQL storage needs a URL that begins with postgresql://, got {shown}.")
+
+
+def _check_schema(schema: object) -> None:
+    is_name = isinstance(schema, str) and 0 < len(schema.encode()) <= 63 and "\0" not in schema
+    if not is_name or str(schema).startswith("pg_"):
+        raise ValueError(f"schema expects a name of at most 63 bytes that does not begin with pg_, got {schema!r}.")
 
 
 def _check_path(given: str | os.PathLike[str], kind: str) -> None:
@@ -145,6 +239,6 @@ def _check_path(given: str | os.PathLike[str], kind: str) -> None:
         raise ValueError(f"A {kind} takes a path, and {path!r} is a URL. Use open_store({path!r}).")
 
 
-def _check_seconds(seconds: object) -> None:
+def _check_seconds(seconds: object, name: str = "busy_seconds") -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < float("inf"):
-        raise ValueError(f"busy_seconds expects a number of seconds, got {seconds!r}.")
+        raise ValueError(f"{name} expects a number of seconds, got {seconds!r}.")

@@ -138,6 +138,9 @@ class Store(Protocol):
         """Pass on what is not kept to those who listen to the thread now. Never waits and never raises: it may be
         lost."""
 
+    def is_heard(self, thread_id: str) -> bool:
+        """Whether anybody could be listening: False where what is told would reach nobody, True if it is not known."""
+
     def listen(self, thread_id: str) -> AbstractAsyncContextManager[Listener]:
         """Hear what is told, and that the thread was committed to, posted to or released, here or elsewhere."""
 

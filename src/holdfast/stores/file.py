@@ -73,6 +73,8 @@ class FileStore(FileHistory):
         except HoldfastError:
             self._index.unreleased.append(lease)  # tried again with the next heartbeat
             raise
+        if self.hall.ears:
+            self.hall.tell(lease.thread_id, None)
 
     # ------------------------------------------------------------ writing
 
@@ -98,6 +100,8 @@ class FileStore(FileHistory):
 
         thread_id = commit.lease.thread_id
         await self._patiently(lambda: self._thread.do_to_the_end(lambda: self._locked(thread_id, work)))
+        if self.hall.ears:
+            self.hall.tell(thread_id, None)
 
     def _sweep_if_due(self, file: ThreadFile, thread: int, *, at_rest: bool = False) -> bool:
         """Free what was forgotten; whether the file was written anew for it, or that was tried. It is tried again after
@@ -142,3 +146,5 @@ class FileStore(FileHistory):
                 self._append(file, PostLine(item_id, kind, msgspec.Raw(body)))
 
         await self._with_file(thread_id, work)
+        if self.hall.ears:
+            self.hall.tell(thread_id, None)

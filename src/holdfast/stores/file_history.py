@@ -17,6 +17,7 @@ from holdfast.errors import (
     ThreadNotFound,
 )
 from holdfast.records import Commit, Damage, ThreadStanding
+from holdfast.store import Rewrite
 from holdfast.stores.columns import to_id
 from holdfast.stores.file_threads import FileThreads
 from holdfast.stores.indexed import delete_rows
@@ -26,7 +27,7 @@ from holdfast.stores.lines import (
     ThreadLine,
     request_part,
 )
-from holdfast.stores.rewriting import Waiting, copied_lines, lines_of, pruned_lines
+from holdfast.stores.rewriting import Changes, Waiting, copied_lines, lines_of, pruned_lines
 from holdfast.stores.sqlite_tables import Tables
 from holdfast.stores.thread_files import ThreadFile
 
@@ -91,6 +92,26 @@ class FileHistory(FileThreads):
         first, waiting = self._index.transact(kept)
         self._rewrite(file, pruned_lines(self._index.all_lines(file), gone, first, waiting))
         self._index.transact(lambda tables: tables.note_swept(tables.thread(thread_id)))
+
+    async def rewrite(self, thread_id: str, change: Rewrite) -> int:
+        def kept(tables: Tables) -> tuple[ThreadLine, Waiting]:
+            return self._index.first_line(tables, thread_id), self._index.waiting(tables, thread_id)
+
+        def work(file: ThreadFile) -> int:
+            if not file.size:
+                self._remove_if_new(file)
+                return 0
+            first, waiting = self._index.transact(kept, writes=False)
+            changes = Changes(change)
+            lines = [changes.line(one) for one in pruned_lines(self._index.all_lines(file), (), first, waiting)]
+            if changes.count:
+                self._rewrite(file, lines)
+                self._index.transact(lambda tables: tables.note_swept(tables.thread(thread_id)))
+            return changes.count
+
+        if await self._list(lambda tables: tables.find_thread(thread_id)) is None:
+            return 0
+        return await self._with_file(thread_id, work)
 
     async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
         thread_id = standing.thread_id

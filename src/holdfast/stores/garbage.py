@@ -102,6 +102,8 @@ class _Dropped:
             found = [digest for digest in self._known.get((start[:SHORT], number), ()) if digest.startswith(start)]
             if len(found) == 1:
                 yield found[0], number
+            elif not found:  # of a commit that was not given: all that can be said of it
+                yield start, number
 
 
 def _relinked(one: Lineage, lines: Mapping[int, Lineage], dropped: _Dropped) -> Lineage:

@@ -25,6 +25,7 @@ from holdfast.records import (
 )
 from holdfast.stores.columns import to_id
 from holdfast.stores.connection import Connection
+from holdfast.stores.listening import Listening, hall_of
 from holdfast.stores.own_thread import OwnThread
 from holdfast.stores.owners import RENEW_SECONDS
 from holdfast.stores.packing import NOTHING, SEAL_BYTES, Body, logged_events, seal, unpack_body, unpack_chunks
@@ -35,12 +36,13 @@ from holdfast.stores.sqlite_tables import Tables
 T = TypeVar("T")
 
 
-class IndexedStore:
+class IndexedStore(Listening):
     """All of `holdfast.store.Store` that does not write payloads. Everything is done in one own thread."""
 
     finishes_commits = True
 
     def __init__(self, name: str, connection: Connection) -> None:
+        self.hall = hall_of(connection.path)
         self._connection = connection
         self._thread = OwnThread(name, connection.renew, RENEW_SECONDS)
         self._end = finalize(self, connection.close)
@@ -120,6 +122,8 @@ class IndexedStore:
         except HoldfastError:
             self._connection.unreleased.append(lease)  # tried again with the next heartbeat
             raise
+        if self.hall.ears:
+            self.hall.tell(lease.thread_id, None)
         if is_sweep_due:
             await self._thread.do_to_the_end(partial(self._sweep, lease.thread_id))
 
@@ -213,6 +217,9 @@ class IndexedStore:
             return found
 
         return await self._list(work)
+
+    async def thread_ids(self, *, after: str | None = None, limit: int | None = None) -> Sequence[str]:
+        return await self._list(lambda tables: tables.thread_ids(after, limit))
 
     # ------------------------------------------------------------ as a whole
 

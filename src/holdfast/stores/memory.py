@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
+from math import inf
 
 import msgspec
 
@@ -24,17 +25,21 @@ from holdfast.records import (
     ThreadInfo,
     ThreadStanding,
 )
+from holdfast.store import Rewrite
+from holdfast.stores.listening import Hall, Listening
 from holdfast.stores.memory_tables import MemoryTables
 from holdfast.stores.memory_thread import MemoryThread, Note
 from holdfast.stores.memory_whole import requests_of
 
 
-class MemoryStore:
+class MemoryStore(Listening):
     """Implements `holdfast.store.Store`. Each method runs without awaiting anything, which makes it atomic."""
 
     finishes_commits = True
+    first_look_seconds = last_look_seconds = inf  # no other process has it
 
     def __init__(self) -> None:
+        self.hall = Hall()
         self._tables = MemoryTables()
         self._threads = self._tables.threads
 
@@ -64,6 +69,8 @@ class MemoryStore:
         if thread is not None and (thread.fence, thread.owner) == (lease.fence, lease.owner):
             thread.owner = None
             self._tables.collect_if_due(lease.thread_id, thread, at_rest=True)
+            if self.hall.ears:
+                self.hall.tell(lease.thread_id, None)
 
     def _proved(self, lease: Lease) -> MemoryThread:
         thread = self._threads.get(lease.thread_id)
@@ -115,6 +122,8 @@ class MemoryStore:
                 thread.consumed.add(item_id)
         if commit.forgets or commit.forgets_events_before:
             self._tables.forget_with(commit, thread)
+        if self.hall.ears:
+            self.hall.tell(commit.lease.thread_id, None)
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
         self._proved(lease).journal.append(entry)
@@ -123,6 +132,8 @@ class MemoryStore:
         thread = self._threads.setdefault(thread_id, MemoryThread())
         if item_id not in thread.consumed:
             thread.inbox.setdefault(item_id, InboxItem(item_id, kind, body))
+        if self.hall.ears:
+            self.hall.tell(thread_id, None)
 
     # ------------------------------------------------------------ reading
 
@@ -224,6 +235,12 @@ class MemoryStore:
         ]
         return [self._thread_info(key, self._threads[key]) for _, key in sorted(due)[:limit]]
 
+    async def thread_ids(self, *, after: str | None = None, limit: int | None = None) -> Sequence[str]:
+        kept = (
+            key for key, thread in self._threads.items() if thread.holds_anything and (after is None or key > after)
+        )
+        return sorted(kept)[:limit]
+
     # ------------------------------------------------------------ keeping, removing and copying
 
     async def pin(self, checkpoint_id: str) -> None:
@@ -249,6 +266,9 @@ class MemoryStore:
 
     async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
         self._tables.take_in(standing, commits)
+
+    async def rewrite(self, thread_id: str, change: Rewrite) -> int:
+        return self._tables.rewrite(thread_id, change)
 
     # ------------------------------------------------------------ as a whole
 

@@ -7,6 +7,7 @@ from itertools import islice
 
 from holdfast.errors import CheckpointNotFound, ThreadBusy, ThreadExists, ThreadNotFound
 from holdfast.records import CheckpointInfo, Commit, StoredCheckpoint, ThreadStanding
+from holdfast.store import Rewrite
 from holdfast.stores.in_order import CheckpointsInOrder
 from holdfast.stores.memory_thread import (
     MemoryThread,
@@ -17,7 +18,7 @@ from holdfast.stores.memory_thread import (
     unlink,
     up_to_date,
 )
-from holdfast.stores.memory_whole import commits_of, copy_of, size_of, standing_of, taken_in
+from holdfast.stores.memory_whole import commits_of, copy_of, rewrite, size_of, standing_of, taken_in
 
 
 class MemoryTables:
@@ -168,6 +169,10 @@ class MemoryTables:
         for one in stored:
             thread.moved = self.next_place()
             self.checkpoints.add(one, thread.moved)
+
+    def rewrite(self, thread_id: str, change: Rewrite) -> int:
+        thread = self.threads.get(thread_id)
+        return 0 if thread is None else rewrite(thread, self.checkpoints, thread_id, change)
 
     def size(self) -> int:
         roots = sum(len(one.root) for one in self.checkpoints.newest_first(None, None, None))

@@ -101,8 +101,11 @@ class MemoryThread:
     @property
     def is_empty(self) -> bool:
         """Whether nobody owns it and nothing was ever put into it."""
-        is_unwritten = self.number == 0 and not self.journal and not self.inbox and not self.consumed
-        return is_unwritten and self.owner is None
+        return not self.holds_anything and self.owner is None
+
+    @property
+    def holds_anything(self) -> bool:
+        return bool(self.number or self.journal or self.inbox or self.consumed)
 
 
 def lineage_of(number: int, line: Commit | Lineage | int) -> Lineage:

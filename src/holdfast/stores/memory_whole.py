@@ -1,4 +1,4 @@
-"""Whole threads in memory: copied, handed out as they are stored, and taken in as another store had them."""
+"""Whole threads in memory: copied, handed out as they are stored, taken in as another store had them, rewritten."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from os import urandom
 
 import msgspec
 
-from holdfast.records import Commit, Lease, LoggedEvents, PendingRequest, StoredCheckpoint, ThreadStanding
+from holdfast.records import (
+    Commit,
+    InboxItem,
+    JournalEntry,
+    Lease,
+    LoggedEvents,
+    PendingRequest,
+    StoredCheckpoint,
+    ThreadStanding,
+)
+from holdfast.store import Rewrite
 from holdfast.stores.garbage import Lineage
 from holdfast.stores.in_order import CheckpointsInOrder
 from holdfast.stores.memory_thread import MemoryThread, Note, events_of, lineage_of, renamed_info
@@ -150,6 +160,43 @@ def _take(thread: MemoryThread, thread_id: str, commit: Commit, *, is_pinned: bo
         )
         thread.forgotten += stored is None and not refers
     return stored
+
+
+def rewrite(thread: MemoryThread, checkpoints: CheckpointsInOrder, thread_id: str, change: Rewrite) -> int:
+    """Every payload through the change; how many came back different. All are asked for before one is put in place."""
+    count = 0
+
+    def changed(kind: str, name: str, data: bytes) -> bytes:
+        nonlocal count
+        after = change(kind, name, data)
+        count += after != data
+        return after
+
+    stored = [
+        StoredCheckpoint(one.info, changed("root", str(one.info.number), one.root))
+        for one in checkpoints.of_thread(thread_id)
+    ]
+    chunks = {
+        number: {digest: changed("chunk", digest, data) for digest, data in held.items()}
+        for number, held in thread.chunks.items()
+    }
+    events = [msgspec.structs.replace(one, body=changed("events", str(one.number), one.body)) for one in thread.events]
+    journal = [
+        JournalEntry(one.number, one.delivery_id, changed("journal", str(one.delivery_id), one.body))
+        for one in thread.journal
+    ]
+    inbox = {key: InboxItem(key, one.kind, changed("inbox", key, one.body)) for key, one in thread.inbox.items()}
+    if count:
+        for one in stored:
+            checkpoints.replace(one)
+            if thread.head is not None and thread.head.info.number == one.info.number:
+                thread.head = one
+        thread.chunks, thread.events, thread.journal, thread.inbox = chunks, events, journal, inbox
+        # A commit that is kept for what it says about chunks would keep its payload, too.
+        thread.lines = {
+            number: line if isinstance(line, int) else lineage_of(number, line) for number, line in thread.lines.items()
+        }
+    return count
 
 
 def size_of(thread: MemoryThread) -> int:

@@ -1,4 +1,5 @@
-"""The lines of a thread's file written anew: without the checkpoints that go, or as those of another thread."""
+"""Payloads put in the place of others; and the lines of a thread's file written anew: without the checkpoints that go,
+as those of another thread, or with other payloads."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from os import urandom
 import msgspec
 
 from holdfast.records import Commit, ThreadStanding
+from holdfast.store import Rewrite
 from holdfast.stores.lines import (
     Before,
     CommitLine,
@@ -19,7 +21,7 @@ from holdfast.stores.lines import (
     ThreadLine,
     commit_line,
 )
-from holdfast.stores.packing import pack_body, repack_body, unpack_body
+from holdfast.stores.packing import NOTHING, Body, pack_body, repack_body, unpack_body
 from holdfast.stores.pruning import Changed, PackedCommit, prune_bodies
 
 
@@ -103,3 +105,48 @@ def lines_of(standing: ThreadStanding, commits: Iterable[Commit], first: ThreadL
         yield PostLine(item.item_id, item.kind, msgspec.Raw(item.body))
     for entry in standing.journal:
         yield JournalLine(standing.fence, [(entry.delivery_id, msgspec.Raw(entry.body))])
+
+
+# ---------------------------------------------------------------- other payloads
+
+
+class Changes:
+    """Puts payloads through a change, and counts those that come back different."""
+
+    def __init__(self, change: Rewrite) -> None:
+        self._change = change
+        self.count = 0
+
+    def changed(self, kind: str, name: str, data: bytes) -> bytes:
+        after = self._change(kind, name, data)
+        self.count += after != data
+        return after
+
+    def body(self, number: int, body: Body) -> Body:
+        """With all its payloads changed; the same one if none came back different."""
+        before = self.count
+        changed = Body(
+            self._raw("root", str(number), body.root),
+            {digest: self._raw("chunk", digest, chunk) for digest, chunk in body.chunks.items()},
+            body.dropped,
+            body.carried,
+            self._raw("events", str(number), body.events),
+            body.refers,
+            body.own,
+        )
+        return body if self.count == before else changed
+
+    def _raw(self, kind: str, name: str, data: msgspec.Raw) -> msgspec.Raw:
+        return data if data is NOTHING else msgspec.Raw(self.changed(kind, name, bytes(data)))
+
+    def line(self, line: Line) -> Line:
+        """All payloads in a line."""
+        if isinstance(line, CommitLine):
+            body = self.body(line.number, unpack_body(bytes(line.body)))
+            return msgspec.structs.replace(line, body=msgspec.Raw(repack_body(body)))
+        if isinstance(line, JournalLine):
+            entries = [(key, self._raw("journal", str(key), body)) for key, body in line.entries]
+            return msgspec.structs.replace(line, entries=entries)
+        if isinstance(line, PostLine):
+            return msgspec.structs.replace(line, body=self._raw("inbox", line.item_id, line.body))
+        return line

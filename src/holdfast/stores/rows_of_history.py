@@ -13,7 +13,7 @@ from holdfast.stores.columns import from_id, from_time, from_timestamp, to_id, t
 from holdfast.stores.packing import SEAL_BYTES, column_sum
 from holdfast.stores.rows import Payload, Standing
 from holdfast.stores.rows_of_commits import ALL_BLOCKS, COLUMNS
-from holdfast.stores.rows_of_waiting import WaitingRows
+from holdfast.stores.rows_of_payloads import HOLDS_ANYTHING, PayloadRows
 from holdfast.stores.sqlite_schema import prepare
 
 SWEPT_AT_LEAST = 16
@@ -25,7 +25,7 @@ a quarter of it is enough."""
 _BYTES = "COALESCE(LENGTH(c.body), c.size, 0)"
 
 
-class HistoryRows(WaitingRows):
+class HistoryRows(PayloadRows):
     # ------------------------------------------------------------ pins
 
     def set_pin(self, thread: int, number: int, *, is_pinned: bool) -> None:
@@ -282,9 +282,8 @@ class HistoryRows(WaitingRows):
         """Raises DamagedCheckpoint."""
         row = self._db.execute(
             "SELECT t.thread, w.name, t.number, t.fence, t.status, t.updated_at, t.last_seq, t.first_seq, t.head,"
-            " t.due_at FROM threads t LEFT JOIN workflows w USING (workflow) WHERE t.thread_id = ? AND (t.number > 0"
-            " OR EXISTS (SELECT 1 FROM inbox i WHERE i.thread = t.thread)"
-            " OR EXISTS (SELECT 1 FROM journal j WHERE j.thread = t.thread))",
+            " t.due_at FROM threads t LEFT JOIN workflows w USING (workflow)"
+            f" WHERE t.thread_id = ? AND {HOLDS_ANYTHING}",
             (thread_id,),
         ).fetchone()
         if row is None:

@@ -34,7 +34,7 @@ class WaitingRows(CommitRows):
     def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         self._db.execute(
             "INSERT OR IGNORE INTO inbox (thread, item_id, kind, body, seal) VALUES (?, ?, ?, ?, ?)",
-            (self.thread(thread_id), item_id, kind, body, _item_seal(thread_id, item_id, kind, body)),
+            (self.thread(thread_id), item_id, kind, body, item_seal(thread_id, item_id, kind, body)),
         )
 
     def has_item(self, thread_id: str, item_id: str) -> bool:
@@ -53,7 +53,7 @@ class WaitingRows(CommitRows):
         )
         found = []
         for item_id, kind, body, sealed in rows:
-            if not isinstance(body, bytes) or _item_seal(thread_id, item_id, kind, body) != sealed:
+            if not isinstance(body, bytes) or item_seal(thread_id, item_id, kind, body) != sealed:
                 raise DamagedCheckpoint("of its head", f"item {item_id!r} in its inbox was changed", thread_id)
             found.append(InboxItem(item_id, kind, body))
         return found
@@ -217,5 +217,5 @@ class WaitingRows(CommitRows):
             self._db.execute("UPDATE threads SET owner = NULL, process = NULL WHERE process IS ?", (process,))
 
 
-def _item_seal(thread_id: str, item_id: str, kind: str, body: bytes) -> bytes:
+def item_seal(thread_id: str, item_id: str, kind: str, body: bytes) -> bytes:
     return seal(f"{thread_id}\0{item_id}\0{kind}", 0, body)

@@ -7,14 +7,16 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-from holdfast.errors import ThreadBusy, ThreadConflict, ThreadNotFound
+from holdfast.errors import DamagedCheckpoint, ThreadBusy, ThreadConflict, ThreadNotFound
 from holdfast.log import get_logger
 from holdfast.records import Commit, JournalEntry, Lease, ThreadStanding
+from holdfast.store import Rewrite
 from holdfast.stores.columns import to_id
 from holdfast.stores.connection import PAGES_AT_ONCE, Connection
 from holdfast.stores.indexed import IndexedStore, delete_rows, unpacked
 from holdfast.stores.packing import pack_body, repack_body, seal
 from holdfast.stores.pruning import PackedCommit, prune_bodies
+from holdfast.stores.rewriting import Changes
 from holdfast.stores.rows import Payload
 from holdfast.stores.sqlite_tables import Tables
 from holdfast.stores.together import WaitingEntry, WrittenTogether
@@ -51,6 +53,8 @@ class SqliteStore(IndexedStore):
 
         if not self._connection.transact_at_once(work, len(body)):
             await self._thread.do_to_the_end(lambda: self._connection.transact(work, writes=True, syncs=True))
+        if self.hall.ears:
+            self.hall.tell(thread_id, None)
         if due and due[0]:
             await self._thread.do_to_the_end(partial(self._sweep, thread_id))
 
@@ -82,6 +86,8 @@ class SqliteStore(IndexedStore):
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         await self._do(lambda tables: tables.post(thread_id, item_id, kind, body))
+        if self.hall.ears:
+            self.hall.tell(thread_id, None)
 
     # ------------------------------------------------------------ keeping, removing and copying
 
@@ -128,6 +134,31 @@ class SqliteStore(IndexedStore):
                 tables.reseal(row.seq, seal(to, row.number, row.body), row.body)
 
         await self._do(work)
+
+    async def rewrite(self, thread_id: str, change: Rewrite) -> int:
+        """What is damaged is left as it is, and told when all else is done."""
+        last = await self._list(lambda tables: tables.last_number(thread_id))
+        damaged: list[DamagedCheckpoint] = []
+        number, count = 0, 0
+
+        def waiting(tables: Tables) -> tuple[int, list[DamagedCheckpoint]]:
+            changes = Changes(change)
+            found = [*tables.rewrite_journal(thread_id, changes), *tables.rewrite_inbox(thread_id, changes)]
+            return changes.count, found
+
+        def page(tables: Tables) -> tuple[int, int, list[DamagedCheckpoint]]:
+            changes = Changes(change)
+            reached, found = tables.rewrite_commits(thread_id, number, last, changes)
+            return reached, changes.count, found
+
+        while number < last:  # some in each transaction: others get their turn in between
+            number, changed, found = await self._do(page)
+            count += changed
+            damaged += found
+        changed, found = await self._do(waiting)
+        for error in [*damaged, *found]:
+            raise error
+        return count + changed
 
 
 def size_of(path: Path) -> int:

@@ -1,0 +1,233 @@
+"""Following a thread that any process may be running: its log as it grows, and what is only told while it happens."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from holdfast.checkpoints.event_log import NOT_LOGGED
+from holdfast.codec import DeclaredTypes
+from holdfast.codecs.json_codec import JsonCodec
+from holdfast.errors import HoldfastError, NoEventLog, UnsavableValue
+from holdfast.events import WorkflowEvent, WorkflowRunState
+from holdfast.names import check_identifier
+from holdfast.store import Listener, Store
+
+if TYPE_CHECKING:
+    from holdfast.checkpoints.keepers import ThreadKeeper
+    from holdfast.checkpoints.storage import StoreCheckpointStorage
+
+LARGEST_TOLD_BYTES = 256 * 1024
+"""More than this is not told, only logged if it is to be."""
+QUICK_SECONDS = 0.1
+PATIENT_SECONDS = 10.0
+"""How long a follower waits before it looks at the log again although it has heard nothing: after something happened,
+and at last. A store may have it look more often."""
+
+_AT_REST = frozenset(
+    one.value
+    for one in (
+        WorkflowRunState.IDLE,
+        WorkflowRunState.IDLE_WITH_PENDING_REQUESTS,
+        WorkflowRunState.FAILED,
+        WorkflowRunState.CANCELLED,
+    )
+)
+_WITHOUT_DATA = frozenset({"executor_invoked", "executor_completed"})
+"""Their data are messages, which may be large, and are not in the log either."""
+
+
+# ---------------------------------------------------------------- telling
+
+
+def teller(
+    storage: Any, thread_id: str, run_id: str, keeper: ThreadKeeper | None, now: Callable[[], datetime]
+) -> Callable[[WorkflowEvent], None] | None:
+    """Passes on what a run streams to whoever follows its thread, here and in other processes; None if nobody could."""
+    store = getattr(storage, "store", None)
+    if keeper is None or store is None or not hasattr(store, "is_heard"):
+        return None
+    is_heard: Callable[[str], bool] = store.is_heard
+
+    def tell(event: WorkflowEvent) -> None:
+        if is_heard(thread_id):
+            body = _told(event, thread_id, run_id, keeper.last_seq, now())
+            if body is not None:
+                store.tell(thread_id, body)
+
+    return tell
+
+
+@cache
+def _codec() -> JsonCodec:
+    # Never the storage's own: what is told may come from anybody, and another codec might run it.
+    return JsonCodec(lenient=True)
+
+
+def _told(event: WorkflowEvent, thread_id: str, run_id: str, last_seq: int, at: datetime) -> bytes | None:
+    stamp: dict[str, Any] = {"thread_id": thread_id, "run_id": run_id, "timestamp": at}
+    if event.type in _WITHOUT_DATA:
+        stamp["data"] = None
+    own = msgspec.structs.replace(event, **stamp)
+    try:
+        body = msgspec.json.encode([last_seq, own.to_dict()])
+    except (UnsavableValue, msgspec.EncodeError, RecursionError):
+        return None  # it cannot leave this process
+    return body if len(body) <= LARGEST_TOLD_BYTES else None
+
+
+class _Told(NamedTuple):
+    after: int
+    """The last event of the log when it was told."""
+    event: WorkflowEvent
+
+
+def _heard(body: bytes, codec: JsonCodec) -> _Told | None:
+    """None for what is no event: whoever can reach the channel can say anything there."""
+    try:
+        after, fields = msgspec.json.decode(body, type=tuple[int, dict[str, Any]])
+        data = fields.pop("data", None)
+        event = msgspec.structs.replace(
+            WorkflowEvent.from_dict(fields), data=codec.decode(data, "event.data"), seq=None
+        )
+    except (HoldfastError, msgspec.DecodeError, ValueError, TypeError, RecursionError):
+        return None
+    return _Told(after, event)
+
+
+# ---------------------------------------------------------------- following
+
+
+class FollowingMethods:
+    """Of `StoreCheckpointStorage`."""
+
+    store: Store
+    declared: DeclaredTypes
+
+    def follow(
+        self,
+        thread_id: str,
+        *,
+        after: int | None = None,
+        live: bool = True,
+        provisional: bool = False,
+        until_idle: bool = False,
+    ) -> AsyncIterator[WorkflowEvent]:
+        """The events of a thread, whichever process runs it: those of its log after a cursor (None: all that are
+        kept), each once and in order, and then those to come, as they are committed.
+
+        `live`: between them what is only told while it happens, such as tokens and progress; it has no `seq`, and may
+        be lost. `provisional`: also what will be in the log once its superstep is committed, as it happens and without
+        a `seq`. Neither ever comes after the events of its superstep.
+
+        It goes on until the caller leaves it, even while there is no such thread. `until_idle`: it ends once the
+        thread is at rest (nobody owns it, and its last run has ended, waits for answers, failed or was cancelled) and
+        its log is read; at once if there is no such thread. Types that nobody declared come back as Opaque. Raises
+        CursorExpired if the event after the cursor was forgotten.
+        """
+        check_identifier("thread_id", thread_id)
+        kinds = _kinds(live=live, provisional=provisional)
+        return follow(self, thread_id, None, after=after, kinds=kinds, until_idle=until_idle)
+
+
+def _kinds(*, live: bool, provisional: bool) -> Callable[[str], bool]:
+    """Which of the events that are told are wanted."""
+    return lambda kind: live if kind in NOT_LOGGED else provisional
+
+
+async def follow(
+    storage: Any,
+    thread_id: str,
+    declared: DeclaredTypes | None,
+    *,
+    after: int | None,
+    kinds: Callable[[str], bool],
+    until_idle: bool,
+) -> AsyncIterator[WorkflowEvent]:
+    from holdfast.checkpoints.storage import StoreCheckpointStorage  # which has this as a method
+
+    if not isinstance(storage, StoreCheckpointStorage):
+        raise NoEventLog(type(storage).__name__)
+    async with storage.store.listen(thread_id) as listener:  # before the log is read: nothing falls in between
+        following = _Following(storage, thread_id, declared, listener, after, kinds)
+        async for event in following.events(until_idle=until_idle):
+            yield event
+
+
+class _Following:
+    def __init__(
+        self,
+        storage: StoreCheckpointStorage,
+        thread_id: str,
+        declared: DeclaredTypes | None,
+        listener: Listener,
+        after: int | None,
+        kinds: Callable[[str], bool],
+    ) -> None:
+        self._storage = storage
+        self._thread_id = thread_id
+        self._declared = declared
+        self._codec = JsonCodec(
+            storage.declared if declared is None else declared.union(storage.declared), lenient=True
+        )
+        self._listener = listener
+        self._after = after
+        """The cursor as the caller gave it, until something was read: None reads what is kept, however little."""
+        self._seq = max(after or 0, 0)
+        self._kinds = kinds
+        self._told: deque[_Told] = deque()
+
+    async def events(self, *, until_idle: bool) -> AsyncIterator[WorkflowEvent]:
+        patience = QUICK_SECONDS
+        while True:
+            is_at_rest = until_idle and await self._is_at_rest()  # before the log is read, so that all of it is
+            seq = self._seq
+            async for event in self._logged():
+                yield event
+            while self._told:
+                yield self._told.popleft().event
+            if is_at_rest:
+                return
+            patience = QUICK_SECONDS if self._seq != seq else min(2 * patience, PATIENT_SECONDS)
+            async for event in self._live(patience):
+                yield event
+
+    async def _is_at_rest(self) -> bool:
+        found = await self._storage.store.threads(thread_id=self._thread_id, limit=1)
+        return all(one.run_id is None and one.status in _AT_REST for one in found)
+
+    async def _logged(self) -> AsyncIterator[WorkflowEvent]:
+        """What is new in the log, each event after what was told before it happened."""
+        from holdfast.checkpoints.storage import read_events
+
+        async for event in read_events(self._storage, self._thread_id, self._after, self._declared):
+            await self._take_told()
+            while self._told and self._told[0].after < (event.seq or 0):
+                yield self._told.popleft().event
+            self._seq = self._after = event.seq or self._seq
+            yield event
+        await self._take_told()
+
+    async def _take_told(self) -> None:
+        while (body := await self._listener.next(0)) is not None:
+            self._take(body)
+
+    def _take(self, body: bytes) -> None:
+        told = _heard(body, self._codec)
+        if told is not None and self._kinds(told.event.type) and told.after >= self._seq:  # else it comes too late
+            self._told.append(told)
+
+    async def _live(self, seconds: float) -> AsyncIterator[WorkflowEvent]:
+        """What is told, until the log has to be read."""
+        while (body := await self._listener.next(seconds)) is not None:
+            self._take(body)
+            while self._told and self._told[0].after <= self._seq:
+                yield self._told.popleft().event
+            if self._told:
+                return  # told after something that is in the log by now

@@ -1,0 +1,222 @@
+"""Any store, with Valkey beside it: others hear at once what happens, and large checkpoints are read in one go.
+
+The store stays the only truth. Every commit, every root of a checkpoint and every event of the log comes from it.
+Valkey carries hints, which may be lost, and chunks, which their digests prove.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from hashlib import blake2b, sha256
+
+import msgspec
+
+from holdfast.records import Commit, Lease, ThreadStanding
+from holdfast.store import Rewrite, Store
+from holdfast.stores.listening import Ear, Hall, Listening
+from holdfast.stores.valkey import VERSION_DIGITS, Valkey
+from holdfast.stores.valkey_hearing import hint_from, told_from
+
+Packs = Mapping[int, Mapping[str, bytes]]
+"""Chunks by commit and digest."""
+
+SUBSCRIBED_LOOK_SECONDS = 1.0
+"""How often a store is looked at although nothing was heard: a message may be lost."""
+KEPT_SECONDS = 300
+LARGEST_BYTES = 4 * 1024 * 1024
+"""Of the chunks of one thread, in Valkey."""
+RECENT_BYTES = 8 * 1024 * 1024
+"""Of the chunks that were read lately, here, until it is said which of them are worth keeping."""
+DIGEST_BYTES = 32
+
+_packs = msgspec.msgpack.Decoder(dict[int, dict[str, bytes]])
+
+
+class AcceleratedStore(Listening):
+    """Implements `holdfast.store.Store` around another one.
+
+    `place` names what the store keeps: two stores with one place hear each other, others do not.
+    """
+
+    def __init__(self, store: Store, valkey: Valkey, place: str) -> None:
+        self.finishes_commits = store.finishes_commits
+        self._store = store
+        self._valkey = valkey
+        self._place = blake2b(place.encode(), digest_size=12).hexdigest().encode()
+        self._recent = _Recent()
+        hall = getattr(store, "hall", None)
+        self._has_own_hall = not isinstance(hall, Hall)
+        self.hall = hall if isinstance(hall, Hall) else Hall()
+        if isinstance(store, Listening):
+            self.first_look_seconds = store.first_look_seconds
+            self.last_look_seconds = store.last_look_seconds
+        # Handed on as they are: a call costs nothing more.
+        self.open = store.open
+        self.renew = store.renew
+        self.append_journal = store.append_journal
+        self.find_checkpoint = store.find_checkpoint
+        self.head = store.head
+        self.infos = store.infos
+        self.threads = store.threads
+        self.events_after = store.events_after
+        self.pending_requests = store.pending_requests
+        self.due = store.due
+        self.thread_ids = store.thread_ids
+        self.pin = store.pin
+        self.unpin = store.unpin
+        self.prune = store.prune
+        self.copy_thread = store.copy_thread
+        self.standing = store.standing
+        self.commits = store.commits
+        self.check = store.check
+        self.size = store.size
+
+    def _channel(self, thread_id: str) -> bytes:
+        return _channel(self._place, thread_id)
+
+    # ------------------------------------------------------------ telling others
+
+    async def commit(self, commit: Commit) -> None:
+        await self._store.commit(commit)
+        self._changed(commit.lease.thread_id, at_once=False)
+
+    async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
+        await self._store.post(thread_id, item_id, kind, body)
+        self._changed(thread_id, at_once=True)
+
+    async def release(self, lease: Lease) -> None:
+        await self._store.release(lease)
+        self._changed(lease.thread_id, at_once=True)
+
+    def _changed(self, thread_id: str, *, at_once: bool) -> None:
+        if self._has_own_hall and self.hall.ears:
+            self.hall.tell(thread_id, None)
+        self._valkey.hint(self._channel(thread_id), hint_from(self.hall), at_once=at_once)
+
+    def tell(self, thread_id: str, body: bytes) -> None:
+        super().tell(thread_id, body)
+        self._valkey.publish(self._channel(thread_id), told_from(self.hall, body))
+
+    def is_heard(self, thread_id: str) -> bool:
+        return thread_id in self.hall.ears or self._valkey.may_be_heard(self._channel(thread_id))
+
+    @asynccontextmanager
+    async def listen(self, thread_id: str) -> AsyncIterator[Ear]:
+        async with self._valkey.subscribed(self._channel(thread_id), self.hall, thread_id) as is_subscribed:
+
+            def look_seconds(quiet: int) -> float:
+                return SUBSCRIBED_LOOK_SECONDS if is_subscribed() else self._look_seconds(quiet)
+
+            ear = Ear(look_seconds)
+            self.hall.enter(thread_id, ear)
+            try:
+                yield ear
+            finally:
+                self.hall.leave(thread_id, ear)
+
+    # ------------------------------------------------------------ chunks at hand
+
+    async def read_chunks(self, thread_id: str, numbers: Iterable[int]) -> Packs:
+        found = await self._store.read_chunks(thread_id, numbers)
+        self._recent.add(thread_id, found)
+        return found
+
+    async def recall(self, thread_id: str) -> Packs:
+        """Chunks of the thread that are at hand: all that a checkpoint needs, some, or none. They may be old, and be
+        wrong in any way; their digests tell. Whatever is missing is read with `read_chunks`."""
+        key = self._key(thread_id)
+        value = await self._valkey.get(key)
+        if value is None:
+            return {}
+        try:
+            packs = _packs.decode(_proved(key, value))
+        except (ValueError, msgspec.DecodeError):
+            self._valkey.forget(key)  # damaged, or not ours
+            return {}
+        self._recent.add(thread_id, packs)
+        return packs
+
+    def remember(self, thread_id: str, number: int, numbers: Iterable[int]) -> None:
+        """Have the chunks of these commits at hand the next time: a checkpoint, made by commit `number`, was put
+        together from them. Never waits."""
+        packs = self._recent.take(thread_id, numbers)
+        key, data = self._key(thread_id), msgspec.msgpack.encode(packs)
+        if packs and len(data) <= LARGEST_BYTES:
+            self._valkey.set(key, number, _proof(key, data) + data, KEPT_SECONDS)
+
+    def _key(self, thread_id: str) -> bytes:
+        return self._channel(thread_id) + b":chunks"
+
+    # ------------------------------------------------------------ what makes them worthless
+
+    async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
+        is_gone = await self._store.delete_thread(thread_id, if_unmoved_since=if_unmoved_since)
+        if is_gone:
+            self._valkey.forget(self._key(thread_id))
+        return is_gone
+
+    async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+        await self._store.add_thread(standing, commits)
+        self._valkey.forget(self._key(standing.thread_id))
+
+    async def rewrite(self, thread_id: str, change: Rewrite) -> int:
+        count = await self._store.rewrite(thread_id, change)
+        self._valkey.forget(self._key(thread_id))
+        return count
+
+    # ------------------------------------------------------------ as a whole
+
+    async def close(self) -> None:
+        self._recent = _Recent()
+        await self._valkey.close()
+        await self._store.close()
+
+
+@lru_cache(maxsize=4096)
+def _channel(place: bytes, thread_id: str) -> bytes:
+    thread = blake2b(thread_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return b"holdfast:1:%b:%b" % (place, thread.encode())
+
+
+def _proof(key: bytes, data: bytes) -> bytes:
+    return sha256(key + data).digest()
+
+
+def _proved(key: bytes, value: bytes) -> bytes:
+    """Raises ValueError for what was damaged, or belongs elsewhere."""
+    proof, data = value[VERSION_DIGITS : VERSION_DIGITS + DIGEST_BYTES], value[VERSION_DIGITS + DIGEST_BYTES :]
+    if _proof(key, data) != proof:
+        raise ValueError("not what was written")
+    return data
+
+
+class _Recent:
+    """Chunks that were read lately, by thread and commit. Those of the thread that was read longest ago go first."""
+
+    def __init__(self) -> None:
+        self._threads: OrderedDict[str, dict[int, Mapping[str, bytes]]] = OrderedDict()
+        self._bytes = 0
+
+    def add(self, thread_id: str, packs: Packs) -> None:
+        held = self._threads.setdefault(thread_id, {})
+        self._threads.move_to_end(thread_id)
+        for number, pack in packs.items():
+            self._bytes += _size(pack) - _size(held.get(number, {}))
+            held[number] = pack
+        while self._bytes > RECENT_BYTES:
+            _, gone = self._threads.popitem(last=False)
+            self._bytes -= sum(map(_size, gone.values()))
+
+    def take(self, thread_id: str, numbers: Iterable[int]) -> dict[int, dict[str, bytes]]:
+        """Those of these commits, or nothing if one of them is not there any more."""
+        held = self._threads.pop(thread_id, {})
+        self._bytes -= sum(map(_size, held.values()))
+        wanted = set(numbers)
+        return {number: dict(held[number]) for number in wanted} if wanted <= held.keys() else {}
+
+
+def _size(pack: Mapping[str, bytes]) -> int:
+    return sum(map(len, pack.values()))

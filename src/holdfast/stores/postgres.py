@@ -1,0 +1,47 @@
+"""A store in PostgreSQL, for any number of processes on any number of machines."""
+
+from __future__ import annotations
+
+from holdfast.records import Commit, Lease
+from holdfast.stores.listening import Listening, hall_of
+from holdfast.stores.postgres_checking import Checking
+from holdfast.stores.postgres_database import Database
+
+
+class PostgresStore(Checking, Listening):
+    """Implements `holdfast.store.Store`. A commit is one statement and one round trip."""
+
+    first_look_seconds = 0.1
+    last_look_seconds = 1.0
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str = "holdfast",
+        pool_size: int = 10,
+        acquire_seconds: float = 30.0,
+        statement_seconds: float = 30.0,
+    ) -> None:
+        super().__init__(Database(dsn, schema, pool_size, acquire_seconds, statement_seconds))
+
+        self.hall = hall_of(("postgres", self.db.name))
+
+    async def commit(self, commit: Commit) -> None:
+        await super().commit(commit)
+        if self.hall.ears:
+            self.hall.tell(commit.lease.thread_id, None)
+
+    async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
+        await super().post(thread_id, item_id, kind, body)
+        if self.hall.ears:
+            self.hall.tell(thread_id, None)
+
+    async def release(self, lease: Lease) -> None:
+        await super().release(lease)
+        if self.hall.ears:
+            self.hall.tell(lease.thread_id, None)
+
+    async def close(self) -> None:
+        self._heartbeat.stop()
+        await self.db.close()

@@ -1,0 +1,284 @@
+"""Writing to a PostgreSQL store. A commit is one statement, and one round trip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from holdfast.errors import ThreadConflict
+from holdfast.records import Commit, JournalEntry, Lease
+from holdfast.stores.packing import seal
+from holdfast.stores.postgres_database import Session, Unknown
+from holdfast.stores.postgres_owners import Held, Owning, taken_over
+from holdfast.stores.postgres_reading import IS_THERE
+from holdfast.stores.postgres_rows import COLUMNS, TYPES, check_id, item_seal, key_of, row_of
+
+
+class Parts(NamedTuple):
+    """What a commit does beyond adding a row: its statement has only that, so that a plain one stays cheap."""
+
+    has_checkpoint: bool
+    has_parent: bool
+    """Which is to be the head."""
+    settles: bool
+    consumes: bool
+    asks: bool
+    forgets: bool
+    silences: bool
+    is_checked: bool = False
+    """Whether its parent and its id were looked at already."""
+
+
+_FIRST_FREE = 3 + len(TYPES) + 1
+"""Parameters: thread, owner, last seq, then the row."""
+_NUMBER, _FENCE, _PARENT = "$4", "$5", "$6"
+_FIRST_SEQ, _CHECKPOINT, _WORKFLOW, _TIMESTAMP, _STATUS = "$7", "$11", "$12", "$14", "$16"
+
+
+@lru_cache(maxsize=256)
+def commit_statement(parts: Parts) -> str:
+    """The parameters after the row come in the order in which they are named here; see `_given`."""
+    free = iter(range(_FIRST_FREE, 100))
+    changes = [f"number = {_NUMBER}", "moved = nextval('{s}.moves')", f"status = {_STATUS}"]
+    changes += [f"updated_at = {_TIMESTAMP}", "last_seq = GREATEST(t.last_seq, $3)"]
+    only_if = [f"t.thread = $1 AND t.fence = {_FENCE} AND t.owner = $2 AND t.number = {_NUMBER} - 1"]
+    more = ""
+    if parts.has_checkpoint:
+        changes += [f"head = {_NUMBER}", f"workflow = {_WORKFLOW}", f"due_at = ${next(free)}::timestamptz"]
+    if parts.has_checkpoint and not parts.is_checked:
+        only_if.append(f"NOT EXISTS (SELECT 1 FROM {{s}}.commits WHERE checkpoint_id = {_CHECKPOINT})")
+    if parts.has_parent and not parts.is_checked:
+        only_if.append(f"t.head = {_PARENT}")
+    if parts.settles:
+        more += (
+            ", settled AS (DELETE FROM {s}.journal WHERE thread = $1 AND EXISTS (SELECT 1 FROM moved)"
+            f" AND delivery_id <> ALL (${next(free)}::bigint[]))"
+        )
+    if parts.consumes:
+        more += (
+            ", consumed AS (UPDATE {s}.inbox SET body = NULL WHERE thread = $1 AND EXISTS (SELECT 1 FROM moved)"
+            f" AND item_id = ANY (${next(free)}::text[]))"
+        )
+    if parts.asks:
+        ids, rest = f"${next(free)}::text[]", [f"${next(free)}::{kind}[]" for kind in _ASKED]
+        more += (
+            f", withdrawn AS (DELETE FROM {{s}}.requests WHERE thread = $1 AND request_id <> ALL ({ids})"
+            " AND EXISTS (SELECT 1 FROM moved)), asked AS (INSERT INTO {s}.requests SELECT $1, r.* FROM"
+            f" unnest({', '.join([ids, *rest])}) r, moved ON CONFLICT DO NOTHING)"
+        )
+    if parts.forgets:
+        changes.append(
+            "forgotten = t.forgotten || ARRAY(SELECT c.number FROM {s}.commits c WHERE c.thread = $1"
+            f" AND c.number = ANY (${next(free)}::bigint[]) AND c.number <> ALL (t.forgotten)"
+            f" AND c.checkpoint_id IS NOT NULL AND c.number <> {_NUMBER if parts.has_checkpoint else 't.head'}"
+            " AND NOT EXISTS (SELECT 1 FROM {s}.pins p WHERE p.thread = $1 AND p.number = c.number))"
+        )
+    if parts.silences:
+        before = f"LEAST(${next(free)}::bigint, {_NUMBER} + 1)"
+        changes.append(f"silent_before = GREATEST(t.silent_before, {before})")
+        changes.append(
+            "first_seq = GREATEST(t.first_seq, COALESCE((SELECT c.first_seq FROM {s}.commits c WHERE c.thread = $1"
+            f" AND c.number >= {before} AND c.first_seq IS NOT NULL ORDER BY c.number LIMIT 1),"
+            f" CASE WHEN {before} <= {_NUMBER} THEN {_FIRST_SEQ}::bigint END, GREATEST(t.last_seq, $3) + 1))"
+        )
+    values = ", ".join(f"${number}::{kind}" for number, kind in enumerate(TYPES, 4))
+    return (
+        f"WITH moved AS (UPDATE {{s}}.threads t SET {', '.join(changes)} WHERE {' AND '.join(only_if)}"
+        " RETURNING moved, cardinality(forgotten) >= sweep_at OR silent_before - silent_swept >= 16 AS is_sweep_due),"
+        f" stored AS (INSERT INTO {{s}}.commits (thread, seq, {COLUMNS}) SELECT $1, moved, {values} FROM moved)"
+        f"{more} SELECT is_sweep_due FROM moved"
+    )
+
+
+_ASKED = ("text", "timestamptz", "timestamptz", "text")
+"""Executor, when, deadline and assignee of a request."""
+
+
+class Writing(Owning):
+    """Commits, journal and inbox."""
+
+    finishes_commits = False
+
+    async def commit(self, commit: Commit) -> None:
+        lease, info = commit.lease, commit.info
+        if info is not None:
+            check_id("checkpoint id", info.checkpoint_id)
+            check_id("workflow name", info.workflow_name)
+        held = self.held.get(lease)
+        parts = Parts(
+            info is not None,
+            commit.parent is not None,
+            info is not None and (held is None or held.has_journal),
+            bool(commit.consumed),
+            commit.requests is not None,
+            bool(commit.forgets),
+            bool(commit.forgets_events_before),
+        )
+        is_sweep_due = await self._send(commit, parts)
+        if parts.settles and held is not None:
+            held.has_journal = bool(commit.unsettled)
+        if is_sweep_due:
+            await self.sweep_quietly(lease.thread_id)
+
+    async def _send(self, commit: Commit, parts: Parts) -> bool:
+        """Raises ThreadConflict, and sends it again if and only if it did not happen."""
+        is_sure = True
+
+        async def attempt() -> bool:
+            nonlocal is_sure
+            try:
+                done = await self.db.once("fetchrow", commit_statement(parts), tuple(_given(commit, parts)))
+            except Unknown:
+                is_sure = False
+                raise
+            if done is not None:
+                return bool(done["is_sweep_due"])
+            if not is_sure and await self._is_made(commit):
+                return False
+            return await self._send_by_another_way(commit, parts)
+
+        return await self.db.again(attempt)
+
+    async def _is_made(self, commit: Commit) -> bool:
+        """Nobody else has its fence, so what has its fence and number is it."""
+        found = await self.db.value(
+            "SELECT 1 FROM {s}.commits WHERE thread = $1 AND number = $2 AND fence = $3",
+            key_of(commit.lease.thread_id),
+            commit.number,
+            commit.lease.fence,
+        )
+        return found is not None
+
+    async def _send_by_another_way(self, commit: Commit, parts: Parts) -> bool:
+        """Its parent is not the head, or its checkpoint takes the place of another. Raises ThreadConflict."""
+        lease, info, key = commit.lease, commit.info, key_of(commit.lease.thread_id)
+        async with self.db.transaction() as session:
+            row = await session.row(
+                "SELECT fence, owner, number, head FROM {s}.threads WHERE thread = $1 FOR UPDATE", key
+            )
+            if row is None or (row["fence"], row["owner"]) != (lease.fence, lease.owner):
+                raise taken_over(lease, row)
+            if commit.number != row["number"] + 1:
+                raise ThreadConflict(lease.thread_id, f"commit {commit.number}", f"commit {row['number']}")
+            if (
+                commit.parent is not None
+                and commit.parent != row["head"]
+                and not await session.value(_PARENT_IS_THERE, key, commit.parent)
+            ):
+                raise ThreadConflict(lease.thread_id, f"after commit {commit.parent}", "no such checkpoint any more")
+            if info is not None:
+                await displace(session, info.checkpoint_id, key)
+            parts = parts._replace(is_checked=True)
+            done = await session.row(commit_statement(parts), *_given(commit, parts))
+            return bool(done["is_sweep_due"])
+
+    # ------------------------------------------------------------ journal
+
+    async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
+        held = self.held.get(lease)
+        if held is None:  # given up, or opened by another object
+            held = Held(has_journal=True)
+            held.entries = int(await self.db.value(_LAST_ENTRY, key_of(lease.thread_id), lease.fence) or 0)
+        held.has_journal = True
+        held.entries += 1
+        await held.journal.add((held.entries, entry), lambda batch: self._write_journal(lease, batch))
+
+    async def _write_journal(self, lease: Lease, batch: Sequence[tuple[int, JournalEntry]]) -> None:
+        thread_id, key = lease.thread_id, key_of(lease.thread_id)
+        found = await self.db.value(
+            _APPEND,
+            key,
+            lease.fence,
+            lease.owner,
+            [number for number, _ in batch],
+            [entry.delivery_id for _, entry in batch],
+            [entry.body for _, entry in batch],
+            [seal(thread_id, entry.delivery_id, entry.body) for _, entry in batch],
+        )
+        if found is None:
+            raise taken_over(lease, await self.db.row("SELECT fence FROM {s}.threads WHERE thread = $1", key))
+
+    # ------------------------------------------------------------ inbox
+
+    async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
+        check_id("item id", item_id)
+        await self.db.value(
+            "WITH made AS (INSERT INTO {s}.threads (thread, thread_id) VALUES ($1, $2) ON CONFLICT DO NOTHING)"
+            " INSERT INTO {s}.inbox (thread, item_id, kind, body, seal) VALUES ($1, $3, $4, $5, $6)"
+            " ON CONFLICT DO NOTHING",
+            key_of(thread_id),
+            thread_id,
+            item_id,
+            kind,
+            body,
+            item_seal(thread_id, item_id, kind, body),
+        )
+
+
+_PARENT_IS_THERE = """
+SELECT 1 FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread WHERE c.thread = $1 AND c.number = $2
+  AND c.checkpoint_id IS NOT NULL AND c.number <> ALL (t.forgotten) FOR SHARE OF c
+"""
+"""Locked, so that nobody prunes it before the commit."""
+
+_LAST_ENTRY = "SELECT max(entry) FROM {s}.journal WHERE thread = $1 AND fence = $2"
+
+_APPEND = """
+WITH mine AS (UPDATE {s}.threads SET noted = noted + 1 WHERE thread = $1 AND fence = $2 AND owner = $3 RETURNING 1),
+written AS (INSERT INTO {s}.journal SELECT $1, $2, e.* FROM
+  unnest($4::bigint[], $5::bigint[], $6::bytea[], $7::bytea[]) e, mine ON CONFLICT DO NOTHING)
+SELECT 1 FROM mine
+"""
+"""The thread's row is updated so that whoever takes it over waits for this, and sees it."""
+
+
+def _given(commit: Commit, parts: Parts) -> list[Any]:
+    """What its statement is given."""
+    events = commit.events
+    last_seq = 0 if events is None else events.first_seq + events.count - 1
+    given = [key_of(commit.lease.thread_id), commit.lease.owner, last_seq, *row_of(commit)]
+    if parts.has_checkpoint:
+        given.append(commit.due_at)
+    if parts.settles:
+        given.append(list(commit.unsettled))
+    if parts.consumes:
+        given.append(list(commit.consumed))
+    if parts.asks:
+        asked = commit.requests or ()
+        given += [[one.request_id for one in asked], [one.executor_id for one in asked]]
+        given += [[one.asked_at for one in asked], [one.deadline for one in asked], [one.assignee for one in asked]]
+    if parts.forgets:
+        given.append(list(commit.forgets))
+    if parts.silences:
+        given.append(commit.forgets_events_before)
+    return given
+
+
+async def displace(session: Session, checkpoint_id: str, by: UUID) -> None:
+    """Another checkpoint, of thread `by`, takes the place of those that have this id."""
+    for row in await session.rows(
+        "UPDATE {s}.commits SET checkpoint_id = NULL WHERE checkpoint_id = $1 RETURNING thread, number", checkpoint_id
+    ):
+        place = (row["thread"], row["number"])
+        await session.rows("DELETE FROM {s}.pins WHERE thread = $1 AND number = $2", *place)
+        await session.rows(
+            "UPDATE {s}.threads SET forgotten = forgotten || $2::bigint WHERE thread = $1 AND $2 <> ALL (forgotten)",
+            *place,
+        )
+        if row["thread"] != by:  # in its own thread the commit says what becomes of the rest
+            await move_head(session, *place)
+
+
+async def move_head(session: Session, thread: UUID, number: int) -> None:
+    """Where `number` was the head and is no checkpoint any more, the newest that is left becomes the head."""
+    moved = await session.value(
+        "UPDATE {s}.threads t SET due_at = NULL, head = (SELECT max(c.number) FROM {s}.commits c WHERE c.thread = $1"
+        f" AND c.number <> $2 AND {IS_THERE}) WHERE t.thread = $1 AND t.head = $2 RETURNING 1",
+        thread,
+        number,
+    )
+    if moved is not None:
+        await session.rows("DELETE FROM {s}.journal WHERE thread = $1", thread)
+        await session.rows("DELETE FROM {s}.requests WHERE thread = $1", thread)

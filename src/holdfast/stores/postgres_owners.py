@@ -1,0 +1,294 @@
+"""Who owns which thread: claims, leases and the process's heartbeat.
+
+Leases are told by the server's clock, so those of the machines need not agree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import DamagedCheckpoint, HoldfastError, ThreadBusy, ThreadConflict
+from holdfast.log import get_logger
+from holdfast.platform import is_process_alive
+from holdfast.records import JournalEntry, Lease, OpenedThread
+from holdfast.stores.combined import Combined
+from holdfast.stores.owners import LEASE_SECONDS, RENEW_SECONDS, from_json, this_process, to_json
+from holdfast.stores.postgres_database import Database, Unknown
+from holdfast.stores.postgres_reading import IS_THERE, Reading
+from holdfast.stores.postgres_rows import inbox_of, info_of, journal_of, key_of, root_of
+
+logger = get_logger("stores")
+
+_LEASED = f"clock_timestamp() + interval '{LEASE_SECONDS:g} seconds'"
+
+_RENEW = (
+    f"INSERT INTO {{s}}.processes (identity, leased_until) VALUES ($1, {_LEASED})"
+    " ON CONFLICT (identity) DO UPDATE SET leased_until = excluded.leased_until RETURNING process"
+)
+
+_FORGET_THE_DEAD = """
+DELETE FROM {s}.processes p WHERE leased_until < clock_timestamp() - interval '1 hour'
+  AND NOT EXISTS (SELECT 1 FROM {s}.threads t WHERE t.process = p.process AND t.owner IS NOT NULL)
+"""
+
+_CLAIM = """
+WITH mine AS (
+  INSERT INTO {s}.threads AS t (thread, thread_id, fence, owner, process) VALUES ($1, $2, 1, $3, $4)
+  ON CONFLICT (thread) DO UPDATE SET fence = t.fence + 1, owner = excluded.owner, process = excluded.process
+  WHERE t.owner IS NULL OR t.fence = $5 OR $6 OR ($7 AND t.owner = $3 AND t.process = $4)
+  RETURNING t.fence, t.number, t.head, t.noted
+)
+"""
+
+_STANDING = (
+    """
+SELECT {claimed}, t.fence, t.number, t.head, t.noted, t.status, t.last_seq, t.owner, t.process, p.identity,
+  p.leased_until > clock_timestamp() AS is_leased,
+  (SELECT max(number) FROM {s}.commits WHERE thread = $1) AS last,
+  (SELECT number FROM {s}.commits c WHERE c.thread = $1 AND """
+    + IS_THERE
+    + """ ORDER BY number DESC LIMIT 1) AS newest,
+  c.number AS found, c.parent, c.checkpoint_id, c.workflow, c.iteration, c.previous, c.timestamp, c.run_id,
+  c.status AS checkpoint_status, c.root_seal, c.root,
+  EXISTS (SELECT 1 FROM {s}.pins WHERE thread = $1 AND number = t.head) AS is_pinned,
+  j.deliveries, j.bodies, j.seals, i.item_ids, i.kinds, i.items, i.item_seals
+FROM {from_}
+LEFT JOIN {s}.processes p ON p.process = t.process
+LEFT JOIN {s}.commits c ON c.thread = $1 AND c.number = t.head
+LEFT JOIN LATERAL (SELECT array_agg(delivery_id ORDER BY fence, entry) AS deliveries,
+  array_agg(body ORDER BY fence, entry) AS bodies, array_agg(seal ORDER BY fence, entry) AS seals
+  FROM {s}.journal WHERE thread = $1) j ON true
+LEFT JOIN LATERAL (SELECT array_agg(item_id ORDER BY item) AS item_ids, array_agg(kind ORDER BY item) AS kinds,
+  array_agg(body ORDER BY item) AS items, array_agg(seal ORDER BY item) AS item_seals
+  FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL) i ON true
+"""
+)
+_OPEN = _CLAIM + _STANDING.replace(
+    "{claimed}", "mine.fence AS new_fence, mine.number AS new_number, mine.head AS new_head, mine.noted AS new_noted"
+).replace("{from_}", "(SELECT 1) one LEFT JOIN mine ON true LEFT JOIN {s}.threads t ON t.thread = $1")
+_LOOK = _STANDING.replace("{claimed}", "1").replace("{from_}", "{s}.threads t").rstrip() + "\nWHERE t.thread = $1"
+
+
+class Owning(Reading):
+    """Opens, renews and gives up threads."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._process: tuple[str, int] | None = None
+        self._heartbeat = Heartbeat(self)
+        self.held: dict[Lease, Held] = {}
+
+    async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
+        process = await self._own_process()
+        dead_fence, tries_again = -1, False
+
+        async def claim() -> Any:
+            nonlocal tries_again
+            given = (key_of(thread_id), thread_id, owner, process, dead_fence, takeover, tries_again)
+            try:
+                return await self.db.once("fetchrow", _OPEN, given)
+            except Unknown:
+                tries_again = True  # it may be ours already
+                raise
+
+        while True:
+            row = await self.db.again(claim)
+            if row["new_fence"] is not None:
+                break
+            if row["fence"] is None or row["owner"] is None:  # it was made, or given up, in the meantime
+                continue
+            if not self._is_gone(row["process"], row["identity"], row["is_leased"]):
+                raise ThreadBusy(thread_id, row["owner"], is_here=row["process"] == process)
+            dead_fence = row["fence"]
+        lease = Lease(thread_id, owner, row["new_fence"])
+        if not _is_as_claimed(row):  # somebody moved it while we waited for its row
+            row = await self.db.row(_LOOK, key_of(thread_id))
+        opened = await self._opened(thread_id, lease, row)
+        self.held[lease] = Held(bool(opened.journal) or opened.damage is not None)
+        self._heartbeat.start()
+        return opened
+
+    async def _opened(self, thread_id: str, lease: Lease, row: Any) -> OpenedThread:
+        root, info, damage, journal, inbox = None, None, None, [], []
+        number = row["number"] or 0
+        at = {**row, "number": row["found"], "status": row["checkpoint_status"]}
+        try:
+            if row["found"] is not None:
+                previous = await self.previous_of([(key_of(thread_id), at)])
+                info = info_of(thread_id, at, previous[0])
+            check_standing(thread_id, row)
+            root = None if info is None else root_of(thread_id, at)
+            entries = zip(row["deliveries"] or (), row["bodies"] or (), row["seals"] or (), strict=True)
+            journal = journal_of(thread_id, number, entries)
+            items = zip(
+                row["item_ids"] or (), row["kinds"] or (), row["items"] or (), row["item_seals"] or (), strict=True
+            )
+            inbox = inbox_of(thread_id, items)
+        except DamagedCheckpoint as error:
+            root, damage = None, error.reason
+        return OpenedThread(
+            lease=lease,
+            number=number,
+            info=info,
+            root=root,
+            last_seq=row["last_seq"] or 0,
+            journal=journal,
+            inbox=inbox,
+            status=row["status"] or "",
+            damage=damage,
+        )
+
+    async def renew(self, lease: Lease) -> None:
+        row = await self.db.row("SELECT fence, owner FROM {s}.threads WHERE thread = $1", key_of(lease.thread_id))
+        if row is None or (row["fence"], row["owner"]) != (lease.fence, lease.owner):
+            raise taken_over(lease, row)
+        await self.beat()
+
+    async def release(self, lease: Lease) -> None:
+        self.held.pop(lease, None)
+        due = await self.db.value(
+            "UPDATE {s}.threads SET owner = NULL, process = NULL WHERE thread = $1 AND fence = $2 AND owner = $3"
+            " RETURNING cardinality(forgotten) > 0 OR silent_swept < silent_before",
+            key_of(lease.thread_id),
+            lease.fence,
+            lease.owner,
+        )
+        if due:
+            await self.sweep_quietly(lease.thread_id)
+
+    async def sweep_quietly(self, thread_id: str) -> None:
+        """Free what was forgotten."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ processes
+
+    async def _own_process(self) -> int:
+        identity = to_json(this_process())
+        if self._process is None or self._process[0] != identity:  # the first use, or a fork of the process
+            self._process = identity, await self.beat()
+            await self.db.rows(_FORGET_THE_DEAD)
+        elif not self._heartbeat.is_beating:
+            await self.beat()  # the lease may have run out while nothing was held
+        return self._process[1]
+
+    async def beat(self) -> int:
+        """Say that this process lives."""
+        return int(await self.db.value(_RENEW, to_json(this_process())))
+
+    def _is_gone(self, process: int | None, identity: str | None, is_leased: bool | None) -> bool:
+        if identity is None or process is None:
+            return True
+        try:
+            who = from_json(identity)
+        except (msgspec.DecodeError, TypeError):  # who it was cannot be read: only its lease is left
+            return not is_leased
+        alive = True if who == this_process() else is_process_alive(who.identity)
+        return not is_leased if alive is None else not alive
+
+    def owner_in(self, row: Any) -> str | None:
+        """The run that holds the thread, if it still does; from a row with owner, process, identity, is_leased."""
+        if row is None or row["owner"] is None:
+            return None
+        return None if self._is_gone(row["process"], row["identity"], row["is_leased"]) else str(row["owner"])
+
+
+class Held:
+    """What is known of a thread that is owned here."""
+
+    __slots__ = ("entries", "has_journal", "journal")
+
+    def __init__(self, has_journal: bool) -> None:
+        self.has_journal = has_journal
+        """Whether there may be entries. Nobody else can add one without taking the thread over."""
+        self.entries = 0
+        """Counts those that were written."""
+        self.journal: Combined[tuple[int, JournalEntry]] = Combined()
+
+
+def _is_as_claimed(row: Any) -> bool:
+    """Whether what was read beside the claim belongs to what was claimed: the claim may have waited for somebody, and
+    reads what was before."""
+    if row["fence"] is None:
+        return bool(row["new_fence"] == 1)
+    now = (row["new_fence"], row["new_number"], row["new_head"], row["new_noted"])
+    return bool(now == (row["fence"] + 1, row["number"], row["head"], row["noted"]))
+
+
+def check_standing(thread_id: str, row: Any) -> None:
+    """Raises DamagedCheckpoint if the thread's row and its commits do not agree."""
+    number, head, last, newest = row["number"] or 0, row["head"], row["last"], row["newest"]
+    if head != newest or number < (last or 0):
+        said = f"commit {number} with its head at {head}"
+        reason = f"the thread stands at {said}, and what is there ends at {last} with a head at {newest}"
+        raise DamagedCheckpoint("of its head", reason, thread_id)
+
+
+def taken_over(lease: Lease, row: Any) -> ThreadConflict:
+    held = f"fence {lease.fence} of run {lease.owner!r}"
+    return ThreadConflict(lease.thread_id, f"with {held}", f"fence {0 if row is None else row['fence']}")
+
+
+class Heartbeat:
+    """Says every few seconds that this process lives, while it owns threads: from a thread and a connection of its own,
+    so that an event loop that is busy for long does not lose what it owns."""
+
+    def __init__(self, owning: Owning) -> None:
+        self._owning = weakref.ref(owning)
+        self._dsn = (owning.db.dsn, owning.db.schema)
+        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+
+    @property
+    def is_beating(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self) -> None:
+        """For a thread that is held from now on."""
+        with self._lock:
+            if not self.is_beating:  # also in a process that was forked off
+                self._ended.clear()
+                self._thread = threading.Thread(target=self._live, name="holdfast-postgres-heartbeat", daemon=True)
+                self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=5)
+
+    def _live(self) -> None:
+        dsn, schema = self._dsn
+        database = Database(dsn, schema, 1, LEASE_SECONDS, RENEW_SECONDS)
+        with _quiet_loop() as run:
+            while not self._ended.wait(RENEW_SECONDS) and self._goes_on():
+                try:
+                    run(database.value(_RENEW, to_json(this_process())))
+                except HoldfastError as error:
+                    logger.warning("the lease of this process could not be renewed: %s", error)
+            run(database.close())
+
+    def _goes_on(self) -> bool:
+        """Ends by itself where nothing is held any more."""
+        owning = self._owning()
+        with self._lock:
+            if owning is not None and owning.held:
+                return True
+            self._thread = None
+            return False
+
+
+@contextmanager
+def _quiet_loop() -> Iterator[Any]:
+    loop = asyncio.new_event_loop()
+    try:
+        yield loop.run_until_complete
+    finally:
+        loop.close()

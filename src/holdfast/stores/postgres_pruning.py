@@ -1,0 +1,275 @@
+"""Forgetting in a PostgreSQL store, in batches that do not hold up commits.
+
+What a batch needs to know is what its own commits say of chunks, those that continue from them, and those that carry
+references: never a payload, and never all of a thread. Chunks that go are cut out of their rows by the server.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from holdfast.errors import HoldfastError, ThreadBusy
+from holdfast.log import get_logger
+from holdfast.stores.garbage import Lineage, Pruning, plan_pruning
+from holdfast.stores.postgres_commits import Writing, move_head
+from holdfast.stores.postgres_database import Session, Unknown
+from holdfast.stores.postgres_reading import IS_PINNED, IS_THERE
+from holdfast.stores.postgres_rows import key_of
+
+logger = get_logger("stores")
+
+BATCH = 2000
+"""Commits that are pruned in one transaction. What the next ones carry on is written with each batch, so that many
+small ones would write more than few large ones."""
+SWEEP_AT_LEAST = 16
+
+_LINES = "number, parent, refers, names, dropped, carried, own, checkpoint_id IS NOT NULL AS has_checkpoint"
+
+_LOCKED = f"""
+SELECT {_LINES}, events IS NOT NULL AS has_events FROM {{s}}.commits WHERE thread = $1 AND number = ANY ($2::bigint[])
+  ORDER BY number FOR UPDATE
+"""
+"""So that no commit can continue from one of them: it would wait, and then find no checkpoint."""
+
+_BESIDE = f"""
+SELECT {_LINES} FROM {{s}}.commits WHERE thread = $1 AND number = ANY ($2::bigint[]) AND parent = number - 1
+UNION ALL
+SELECT {_LINES} FROM {{s}}.commits WHERE thread = $1 AND parent = ANY ($3::bigint[]) AND parent <> number - 1
+UNION ALL
+SELECT {_LINES} FROM {{s}}.commits WHERE thread = $1 AND carried IS NOT NULL
+"""
+"""Those that continue from the commits of a batch, and those that carry references."""
+
+_CUT = """
+UPDATE {s}.commits c SET (names, chunks) = (
+  SELECT array_agg(n ORDER BY place), array_agg(c.chunks[place] ORDER BY place)
+  FROM unnest(c.names) WITH ORDINALITY u (n, place) WHERE n <> ALL (string_to_array(g.gone, ' '))
+) FROM unnest($2::bigint[], $3::text[]) g (number, gone) WHERE c.thread = $1 AND c.number = g.number
+"""
+
+_EMPTY = """
+DELETE FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[]) AND checkpoint_id IS NULL AND names IS NULL
+  AND events IS NULL
+"""
+
+
+@dataclass
+class Batch:
+    """Rows that are looked at together."""
+
+    rows: dict[int, Any]
+    doomed: set[int]
+    silent_before: int
+    plan: Pruning = field(default_factory=Pruning)
+
+    def is_silent(self, row: Any) -> bool:
+        return bool(row["has_events"] and row["number"] < self.silent_before)
+
+    def keeps_line(self, row: Any) -> bool:
+        """Whether it still has what its checkpoint has: as a checkpoint, or for its events."""
+        is_checkpoint = row["has_checkpoint"] and row["number"] not in self.doomed
+        return bool(is_checkpoint or (row["refers"] and not self.is_silent(row)))
+
+    def is_empty(self, row: Any, gone: int) -> bool:
+        """Whether nothing is left of it."""
+        has_events = row["has_events"] and not self.is_silent(row)
+        return not self.keeps_line(row) and not has_events and gone == len(row["names"] or ())
+
+    def lineage(self, row: Any) -> Lineage:
+        return _lineage(row, is_kept=self.keeps_line(row))
+
+    def gone_chunks(self) -> dict[int, list[str]]:
+        """By the commit that holds them."""
+        gone: dict[int, list[str]] = defaultdict(list)
+        for number, row in self.rows.items():
+            own = frozenset(row["own"] or ())
+            for name in row["names"] or ():
+                if name in own:
+                    is_gone = self.is_silent(row)
+                else:
+                    is_gone = not self.keeps_line(row) and not self.plan.needs(name, number)
+                if is_gone:
+                    gone[number].append(name)
+            if not self.keeps_line(row):
+                for ref in row["carried"] or ():
+                    name, _, holder = ref.partition(".")
+                    if not self.plan.needs(name, int(holder)):
+                        gone[int(holder)].append(name)
+        return gone
+
+
+class Forgetting(Writing):
+    async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
+        key = key_of(thread_id)
+        if events_before:
+            await self.db.value(_SILENCE, key, events_before)
+        wanted = [one for one in checkpoint_ids if "\0" not in one]
+        rows = await self.db.rows(
+            "SELECT c.number FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread WHERE c.thread = $1"
+            f" AND c.checkpoint_id = ANY ($2::text[]) AND {IS_THERE} AND NOT {IS_PINNED} ORDER BY c.number",
+            key,
+            wanted,
+        )
+        numbers = [row["number"] for row in rows]
+        if numbers and await self._is_busy_head(thread_id, numbers):
+            raise ThreadBusy(thread_id, await self._owner_of(key))
+        count = 0
+        for start in range(0, len(numbers), BATCH):
+            count += await self._free(thread_id, numbers[start : start + BATCH])
+        await self._sweep(thread_id)
+        return count
+
+    async def _is_busy_head(self, thread_id: str, numbers: Sequence[int]) -> bool:
+        key = key_of(thread_id)
+        head = await self.db.value("SELECT head FROM {s}.threads WHERE thread = $1", key)
+        return head in numbers and await self._owner_of(key) is not None
+
+    async def _owner_of(self, key: UUID) -> str | None:
+        return self.owner_in(await self.db.row(_OWNER, key))
+
+    async def sweep_quietly(self, thread_id: str) -> None:
+        try:
+            await self._sweep(thread_id)
+        except (HoldfastError, Unknown) as error:  # the commit was made, whatever becomes of this
+            logger.warning("thread %s: what it forgot still takes space: %s", thread_id, error)
+
+    async def _sweep(self, thread_id: str) -> None:
+        """Free what was forgotten before."""
+        key = key_of(thread_id)
+        while True:
+            row = await self.db.row(
+                "SELECT forgotten[:$2] AS doomed, silent_before, ARRAY(SELECT number FROM {s}.commits WHERE thread = $1"
+                " AND number >= silent_swept AND number < silent_before ORDER BY number LIMIT $2) AS silent"
+                " FROM {s}.threads WHERE thread = $1 AND (forgotten <> '{}' OR silent_swept < silent_before)",
+                key,
+                BATCH,
+            )
+            if row is None:
+                return
+            await self._free(thread_id, row["doomed"], row["silent"], row["silent_before"])
+
+    async def _free(
+        self, thread_id: str, doomed: Sequence[int], silent: Sequence[int] = (), silent_before: int = 0
+    ) -> int:
+        """One batch: how many checkpoints went. Raises ThreadBusy if one of them is the head of a thread in use."""
+
+        async def attempt() -> int:
+            async with self.db.transaction() as session:
+                return await self._free_in(session, thread_id, doomed, silent, silent_before)
+
+        return await self.db.again(attempt)
+
+    async def _free_in(
+        self, session: Session, thread_id: str, doomed: Sequence[int], silent: Sequence[int], silent_before: int
+    ) -> int:
+        key = key_of(thread_id)
+        await session.value("SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", f"{self.db.schema} {key}")
+        rows = {row["number"]: row for row in await session.rows(_LOCKED, key, [*doomed, *silent])}
+        pins = await session.rows("SELECT number FROM {s}.pins WHERE thread = $1", key)
+        going = set(doomed) & rows.keys() - {row["number"] for row in pins}
+        head = await session.value("SELECT head FROM {s}.threads WHERE thread = $1", key)
+        if head in going:
+            owner = self.owner_in(await session.row(f"{_OWNER} FOR UPDATE OF t", key))
+            if owner is not None:
+                raise ThreadBusy(thread_id, owner)
+        batch = Batch(rows, going, silent_before)
+        await self._plan(session, key, batch)
+        carried = await self._write(session, key, batch)
+        if head in going:
+            await move_head(session, key, head)
+        await session.value(
+            "UPDATE {s}.threads SET forgotten = ARRAY(SELECT unnest(forgotten) EXCEPT SELECT unnest($2::bigint[])),"
+            " silent_swept = GREATEST(silent_swept, $3), sweep_at = $4 WHERE thread = $1",
+            key,
+            list(doomed),
+            silent[-1] + 1 if len(silent) == BATCH else silent_before,
+            max(SWEEP_AT_LEAST, carried // 8),
+        )
+        return len(going)
+
+    async def _plan(self, session: Session, key: UUID, batch: Batch) -> None:
+        numbers = [*batch.rows]
+        lines = {number: batch.lineage(row) for number, row in batch.rows.items()}
+        for row in await session.rows(_BESIDE, key, [number + 1 for number in numbers], numbers):
+            if row["number"] not in lines:
+                is_child = row["parent"] in batch.rows
+                lines[row["number"]] = _lineage(row, is_kept=True, parent=row["parent"] if is_child else None)
+        # Those that it continues from and that stay: all that is said of them is that they are there.
+        above = {one.parent for one in lines.values() if one.parent is not None} - lines.keys()
+        for row in await session.rows(
+            "SELECT number FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[])"
+            " AND (checkpoint_id IS NOT NULL OR refers)",
+            key,
+            list(above),
+        ):
+            lines[row["number"]] = Lineage(row["number"], None, True, frozenset(), frozenset())
+        batch.plan = plan_pruning(lines.values())
+
+    async def _write(self, session: Session, key: UUID, batch: Batch) -> int:
+        """How many references are carried on by those that continue from what goes."""
+        relinked = [*batch.plan.relinked.values()]
+        for one in relinked:
+            await session.rows(
+                "UPDATE {s}.commits SET parent = $3, dropped = $4, carried = $5 WHERE thread = $1 AND number = $2",
+                key,
+                one.number,
+                one.parent,
+                sorted(one.dropped) or None,
+                sorted(one.carried) or None,
+            )
+        gone = batch.gone_chunks()
+        empty = [number for number, row in batch.rows.items() if batch.is_empty(row, len(gone.get(number, ())))]
+        await session.rows("DELETE FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[])", key, empty)
+        left = {number: row for number, row in batch.rows.items() if number not in empty}
+        await session.rows(
+            "UPDATE {s}.commits SET checkpoint_id = NULL, root = NULL, root_seal = NULL"
+            " WHERE thread = $1 AND number = ANY ($2::bigint[])",
+            key,
+            [number for number in left if number in batch.doomed],
+        )
+        await session.rows(
+            "UPDATE {s}.commits SET events = NULL, events_seal = NULL, first_seq = NULL, event_count = NULL,"
+            " own = NULL, refers = false WHERE thread = $1 AND number = ANY ($2::bigint[])",
+            key,
+            [number for number, row in left.items() if batch.is_silent(row)],
+        )
+        ended = [number for number, row in left.items() if not batch.keeps_line(row)]
+        await session.rows(
+            "UPDATE {s}.commits SET parent = NULL, dropped = NULL, carried = NULL"
+            " WHERE thread = $1 AND number = ANY ($2::bigint[])",
+            key,
+            ended,
+        )
+        cut = {number: names for number, names in gone.items() if number not in empty}
+        await session.rows(_CUT, key, [*cut], [" ".join(names) for names in cut.values()])
+        await session.rows(_EMPTY, key, [*cut])
+        return sum(len(one.carried) for one in relinked)
+
+
+_OWNER = """
+SELECT t.owner, t.process, p.identity, p.leased_until > clock_timestamp() AS is_leased
+FROM {s}.threads t LEFT JOIN {s}.processes p ON p.process = t.process WHERE t.thread = $1
+"""
+
+_SILENCE = """
+UPDATE {s}.threads t SET silent_before = GREATEST(t.silent_before, LEAST($2, t.number + 1)),
+  first_seq = GREATEST(t.first_seq, COALESCE((SELECT c.first_seq FROM {s}.commits c WHERE c.thread = $1
+    AND c.number >= LEAST($2, t.number + 1) AND c.first_seq IS NOT NULL ORDER BY c.number LIMIT 1), t.last_seq + 1))
+WHERE t.thread = $1
+"""
+
+
+def _lineage(row: Any, *, is_kept: bool, parent: Any = ...) -> Lineage:
+    own = frozenset(row["own"] or ())
+    return Lineage(
+        row["number"],
+        row["parent"] if parent is ... else parent,
+        is_kept,
+        frozenset(row["names"] or ()) - own,
+        frozenset(row["dropped"] or ()),
+        frozenset(row["carried"] or ()),
+    )

@@ -1,0 +1,259 @@
+"""Reading a PostgreSQL store: checkpoints, lists, events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+from holdfast.errors import CheckpointNotFound, CursorExpired, DamagedCheckpoint, ThreadNotFound
+from holdfast.records import CheckpointInfo, LoggedEvents, PendingRequest, StoredCheckpoint, ThreadInfo
+from holdfast.stores.postgres_database import Database
+from holdfast.stores.postgres_rows import chunks_of, events_of, info_of, key_of, root_of
+
+IS_PINNED = "EXISTS (SELECT 1 FROM {s}.pins p WHERE p.thread = c.thread AND p.number = c.number)"
+IS_THERE = f"c.checkpoint_id IS NOT NULL AND (c.number <> ALL (t.forgotten) OR {IS_PINNED})"
+"""Whether a commit `c` of thread `t` has a checkpoint."""
+
+_INFO = f"""
+c.thread, t.thread_id, c.number, c.seq, c.parent, c.checkpoint_id, c.workflow, c.iteration, c.previous, c.timestamp,
+  c.run_id, c.status, {IS_PINNED} AS is_pinned
+"""
+_FROM = "FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread"
+
+_NEAREST = f"""
+WITH RECURSIVE up AS (
+  SELECT g.place, g.thread, g.number FROM unnest($1::int[], $2::uuid[], $3::bigint[]) g (place, thread, number)
+  UNION ALL
+  SELECT up.place, up.thread, c.parent FROM up JOIN {{s}}.commits c ON c.thread = up.thread AND c.number = up.number
+    JOIN {{s}}.threads t ON t.thread = c.thread WHERE c.parent IS NOT NULL AND NOT ({IS_THERE})
+)
+SELECT up.place, c.checkpoint_id FROM up JOIN {{s}}.commits c ON c.thread = up.thread AND c.number = up.number
+  JOIN {{s}}.threads t ON t.thread = c.thread WHERE {IS_THERE}
+"""
+
+_ALL_WORKFLOWS = """
+WITH RECURSIVE names AS (
+  (SELECT workflow FROM {s}.commits WHERE checkpoint_id IS NOT NULL ORDER BY workflow LIMIT 1)
+  UNION ALL
+  SELECT (SELECT c.workflow FROM {s}.commits c WHERE c.checkpoint_id IS NOT NULL AND c.workflow > names.workflow
+    ORDER BY c.workflow LIMIT 1) FROM names WHERE names.workflow IS NOT NULL
+) SELECT workflow FROM names WHERE workflow IS NOT NULL
+"""
+"""Each once, from the index: a list of all is put together from one of each."""
+
+_THREAD = """
+SELECT t.thread_id, t.workflow, t.number, t.status, t.updated_at, t.due_at, t.owner, t.process, p.identity,
+  p.leased_until > clock_timestamp() AS is_leased, t.moved,
+  (SELECT c.checkpoint_id FROM {s}.commits c WHERE c.thread = t.thread AND c.number = t.head) AS checkpoint_id
+FROM {s}.threads t LEFT JOIN {s}.processes p ON p.process = t.process
+"""
+
+
+class Reading:
+    def __init__(self, database: Database) -> None:
+        self.db = database
+
+    def owner_in(self, row: Any) -> str | None:
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ checkpoints
+
+    async def find_checkpoint(self, checkpoint_id: str) -> StoredCheckpoint | None:
+        if "\0" in checkpoint_id:
+            return None
+        row = await self.db.row(
+            f"SELECT {_INFO}, c.root, c.root_seal {_FROM} WHERE c.checkpoint_id = $1 AND {IS_THERE}"
+            " ORDER BY c.seq DESC LIMIT 1",
+            checkpoint_id,
+        )
+        return None if row is None else await self._stored(row)
+
+    async def head(self, thread_id: str) -> StoredCheckpoint | None:
+        row = await self.db.row(
+            f"SELECT t.head, {_INFO}, c.root, c.root_seal FROM {{s}}.threads t LEFT JOIN {{s}}.commits c"
+            f" ON c.thread = t.thread AND {IS_THERE} WHERE t.thread = $1 ORDER BY c.number DESC NULLS LAST LIMIT 1",
+            key_of(thread_id),
+        )
+        if row is None or (row["head"] is None and row["number"] is None):
+            return None
+        if row["head"] != row["number"]:
+            reason = (
+                f"its head is to be commit {row['head']}, and its newest checkpoint is that of commit {row['number']}"
+            )
+            raise DamagedCheckpoint("of its head", reason, thread_id)
+        return await self._stored(row)
+
+    async def _stored(self, row: Any) -> StoredCheckpoint:
+        (previous,) = await self.previous_of([(row["thread"], row)])
+        return StoredCheckpoint(info_of(row["thread_id"], row, previous), root_of(row["thread_id"], row))
+
+    async def previous_of(self, rows: Sequence[tuple[UUID, Any]]) -> list[str | None]:
+        """The checkpoints that these continue from: most are among them."""
+        known = {(thread, row["number"]): row["checkpoint_id"] for thread, row in rows}
+        found: list[str | None] = []
+        missing = []
+        for place, (thread, row) in enumerate(rows):
+            parent = row["parent"]
+            found.append(row["previous"] if parent is None else known.get((thread, parent)))
+            if parent is not None and found[-1] is None:
+                missing.append((place, thread, parent))
+        if missing:
+            for row in await self.db.rows(_NEAREST, *map(list, zip(*missing, strict=True))):
+                found[row["place"]] = row["checkpoint_id"]
+        return found
+
+    async def read_chunks(self, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
+        rows = await self.db.rows(
+            "SELECT number, names, chunks FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[])",
+            key_of(thread_id),
+            list(numbers),
+        )
+        return {row["number"]: chunks_of(thread_id, row) for row in rows}
+
+    # ------------------------------------------------------------ lists
+
+    async def infos(
+        self,
+        *,
+        workflow_name: str | None = None,
+        thread_id: str | None = None,
+        limit: int | None = None,
+        before: str | None = None,
+    ) -> Sequence[CheckpointInfo]:
+        seq = None if before is None else await self._seq_of(before)
+        if thread_id is not None:
+            rows = await self.db.rows(
+                f"SELECT {_INFO} {_FROM} WHERE c.thread = $1 AND {IS_THERE} AND ($2::text IS NULL OR c.workflow = $2)"
+                " AND ($3::bigint IS NULL OR c.seq < $3) ORDER BY c.number DESC LIMIT $4",
+                key_of(thread_id),
+                workflow_name,
+                seq,
+                limit,
+            )
+        else:
+            names = [workflow_name]
+            if workflow_name is None:
+                names = [row["workflow"] for row in await self.db.rows(_ALL_WORKFLOWS)]
+            rows = []
+            for name in names:
+                rows += await self.db.rows(
+                    f"SELECT {_INFO} {_FROM} WHERE c.workflow = $1 AND {IS_THERE}"
+                    " AND c.seq < $2 ORDER BY c.seq DESC LIMIT $3",
+                    name,
+                    2**62 if seq is None else seq,
+                    limit,
+                )
+            rows.sort(key=lambda row: -row["seq"])
+            rows = rows[:limit]
+        previous = await self.previous_of([(row["thread"], row) for row in rows])
+        found = [info_of(row["thread_id"], row, one) for row, one in zip(rows, previous, strict=True)]
+        return found[::-1]
+
+    async def _seq_of(self, checkpoint_id: str) -> int:
+        seq = None
+        if "\0" not in checkpoint_id:
+            seq = await self.db.value(
+                f"SELECT c.seq {_FROM} WHERE c.checkpoint_id = $1 AND {IS_THERE} ORDER BY c.seq DESC LIMIT 1",
+                checkpoint_id,
+            )
+        if seq is None:
+            raise CheckpointNotFound(checkpoint_id)
+        return int(seq)
+
+    async def threads(
+        self,
+        *,
+        workflow_name: str | None = None,
+        thread_id: str | None = None,
+        limit: int | None = None,
+        before: str | None = None,
+    ) -> Sequence[ThreadInfo]:
+        moved = None
+        if before is not None:
+            moved = await self.db.value("SELECT moved FROM {s}.threads WHERE thread = $1", key_of(before))
+            if moved is None:
+                raise ThreadNotFound(before)
+        rows = await self.db.rows(
+            f"{_THREAD} WHERE t.thread IN (SELECT thread FROM {{s}}.threads WHERE number > 0"
+            " AND ($1::text IS NULL OR workflow = $1) AND ($2::uuid IS NULL OR thread = $2)"
+            " AND ($3::bigint IS NULL OR moved < $3) ORDER BY moved DESC LIMIT $4) ORDER BY t.moved",
+            workflow_name,
+            None if thread_id is None else key_of(thread_id),
+            moved,
+            limit,
+        )
+        return [self._thread_info(row) for row in rows]
+
+    def _thread_info(self, row: Any) -> ThreadInfo:
+        said = (row["thread_id"], row["workflow"], row["number"], row["status"], row["updated_at"])
+        return ThreadInfo(*said, row["checkpoint_id"], row["due_at"], self.owner_in(row))
+
+    async def thread_ids(self, *, after: str | None = None, limit: int | None = None) -> Sequence[str]:
+        rows = await self.db.rows(
+            'SELECT t.thread_id FROM {s}.threads t WHERE ($1::text IS NULL OR t.thread_id COLLATE "C" > $1)'
+            " AND (t.number > 0 OR EXISTS (SELECT 1 FROM {s}.inbox i WHERE i.thread = t.thread)"
+            " OR EXISTS (SELECT 1 FROM {s}.journal j WHERE j.thread = t.thread))"
+            ' ORDER BY t.thread_id COLLATE "C" LIMIT $2',
+            after,
+            limit,
+        )
+        return [row["thread_id"] for row in rows]
+
+    async def pending_requests(
+        self, *, workflow_name: str | None = None, thread_id: str | None = None, limit: int | None = None
+    ) -> Sequence[PendingRequest]:
+        rows = await self.db.rows(
+            "SELECT t.thread_id, r.request_id, r.executor_id, r.asked_at, r.deadline, r.assignee, t.workflow"
+            " FROM {s}.requests r JOIN {s}.threads t ON t.thread = r.thread"
+            " WHERE ($1::text IS NULL OR t.workflow = $1) AND ($2::uuid IS NULL OR r.thread = $2)"
+            ' ORDER BY r.asked_at, t.thread_id COLLATE "C", r.request_id COLLATE "C" LIMIT $3',
+            workflow_name,
+            None if thread_id is None else key_of(thread_id),
+            limit,
+        )
+        return [PendingRequest(*row) for row in rows]
+
+    async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
+        rows = await self.db.rows(f'{_THREAD} WHERE t.due_at <= $1 ORDER BY t.due_at, t.thread_id COLLATE "C"', now)
+        free = (info for row in rows if (info := self._thread_info(row)).run_id is None)
+        return list(islice(free, limit))
+
+    # ------------------------------------------------------------ events
+
+    async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
+        key = key_of(thread_id)
+        thread = await self.db.row("SELECT first_seq, last_seq FROM {s}.threads WHERE thread = $1", key)
+        first, last = (1, 0) if thread is None else thread
+        if seq is not None and max(seq, 0) + 1 < first:
+            raise CursorExpired(thread_id, seq, first)
+        after = first - 1 if seq is None else seq
+        rows = await self.db.rows(
+            f"SELECT {_INFO}, ({IS_THERE}) AS is_there, c.first_seq, c.event_count, c.refers, c.own, c.events,"
+            f" c.events_seal {_FROM} WHERE c.thread = $1 AND c.first_seq IS NOT NULL AND c.number >= COALESCE((SELECT"
+            " number FROM {s}.commits WHERE thread = $1 AND first_seq <= $2 ORDER BY number DESC LIMIT 1), 0)"
+            " AND c.first_seq + c.event_count > $3 ORDER BY c.number",
+            key,
+            after,
+            after + 1,
+        )
+        end = rows[-1]["first_seq"] + rows[-1]["event_count"] - 1 if rows else after
+        if max(end, 0) < last and first <= last:
+            raise DamagedCheckpoint("of its log", f"its events end at {end}, and {last} were told", thread_id)
+        return await self._logged(thread_id, rows)
+
+    async def _logged(self, thread_id: str, rows: Sequence[Any]) -> list[LoggedEvents]:
+        there = [row for row in rows if row["is_there"]]
+        previous = await self.previous_of([(row["thread"], row) for row in there])
+        infos = {row["number"]: info_of(thread_id, row, one) for row, one in zip(there, previous, strict=True)}
+        found = []
+        for row in rows:
+            events = events_of(thread_id, row)
+            if events is not None:
+                said = (row["number"], row["run_id"], row["timestamp"], infos.get(row["number"]))
+                found.append(
+                    LoggedEvents(events.first_seq, events.count, events.body, events.refers, events.own, *said)
+                )
+        return found
