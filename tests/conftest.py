@@ -10,6 +10,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.schemas import SCHEMAS
+from tests.servers.fixtures import postgres_dsn, postgres_place, postgres_server, valkey_server, valkey_url
+
+__all__ = ["postgres_dsn", "postgres_place", "postgres_server", "valkey_server", "valkey_url"]
 
 # Examples are random in every run, so that runs add up; a failure prints a blob, and `@reproduce_failure` repeats it.
 # No deadline: a busy machine is not a bug, and each test has its 20 seconds.
@@ -23,6 +27,21 @@ settings.register_profile(
 )
 SOAK = bool(os.environ.get("HOLDFAST_SOAK"))
 settings.load_profile("soak" if SOAK else "default")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _schemas(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The server is started by the first test that needs it."""
+    SCHEMAS.begin(lambda: request.getfixturevalue("postgres_server"), tmp_path_factory.getbasetemp())
+    yield
+    SCHEMAS.end()
+
+
+@pytest.fixture(autouse=True)
+def _schemas_are_given_back() -> Iterator[None]:
+    before = SCHEMAS.count()
+    yield
+    SCHEMAS.rest(before)
 
 
 @pytest.fixture(autouse=True)

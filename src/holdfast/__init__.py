@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.history import Branch as Branch, Branches as Branches
     from holdfast.checkpoints.migrations import Migration as Migration
     from holdfast.checkpoints.prune_report import (
-        PruneReport as PruneReport,
         PrunedThread as PrunedThread,
+        PruneReport as PruneReport,
         SkippedThread as SkippedThread,
     )
     from holdfast.checkpoints.retention import (
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.storage import CheckpointStorage as CheckpointStorage
     from holdfast.checkpoints.stored_form import StoredForm as StoredForm, StoredLevel as StoredLevel
     from holdfast.checkpoints.transfer import ExportReport as ExportReport
+    from holdfast.codecs.aes_gcm import AesGcm as AesGcm, KeyProvider as KeyProvider
     from holdfast.codecs.opaque import Opaque as Opaque
     from holdfast.codecs.pickle_codec import PickleSerializer as PickleSerializer
     from holdfast.codecs.types import register_type as register_type
@@ -156,12 +157,15 @@ if TYPE_CHECKING:
         SqliteCheckpointStorage as SqliteCheckpointStorage,
         open_store as open_store,
     )
+    from holdfast.stores.encrypted import EncryptedStore as EncryptedStore
+    from holdfast.stores.encrypted_rekey import NotRekeyed as NotRekeyed, RekeyReport as RekeyReport
 
 __version__ = "0.1.0"
 
 # Where each public name lives. The imports above show the same names to type checkers and editors;
 # tests/test_public_names.py keeps the two alike.
 _HOME = {
+    "AesGcm": "holdfast.codecs.aes_gcm",
     "AlreadyAnswered": "holdfast.errors",
     "AnswerRejected": "holdfast.errors",
     "Branch": "holdfast.checkpoints.history",
@@ -189,6 +193,7 @@ _HOME = {
     "EdgeCondition": "holdfast.graph.edges",
     "EdgeDuplicationError": "holdfast.errors",
     "EdgeGroup": "holdfast.graph.edges",
+    "EncryptedStore": "holdfast.stores.encrypted",
     "Executor": "holdfast.graph.executor",
     "ExportReport": "holdfast.checkpoints.transfer",
     "FanInEdgeGroup": "holdfast.graph.edges",
@@ -207,6 +212,7 @@ _HOME = {
     "InvalidSelection": "holdfast.errors",
     "KeepFor": "holdfast.checkpoints.retention",
     "KeepLast": "holdfast.checkpoints.retention",
+    "KeyProvider": "holdfast.codecs.aes_gcm",
     "LatestOnly": "holdfast.checkpoints.retention",
     "MessageType": "holdfast.records",
     "Migration": "holdfast.checkpoints.migrations",
@@ -223,6 +229,7 @@ _HOME = {
     "NoThreadFile": "holdfast.errors",
     "NotCopied": "holdfast.checkpoints.copying",
     "NotInAsyncCode": "holdfast.errors",
+    "NotRekeyed": "holdfast.stores.encrypted_rekey",
     "Opaque": "holdfast.codecs.opaque",
     "PendingRequest": "holdfast.records",
     "PickleSerializer": "holdfast.codecs.pickle_codec",
@@ -231,6 +238,7 @@ _HOME = {
     "PostgresCheckpointStorage": "holdfast.storages",
     "PruneReport": "holdfast.checkpoints.prune_report",
     "PrunedThread": "holdfast.checkpoints.prune_report",
+    "RekeyReport": "holdfast.stores.encrypted_rekey",
     "RequestError": "holdfast.errors",
     "RequestExpired": "holdfast.errors",
     "RequestTerms": "holdfast.events",

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.storages import InMemoryCheckpointStorage, PostgresCheckpointStorage
 
 
-class InMemoryCheckpointer(InMemoryCheckpointStorage):
+class _Checkpointer(StoreCheckpointStorage):
+    async def asetup(self) -> None:
+        """Connect, and make what is missing, now rather than on first use."""
+        await self.store.thread_ids(limit=1)
+
+    async def arelease(self) -> None:
+        """The same as `close`."""
+        await self.close()
+
+
+class InMemoryCheckpointer(_Checkpointer, InMemoryCheckpointStorage):
     """An `InMemoryCheckpointStorage`."""
 
 
-class PgCheckpointer(PostgresCheckpointStorage):
+class PgCheckpointer(_Checkpointer, PostgresCheckpointStorage):
     """A `PostgresCheckpointStorage`. Redis is optional, and the tables are made on first use.
 
     All that a `PostgresCheckpointStorage` takes can be given too.

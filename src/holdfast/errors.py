@@ -734,7 +734,7 @@ class PlaintextRefused(WorkflowCheckpointException):
     def __init__(self, place: str, remedy: str = "") -> None:
         self.place = place
         super().__init__(
-            f"{place} is not encrypted, in a store that is: whoever wrote it did not have the key, so it is not "
+            f"{place} is not encrypted, and a key was given: whoever wrote it did not have the key, so it is not "
             f"believed. Nothing was changed.{' ' + remedy if remedy else ''}"
         )
 

@@ -13,6 +13,9 @@ from pathlib import Path
 
 from holdfast.errors import InvalidRun
 
+RESERVED_THREAD = "holdfast:encryption"
+"""The thread in which an encrypted store keeps what its keys are known by. Those who have the key do not see it."""
+
 
 def stable_module(module: str) -> str:
     """The module's importable name: that of `__main__` is the one it would have if it were imported."""
@@ -47,6 +50,8 @@ def check_identifier(parameter: str, value: object) -> None:
         return
     if not isinstance(value, str) or not value:
         raise InvalidRun(f"{parameter} must be a non-empty string, got {value!r}.")
+    if parameter == "thread_id" and value == RESERVED_THREAD:
+        raise InvalidRun(f"{parameter} {value!r} is taken: encrypted stores keep something of their own there.")
     try:
         value.encode()
     except UnicodeEncodeError as error:

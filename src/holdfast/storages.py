@@ -14,6 +14,7 @@ from holdfast.errors import did_you_mean
 from holdfast.store import Store
 from holdfast.stores.file import FileStore
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.postgres_urls import is_postgres, shown, split_schema
 from holdfast.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class PostgresCheckpointStorage(StoreCheckpointStorage):
     ) -> None:
         _check_dsn(dsn)
         _check_schema(schema)
-        if isinstance(pool_size, bool) or not isinstance(pool_size, int) or pool_size < 1:
+        if type(pool_size) is not int or pool_size < 1:
             raise ValueError(f"pool_size expects a number of connections, 1 or more, got {pool_size!r}.")
         _check_seconds(acquire_seconds, "acquire_seconds")
         _check_seconds(statement_seconds, "statement_seconds")
@@ -165,10 +166,13 @@ def open_store(
     Opens nothing yet.
 
     As everywhere, `sqlite:///` is followed by a path from here and `sqlite:////` by one from the root; `file:///var/x`
-    is a path from the root and `file:x` one from here. A path without a scheme is a SQLite file if it ends in `.db`,
+    is a path from the root and `file:x` one from here. `postgresql://host/database?schema=name` names a schema other
+    than `holdfast`. A path without a scheme is a SQLite file if it ends in `.db`,
     `.sqlite` or `.sqlite3`. Raises ValueError for anything else.
     """
     text = os.fspath(url)
+    if "@" in text and not is_postgres(text):  # a mistyped scheme must not show a password
+        raise ValueError(f"{shown(text)!r} names no store. Expected {_EXAMPLES}.")
     scheme, found, rest = text.partition(":")
     scheme = scheme.lower()
     if not found or len(scheme) == 1:  # no scheme; or C:, which is none
@@ -176,7 +180,10 @@ def open_store(
             return SqliteCheckpointStorage(text, retention=retention, encryption=encryption)
         raise ValueError(f"{text!r} names no store. Expected {_EXAMPLES}.")
     if scheme in ("postgresql", "postgres"):
-        return PostgresCheckpointStorage(text, retention=retention, encryption=encryption, redis_url=redis_url)
+        dsn, schema = split_schema(text)
+        return PostgresCheckpointStorage(
+            dsn, retention=retention, encryption=encryption, redis_url=redis_url, schema=schema or "holdfast"
+        )
     if redis_url is not None:
         raise ValueError(f"redis_url is for a store in PostgreSQL, not for {text!r}.")
     if scheme not in _SCHEMES:
@@ -202,10 +209,9 @@ _EXAMPLES = "sqlite:///threads.db, file:folder, postgresql://host/database or me
 def _layered(store: Store, encryption: AesGcm | None) -> Store:
     if encryption is None:
         return store
-    from holdfast.codecs.aes_gcm import AesGcm  # needs the extra `crypto`
     from holdfast.stores.encrypted import EncryptedStore
 
-    if not isinstance(encryption, AesGcm):
+    if not hasattr(encryption, "encrypt"):  # never shown: it may be a key
         raise TypeError(f"encryption expects AesGcm(key), got a {type(encryption).__name__}.")
     return EncryptedStore(store, encryption)
 

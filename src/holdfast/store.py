@@ -30,7 +30,6 @@ from holdfast.records import (
     ThreadStanding,
 )
 
-
 Rewrite: TypeAlias = Callable[[str, str, bytes], bytes]
 """What becomes of one payload: its kind (`root`, `chunk`, `events`, `journal`, `inbox`), its name within its thread and
 kind (number of the commit, digest, delivery id, item id), and its bytes."""

@@ -5,17 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.schemas import where
+
 from holdfast.store import Store
 from holdfast.stores.file import FileStore
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.sqlite import SqliteStore
 
 STORES: dict[str, Callable[[Path], Store]] = {
     "memory": lambda folder: MemoryStore(),
     "sqlite": lambda folder: SqliteStore(folder / "threads.db", synchronous="NORMAL"),
     "file": lambda folder: FileStore(folder / "threads", fsync=False),
+    "postgres": lambda folder: _in_postgres(folder),
 }
-"""Empty ones, in a folder that is new. Syncing is not what these tests are about, and takes time."""
+"""Empty ones, for a folder that is new. Syncing is not what these tests are about, and takes time."""
+
+
+
+def _in_postgres(folder: Path) -> Store:
+    dsn, schema = where(folder)
+    return PostgresStore(dsn, schema=schema)
+
 
 ON_DISK = [kind for kind in STORES if kind != "memory"]
 """Those of which two objects, in one process or in two, can be the same store."""

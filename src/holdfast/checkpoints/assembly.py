@@ -15,6 +15,8 @@ from holdfast.errors import UnreadableValue
 Packs = Mapping[int, Mapping[str, bytes]]
 """Chunks by commit and digest."""
 ReadChunks = Callable[[Iterable[int]], Awaitable[Packs]]
+Recall = Callable[[], Awaitable[Packs]]
+"""What is at hand without asking the store: some of what is needed, all or nothing of it, and maybe wrong."""
 
 _KINDS = ("$ref", "$list", "$dict", "$text")
 _MARK = b'{"$'
@@ -24,8 +26,11 @@ _MARKS = tuple(f'{{"{kind}":'.encode() for kind in (*_KINDS, "$plain"))
 class Assembly:
     """Checkpoints of one thread, or events of a commit, in the reading. Commits are read level by level, each once."""
 
-    def __init__(self, read_chunks: ReadChunks) -> None:
+    def __init__(self, read_chunks: ReadChunks, recall: Recall | None = None) -> None:
         self._read_chunks = read_chunks
+        self._recall = recall
+        self.reads = 0
+        """How often the store was asked, each time for what the chunks of the time before refer to."""
         self._packs: dict[int, Mapping[str, bytes]] = {}
         self._trees: dict[str, Tree] = {}
         """Chunks that were read, by reference, with references inside."""
@@ -43,12 +48,37 @@ class Assembly:
         if not _has_marks(root):
             return tree, no_chunks
         wanted = [*_references(tree)]
+        inside = await self._fetch_all(wanted)
         at_root = [ref for ref, _ in wanted]
+        return self._filled(tree), partial(_linked, at_root, inside, self._parts, self._sizes)
+
+    @property
+    def numbers(self) -> set[int]:
+        """The commits that hold what was put together."""
+        return {number for _, number in self._parts.values()}
+
+    async def _fetch_all(self, at_root: Sequence[tuple[Any, int]]) -> dict[str, Sequence[str]]:
+        """All chunks below a root, level by level: what each of them refers to."""
+        recalled: Packs = {}
+        if self._recall is not None and any(depth for _, depth in at_root):  # else one read or two do
+            recall, self._recall = self._recall, None
+            recalled = await recall()
+            self._packs = {**recalled, **self._packs}
+        try:
+            return await self._fetch_below(at_root)
+        except UnreadableValue:
+            if not recalled:
+                raise
+            # The store says what is damaged, nobody else.
+            self._packs = {}
+            return await self._fetch_below(at_root)
+
+    async def _fetch_below(self, wanted: Sequence[tuple[Any, int]]) -> dict[str, Sequence[str]]:
         inside: dict[str, Sequence[str]] = {}
         while wanted:
             await self._fetch(wanted)
             wanted = [one for ref, depth in wanted if ref not in inside for one in self._take(ref, depth, inside)]
-        return self._filled(tree), partial(_linked, at_root, inside, self._parts, self._sizes)
+        return inside
 
     async def _fetch(self, wanted: Iterable[tuple[Any, int]]) -> None:
         parts, packs = self._parts, self._packs
@@ -60,6 +90,7 @@ class Assembly:
             if found[1] not in packs:
                 numbers.add(found[1])
         if numbers:
+            self.reads += 1
             packs.update(await self._read_chunks(sorted(numbers)))
 
     def _take(self, ref: str, depth: int, inside: dict[str, Sequence[str]]) -> Iterable[tuple[str, int]]:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.checkpoints.dump_lines import visible_part
+from holdfast.checkpoints.keepers import storage_errors
+from holdfast.checkpoints.locked import refuse_if_encrypted
 from holdfast.checkpoints.transfer import CommitPages, add_thread, aside, standing_of, write_thread
 from holdfast.errors import DamagedCheckpoint, HoldfastError, ThreadExists
 from holdfast.records import Commit, ThreadStanding
@@ -59,9 +61,12 @@ async def copy_store(
 
     Each is copied wholly or not at all, those that moved last at the end. One that is there already is left as it is,
     so a copy that was cut short is completed by calling this again. The source is not changed. What the target fails
-    at is raised; what is wrong with a thread of the source is reported, and the others go on.
+    at is raised; what is wrong with a thread of the source is reported, and the others go on. Each side may be
+    encrypted, with keys of its own: what is copied is decrypted, and encrypted again.
     """
     _check_storages(source, target)
+    for one in (source, target):
+        await refuse_if_encrypted(one.store)
     if isinstance(thread_ids, str):
         raise TypeError(f"thread_ids expects several ids, got the text {thread_ids!r}.")
     wanted, unknown = await _thread_ids(source, workflow_name, None if thread_ids is None else [*thread_ids])
@@ -108,8 +113,13 @@ def _place(storage: Any) -> object:
 async def _thread_ids(
     source: StoreCheckpointStorage, workflow_name: str | None, named: Sequence[str] | None
 ) -> tuple[list[str], list[str]]:
-    """In the order in which they moved last; and those that are named and not there."""
+    """In the order in which they moved last, after those that were only posted to; and those that are named and not
+    there."""
     listed = [one.thread_id for one in await source.list_threads(workflow_name=workflow_name)]
+    if workflow_name is None:
+        moved = set(listed)
+        with storage_errors(source.store, "list threads"):
+            listed = [*(one for one in await source.store.thread_ids() if one not in moved), *listed]
     if named is None:
         return listed, []
     known, chosen = set(listed), set(named)
@@ -149,8 +159,14 @@ async def _check_same(source: Store, target: Store, thread_id: str) -> None:
     if theirs is None or (theirs.number, theirs.head) != (ours.number, ours.head):
         there = "nothing any more" if theirs is None else f"commit {theirs.number} with its head at {theirs.head}"
         raise _Conflict(f"it stands at commit {ours.number} with its head at {ours.head}, and in the target at {there}")
+    if not ours.number and _waiting(theirs) != _waiting(ours):
+        raise _Conflict("it was only posted to, and the target has another inbox or journal of it")
     if await _visible(target, theirs) != seen:
         raise _Conflict(f"the target has another thread of that id, which stands at commit {theirs.number} too")
+
+
+def _waiting(standing: ThreadStanding) -> tuple[list[object], list[object]]:
+    return [*standing.inbox], [*standing.journal]
 
 
 async def _visible(store: Store, standing: ThreadStanding) -> bytes:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 
@@ -30,6 +32,10 @@ PATIENT_SECONDS = 10.0
 """How long a follower waits before it looks at the log again although it has heard nothing: after something happened,
 and at last. A store may have it look more often."""
 
+SOONEST_LOOK_SECONDS = 0.02
+LATEST_LOOK_SECONDS = 1.0
+"""How often whoever waits for a thread tries to get it: while its owner moves it, and while nothing is heard."""
+
 _AT_REST = frozenset(
     one.value
     for one in (
@@ -50,10 +56,12 @@ def teller(
     storage: Any, thread_id: str, run_id: str, keeper: ThreadKeeper | None, now: Callable[[], datetime]
 ) -> Callable[[WorkflowEvent], None] | None:
     """Passes on what a run streams to whoever follows its thread, here and in other processes; None if nobody could."""
-    store = getattr(storage, "store", None)
-    if keeper is None or store is None or not hasattr(store, "is_heard"):
+    from holdfast.checkpoints.storage import StoreCheckpointStorage
+
+    if keeper is None or not isinstance(storage, StoreCheckpointStorage):
         return None
-    is_heard: Callable[[str], bool] = store.is_heard
+    store = storage.store
+    is_heard = store.is_heard
 
     def tell(event: WorkflowEvent) -> None:
         if is_heard(thread_id):
@@ -76,10 +84,18 @@ def _told(event: WorkflowEvent, thread_id: str, run_id: str, last_seq: int, at: 
         stamp["data"] = None
     own = msgspec.structs.replace(event, **stamp)
     try:
-        body = msgspec.json.encode([last_seq, own.to_dict()])
+        body = msgspec.json.encode([last_seq, _plain(own)])
     except (UnsavableValue, msgspec.EncodeError, RecursionError):
         return None  # it cannot leave this process
     return body if len(body) <= LARGEST_TOLD_BYTES else None
+
+
+def _plain(event: WorkflowEvent) -> dict[str, Any]:
+    """As `to_dict` gives it, with a codec that is made once: tokens come fast."""
+    codec = _codec()
+    defaults = zip(event.__struct_fields__, (..., *event.__struct_defaults__), strict=True)
+    fields = ((name, getattr(event, name), default) for name, default in defaults)
+    return {name: codec.encode(value, f"event.{name}") for name, value, default in fields if value is not default}
 
 
 class _Told(NamedTuple):
@@ -99,6 +115,45 @@ def _heard(body: bytes, codec: JsonCodec) -> _Told | None:
     except (HoldfastError, msgspec.DecodeError, ValueError, TypeError, RecursionError):
         return None
     return _Told(after, event)
+
+
+# ---------------------------------------------------------------- waiting
+
+
+class WaitingFor:
+    """Waits until a thread that somebody else owns may be free. Listens from the first call on, which does not wait:
+    the thread may have been given up before."""
+
+    def __init__(self, storage: Any, thread_id: str) -> None:
+        self._store: Store | None = getattr(storage, "store", None)
+        self._thread_id = thread_id
+        self._listening: AbstractAsyncContextManager[Listener] | None = None
+        self._listener: Listener | None = None
+        self._looked_at = 0.0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._listening is not None:
+            await self._listening.__aexit__(None, None, None)
+
+    async def until_free(self) -> None:
+        if self._store is None:
+            await asyncio.sleep(SOONEST_LOOK_SECONDS)
+        elif self._listener is None:
+            self._listening = self._store.listen(self._thread_id)
+            self._listener = await self._listening.__aenter__()
+        else:
+            await self._hear(self._listener)
+        self._looked_at = time.monotonic()
+
+    async def _hear(self, listener: Listener) -> None:
+        until = time.monotonic() + LATEST_LOOK_SECONDS
+        while (left := until - time.monotonic()) > 0 and await listener.next(left) is not None:
+            pass  # what its owner tells of
+        # An owner who commits often is not asked each time whether it has done.
+        await asyncio.sleep(max(0.0, self._looked_at + SOONEST_LOOK_SECONDS - time.monotonic()))
 
 
 # ---------------------------------------------------------------- following
@@ -132,32 +187,38 @@ class FollowingMethods:
         CursorExpired if the event after the cursor was forgotten.
         """
         check_identifier("thread_id", thread_id)
-        kinds = _kinds(live=live, provisional=provisional)
-        return follow(self, thread_id, None, after=after, kinds=kinds, until_idle=until_idle)
-
-
-def _kinds(*, live: bool, provisional: bool) -> Callable[[str], bool]:
-    """Which of the events that are told are wanted."""
-    return lambda kind: live if kind in NOT_LOGGED else provisional
+        return follow(self, thread_id, None, after, live=live, provisional=provisional, until_idle=until_idle)
 
 
 async def follow(
     storage: Any,
     thread_id: str,
     declared: DeclaredTypes | None,
-    *,
     after: int | None,
-    kinds: Callable[[str], bool],
+    *,
+    live: bool,
+    provisional: bool,
     until_idle: bool,
 ) -> AsyncIterator[WorkflowEvent]:
+    """`FollowingMethods.follow`, of any storage. `declared`: the types of a workflow. Raises NoEventLog."""
     from holdfast.checkpoints.storage import StoreCheckpointStorage  # which has this as a method
 
     if not isinstance(storage, StoreCheckpointStorage):
         raise NoEventLog(type(storage).__name__)
     async with storage.store.listen(thread_id) as listener:  # before the log is read: nothing falls in between
-        following = _Following(storage, thread_id, declared, listener, after, kinds)
+        following = _Following(storage, thread_id, declared, listener, after, _Wanted(live, provisional))
         async for event in following.events(until_idle=until_idle):
             yield event
+
+
+class _Wanted(NamedTuple):
+    """Which of the events that are told are wanted."""
+
+    live: bool
+    provisional: bool
+
+    def has(self, kind: str) -> bool:
+        return self.live if kind in NOT_LOGGED else self.provisional
 
 
 class _Following:
@@ -168,7 +229,7 @@ class _Following:
         declared: DeclaredTypes | None,
         listener: Listener,
         after: int | None,
-        kinds: Callable[[str], bool],
+        wanted: _Wanted,
     ) -> None:
         self._storage = storage
         self._thread_id = thread_id
@@ -180,7 +241,7 @@ class _Following:
         self._after = after
         """The cursor as the caller gave it, until something was read: None reads what is kept, however little."""
         self._seq = max(after or 0, 0)
-        self._kinds = kinds
+        self._wanted = wanted
         self._told: deque[_Told] = deque()
 
     async def events(self, *, until_idle: bool) -> AsyncIterator[WorkflowEvent]:
@@ -220,7 +281,7 @@ class _Following:
 
     def _take(self, body: bytes) -> None:
         told = _heard(body, self._codec)
-        if told is not None and self._kinds(told.event.type) and told.after >= self._seq:  # else it comes too late
+        if told is not None and self._wanted.has(told.event.type) and told.after >= self._seq:  # else it comes too late
             self._told.append(told)
 
     async def _live(self, seconds: float) -> AsyncIterator[WorkflowEvent]:

@@ -6,14 +6,14 @@ that a checkpoint fits its code.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.cancelling import to_its_end
 from holdfast.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
+from holdfast.checkpoints.following import WaitingFor
 from holdfast.checkpoints.history import Branches, branches_of
-from holdfast.checkpoints.keepers import storage_errors
+from holdfast.checkpoints.locked import Access
 from holdfast.checkpoints.recent import RecentThreads
 from holdfast.checkpoints.retention import Retention
 from holdfast.checkpoints.stored_thread import StoredThread
@@ -30,21 +30,17 @@ from holdfast.codec import Codec, DeclaredTypes
 from holdfast.errors import CheckpointNotFound, InvalidRun, ThreadBusy, ThreadConflict, ThreadNotFound, did_you_mean
 from holdfast.names import check_identifier, checkpoint_id_of, new_item_id, new_thread_id
 from holdfast.records import CheckpointInfo, ThreadInfo
-from holdfast.store import Store
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.difference import CheckpointDiff
 
-BUSY_POLL_SECONDS = 0.02
-"""How often it is looked whether a thread is free again: its owner may be in another process."""
 
 _Act = Callable[[StoredThread], Awaitable[CheckpointInfo | None]]
 
 
-class HistoryMethods:
+class HistoryMethods(Access):
     """Of every storage over a store."""
 
-    store: Store
     declared: DeclaredTypes
     retention: Retention
     _tool_codec: Codec
@@ -55,7 +51,7 @@ class HistoryMethods:
     async def find_thread(self, thread_id: str) -> ThreadInfo:
         """Where the thread stands. Raises ThreadNotFound."""
         check_identifier("thread_id", thread_id)
-        with storage_errors(self.store, "list threads"):
+        async with self.access("list threads"):
             found = await self.store.threads(thread_id=thread_id)
         if not found:
             raise ThreadNotFound(thread_id)
@@ -71,7 +67,7 @@ class HistoryMethods:
         check_identifier("thread_id", thread_id)
         check_limit(limit)
         paged = None if before is None else checkpoint_id_of(before)
-        with storage_errors(self.store, "list checkpoints"):
+        async with self.access("list checkpoints"):
             found = await self.store.infos(thread_id=thread_id, limit=limit, before=paged)
         if not found and limit != 0 and before is None:
             raise ThreadNotFound(thread_id)
@@ -123,7 +119,7 @@ class HistoryMethods:
         """
         wanted = checkpoint_id_of(checkpoint_id)
         await self.find_thread(thread_id)
-        with storage_errors(self.store, "find a checkpoint"):
+        async with self.access("find a checkpoint"):
             stored = await self.store.find_checkpoint(wanted)
         if stored is None:
             raise CheckpointNotFound(wanted)
@@ -163,13 +159,13 @@ class HistoryMethods:
 
     async def pin(self, checkpoint_id: CheckpointID | CheckpointInfo) -> None:
         """Keep the checkpoint, whatever retention and `prune` say. Idempotent. Raises CheckpointNotFound."""
-        with storage_errors(self.store, "pin a checkpoint"):
+        async with self.access("pin a checkpoint"):
             await self.store.pin(checkpoint_id_of(checkpoint_id))
         self._recent.changes += 1
 
     async def unpin(self, checkpoint_id: CheckpointID | CheckpointInfo) -> None:
         """Let it go like any other. Idempotent. Raises CheckpointNotFound."""
-        with storage_errors(self.store, "unpin a checkpoint"):
+        async with self.access("unpin a checkpoint"):
             await self.store.unpin(checkpoint_id_of(checkpoint_id))
         self._recent.changes += 1
 
@@ -184,16 +180,17 @@ class HistoryMethods:
             choices = ", ".join(map(repr, ON_BUSY))
             raise InvalidRun(f"on_busy must be one of {choices}, got {on_busy!r}{did_you_mean(str(on_busy), ON_BUSY)}.")
         takes_over = takeover or on_busy == "interrupt"
-        while True:
-            try:
-                return await _whole(self._move(thread_id, act, takeover=takes_over))
-            except ThreadBusy:
-                if on_busy != "enqueue":
-                    raise
-            await asyncio.sleep(BUSY_POLL_SECONDS)
+        async with WaitingFor(self, thread_id) as waiting:
+            while True:
+                try:
+                    return await _whole(self._move(thread_id, act, takeover=takes_over))
+                except ThreadBusy:
+                    if on_busy != "enqueue":
+                        raise
+                await waiting.until_free()
 
     async def _move(self, thread_id: str, act: _Act, *, takeover: bool) -> CheckpointInfo:
-        with storage_errors(self.store, "open a thread"):
+        async with self.access("open a thread"):
             opened = await self.store.open(thread_id, f"history-{new_item_id()}", takeover=takeover)
         codec = self._tool_codec
         recent = RecentThreads()  # another codec reads and writes here: nothing of it is remembered for runs

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 
-from holdfast.checkpoints.keepers import storage_errors
+from holdfast.checkpoints.locked import Access
 from holdfast.checkpoints.prune_report import PrunedThread, PruneReport, SkippedThread
 from holdfast.checkpoints.recent import RecentThreads
 from holdfast.checkpoints.retention import Outdated, all_but, beyond_last, check_count, made_before, moment
 from holdfast.errors import DamagedCheckpoint, DamagedStore, ThreadBusy, ThreadNotFound, did_you_mean
 from holdfast.events import WorkflowRunState
 from holdfast.records import CheckpointInfo, ThreadInfo
-from holdfast.store import Store
 
 Status = WorkflowRunState | str
 
@@ -52,10 +51,9 @@ class _Wish:
         return moved is not None and self.older_than is not None and self.now - moved > self.older_than
 
 
-class PruningMethods:
+class PruningMethods(Access):
     """Of every storage over a store."""
 
-    store: Store
     _recent: RecentThreads
 
     async def prune(
@@ -107,18 +105,18 @@ class PruningMethods:
         return PruneReport(tuple(pruned), tuple(skipped), freed, dry_run)
 
     async def _size(self) -> int:
-        with storage_errors(self.store, "tell its size"):
+        async with self.access("tell its size"):
             return await self.store.size()
 
     async def _matching(self, wish: _Wish, workflow_name: str | None, thread_id: str | None) -> list[ThreadInfo]:
-        with storage_errors(self.store, "list threads"):
+        async with self.access("list threads"):
             found = await self.store.threads(workflow_name=workflow_name, thread_id=thread_id)
             if not found and thread_id is not None and not await self.store.threads(thread_id=thread_id):
                 raise ThreadNotFound(thread_id)
         return [one for one in found if wish.states is None or one.status in wish.states]
 
     async def _prune_some(self, thread: ThreadInfo, wish: _Wish, *, dry_run: bool) -> PrunedThread | None:
-        with storage_errors(self.store, "prune a thread"):
+        async with self.access("prune a thread"):
             infos = list(await self.store.infos(thread_id=thread.thread_id))
             outdated = wish.outdated(infos, infos[-1]) if infos else Outdated()  # the newest is the head
             count = len(outdated.checkpoints)
@@ -136,7 +134,7 @@ class PruningMethods:
     ) -> PrunedThread | SkippedThread | None:
         if not wish.is_old(thread):
             return None
-        with storage_errors(self.store, "delete a thread"):
+        async with self.access("delete a thread"):
             reason = await self._reason_to_stay(thread, wish)
             infos = await self.store.infos(thread_id=thread.thread_id)
             if reason is None and not dry_run:

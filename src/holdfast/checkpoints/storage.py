@@ -10,6 +10,7 @@ from holdfast.cancelling import to_its_end
 from holdfast.checkpoints.assembly import Assembly
 from holdfast.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from holdfast.checkpoints.event_log import events_of
+from holdfast.checkpoints.following import FollowingMethods
 from holdfast.checkpoints.history_methods import HistoryMethods, check_limit
 from holdfast.checkpoints.keepers import PlainThread, ThreadKeeper, codec_for, own_copy, storage_errors
 from holdfast.checkpoints.migrations import Migrator
@@ -61,7 +62,7 @@ class CheckpointStorage(Protocol):
     async def list_checkpoint_ids(self, *, workflow_name: str) -> list[CheckpointID]: ...
 
 
-class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods):
+class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods, FollowingMethods):
     """A checkpoint storage over a store. All of holdfast's storages are this class, so they behave alike.
 
     `retention` says how much of each thread's history is kept: `FullHistory` (all of it) unless told otherwise.
@@ -111,7 +112,7 @@ class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods):
 
     async def _save(self, checkpoint: WorkflowCheckpoint) -> CheckpointID:
         thread_id = checkpoint.thread_id or new_thread_id()
-        with storage_errors(self.store, "open a thread"):
+        async with self.access("open a thread"):
             opened = await self.store.open(thread_id, f"save-{new_item_id()}")
         # Nothing of it is remembered: what a user saves is the user's own, and may change.
         thread = StoredThread(
@@ -143,7 +144,7 @@ class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods):
         *,
         migrate: Migrate | None = None,
     ) -> WorkflowCheckpoint:
-        with storage_errors(self.store, "find a checkpoint"):
+        async with self.access("find a checkpoint"):
             stored = await self.store.find_checkpoint(checkpoint_id)
         if stored is None:
             raise CheckpointNotFound(checkpoint_id)
@@ -152,7 +153,7 @@ class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods):
                 self.store, stored.root, stored.info, codec, assembly, migrate=migrate
             )
         except DamagedCheckpoint:
-            with storage_errors(self.store, "find a checkpoint"):
+            async with self.access("find a checkpoint"):
                 again = await self.store.find_checkpoint(checkpoint_id)
             if again is None:  # it was pruned while it was read
                 raise CheckpointNotFound(checkpoint_id) from None
@@ -201,7 +202,7 @@ class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods):
     ) -> list[CheckpointInfo]:
         """Oldest first, without reading a payload. `limit` keeps the newest; `before` pages backwards."""
         check_limit(limit)
-        with storage_errors(self.store, "list checkpoints"):
+        async with self.access("list checkpoints"):
             found = await self.store.infos(
                 workflow_name=workflow_name,
                 thread_id=thread_id,
@@ -215,7 +216,7 @@ class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods):
     ) -> list[ThreadInfo]:
         """Where threads stand, those that moved last at the end. `limit` keeps these; `before` (a thread id) pages."""
         check_limit(limit)
-        with storage_errors(self.store, "list threads"):
+        async with self.access("list threads"):
             return list(await self.store.threads(workflow_name=workflow_name, limit=limit, before=before))
 
     async def pending_requests(
@@ -223,13 +224,13 @@ class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods):
     ) -> list[PendingRequest]:
         """Who is asked, across threads, those who wait longest first. The question itself is in the thread's head."""
         check_limit(limit)
-        with storage_errors(self.store, "list requests"):
+        async with self.access("list requests"):
             found = await self.store.pending_requests(workflow_name=workflow_name, thread_id=thread_id, limit=limit)
         return list(found)
 
     async def delete_thread(self, thread_id: str) -> bool:
         """Forget all of a thread; False if there was none. Raises ThreadBusy while it has an owner."""
-        with storage_errors(self.store, "delete a thread"):
+        async with self.access("delete a thread"):
             return await self.store.delete_thread(thread_id)
 
     async def list_checkpoint_ids(
@@ -252,7 +253,7 @@ class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods):
         """Forget one checkpoint, and what no other needs; False if there was none. When the head goes, the one before
         it becomes the head. Raises ThreadBusy for the head of a thread that is being run, and CheckpointPinned."""
         wanted = checkpoint_id_of(checkpoint_id)
-        with storage_errors(self.store, "delete a checkpoint"):
+        async with self.access("delete a checkpoint"):
             stored = await self.store.find_checkpoint(wanted)
             if stored is None:
                 return False
@@ -280,7 +281,7 @@ async def open_thread(
 ) -> ThreadKeeper:
     """Claim the thread. Raises ThreadBusy while somebody else holds it."""
     if isinstance(storage, StoreCheckpointStorage):
-        with storage_errors(storage.store, "open a thread"):
+        async with storage.access("open a thread"):
             opened = await storage.store.open(thread_id, owner, takeover=takeover)
         return StoredThread(
             storage.store,
@@ -309,7 +310,7 @@ async def post_message(
     codec = codec_for(storage, declared.union(getattr(storage, "declared", DeclaredTypes())))
     tree = codec.encode(message, "message")
     if isinstance(storage, StoreCheckpointStorage):
-        with storage_errors(storage.store, "post a message"):
+        async with storage.access("post a message"):
             await storage.store.post(thread_id, item_id, MESSAGE, posted(tree, mark))
 
 
@@ -359,6 +360,7 @@ async def read_events(
         raise NoEventLog(type(storage).__name__)
     codec = storage._tool_codec if declared is None else codec_for(storage, declared.union(storage.declared))
     last, unread = after or 0, None
+    await storage.unlock()
     found = await _events_after(storage.store, thread_id, after)
     while found:
         logged = found.popleft()

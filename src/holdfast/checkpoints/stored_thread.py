@@ -281,12 +281,19 @@ Migrate = Callable[[Tree, CheckpointInfo, Codec], Tree]
 """Brings a checkpoint's tree to the workflow of today before it is decoded."""
 
 
-def new_assembly(store: Store, thread_id: str) -> Assembly:
+READS_WORTH_REMEMBERING = 3
+"""How often a store is asked for a checkpoint, level by level, before it is told to have its chunks at hand."""
+
+
+def new_assembly(store: Store, thread_id: str, *, recalls: bool = False) -> Assembly:
+    """`recalls`: what the store has at hand comes first, if it has such a thing (`AcceleratedStore`)."""
+
     async def read_chunks(numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
         with storage_errors(store, "read chunks"):
             return await store.read_chunks(thread_id, numbers)
 
-    return Assembly(read_chunks)
+    recall = getattr(store, "recall", None) if recalls else None
+    return Assembly(read_chunks, None if recall is None else partial(recall, thread_id))
 
 
 async def whole_tree(
@@ -305,12 +312,17 @@ async def read_tree(
     store: Store, root: bytes, info: CheckpointInfo, assembly: Assembly | None = None
 ) -> tuple[Tree, Base]:
     """A whole checkpoint, undecoded. Raises DamagedCheckpoint."""
+    own = new_assembly(store, info.thread_id, recalls=True) if assembly is None else assembly
     try:
-        return await whole_tree(store, info.thread_id, root, f"checkpoint {info.checkpoint_id!r}", assembly)
+        read = await whole_tree(store, info.thread_id, root, f"checkpoint {info.checkpoint_id!r}", own)
     except UnreadableValue as error:
         raise DamagedCheckpoint(info.checkpoint_id, str(error), info.thread_id) from error
     except DamagedCheckpoint as error:  # it shares what another commit holds
         raise DamagedCheckpoint(info.checkpoint_id, error.reason, info.thread_id) from error
+    remember = getattr(store, "remember", None)
+    if remember is not None and own is not assembly and own.reads >= READS_WORTH_REMEMBERING:
+        remember(info.thread_id, info.number, own.numbers)
+    return read
 
 
 async def read_checkpoint(

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from holdfast.checkpoints.locked import Access
 from holdfast.records import Damage, ThreadInfo
-from holdfast.store import Store
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.copying import Progress
     from holdfast.checkpoints.transfer import ExportReport
 
 
-class TransferMethods:
+class TransferMethods(Access):
     """Of `StoreCheckpointStorage`."""
-
-    store: Store
 
     async def export_thread(
         self, thread_id: str, path: str | os.PathLike[str], *, overwrite: bool = False
@@ -29,6 +27,7 @@ class TransferMethods:
         """
         from holdfast.checkpoints.transfer import export_thread
 
+        await self.unlock()
         return await export_thread(self.store, thread_id, path, overwrite=overwrite)
 
     async def import_thread(self, path: str | os.PathLike[str], *, thread_id: str | None = None) -> ThreadInfo:
@@ -39,6 +38,7 @@ class TransferMethods:
         """
         from holdfast.checkpoints.transfer import import_thread
 
+        await self.unlock()
         return await import_thread(self.store, path, thread_id=thread_id)
 
     async def verify(self, *, thread_id: str | None = None, progress: Progress | None = None) -> list[Damage]:
@@ -49,4 +49,20 @@ class TransferMethods:
         """
         from holdfast.checkpoints.verification import verify
 
+        await self.unlock()
         return await verify(self.store, thread_id=thread_id, progress=progress)
+
+    async def rekey(self, *, dry_run: bool = False, progress: Progress | None = None) -> Any:
+        """Put everything under the current key of `encryption`; what came of it, as a `RekeyReport`.
+
+        Threads that are being run go on. Interrupted, it is completed by calling it again. `dry_run` only counts.
+        Raises ValueError for a storage without encryption.
+        """
+        rekey = getattr(self.store, "rekey", None)
+        if rekey is None:
+            await self.unlock()
+            raise ValueError(
+                "This storage has no encryption, so there is nothing to put under another key. Pass"
+                " encryption=AesGcm(...)."
+            )
+        return await rekey(dry_run=dry_run, progress=progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from holdfast.storages import open_store
 from holdfast.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
+    from holdfast.codecs.aes_gcm import AesGcm
     from holdfast.engine.workflow import Workflow
 
 VARIABLE = "HOLDFAST_STORE"
@@ -47,13 +49,28 @@ def thread_argument(command: Decorated) -> Decorated:
     return click.argument("thread_id", metavar="THREAD", shell_complete=complete_threads)(command)
 
 
+def given_keys() -> AesGcm | None:
+    """Those of the environment, which every command uses. Raises UsageError for what is none."""
+    from holdfast.codecs.aes_gcm import VARIABLE, AesGcm
+
+    try:
+        return AesGcm.from_environment() if os.environ.get(VARIABLE) else None
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
 def find_store(
-    store: str | None, workflow: Workflow | None = None, *, may_be_new: bool = False, named: str = "--store"
+    store: str | None,
+    workflow: Workflow | None = None,
+    *,
+    may_be_new: bool = False,
+    named: str = "--store",
+    with_keys: bool = True,
 ) -> Any:
     """The storage of a command: the one that was named, the workflow's own, or the file of the default name.
 
     Raises UsageError for a URL that names none, and Mistake where there is none and none may be made. `named`: what
-    the URL was given as.
+    the URL was given as. `with_keys`: it is encrypted if there are keys in the environment.
     """
     if store is None and workflow is not None and _outlives_the_process(workflow._storage):
         return workflow._storage
@@ -64,11 +81,11 @@ def find_store(
             f"{VARIABLE}=URL, such as {DEFAULT}.{made}"
         )
     try:
-        storage = open_store(store or DEFAULT)
+        storage = open_store(store or DEFAULT, encryption=given_keys() if with_keys else None)
     except ValueError as error:
         text = str(error).replace(", file:folder or memory:", " or file:folder")  # the one that is refused below
         raise click.UsageError(f"{named}: {text}") from error
-    if isinstance(storage.store, MemoryStore):
+    if _is_in_memory(storage):
         raise click.UsageError(
             f"{named}: what is kept in memory is gone when the command ends. Name a file or a folder."
         )
@@ -79,7 +96,24 @@ def find_store(
 
 
 def _outlives_the_process(storage: Any) -> bool:
-    return isinstance(storage, StoreCheckpointStorage) and not isinstance(storage.store, MemoryStore)
+    return isinstance(storage, StoreCheckpointStorage) and not _is_in_memory(storage)
+
+
+def _is_in_memory(storage: StoreCheckpointStorage) -> bool:
+    return isinstance(getattr(storage.store, "inner", storage.store), MemoryStore)
+
+
+@asynccontextmanager
+async def source_store(store: str, named: str) -> AsyncIterator[StoreCheckpointStorage]:
+    """The storage that threads are copied from, open: encrypted or not, as it is found."""
+    from holdfast.checkpoints.locked import is_locked
+
+    async with find_store(store, named=named, with_keys=False) as storage:
+        if given_keys() is None or not await is_locked(storage.store):
+            yield storage
+            return
+    async with find_store(store, named=named) as storage:
+        yield storage
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.cli.amounts import counted
 from holdfast.cli.bars import progress_bar
 from holdfast.cli.mistakes import INTERRUPTED
-from holdfast.cli.places import find_store, find_thread, json_option
+from holdfast.cli.places import find_store, find_thread, json_option, source_store
 from holdfast.cli.tables import print_json, print_table
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ async def _copy(source: str, target: str, workflow: str | None, thread_ids: Sequ
     from holdfast.checkpoints.copying import copy_store
 
     async with (
-        find_store(source, named="SRC_URL") as ours,
+        source_store(source, "SRC_URL") as ours,
         find_store(target, named="DST_URL", may_be_new=True) as theirs,
     ):
         _check_different(ours, theirs)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime, timedelta
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoints.checkpoint import CheckpointID
+from holdfast.checkpoints.following import follow
 from holdfast.checkpoints.storage import StoreCheckpointStorage, load_checkpoint
 from holdfast.clock import Clock
 from holdfast.engine.compiled import Compiled
@@ -15,6 +16,7 @@ from holdfast.engine.live import LiveThreads
 from holdfast.engine.reading import read_history
 from holdfast.engine.request import OnBusy, RunOptions, check_storage, make_request
 from holdfast.errors import InvalidRun, NoStorage
+from holdfast.events import WorkflowEvent
 from holdfast.names import check_identifier, checkpoint_id_of
 from holdfast.records import CheckpointInfo, ThreadInfo
 
@@ -54,6 +56,31 @@ class HistoryMethods:
         storage = self._storage_for("Reading a thread's history", checkpoint_storage)
         chosen = self._thread_id(thread_id, "history")
         return await read_history(storage, chosen, self.name, limit=limit, before=before)
+
+    def follow(
+        self,
+        thread_id: str | None = None,
+        *,
+        after: int | None = None,
+        live: bool = True,
+        provisional: bool = False,
+        until_idle: bool = False,
+        checkpoint_storage: Any = None,
+    ) -> AsyncIterator[WorkflowEvent]:
+        """The events of a thread, whichever process runs it: those of its log, each once and in order, and between them
+        what is only told while it happens. As `storage.follow` does, with the workflow's own types. Raises NoEventLog
+        for a storage that has none."""
+        storage = self._storage_for("Following a thread", checkpoint_storage)
+        chosen = self._thread_id(thread_id, "follow")
+        return follow(
+            storage,
+            chosen,
+            self._compiled.declared,
+            after,
+            live=live,
+            provisional=provisional,
+            until_idle=until_idle,
+        )
 
     async def branches(self, thread_id: str | None = None, *, checkpoint_storage: Any = None) -> Branches:
         """A thread's history as a tree, from metadata only. Raises ThreadNotFound."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from weakref import WeakValueDictionary
 
 from holdfast.engine.thread import Instances, Thread
@@ -29,6 +31,7 @@ class Ownership:
         self.interrupts = False
         """Whether it came to end the one before it, rather than to wait for it."""
         self._has_entered = False
+        self._waits = False
         self._cancels = 0
         self.turn: asyncio.Future[None] | None = None
         """Resolved when the thread is handed to this run, while it waits in the queue."""
@@ -56,7 +59,7 @@ class Ownership:
         """End it now, or, where its input is not committed yet, as soon as that is done: what was sent is not lost."""
         if not self.is_ending:
             self.is_interrupted = True
-            if self._has_entered:
+            if self._has_entered or self._waits:
                 self._cancel()
 
     def _cancel(self) -> None:
@@ -66,6 +69,17 @@ class Ownership:
                 self._task.cancel()
             else:
                 self._task.get_loop().call_soon_threadsafe(self._task.cancel)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While it waits for its thread it has nothing to bring to an end: an interruption ends it at once."""
+        self._waits = True
+        try:
+            if self.is_interrupted:  # from another OS thread, just now
+                raise asyncio.CancelledError
+            yield
+        finally:
+            self._waits = False
 
     def entered(self) -> None:
         """Its input is committed; an interruption that waited for that is heeded now."""

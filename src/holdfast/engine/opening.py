@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
+from holdfast.checkpoints.following import WaitingFor
 from holdfast.checkpoints.keepers import ThreadKeeper
 from holdfast.checkpoints.storage import load_checkpoint, open_thread
 from holdfast.clock import Clock
@@ -70,25 +71,27 @@ class Opening:
         request = self._request
         if request.storage is None:
             return None
-        while True:
-            self._inbox_before = set(thread.inbox)
-            try:
-                return await self._open_now(thread, ownership.run_id)
-            except ThreadBusy as busy:
-                ending = ending_run(busy.run_id)
-                ended = (*self._place(thread), busy.run_id)
-                if busy.is_here and ended in unreleased:  # a run of this process that ended, and could not say so
-                    keeper = await self._open_now(thread, ownership.run_id, takeover=True)
-                    unreleased.pop(ended, None)
-                    return keeper
-                if ownership.is_interrupted:
-                    raise RunInterrupted(ownership.run_id, thread.thread_id) from busy
-                if ending is not None:
-                    await ending.wait()
-                elif request.on_busy == "enqueue":
-                    await self._clock.sleep(BUSY_POLL_SECONDS)
-                else:
-                    raise
+        async with WaitingFor(request.storage, thread.thread_id) as waiting:
+            while True:
+                self._inbox_before = set(thread.inbox)
+                try:
+                    return await self._open_now(thread, ownership.run_id)
+                except ThreadBusy as busy:
+                    ending = ending_run(busy.run_id)
+                    ended = (*self._place(thread), busy.run_id)
+                    if busy.is_here and ended in unreleased:  # a run of this process that ended, and could not say so
+                        keeper = await self._open_now(thread, ownership.run_id, takeover=True)
+                        unreleased.pop(ended, None)
+                        return keeper
+                    if ownership.is_interrupted:
+                        raise RunInterrupted(ownership.run_id, thread.thread_id) from busy
+                    if ending is not None:
+                        await ending.wait()
+                    elif request.on_busy == "enqueue":
+                        with ownership.waiting():
+                            await waiting.until_free()
+                    else:
+                        raise
 
     async def _open_now(self, thread: Thread, run_id: str, *, takeover: bool = False) -> ThreadKeeper:
         request = self._request

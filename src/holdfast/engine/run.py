@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from holdfast.cancelling import to_its_end
+from holdfast.checkpoints.following import teller
 from holdfast.checkpoints.keepers import PlainThread, ThreadKeeper
 from holdfast.clock import Clock
 from holdfast.engine.committer import Committer, resting_state, running_state
@@ -46,6 +47,8 @@ class Run:
         self._events: list[WorkflowEvent] = []
         self._statuses: list[WorkflowEvent] = []
         self._listener: Callable[[WorkflowEvent], None] | None = None
+        self._tell_others: Callable[[WorkflowEvent], None] | None = None
+        """Those who follow the thread, in this process or another."""
         self._ownership: Ownership | None = None
         self._loop: Loop | None = None
         self._began = False
@@ -178,13 +181,14 @@ class Run:
 
     def _scope(self, thread: Thread, keeper: ThreadKeeper | None) -> RunScope:
         durability = self._request.durability
+        self._tell_others = teller(self._request.storage, thread.thread_id, self.run_id, keeper, self._clock.now)
         return RunScope(
             self._compiled,
             thread,
             keeper,
             self.run_id,
             # Nobody listens: keeping an event costs one append.
-            self._events.append if self._listener is None else self._emit,
+            self._events.append if self._listener is None and self._tell_others is None else self._emit,
             self._first_request,
             self._retract,
             self._clock,
@@ -212,6 +216,8 @@ class Run:
         self._events.append(event)
         if self._listener is not None:
             self._listener(own_event(event))
+        if self._tell_others is not None:
+            self._tell_others(event)
 
     def _retract(self, events: Sequence[WorkflowEvent]) -> None:
         gone = set(map(id, events))

@@ -47,6 +47,7 @@ class AcceleratedStore(Listening):
         self._valkey = valkey
         self._place = blake2b(place.encode(), digest_size=12).hexdigest().encode()
         self._recent = _Recent()
+        self.path = getattr(store, "path", None)
         hall = getattr(store, "hall", None)
         self._has_own_hall = not isinstance(hall, Hall)
         self.hall = hall if isinstance(hall, Hall) else Hall()

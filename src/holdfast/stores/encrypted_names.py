@@ -27,6 +27,8 @@ ROUNDS_OF_REST = 4
 BLOCK = 16
 _PART = 16
 """Characters of a part after the first: its halves fit into half a block."""
+_AT_ONCE = 64
+"""Names that go through together."""
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _VALUES = bytes(_ALPHABET.find(character) % 256 for character in range(256))
 """Of each character; 255 for one that no digest has."""
@@ -54,7 +56,7 @@ class Names:
         if not given:
             return {}
         scramble = self._scrambler()
-        turned = {name: b"" for name in given}
+        turned = dict.fromkeys(given, b"")
         start, end = 0, SHORT
         while True:
             by_size: defaultdict[int, list[str]] = defaultdict(list)
@@ -64,7 +66,7 @@ class Names:
             if not by_size:
                 return {name: values.translate(_CHARACTERS).decode("ascii") for name, values in turned.items()}
             plain = turned if is_back else given
-            for group in by_size.values():
+            for group in _bounded(by_size.values()):
                 before = [plain[name][max(0, start - _PART) : start] for name in group]
                 parts = [given[name][start:end] for name in group]
                 for name, part in zip(group, _permuted(scramble, before, parts, is_back=is_back), strict=True):
@@ -92,7 +94,12 @@ def _permuted(scramble: Scramble, before: list[bytes], parts: list[bytes], *, is
     return [lefts[at + start : at + BLOCK] + rights[at + rest : at + BLOCK] for at in range(0, length, BLOCK)]
 
 
-@lru_cache(maxsize=64)
+def _bounded(groups: Iterable[list[str]]) -> Iterable[list[str]]:
+    """At most so many in each that the constants for them can be remembered."""
+    return (group[at : at + _AT_ONCE] for group in groups for at in range(0, len(group), _AT_ONCE))
+
+
+@lru_cache(maxsize=4 * _AT_ONCE)
 def _constants(count: int, size: int) -> tuple[int, tuple[int, int], list[int]]:
     """For so many blocks: a one in each, masks of both halves, and the numbers of the rounds. A block that begins with
     such a number is none that holds what stands before a part."""

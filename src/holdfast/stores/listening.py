@@ -48,7 +48,7 @@ class Ear:
             body = self._bodies.popleft()
             self._bytes -= len(body)
             return body
-        if self._is_changed:
+        if self._is_changed and seconds > 0:  # whoever does not wait only wants what was told
             self._quiet = 0
             self._is_changed = False
         return None

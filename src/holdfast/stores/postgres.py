@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from holdfast.records import Commit, Lease
 from holdfast.stores.listening import Listening, hall_of
 from holdfast.stores.postgres_checking import Checking
@@ -43,5 +45,6 @@ class PostgresStore(Checking, Listening):
             self.hall.tell(lease.thread_id, None)
 
     async def close(self) -> None:
-        self._heartbeat.stop()
+        if self._heartbeat.is_beating:
+            await asyncio.to_thread(self._heartbeat.stop)
         await self.db.close()

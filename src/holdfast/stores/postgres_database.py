@@ -11,13 +11,15 @@ from random import random
 from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError, StorageFailed, StoreUnavailable, UnsupportedId
-from holdfast.stores.postgres_pool import DataError, Lost, NameTooLong, Pool, Refused, Rolled, safe_dsn
+from holdfast.stores.postgres_pool import DataError, Lost, NameTooLong, Pool, Refused, Rolled
 from holdfast.stores.postgres_schema import prepare, quoted
+from holdfast.stores.postgres_urls import shown
 
 T = TypeVar("T")
 
 RECONNECT_SECONDS = 15.0
 """How long a server that is away is waited for: a restart takes a few seconds."""
+FIRST_CONNECT_SECONDS = 3.0
 _MOST_ROLLED_BACK = 20
 
 
@@ -31,7 +33,7 @@ class Database:
     def __init__(self, dsn: str, schema: str, pool_size: int, acquire_seconds: float, statement_seconds: float) -> None:
         self.dsn = dsn
         self.schema = schema
-        self.name = f"{safe_dsn(dsn)} (schema {schema})"
+        self.name = f"{shown(dsn)} (schema {schema})"
         self._size = pool_size
         self._acquire_seconds = acquire_seconds
         self._statement_seconds = statement_seconds
@@ -92,7 +94,7 @@ class Database:
         try:
             async with pool.transaction() as connection:
                 yield Session(self, connection)
-        except DataError:
+        except (HoldfastError, DataError):
             raise
         except Lost as error:
             raise Unknown(str(error) or type(error).__name__) from error
@@ -115,7 +117,7 @@ class Database:
 
     async def again(self, work: Callable[[], Awaitable[T]]) -> T:
         """Until it comes to an end. Raises StoreUnavailable when the server was away for too long."""
-        deadline: float | None = None
+        began, deadline = 0.0, None
         rolled_back = 0
         while True:
             try:
@@ -129,11 +131,13 @@ class Database:
                 if isinstance(error, DataError):
                     raise self._refused(error) from error
                 now = time.monotonic()
-                deadline = now + RECONNECT_SECONDS if deadline is None else deadline
+                if deadline is None:  # one that was never there is more likely to be named wrongly
+                    patience = RECONNECT_SECONDS if self._is_prepared else FIRST_CONNECT_SECONDS
+                    began, deadline = now, now + patience
                 if isinstance(error, HoldfastError) or now >= deadline:
                     raise self._unavailable(error) from error
                 self._forget_connections()
-                pause = min(0.05 + (now + RECONNECT_SECONDS - deadline) / 4, 1.0) * _jitter()
+                pause = min(0.05 + (now - began) / 4, 1.0) * _jitter()
             except Refused as error:
                 raise self._refused(error) from error
             await asyncio.sleep(pause)
@@ -146,7 +150,7 @@ class Database:
     def _unavailable(self, error: Exception) -> HoldfastError:
         if isinstance(error, HoldfastError):
             return error
-        reason = f"the server was away for more than {RECONNECT_SECONDS:g} s ({str(error) or type(error).__name__})"
+        reason = f"the server cannot be reached, or does not answer ({str(error) or type(error).__name__})"
         return StoreUnavailable("PostgresStore", f"reach {self.name}", reason)
 
     # ------------------------------------------------------------ pools

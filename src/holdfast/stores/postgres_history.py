@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.errors import (
     CheckpointNotFound,
+    DamagedCheckpoint,
     ThreadBusy,
     ThreadExists,
     ThreadNotFound,
@@ -18,7 +19,7 @@ from holdfast.errors import (
 from holdfast.records import CheckpointInfo, Commit, Lease, ThreadStanding
 from holdfast.store import Rewrite
 from holdfast.stores.packing import seal
-from holdfast.stores.postgres_database import Session
+from holdfast.stores.postgres_database import Session, Unknown
 from holdfast.stores.postgres_pruning import Forgetting
 from holdfast.stores.postgres_reading import IS_PINNED, IS_THERE
 from holdfast.stores.postgres_rows import (
@@ -27,12 +28,14 @@ from holdfast.stores.postgres_rows import (
     check_id,
     chunks_of,
     commit_of,
+    events_of,
     events_seal,
     inbox_of,
     info_of,
     item_seal,
     journal_of,
     key_of,
+    root_of,
     root_seal,
     row_of,
     told_by_row,
@@ -83,9 +86,16 @@ class Whole(Forgetting):
     # ------------------------------------------------------------ deleting
 
     async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
+        is_sure = True
+
         async def attempt() -> bool:
-            async with self.db.transaction() as session:
-                return await self._delete(session, thread_id, if_unmoved_since)
+            nonlocal is_sure
+            try:
+                async with self.db.transaction() as session:
+                    return await self._delete(session, thread_id, if_unmoved_since) or not is_sure
+            except Unknown:
+                is_sure = False  # it may be gone already
+                raise
 
         return await self.db.again(attempt)
 
@@ -276,6 +286,7 @@ class Whole(Forgetting):
 
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
         key, count, after = key_of(thread_id), 0, 0
+        damage: DamagedCheckpoint | None = None
         while numbers := [
             row["number"]
             for row in await self.db.rows(
@@ -287,8 +298,14 @@ class Whole(Forgetting):
         ]:
             after = numbers[-1]
             for number in numbers:
-                count += await self._rewrite_commit(thread_id, number, change)
-        return count + await self._rewrite_waiting(thread_id, change)
+                try:
+                    count += await self._rewrite_commit(thread_id, number, change)
+                except DamagedCheckpoint as error:
+                    damage = damage or error
+        count += await self._rewrite_waiting(thread_id, change)
+        if damage is not None:  # told when the rest is done
+            raise damage
+        return count
 
     async def _rewrite_commit(self, thread_id: str, number: int, change: Rewrite) -> int:
         key = key_of(thread_id)
@@ -301,6 +318,9 @@ class Whole(Forgetting):
                 if row is None:
                     return 0
                 root, events, chunks = row["root"], row["events"], chunks_of(thread_id, row)
+                events_of(thread_id, row)
+                if row["checkpoint_id"] is not None:
+                    root_of(thread_id, row)
                 new_root = None if root is None else change("root", str(number), root)
                 new_events = None if events is None else change("events", str(number), events)
                 new_chunks = {name: change("chunk", name, chunk) for name, chunk in chunks.items()}
@@ -331,7 +351,9 @@ class Whole(Forgetting):
             async with self.db.transaction() as session:
                 for row in await session.rows("SELECT * FROM {s}.journal WHERE thread = $1 FOR UPDATE", key):
                     body = change("journal", str(row["delivery_id"]), row["body"])
-                    count += body != row["body"]
+                    if body == row["body"]:
+                        continue
+                    count += 1
                     await session.rows(
                         "UPDATE {s}.journal SET body = $4, seal = $5 WHERE thread = $1 AND fence = $2 AND entry = $3",
                         key,
@@ -343,7 +365,9 @@ class Whole(Forgetting):
                 waiting = "SELECT * FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL FOR UPDATE"
                 for row in await session.rows(waiting, key):
                     body = change("inbox", row["item_id"], row["body"])
-                    count += body != row["body"]
+                    if body == row["body"]:
+                        continue
+                    count += 1
                     await session.rows(
                         "UPDATE {s}.inbox SET body = $3, seal = $4 WHERE thread = $1 AND item_id = $2",
                         key,

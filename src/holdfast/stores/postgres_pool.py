@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 from holdfast.errors import MissingExtra, PoolExhausted
 
@@ -165,13 +164,3 @@ class Pool:
                 sock.close() if hasattr(sock, "close") else None
         self._free.clear()
         self._used.clear()
-
-
-def safe_dsn(dsn: str) -> str:
-    """For messages: without its password."""
-    try:
-        parts = urlsplit(dsn)
-        host = parts.hostname or ""
-        return f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}{parts.path}"
-    except ValueError:
-        return "postgresql://..."

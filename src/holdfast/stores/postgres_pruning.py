@@ -74,17 +74,17 @@ class Batch:
         is_checkpoint = row["has_checkpoint"] and row["number"] not in self.doomed
         return bool(is_checkpoint or (row["refers"] and not self.is_silent(row)))
 
-    def is_empty(self, row: Any, gone: int) -> bool:
+    def is_empty(self, row: Any, gone: set[str]) -> bool:
         """Whether nothing is left of it."""
         has_events = row["has_events"] and not self.is_silent(row)
-        return not self.keeps_line(row) and not has_events and gone == len(row["names"] or ())
+        return not self.keeps_line(row) and not has_events and gone.issuperset(row["names"] or ())
 
     def lineage(self, row: Any) -> Lineage:
         return _lineage(row, is_kept=self.keeps_line(row))
 
-    def gone_chunks(self) -> dict[int, list[str]]:
+    def gone_chunks(self) -> dict[int, set[str]]:
         """By the commit that holds them."""
-        gone: dict[int, list[str]] = defaultdict(list)
+        gone: dict[int, set[str]] = defaultdict(set)
         for number, row in self.rows.items():
             own = frozenset(row["own"] or ())
             for name in row["names"] or ():
@@ -93,12 +93,12 @@ class Batch:
                 else:
                     is_gone = not self.keeps_line(row) and not self.plan.needs(name, number)
                 if is_gone:
-                    gone[number].append(name)
+                    gone[number].add(name)
             if not self.keeps_line(row):
                 for ref in row["carried"] or ():
                     name, _, holder = ref.partition(".")
                     if not self.plan.needs(name, int(holder)):
-                        gone[int(holder)].append(name)
+                        gone[int(holder)].add(name)
         return gone
 
 
@@ -222,7 +222,7 @@ class Forgetting(Writing):
                 sorted(one.carried) or None,
             )
         gone = batch.gone_chunks()
-        empty = [number for number, row in batch.rows.items() if batch.is_empty(row, len(gone.get(number, ())))]
+        empty = [number for number, row in batch.rows.items() if batch.is_empty(row, gone.get(number, set()))]
         await session.rows("DELETE FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[])", key, empty)
         left = {number: row for number, row in batch.rows.items() if number not in empty}
         await session.rows(

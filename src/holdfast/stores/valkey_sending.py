@@ -98,11 +98,11 @@ class Sending:
 
     async def _send_some(self) -> None:
         batch: list[Command] = []
-        while self._hints and len(batch) < AT_ONCE:
-            channel, message = self._hints.popitem()
-            batch.append(("PUBLISH", channel, message))
         while self._waiting and len(batch) < AT_ONCE:
             batch.append(self._waiting.popleft())
+        while self._hints and len(batch) < AT_ONCE:  # after what was told before the commit that they are about
+            channel, message = self._hints.popitem()
+            batch.append(("PUBLISH", channel, message))
         if not self._waiting:
             self._bytes = 0
         line = self._client.pipeline(transaction=False)

@@ -29,7 +29,6 @@ from holdfast import (
     run_sync,
 )
 from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.testing.clock import FakeClock
 
 STORAGES = pytest.mark.parametrize(
     "make_storage", [lambda: None, InMemoryCheckpointStorage, awaiting_storage], ids=["none", "memory", "awaiting"]
@@ -190,15 +189,14 @@ async def test_a_run_that_was_just_handed_the_thread_is_interrupted_like_any_oth
 
 
 async def test_a_run_interrupted_while_another_object_holds_the_thread_says_that_it_never_began() -> None:
-    clock, storage, gate, seen = FakeClock(), InMemoryCheckpointStorage(), Gate(), list[str]()
+    storage, gate, seen = InMemoryCheckpointStorage(), Gate(), list[str]()
     holder = start(gated(gate, checkpoint_storage=storage), "held")
     await gate.arrived.wait()
-    workflow = logging(seen, checkpoint_storage=storage, clock=clock)
+    workflow = logging(seen, checkpoint_storage=storage)
     waiting = start(workflow, "waiting", on_busy="enqueue", run_id="the-waiting")
-    await clock.wait_for_sleepers()
+    while not storage.store.is_heard("t"):  # until it listens, which is how it waits
+        await turns(1)
     interrupter = start(workflow, "interrupting", on_busy="interrupt")
-    await turns(3)
-    clock.advance(1)
     with pytest.raises(RunInterrupted, match=r"'the-waiting' was interrupted.*before it had begun.*sent again"):
         await waiting
     assert (await interrupter).get_outputs()[-1] == "interrupting" and "waiting" not in seen

@@ -156,3 +156,34 @@ async def a_thread_says_where_it_stands_and_who_owns_it(store: Store) -> None:
     same("thread, workflow and owner", (info.thread_id, info.workflow_name, info.run_id), ("t", "new name", "run-8"))
     same("number, status and time", (info.number, info.status, info.updated_at), (3, "FAILED", at(3).isoformat()))
     same("head and timer", (info.checkpoint_id, info.due_at), ("t-2", at(100.5)))
+
+
+@clause
+async def every_thread_of_which_something_is_kept_is_named(store: Store) -> None:
+    """All threads of which anything is kept, also those that were only posted to, in the order of their ids."""
+    same("the ids in an empty store", list(await store.thread_ids()), [])
+    for name in ("m", "Z", "é", "a b", "b"):
+        await saved(store, name)
+    await store.post("posted", "item", "message", b"1")
+    recorded = await own(store, "recorded")
+    await recorded.record(1)
+    await store.delete_thread("b")
+    expected = sorted(["m", "Z", "é", "a b", "posted", "recorded"])
+    same("the ids", list(await store.thread_ids()), expected)
+
+
+@clause
+async def the_ids_of_threads_are_read_in_pages(store: Store) -> None:
+    """All threads of which anything is kept, also those that were only posted to, in the order of their ids."""
+    names = [f"t{number}" for number in range(7)]
+    for name in reversed(names):
+        await store.post(name, "item", "message", b"1")
+    for size in (1, 3, 7, 99):
+        found: list[str] = []
+        while page := list(await store.thread_ids(after=found[-1] if found else None, limit=size)):
+            holds(len(page) <= size, f"{len(page)} ids were read where {size} were asked for")
+            found += page
+            holds(len(found) < 20, "paging through the ids did not come to an end")
+        same(f"all, {size} at a time", found, names)
+    same("after one that there is not", list(await store.thread_ids(after="t3x")), names[4:])
+    same("none of them", list(await store.thread_ids(limit=0)), [])

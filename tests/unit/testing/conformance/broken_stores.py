@@ -7,12 +7,23 @@ from tests.unit.testing.conformance import (
     broken_commits,
     broken_disks,
     broken_keeping,
+    broken_listening,
     broken_owning,
     broken_reading,
+    broken_rewriting,
 )
 from tests.unit.testing.conformance.passing import BROKEN
 
-MODULES = (broken_by_many, broken_commits, broken_disks, broken_keeping, broken_owning, broken_reading)
+MODULES = (
+    broken_by_many,
+    broken_commits,
+    broken_disks,
+    broken_keeping,
+    broken_listening,
+    broken_owning,
+    broken_reading,
+    broken_rewriting,
+)
 """Where they are defined; importing them has filled the table."""
 
 __all__ = ["BROKEN", "MODULES"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
@@ -20,7 +21,7 @@ from holdfast.records import (
     ThreadInfo,
     ThreadStanding,
 )
-from holdfast.store import Store
+from holdfast.store import Listener, Rewrite, Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.conformance.clause import Clause
@@ -92,6 +93,18 @@ class Passing:
     async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
         return await self.inner.due(now, limit)
 
+    async def thread_ids(self, *, after: str | None = None, limit: int | None = None) -> Sequence[str]:
+        return await self.inner.thread_ids(after=after, limit=limit)
+
+    def tell(self, thread_id: str, body: bytes) -> None:
+        self.inner.tell(thread_id, body)
+
+    def is_heard(self, thread_id: str) -> bool:
+        return self.inner.is_heard(thread_id)
+
+    def listen(self, thread_id: str) -> AbstractAsyncContextManager[Listener]:
+        return self.inner.listen(thread_id)
+
     async def pin(self, checkpoint_id: str) -> None:
         await self.inner.pin(checkpoint_id)
 
@@ -115,6 +128,9 @@ class Passing:
 
     async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
         await self.inner.add_thread(standing, commits)
+
+    async def rewrite(self, thread_id: str, change: Rewrite) -> int:
+        return await self.inner.rewrite(thread_id, change)
 
     async def check(self) -> Sequence[Damage]:
         return await self.inner.check()

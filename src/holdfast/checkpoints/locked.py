@@ -1,0 +1,45 @@
+"""A store that is encrypted, used without its key: refused before anything is written beside what is there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from holdfast.checkpoints.keepers import storage_errors
+from holdfast.errors import MissingKey
+from holdfast.names import RESERVED_THREAD
+from holdfast.store import Store
+
+
+class Access:
+    """A storage's way to its store."""
+
+    store: Store
+    _is_unlocked = False
+
+    async def unlock(self) -> None:
+        """Raises MissingKey for a store that is encrypted and used without its key, before anything is read or written.
+        Whatever is called first does it."""
+        if not self._is_unlocked:
+            await refuse_if_encrypted(self.store)
+            self._is_unlocked = True
+
+    @asynccontextmanager
+    async def access(self, action: str) -> AsyncIterator[None]:
+        """For one use of the store. What it raises comes out as one error of ours."""
+        await self.unlock()
+        with storage_errors(self.store, action):
+            yield
+
+
+async def is_locked(store: Store) -> bool:
+    """Whether what it gives is encrypted. Reads one thread, which most stores do not have."""
+    with storage_errors(store, "look whether it is encrypted"):
+        return await store.standing(RESERVED_THREAD) is not None
+
+
+async def refuse_if_encrypted(store: Store) -> None:
+    """Raises MissingKey for an encrypted store that is used as if it were none. Once for each storage is enough: a
+    store does not become encrypted while it has threads."""
+    if await is_locked(store):
+        raise MissingKey(f"The store {str(getattr(store, 'path', type(store).__name__))!r}")

@@ -1,0 +1,28 @@
+"""What the tests with many processes share: the process that forks them, a seed that is shown, and a server to harm."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+from tests.crash.zygote import Zygote
+from tests.fleet.harbour import harbour as started_harbour
+from tests.servers.fixtures import postgres_dsn, postgres_place, postgres_server
+
+__all__ = ["harbour", "postgres_dsn", "postgres_place", "postgres_server", "seed"]
+
+
+@pytest.fixture(scope="session")
+def harbour() -> Iterator[Zygote]:
+    with started_harbour() as started:
+        yield started
+
+
+@pytest.fixture
+def seed() -> int:
+    """Another one in every run, so that runs add up. pytest shows it with a failure; HOLDFAST_CRASH_SEED repeats it."""
+    given = int(os.environ.get("HOLDFAST_CRASH_SEED") or random.randrange(2**32))
+    print(f"HOLDFAST_CRASH_SEED={given}")
+    return given

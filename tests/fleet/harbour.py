@@ -1,0 +1,81 @@
+"""Where fleets come from: a process that has imported all they need, and forks; and many processes at once."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tests.crash import zygote
+from tests.crash.zygote import ROOT, Zygote
+
+MODULES = ("racing", "stopping", "dying", "preparing")
+"""Of this folder, whose functions are called in lives."""
+
+
+@contextmanager
+def harbour() -> Iterator[Zygote]:
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.fleet.harbour"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    with process:
+        try:
+            yield Zygote(process)
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()  # which ends it
+
+
+def all_at_once(number: int, work: Callable[[int], object]) -> None:
+    """Fork so many, let them all begin at one instant, and wait for the end of all. Raises if one of them did."""
+    gate, opens = os.pipe()
+    heard, tells = os.pipe()
+    children = [_fork(one, work, (gate, opens), tells) for one in range(number)]
+    for end in (gate, opens, tells):  # nobody holds the gate shut any more
+        os.close(end)
+    with open(heard, encoding="utf-8") as problems:
+        problem = problems.read()
+    ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    if problem or any(ended):
+        raise AssertionError(f"They ended with {ended}. {problem}")
+
+
+def _fork(one: int, work: Callable[[int], object], gate: tuple[int, int], tells: int) -> int:
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        os.close(gate[1])
+        os.read(gate[0], 1)
+        work(one)
+        code = 0
+    except BaseException:  # noqa: BLE001  # told to the one who started it
+        os.write(tells, traceback.format_exc().encode()[-8000:])
+    finally:
+        os._exit(code)
+
+
+def main() -> None:
+    replies = os.dup(1)
+    os.dup2(2, 1)  # what the code under test prints is in nobody's way
+    for name in MODULES:
+        importlib.import_module(f"tests.fleet.{name}")
+    for line in sys.stdin:
+        told = json.loads(line)
+        outcome = zygote._one_life(zygote._found(told["what"]), told["order"], told["kill_after"])
+        os.write(replies, json.dumps({"number": told["number"], **outcome}).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

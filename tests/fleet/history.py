@@ -1,0 +1,151 @@
+"""The checker of histories: what is stored of a thread against what processes say that they did to it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tests.fleet.acts import Told
+
+from holdfast.records import Commit, ThreadStanding
+from holdfast.store import Store
+
+
+@dataclass(frozen=True)
+class Made:
+    """One commit, as it says itself who made it."""
+
+    number: int
+    act: str
+    fence: int
+    process: int
+
+
+async def problems_of(store: Store, thread_id: str, told: Told) -> list[str]:
+    """Whatever cannot be if each commit was made by one owner, once, after the one before. Empty if all is well."""
+    standing, commits = await store.standing(thread_id), await store.commits(thread_id)
+    if standing is None:
+        return [f"{thread_id}: there is no such thread"] if told.done or told.posted else []
+    made = [_made(commit) for commit in commits]
+    found = [
+        *_of_the_line(standing, commits),
+        *_of_fences(made),
+        *_of_claims(told),
+        *_of_acts(made, told),
+        *_of_the_inbox(standing, told),
+        *await _of_events(store, standing),
+        *await _of_what_is_read(store, standing, commits, made),
+    ]
+    return [f"{thread_id}: {problem}" for problem in found]
+
+
+def _made(commit: Commit) -> Made:
+    assert commit.events is not None
+    [[_, act, fence, process], *_] = json.loads(commit.events.body)
+    return Made(commit.number, act, fence, process)
+
+
+def _of_the_line(standing: ThreadStanding, commits: Sequence[Commit]) -> Iterator[str]:
+    numbers = [commit.number for commit in commits]
+    if numbers != list(range(1, len(numbers) + 1)):
+        yield f"its commits are {numbers}"
+    if standing.number != len(numbers):
+        yield f"it stands at {standing.number}, and has {len(numbers)} commits"
+    head = None
+    for commit in commits:
+        if commit.info is None:
+            continue
+        if commit.parent != head:
+            yield f"commit {commit.number} continues from {commit.parent}, and the checkpoint before it is {head}"
+        head = commit.number
+    if standing.head != head:
+        yield f"its head is {standing.head}, and its newest checkpoint {head}"
+
+
+def _of_fences(made: Sequence[Made]) -> Iterator[str]:
+    for before, after in pairwise(made):
+        if after.fence < before.fence:
+            yield f"fence {after.fence} of {after.act} follows {before.fence}"
+        if after.fence == before.fence and after.process != before.process:
+            yield f"two processes had fence {after.fence}: {before.act} and {after.act}"
+    if made and made[-1].fence < 1:
+        yield f"a fence is {made[-1].fence}"
+
+
+def _of_claims(told: Told) -> Iterator[str]:
+    """Whoever claims a thread gets a fence of its own, and finds what was posted before; only a newer fence refuses."""
+    newest = max((opened.fence for opened in told.opened), default=0)
+    for fence, count in Counter(opened.fence for opened in told.opened).items():
+        if count > 1:
+            yield f"fence {fence} was given {count} times"
+    for act in told.refused:
+        if told.begun[act] >= newest:
+            yield f"{act} was refused, and nobody had a newer fence than its {told.begun[act]}"
+    for opened in told.opened:
+        for item, posted_at in told.posted.items():
+            consumer = told.consumed.get(item)
+            taken_before = consumer is not None and told.begun[consumer] < opened.fence
+            if posted_at < opened.asked_at and item not in opened.inbox and not taken_before and not told.has_unknown:
+                yield f"{opened.by} did not find item {item}, which was posted before and taken in by {consumer}"
+
+
+def _of_acts(made: Sequence[Made], told: Told) -> Iterator[str]:
+    times = Counter(one.act for one in made)
+    at = {one.act: one.number for one in made}
+    for act, number in told.done.items():
+        if times[act] != 1 or at[act] != number:
+            yield f"{act} was acknowledged as commit {number}, and is there {times[act]} times, at {at.get(act)}"
+    for act in told.refused & set(times):
+        yield f"{act} was refused, and is there at {at[act]}"
+    for act, count in times.items():
+        if act not in told.begun or count > 1:
+            yield f"{act} is there {count} times, {'' if act in told.begun else 'never '}begun"
+    for acts in told.order:
+        numbers = [at.get(act, 0) for act in acts]
+        if numbers != sorted(numbers):
+            yield f"one process made {acts} in this order, and they are at {numbers}"
+
+
+def _of_the_inbox(standing: ThreadStanding, told: Told) -> Iterator[str]:
+    waiting, consumed = Counter(item.item_id for item in standing.inbox), set(standing.consumed)
+    for item in set(told.posted) - consumed - set(waiting):
+        yield f"item {item} was posted, and is lost"
+    for item in set(told.consumed) & set(waiting):
+        yield f"item {item} was taken in by {told.consumed[item]}, and is still there"
+    for item in (set(waiting) | consumed) - told.tried_posts:
+        yield f"item {item} was never posted"
+    if set(waiting) & consumed or any(count > 1 for count in waiting.values()):
+        yield f"items are there twice: {waiting} and {consumed}"
+    if told.repeated:
+        yield f"items were handed out again: {told.repeated}"
+
+
+async def _of_events(store: Store, standing: ThreadStanding) -> Iterator[str]:
+    found, last = [], 0
+    for events in await store.events_after(standing.thread_id, None):
+        if events.first_seq != last + 1:
+            found.append(f"event {events.first_seq} follows {last}")
+        last = events.first_seq + events.count - 1
+    if last != standing.last_seq:
+        found.append(f"its last event is {last}, and it stands at {standing.last_seq}")
+    return iter(found)
+
+
+async def _of_what_is_read(
+    store: Store, standing: ThreadStanding, commits: Sequence[Commit], made: Sequence[Made]
+) -> Iterator[str]:
+    """Lists and chunks say the same as the commits."""
+    found = []
+    listed = [info.number for info in await store.infos(thread_id=standing.thread_id)]
+    if listed != [commit.number for commit in commits if commit.info is not None]:
+        found.append(f"the checkpoints {listed} are listed")
+    held = await store.read_chunks(standing.thread_id, [one.number for one in made])
+    for one in made:
+        if json.dumps(one.act).encode() not in held.get(one.number, {}).values():
+            found.append(f"the chunk of {one.act} is not in commit {one.number}")
+    if await store.check():
+        found.append(f"the store says that {await store.check()}")
+    return iter(found)

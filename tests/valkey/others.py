@@ -1,0 +1,90 @@
+"""Other processes of a test: forked from one that has everything loaded, spoken to through a pipe."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from multiprocessing.connection import Connection
+from typing import Any, Concatenate, ParamSpec
+
+P = ParamSpec("P")
+
+SECONDS = 15.0
+"""How long anything may take that is waited for; the machine may be busy."""
+
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload(["pytest", "tests.promises.processes", "tests.valkey.acts"])
+
+
+class Pipe:
+    """One end: of the test, or of the other process."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def say(self, *words: Any) -> None:
+        self._connection.send(words)
+
+    async def hear(self) -> Any:
+        """Raises EOFError when the other process is gone."""
+        loop = asyncio.get_running_loop()
+        while not self._connection.poll():
+            readable = asyncio.Event()
+            loop.add_reader(self._connection.fileno(), readable.set)
+            try:
+                await readable.wait()
+            finally:
+                loop.remove_reader(self._connection.fileno())
+        return self._connection.recv()
+
+    async def hear_of(self, *words: Any) -> tuple[Any, ...]:
+        """What comes after these words, past everything else."""
+        async with asyncio.timeout(SECONDS):
+            while (said := await self.hear())[: len(words)] != words:
+                assert said[0] != "raised", said[1]
+        rest: tuple[Any, ...] = said[len(words) :]
+        return rest
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class Others:
+    def __init__(self) -> None:
+        self._started: list[tuple[Pipe, Any]] = []
+
+    def start(
+        self, act: Callable[Concatenate[Pipe, P], Awaitable[None]], *args: P.args, **kwargs: P.kwargs
+    ) -> Pipe:
+        """A process that does this, and then ends."""
+        ours, theirs = _SERVER.Pipe()
+        process = _SERVER.Process(target=_do, args=(theirs, act, args, kwargs), daemon=True)
+        process.start()
+        theirs.close()
+        pipe = Pipe(ours)
+        self._started.append((pipe, process))
+        return pipe
+
+    async def end(self) -> None:
+        for pipe, process in self._started:
+            pipe.close()
+            if process.is_alive():
+                os.kill(process.pid, signal.SIGKILL)
+            await asyncio.to_thread(process.join)
+            process.close()
+
+
+def _do(connection: Connection, act: Callable[..., Awaitable[None]], args: Any, kwargs: Any) -> None:
+    pipe = Pipe(connection)
+
+    async def do() -> None:
+        await act(pipe, *args, **kwargs)
+
+    try:
+        asyncio.run(do())
+    except BaseException as error:
+        pipe.say("raised", repr(error))
+        raise

@@ -1,0 +1,51 @@
+"""Where threads are kept in the tests with Valkey: a real store, and a real Valkey beside it, for any process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.store import Store
+from holdfast.stores.accelerated import AcceleratedStore
+from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.valkey import Valkey
+
+NEVER = 3600.0
+
+
+@dataclass(frozen=True)
+class Place:
+    kind: str
+    where: str
+    """The path or the dsn."""
+    schema: str = ""
+    valkey: str | None = None
+    look_seconds: float | None = None
+    """How often the store itself is looked at by whoever listens, where it is not to be as usual."""
+
+    def beside(self, url: str) -> Place:
+        return replace(self, valkey=url)
+
+    def seldom_looked_at(self) -> Place:
+        """What is heard soon was not found by looking."""
+        return replace(self, look_seconds=NEVER)
+
+    def store(self) -> Store:
+        store = self._truth()
+        if self.look_seconds is not None:
+            store.first_look_seconds = store.last_look_seconds = self.look_seconds
+        return store if self.valkey is None else AcceleratedStore(store, Valkey(self.valkey), self.name)
+
+    def _truth(self) -> SqliteStore | PostgresStore:
+        if self.kind == "sqlite":
+            return SqliteStore(Path(self.where), synchronous="NORMAL")
+        return PostgresStore(self.where, schema=self.schema)
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} {Path(self.where).name} {self.schema}"
+
+    def storage(self) -> StoreCheckpointStorage:
+        return StoreCheckpointStorage(self.store())
