@@ -39,9 +39,8 @@ def _schemas(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(autouse=True)
 def _schemas_are_given_back() -> Iterator[None]:
-    before = SCHEMAS.count()
-    yield
-    SCHEMAS.rest(before)
+    with SCHEMAS.lent():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -7,12 +7,15 @@ test has left is emptied and gets the name of the next folder.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+import asyncpg
+from tests.servers.fixtures import POSTGRES_URL
 from tests.servers.postgres import Databases, unique_name
 from tests.servers.sql import Sql
 
@@ -95,17 +98,22 @@ class Schemas:
         found = {row[0] for row in self._sql.fetch(_FREE, self._resting, schema)} if self._resting else set()
         for old in self._resting if schema not in found else ():
             if old in found:
-                self._sql.execute(_EMPTY.format(old=old, new=schema))
                 self._resting.remove(old)
+                try:
+                    self._sql.execute(_EMPTY.format(old=old, new=schema))
+                except asyncpg.UniqueViolationError:  # another process has just made it
+                    self._resting.append(old)
                 return
 
-    def count(self) -> int:
-        return len(self._taken)
-
-    def rest(self, count: int) -> None:
-        """All but those that were there first."""
-        self._resting += self._taken[count:]
-        del self._taken[count:]
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Those that are asked for meanwhile are not needed afterwards."""
+        count = len(self._taken)
+        try:
+            yield
+        finally:
+            self._resting += self._taken[count:]
+            del self._taken[count:]
 
     def drop(self, folder: Path) -> None:
         """One that is not to be used again: more than its rows was changed."""
@@ -125,8 +133,10 @@ class Schemas:
     def end(self) -> None:
         if self._sql is None:
             return
-        for row in self._sql.fetch("SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)", self._prefix):
-            self._sql.execute(f'DROP SCHEMA "{row[0]}" CASCADE')
+        if POSTGRES_URL in os.environ:  # otherwise the server goes with all that is in it
+            query = "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)"
+            for row in self._sql.fetch(query, self._prefix):
+                self._sql.execute(f'DROP SCHEMA "{row[0]}" CASCADE')
         self._sql.close()
         self._sql = None
         del os.environ[VARIABLE]

@@ -14,7 +14,7 @@ from holdfast.errors import did_you_mean
 from holdfast.store import Store
 from holdfast.stores.file import FileStore
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.postgres_urls import is_postgres, shown, split_schema
+from holdfast.stores.postgres_urls import shown, split_schema
 from holdfast.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
@@ -171,8 +171,6 @@ def open_store(
     `.sqlite` or `.sqlite3`. Raises ValueError for anything else.
     """
     text = os.fspath(url)
-    if "@" in text and not is_postgres(text):  # a mistyped scheme must not show a password
-        raise ValueError(f"{shown(text)!r} names no store. Expected {_EXAMPLES}.")
     scheme, found, rest = text.partition(":")
     scheme = scheme.lower()
     if not found or len(scheme) == 1:  # no scheme; or C:, which is none
@@ -187,7 +185,8 @@ def open_store(
     if redis_url is not None:
         raise ValueError(f"redis_url is for a store in PostgreSQL, not for {text!r}.")
     if scheme not in _SCHEMES:
-        raise ValueError(f"{text!r} names no store{did_you_mean(scheme, _SCHEMES)}. Expected {_EXAMPLES}.")
+        named = shown(text) if "@" in text else text  # a mistyped scheme must not show a password
+        raise ValueError(f"{named!r} names no store{did_you_mean(scheme, _SCHEMES)}. Expected {_EXAMPLES}.")
     if "?" in rest or "#" in rest:
         raise ValueError(f"{text!r}: options are given to the storage's constructor, not in a URL.")
     path = unquote(rest.removeprefix("///" if scheme == "sqlite" and rest.startswith("///") else "//"))

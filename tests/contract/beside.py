@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Coroutine
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.contract.acts import asked, at, told
 from tests.contract.model import Model, Thread
 from tests.contract.places import STORES
+from tests.schemas import SCHEMAS
 
 from holdfast.errors import ThreadBusy, ThreadConflict
 from holdfast.records import CheckpointInfo, Commit, JournalEntry, Lease
@@ -40,6 +42,8 @@ class OwnersBeside(RuleBasedStateMachine):
         super().__init__()
         self.kind = kind
         self.folder = Path(tempfile.mkdtemp())
+        self.ends = ExitStack()
+        self.ends.enter_context(SCHEMAS.lent())
         self.runner = asyncio.Runner()
         self.store: Store = STORES[kind](self.folder)
         self.model = Model()
@@ -63,6 +67,7 @@ class OwnersBeside(RuleBasedStateMachine):
         finally:
             self.do(self.store.close())
             self.runner.close()
+            self.ends.close()
             shutil.rmtree(self.folder)
 
     # ------------------------------------------------------------ owning

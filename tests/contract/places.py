@@ -22,7 +22,6 @@ STORES: dict[str, Callable[[Path], Store]] = {
 """Empty ones, for a folder that is new. Syncing is not what these tests are about, and takes time."""
 
 
-
 def _in_postgres(folder: Path) -> Store:
     dsn, schema = where(folder)
     return PostgresStore(dsn, schema=schema)

@@ -26,5 +26,12 @@ class TestFile(StoreConformance):
         return STORES["file"](folder)
 
 
+class TestPostgres(StoreConformance):
+    """Clauses of files are not applicable. Rows are damaged in test_checking.py, and in tests/promises."""
+
+    def make_store(self, folder: Path) -> Store:
+        return STORES["postgres"](folder)
+
+
 def test_there_is_no_other_store() -> None:
-    assert set(STORES) == {"memory", "sqlite", "file"}, "let the new one run the suite, too"
+    assert set(STORES) == {"memory", "sqlite", "file", "postgres"}, "let the new one run the suite, too"

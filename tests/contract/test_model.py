@@ -17,6 +17,7 @@ from tests.contract.comparing import all_of_model, all_of_store, check_chunks, c
 from tests.contract.model import Thread
 from tests.contract.places import ON_DISK, STORES
 from tests.contract.raw import read_out
+from tests.schemas import SCHEMAS
 
 from holdfast.errors import CheckpointNotFound, ThreadBusy, ThreadExists
 from holdfast.records import Commit, ThreadStanding
@@ -121,7 +122,7 @@ class Beside(OwnersBeside):
     async def handed_through(
         self, kind: str, standing: ThreadStanding, commits: list[Commit]
     ) -> tuple[ThreadStanding, list[Commit]]:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, SCHEMAS.lent():
             other = STORES[kind](Path(folder))
             await other.add_thread(standing, iter(commits))
             found = await read_out(other, standing.thread_id)
@@ -167,14 +168,18 @@ class Beside(OwnersBeside):
         return found
 
 
+EXAMPLES = {"memory": 60, "sqlite": 20, "file": 20, "postgres": 5}
+"""As many as a few seconds are enough for."""
+
+
 def some_examples(count: int) -> settings:
     # Shrinking what failed takes minutes: `HOLDFAST_SOAK=1 pytest --timeout 1800` does it.
     few = settings(max_examples=count, stateful_step_count=30, phases=[Phase.generate], report_multiple_bugs=False)
-    return settings(report_multiple_bugs=False) if SOAK else few
+    long = settings(max_examples=min(settings().max_examples, 200 * count), report_multiple_bugs=False)
+    return long if SOAK else few
 
 
 @pytest.mark.parametrize("kind", STORES)
 def test_a_store_holds_what_the_model_holds_whatever_is_done_to_it(kind: str) -> None:
     factory = partial(Beside, kind)
-    count = 20 if kind in ON_DISK else 60  # in memory it takes little time
-    run_state_machine_as_test(factory, settings=some_examples(count))  # type: ignore[arg-type]  # a factory will do
+    run_state_machine_as_test(factory, settings=some_examples(EXAMPLES[kind]))  # type: ignore[arg-type]  # a factory will do

@@ -27,7 +27,7 @@ def test_help_lists_every_command_in_the_order_in_which_one_meets_them() -> None
     assert [line.split()[0] for line in listed.splitlines()] == [
         *("demo", "run", "resume", "answer", "requests", "threads", "show"),
         *("state", "diff", "fork", "rewind", "pin", "unpin"),
-        *("prune", "export", "import", "transfer", "verify", "completion"),
+        *("prune", "export", "import", "transfer", "verify", "doctor", "rekey", "completion"),
     ]
 
 

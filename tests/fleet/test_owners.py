@@ -61,8 +61,10 @@ async def test_a_claim_that_waits_for_a_commit_finds_the_thread_as_that_left_it(
 
 async def _is_waited_for(connection: asyncpg.Connection, number: int) -> None:
     """So many statements wait for locks of this connection."""
-    query = "SELECT count(*) FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0 AND datname = current_database()"
-    while await connection.fetchval(query) < number:
+    query = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND $1 = ANY(pg_blocking_pids(pid))"
+    )
+    while await connection.fetchval(query, connection.get_server_pid()) < number:  # noqa: ASYNC110  # no event tells
         await asyncio.sleep(0.005)
 
 

@@ -13,18 +13,26 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tests.promises.stages import Stage
+from tests.schemas import where
 
 from holdfast import InMemoryCheckpointStorage, ThreadBusy, Workflow
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.records import Commit, OpenedThread
-from holdfast.storages import FileCheckpointStorage, SqliteCheckpointStorage
+from holdfast.storages import FileCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage
 
 STORAGES: dict[str, Callable[..., StoreCheckpointStorage]] = {
     "memory": lambda folder, **given: InMemoryCheckpointStorage(**given),
     "file": lambda folder, **given: FileCheckpointStorage(folder / "threads", fsync=False, **given),
     "sqlite": lambda folder, **given: SqliteCheckpointStorage(folder / "threads.db", synchronous="NORMAL", **given),
+    "postgres": lambda folder, **given: _in_postgres(folder, **given),
 }
 """Every storage over a store. Syncing is not what these tests are about, and takes time."""
+
+
+def _in_postgres(folder: Path, **given: Any) -> StoreCheckpointStorage:
+    dsn, schema = where(folder)
+    return PostgresCheckpointStorage(dsn, schema=schema, **given)
+
 
 Make: TypeAlias = Callable[[Stage, Any], Workflow]
 Report: TypeAlias = tuple[Any, ...]

@@ -56,9 +56,7 @@ class Others:
     def __init__(self) -> None:
         self._started: list[tuple[Pipe, Any]] = []
 
-    def start(
-        self, act: Callable[Concatenate[Pipe, P], Awaitable[None]], *args: P.args, **kwargs: P.kwargs
-    ) -> Pipe:
+    def start(self, act: Callable[Concatenate[Pipe, P], Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> Pipe:
         """A process that does this, and then ends."""
         ours, theirs = _SERVER.Pipe()
         process = _SERVER.Process(target=_do, args=(theirs, act, args, kwargs), daemon=True)

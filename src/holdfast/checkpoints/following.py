@@ -281,7 +281,9 @@ class _Following:
 
     def _take(self, body: bytes) -> None:
         told = _heard(body, self._codec)
-        if told is not None and self._wanted.has(told.event.type) and told.after >= self._seq:  # else it comes too late
+        if told is None or told.event.thread_id != self._thread_id or not self._wanted.has(told.event.type):
+            return
+        if told.after >= self._seq:  # else it comes too late
             self._told.append(told)
 
     async def _live(self, seconds: float) -> AsyncIterator[WorkflowEvent]:

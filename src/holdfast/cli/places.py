@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +21,17 @@ from holdfast.cli.readable import printable
 from holdfast.records import ThreadInfo
 from holdfast.storages import open_store
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.postgres_urls import is_postgres, shown, split_schema
 
 if TYPE_CHECKING:
     from holdfast.codecs.aes_gcm import AesGcm
     from holdfast.engine.workflow import Workflow
 
 VARIABLE = "HOLDFAST_STORE"
+REDIS_VARIABLE = "HOLDFAST_REDIS_URL"
 DEFAULT = "sqlite:///holdfast.db"
 DEFAULT_FILE = "holdfast.db"
+DEFAULT_SCHEMA = "holdfast"
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -36,8 +41,8 @@ def store_option(command: Decorated) -> Decorated:
         "--store",
         metavar="URL",
         envvar=VARIABLE,
-        help=f"Where threads are kept: sqlite:///file.db or file:folder. Otherwise ${VARIABLE}, otherwise "
-        f"{DEFAULT_FILE} in this folder.",
+        help="Where threads are kept: sqlite:///file.db, file:folder or postgresql://user@host/database. Otherwise "
+        f"${VARIABLE}, otherwise {DEFAULT_FILE} in this folder.",
     )(command)
 
 
@@ -69,8 +74,8 @@ def find_store(
 ) -> Any:
     """The storage of a command: the one that was named, the workflow's own, or the file of the default name.
 
-    Raises UsageError for a URL that names none, and Mistake where there is none and none may be made. `named`: what
-    the URL was given as. `with_keys`: it is encrypted if there are keys in the environment.
+    Raises UsageError for a URL that names none, and Mistake where there is none and none may be made, or it cannot be
+    reached. `named`: what the URL was given as. `with_keys`: it is encrypted if there are keys in the environment.
     """
     if store is None and workflow is not None and _outlives_the_process(workflow._storage):
         return workflow._storage
@@ -80,19 +85,53 @@ def find_store(
             f"No store was named, and there is no {DEFAULT_FILE} in this folder. Name one with --store URL or "
             f"{VARIABLE}=URL, such as {DEFAULT}.{made}"
         )
+    url = store or DEFAULT
+    storage = named_store(url, named, encryption=given_keys() if with_keys else None)
+    if is_postgres(url):
+        _check_postgres(url, may_be_new=may_be_new)
+    path = getattr(storage.store, "path", None)
+    if not may_be_new and path is not None and not Path(path).exists():
+        raise Mistake(f"There is no store at {str(path)!r}.")
+    return storage
+
+
+def named_store(url: str, named: str, *, encryption: AesGcm | None = None) -> StoreCheckpointStorage:
+    """The storage that a URL names; nothing of it is opened yet. Raises UsageError."""
+    redis_url = os.environ.get(REDIS_VARIABLE) or None
     try:
-        storage = open_store(store or DEFAULT, encryption=given_keys() if with_keys else None)
+        storage = open_store(url, encryption=encryption, redis_url=redis_url if is_postgres(url) else None)
     except ValueError as error:
-        text = str(error).replace(", file:folder or memory:", " or file:folder")  # the one that is refused below
+        text = str(error).replace(", postgresql://host/database or memory:", " or postgresql://host/database")
         raise click.UsageError(f"{named}: {text}") from error
     if _is_in_memory(storage):
         raise click.UsageError(
             f"{named}: what is kept in memory is gone when the command ends. Name a file or a folder."
         )
-    path = getattr(storage.store, "path", None)
-    if not may_be_new and path is not None and not Path(path).exists():
-        raise Mistake(f"There is no store at {str(path)!r}.")
     return storage
+
+
+def _check_postgres(url: str, *, may_be_new: bool) -> None:
+    """Whether it can be reached, and is there: a storage would make it, and wait for a server that is away. Raises
+    Mistake."""
+    from holdfast.stores.postgres_refusals import NotReached
+    from holdfast.stores.postgres_report import look_at_schema
+
+    dsn, named = split_schema(url)
+    schema = named or DEFAULT_SCHEMA
+    try:
+        with ThreadPoolExecutor(1) as own:  # the command may be in an event loop already
+            found = own.submit(asyncio.run, look_at_schema(dsn, schema)).result()
+    except NotReached as problem:
+        raise Mistake(str(problem)) from None
+    if found.version or found.foreign:  # the storage itself refuses what it cannot use
+        return
+    where = f"schema {schema!r} of {shown(dsn)}"
+    if not may_be_new:
+        raise Mistake(f"There is no store in {where}. `holdfast run`, `import` and `transfer` make one.")
+    if not found.may_create:
+        raise Mistake(
+            f"There is no store in {where}, and this user may not make one. `holdfast doctor` says what is missing."
+        )
 
 
 def _outlives_the_process(storage: Any) -> bool:
@@ -149,5 +188,12 @@ class Place:
         return self._command("show", self.thread_id)
 
     def _command(self, *words: str) -> str:
-        named = () if self.store is None else ("--store", self.store)
-        return printable(shlex.join(("holdfast", *words, *named)))
+        return printable(shlex.join(("holdfast", *words, *self._named())))
+
+    def _named(self) -> tuple[str, ...]:
+        if self.store is None:
+            return ()
+        if not is_postgres(self.store):
+            return ("--store", self.store)
+        # Never with its password. Where the variable names it, it need not be named again.
+        return () if self.store == os.environ.get(VARIABLE) else ("--store", shown(self.store))

@@ -21,7 +21,7 @@ class Combined(Generic[T]):
         again if whoever wrote it was cancelled."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, done))
-        if self._is_writing and await done:
+        if self._is_writing and await self._is_written(done):
             return
         self._is_writing = True  # it is our turn to write, for all who wait
         batch, self._waiting = self._waiting, []
@@ -41,8 +41,21 @@ class Combined(Generic[T]):
                 if not other.done():
                     other.set_result(True)
         finally:
-            self._is_writing = False
-            self._waiting = [one for one in self._waiting if not one[1].done()]
-            if self._waiting:
-                self._is_writing = True
-                self._waiting[0][1].set_result(False)
+            self._pass_on()
+
+    async def _is_written(self, done: asyncio.Future[bool]) -> bool:
+        """False: it is our turn to write."""
+        try:
+            return await done
+        except asyncio.CancelledError:
+            if done.done() and not done.cancelled() and done.exception() is None and not done.result():
+                self._waiting = [one for one in self._waiting if one[1] is not done]
+                self._pass_on()  # it was our turn
+            raise
+
+    def _pass_on(self) -> None:
+        """The turn, to the next that waits."""
+        self._waiting = [one for one in self._waiting if not one[1].done()]
+        self._is_writing = bool(self._waiting)
+        if self._waiting:
+            self._waiting[0][1].set_result(False)

@@ -14,6 +14,7 @@ from typing import Any
 from holdfast.cancelling import to_its_end
 from holdfast.errors import DamagedCheckpoint, MissingKey, PlaintextRefused, UnsupportedId
 from holdfast.log import get_logger
+from holdfast.names import RESERVED_THREAD
 from holdfast.records import (
     Commit,
     Damage,
@@ -27,7 +28,7 @@ from holdfast.records import (
 )
 from holdfast.store import Listener, Rewrite, Store
 from holdfast.stores.encrypted_copying import copy_thread
-from holdfast.stores.encrypted_key import RESERVED, find_key, make_key
+from holdfast.stores.encrypted_key import find_key, make_key
 from holdfast.stores.encrypted_lists import EncryptedLists
 from holdfast.stores.encrypted_names import Names
 from holdfast.stores.encrypted_payloads import Encryption, ThreadPayloads
@@ -73,7 +74,7 @@ class EncryptedStore(EncryptedLists):
         return self._of(thread_id, self._key)
 
     async def _written(self, thread_id: str) -> ThreadPayloads:
-        if thread_id == RESERVED:
+        if thread_id == RESERVED_THREAD:
             raise UnsupportedId("thread_id", thread_id, "an encrypted store keeps its own key under this id")
         if self._key is None:
             await self._make_ready()
@@ -153,7 +154,7 @@ class EncryptedStore(EncryptedLists):
 
     async def standing(self, thread_id: str) -> ThreadStanding | None:
         await self._check()
-        found = None if thread_id == RESERVED else await self._store.standing(thread_id)
+        found = None if thread_id == RESERVED_THREAD else await self._store.standing(thread_id)
         return None if found is None else (await self._read(thread_id)).unseal_standing(found)
 
     async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
@@ -195,7 +196,7 @@ class EncryptedStore(EncryptedLists):
 
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
         await self._check()
-        if thread_id == RESERVED:
+        if thread_id == RESERVED_THREAD:
             return 0
         return await self._store.rewrite(thread_id, (await self._read(thread_id)).rewriting(change))
 

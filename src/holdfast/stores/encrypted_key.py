@@ -1,7 +1,8 @@
 """The key that names of chunks are made with: random, kept in the store itself, encrypted with a key that was given.
 
 It stays the same when other keys come, so that a chunk keeps its name. It is an item in the inbox of a thread that
-nobody sees: of many who post it at once one is the first, and all read that one back.
+nobody sees, and by which an encrypted store is known: of many who post it at once one is the first, and all read that
+one back.
 """
 
 from __future__ import annotations
@@ -14,18 +15,16 @@ from holdfast.records import Commit, InboxItem, ThreadStanding
 from holdfast.store import Store
 from holdfast.stores.encrypted_payloads import Encryption, ThreadPayloads
 
-RESERVED = RESERVED_THREAD
-"""A store that has it is encrypted (`checkpoints/locked.py` looks for it, too)."""
 ITEM, KIND = "digest-key", "key"
 KEY_BYTES = 32
 
 
 async def find_key(store: Store, encryption: Encryption) -> bytes | None:
     """None for a store that has no threads yet. Raises MissingKey, PlaintextRefused or DamagedStore."""
-    standing = await store.standing(RESERVED)
+    standing = await store.standing(RESERVED_THREAD)
     if standing is None:
-        others = [one for one in await store.thread_ids(limit=2) if one != RESERVED]
-        standing = await store.standing(RESERVED)  # it may have come to be meanwhile
+        others = [one for one in await store.thread_ids(limit=2) if one != RESERVED_THREAD]
+        standing = await store.standing(RESERVED_THREAD)  # it may have come to be meanwhile
         if standing is None and not others:
             return None
         if standing is None:
@@ -36,8 +35,8 @@ async def find_key(store: Store, encryption: Encryption) -> bytes | None:
 async def make_key(store: Store, encryption: Encryption) -> bytes:
     """For a store without threads. Raises like `find_key`."""
     made = InboxItem(ITEM, KIND, os.urandom(KEY_BYTES))
-    sealed = ThreadPayloads(encryption, RESERVED).seal_item(made)
-    await store.post(RESERVED, sealed.item_id, sealed.kind, sealed.body)
+    sealed = ThreadPayloads(encryption, RESERVED_THREAD).seal_item(made)
+    await store.post(RESERVED_THREAD, sealed.item_id, sealed.kind, sealed.body)
     found = await find_key(store, encryption)
     if found is None:
         raise DamagedStore(place_of(store), "the key that names of chunks are made with was posted, and is not there")
@@ -54,7 +53,7 @@ def _key_in(standing: ThreadStanding, encryption: Encryption, place: str) -> byt
         if item.item_id != ITEM:
             continue
         try:
-            return ThreadPayloads(encryption, RESERVED).unseal_item(item).body
+            return ThreadPayloads(encryption, RESERVED_THREAD).unseal_item(item).body
         except MissingKey as error:
             raise MissingKey(f"The store {place!r}", error.key_id) from error
         except DamagedCheckpoint as error:  # most likely a key was mixed up

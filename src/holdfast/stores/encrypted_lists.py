@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from holdfast.names import RESERVED_THREAD
 from holdfast.records import CheckpointInfo, Lease, PendingRequest, ThreadInfo
 from holdfast.store import Store
-from holdfast.stores.encrypted_key import RESERVED
 
 
 class EncryptedLists:
@@ -50,7 +50,7 @@ class EncryptedLists:
     async def thread_ids(self, *, after: str | None = None, limit: int | None = None) -> Sequence[str]:
         await self._check()
         found = await self._store.thread_ids(after=after, limit=None if limit is None else limit + 1)
-        return [one for one in found if one != RESERVED][:limit]
+        return [one for one in found if one != RESERVED_THREAD][:limit]
 
     async def pending_requests(
         self, *, workflow_name: str | None = None, thread_id: str | None = None, limit: int | None = None
@@ -76,7 +76,7 @@ class EncryptedLists:
 
     async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
         await self._check()
-        if thread_id == RESERVED:
+        if thread_id == RESERVED_THREAD:
             return False
         return await self._store.delete_thread(thread_id, if_unmoved_since=if_unmoved_since)
 

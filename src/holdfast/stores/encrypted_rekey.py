@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from holdfast.errors import DamagedCheckpoint, DamagedStore, WorkflowCheckpointException
+from holdfast.names import RESERVED_THREAD
 from holdfast.records import Damage
 from holdfast.store import Store
-from holdfast.stores.encrypted_key import RESERVED
 from holdfast.stores.encrypted_payloads import Encryption, ThreadPayloads
 
 Progress = Callable[[int, int, str], None]
@@ -52,8 +52,8 @@ async def rekey(
     found: Counter[str] = Counter()
     failed: list[NotRekeyed] = []
     rewritten = 0
-    thread_ids = [one for one in await store.thread_ids() if one != RESERVED]
-    for done, thread_id in enumerate([RESERVED, *thread_ids]):
+    thread_ids = [one for one in await store.thread_ids() if one != RESERVED_THREAD]
+    for done, thread_id in enumerate([RESERVED_THREAD, *thread_ids]):
         one = _Rekeying(encryption, thread_id, current, is_dry=dry_run)
         try:
             rewritten += await store.rewrite(thread_id, one.change)

@@ -8,9 +8,10 @@ from typing import Any
 
 from holdfast.errors import DamagedCheckpoint, HoldfastError
 from holdfast.records import Damage
-from holdfast.stores.postgres_history import AT_ONCE, Whole
+from holdfast.stores.postgres_history import AT_ONCE
 from holdfast.stores.postgres_owners import check_standing
 from holdfast.stores.postgres_reading import IS_THERE
+from holdfast.stores.postgres_rewriting import Rewriting
 from holdfast.stores.postgres_rows import chunks_of, events_of, inbox_of, journal_of, key_of, root_of
 
 _STANDING = f"""
@@ -32,7 +33,7 @@ SELECT COALESCE((SELECT sum({_ROW_BYTES} + {" + ".join(f"COALESCE(pg_column_size
 """
 
 
-class Checking(Whole):
+class Checking(Rewriting):
     async def check(self) -> Sequence[Damage]:
         found = [Damage(reason) for reason in await self._orphans()]
         after: str | None = None

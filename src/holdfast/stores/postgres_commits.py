@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from holdfast.errors import ThreadConflict
 from holdfast.records import Commit, JournalEntry, Lease
@@ -13,7 +13,7 @@ from holdfast.stores.packing import seal
 from holdfast.stores.postgres_database import Session, Unknown
 from holdfast.stores.postgres_owners import Held, Owning, taken_over
 from holdfast.stores.postgres_reading import IS_THERE
-from holdfast.stores.postgres_rows import COLUMNS, TYPES, check_id, item_seal, key_of, row_of
+from holdfast.stores.postgres_rows import COLUMNS, LAST, TYPES, check_id, item_seal, key_of, row_of
 
 
 class Parts(NamedTuple):
@@ -103,9 +103,7 @@ class Writing(Owning):
 
     async def commit(self, commit: Commit) -> None:
         lease, info = commit.lease, commit.info
-        if info is not None:
-            check_id("checkpoint id", info.checkpoint_id)
-            check_id("workflow name", info.workflow_name)
+        _check_ids(commit)
         held = self.held.get(lease)
         parts = Parts(
             info is not None,
@@ -130,14 +128,14 @@ class Writing(Owning):
             nonlocal is_sure
             try:
                 done = await self.db.once("fetchrow", commit_statement(parts), tuple(_given(commit, parts)))
+                if done is not None:
+                    return bool(done["is_sweep_due"])
+                if not is_sure and await self._is_made(commit):
+                    return False
+                return await self._send_by_another_way(commit, parts)
             except Unknown:
                 is_sure = False
                 raise
-            if done is not None:
-                return bool(done["is_sweep_due"])
-            if not is_sure and await self._is_made(commit):
-                return False
-            return await self._send_by_another_way(commit, parts)
 
         return await self.db.again(attempt)
 
@@ -177,22 +175,18 @@ class Writing(Owning):
     # ------------------------------------------------------------ journal
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
-        held = self.held.get(lease)
-        if held is None:  # given up, or opened by another object
-            held = Held(has_journal=True)
-            held.entries = int(await self.db.value(_LAST_ENTRY, key_of(lease.thread_id), lease.fence) or 0)
+        held = self.held.get(lease) or Held(has_journal=True)  # given up, or opened by another object
         held.has_journal = True
-        held.entries += 1
-        await held.journal.add((held.entries, entry), lambda batch: self._write_journal(lease, batch))
+        await held.journal.add((uuid4(), entry), lambda batch: self._write_journal(lease, batch))
 
-    async def _write_journal(self, lease: Lease, batch: Sequence[tuple[int, JournalEntry]]) -> None:
+    async def _write_journal(self, lease: Lease, batch: Sequence[tuple[UUID, JournalEntry]]) -> None:
         thread_id, key = lease.thread_id, key_of(lease.thread_id)
         found = await self.db.value(
             _APPEND,
             key,
             lease.fence,
             lease.owner,
-            [number for number, _ in batch],
+            [mark for mark, _ in batch],
             [entry.delivery_id for _, entry in batch],
             [entry.body for _, entry in batch],
             [seal(thread_id, entry.delivery_id, entry.body) for _, entry in batch],
@@ -203,18 +197,34 @@ class Writing(Owning):
     # ------------------------------------------------------------ inbox
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
+        check_id("thread id", thread_id, None)
         check_id("item id", item_id)
-        await self.db.value(
-            "WITH made AS (INSERT INTO {s}.threads (thread, thread_id) VALUES ($1, $2) ON CONFLICT DO NOTHING)"
-            " INSERT INTO {s}.inbox (thread, item_id, kind, body, seal) VALUES ($1, $3, $4, $5, $6)"
-            " ON CONFLICT DO NOTHING",
-            key_of(thread_id),
-            thread_id,
-            item_id,
-            kind,
-            body,
-            item_seal(thread_id, item_id, kind, body),
-        )
+        check_id("kind", kind)
+        given = (key_of(thread_id), thread_id, item_id, kind, body, item_seal(thread_id, item_id, kind, body))
+        while not await self.db.value(_POST, *given):
+            pass  # the thread was made or deleted by somebody else at this moment
+
+
+_POST = """
+WITH made AS (INSERT INTO {s}.threads (thread, thread_id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING 1),
+found AS (SELECT 1 FROM {s}.threads WHERE thread = $1 FOR KEY SHARE),
+posted AS (INSERT INTO {s}.inbox (thread, item_id, kind, body, seal) SELECT $1, $3::text, $4::text, $5::bytea, $6::bytea
+  WHERE EXISTS (SELECT 1 FROM made) OR EXISTS (SELECT 1 FROM found) ON CONFLICT DO NOTHING)
+SELECT EXISTS (SELECT 1 FROM made) OR EXISTS (SELECT 1 FROM found)
+"""
+"""The lock keeps the thread from being deleted under it, and does not wait for commits."""
+
+
+def _check_ids(commit: Commit) -> None:
+    """Raises UnsupportedId."""
+    info = commit.info
+    if info is not None:
+        check_id("checkpoint id", info.checkpoint_id)
+        check_id("workflow name", info.workflow_name)
+    for one in commit.requests or ():
+        check_id("request id", one.request_id)
+        check_id("executor id", one.executor_id)
+        check_id("assignee", one.assignee)
 
 
 _PARENT_IS_THERE = """
@@ -223,12 +233,11 @@ SELECT 1 FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread WHERE c.th
 """
 """Locked, so that nobody prunes it before the commit."""
 
-_LAST_ENTRY = "SELECT max(entry) FROM {s}.journal WHERE thread = $1 AND fence = $2"
-
 _APPEND = """
 WITH mine AS (UPDATE {s}.threads SET noted = noted + 1 WHERE thread = $1 AND fence = $2 AND owner = $3 RETURNING 1),
-written AS (INSERT INTO {s}.journal SELECT $1, $2, e.* FROM
-  unnest($4::bigint[], $5::bigint[], $6::bytea[], $7::bytea[]) e, mine ON CONFLICT DO NOTHING)
+written AS (INSERT INTO {s}.journal (thread, mark, delivery_id, body, seal)
+  SELECT $1, e.mark, e.delivery_id, e.body, e.seal FROM mine, unnest($4::uuid[], $5::bigint[], $6::bytea[], $7::bytea[])
+    WITH ORDINALITY e (mark, delivery_id, body, seal, place) ORDER BY e.place ON CONFLICT DO NOTHING)
 SELECT 1 FROM mine
 """
 """The thread's row is updated so that whoever takes it over waits for this, and sees it."""
@@ -252,7 +261,7 @@ def _given(commit: Commit, parts: Parts) -> list[Any]:
     if parts.forgets:
         given.append(list(commit.forgets))
     if parts.silences:
-        given.append(commit.forgets_events_before)
+        given.append(min(commit.forgets_events_before, LAST))
     return given
 
 

@@ -11,7 +11,7 @@ from random import random
 from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError, StorageFailed, StoreUnavailable, UnsupportedId
-from holdfast.stores.postgres_pool import DataError, Lost, NameTooLong, Pool, Refused, Rolled
+from holdfast.stores.postgres_pool import DataError, Lost, NameTooLong, NotText, Pool, Refused, Rolled
 from holdfast.stores.postgres_schema import prepare, quoted
 from holdfast.stores.postgres_urls import shown
 
@@ -46,7 +46,9 @@ class Database:
         """With `{s}` for the schema. The text of a statement is what it is known by: it is made once."""
         made = self._texts.get(text)
         if made is None:
-            made = self._texts[text] = text.replace("{s}", quoted(self.schema))
+            name = quoted(self.schema)
+            in_literal = name.replace("'", "''")
+            made = self._texts[text] = text.replace("'{s}", f"'{in_literal}").replace("{s}", name)
         return made
 
     # ------------------------------------------------------------ single statements
@@ -88,11 +90,11 @@ class Database:
         return found
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Session]:
+    async def transaction(self, isolation: str | None = None) -> AsyncIterator[Session]:
         """All or nothing. Raises Unknown if it is not known which."""
         pool = await self._pool()
         try:
-            async with pool.transaction() as connection:
+            async with pool.transaction(isolation) as connection:
                 yield Session(self, connection)
         except (HoldfastError, DataError):
             raise
@@ -145,6 +147,8 @@ class Database:
     def _refused(self, error: Exception) -> HoldfastError:
         if isinstance(error, NameTooLong):
             return UnsupportedId("id", "...", "it is too long for PostgreSQL")
+        if isinstance(error, NotText):
+            return UnsupportedId("text", "...", "PostgreSQL keeps no text with a NUL in it")
         return StorageFailed("PostgresStore", f"use {self.name}", f"{type(error).__name__}: {error}")
 
     def _unavailable(self, error: Exception) -> HoldfastError:
@@ -161,8 +165,7 @@ class Database:
         if pool is None:
             pool = Pool(self.dsn, self._size, self._acquire_seconds, self._statement_seconds)
             with self._lock:
-                for gone in [one for one in self._pools if one.is_closed()]:
-                    self._pools.pop(gone).abandon()
+                self._forget_ended_loops()
                 self._pools[loop] = pool
         if not self._is_prepared:
             async with self._prepared(pool) as connection:
@@ -188,11 +191,14 @@ class Database:
     async def close(self) -> None:
         with self._lock:
             mine = self._pools.pop(asyncio.get_running_loop(), None)
-            others = [self._pools.pop(loop) for loop in [*self._pools] if loop.is_closed()]
-        for pool in others:
-            pool.abandon()
+            self._forget_ended_loops()
         if mine is not None:
             await mine.close()
+
+    def _forget_ended_loops(self) -> None:
+        """Their pools were closed with them."""
+        for loop in [one for one in self._pools if one.is_closed()]:
+            del self._pools[loop]
 
 
 def _jitter() -> float:

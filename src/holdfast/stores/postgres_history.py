@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from os import urandom
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
 from holdfast.errors import (
     CheckpointNotFound,
-    DamagedCheckpoint,
     ThreadBusy,
     ThreadExists,
     ThreadNotFound,
 )
-from holdfast.records import CheckpointInfo, Commit, Lease, ThreadStanding
-from holdfast.store import Rewrite
+from holdfast.records import CheckpointInfo, Commit, Lease, PendingRequest, ThreadStanding
 from holdfast.stores.packing import seal
 from holdfast.stores.postgres_database import Session, Unknown
-from holdfast.stores.postgres_pruning import Forgetting
+from holdfast.stores.postgres_pruning import OWNER, Forgetting
 from holdfast.stores.postgres_reading import IS_PINNED, IS_THERE
 from holdfast.stores.postgres_rows import (
     COLUMNS,
     TYPES,
     check_id,
-    chunks_of,
     commit_of,
-    events_of,
-    events_seal,
     inbox_of,
     info_of,
+    is_text,
     item_seal,
     journal_of,
     key_of,
-    root_of,
-    root_seal,
     row_of,
-    told_by_row,
 )
 
 AT_ONCE = 200
@@ -55,6 +49,24 @@ _INSERT = (
     f" {', '.join(f'${number}' for number, _ in enumerate(TYPES, 2))})"
 )
 
+_JOURNAL, _INBOX, _REQUESTS = (
+    "FROM {s}.journal WHERE thread = $1 ORDER BY entry",
+    "FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL ORDER BY item",
+    'FROM {s}.requests WHERE thread = $1 ORDER BY asked_at, request_id COLLATE "C"',
+)
+_WHOLE = f"""
+SELECT t.*, ARRAY(SELECT number FROM {{s}}.pins WHERE thread = $1 ORDER BY number) AS pins,
+  ARRAY(SELECT item_id FROM {{s}}.inbox WHERE thread = $1 AND body IS NULL ORDER BY item) AS consumed,
+  ARRAY(SELECT delivery_id {_JOURNAL}) AS deliveries, ARRAY(SELECT body {_JOURNAL}) AS bodies,
+  ARRAY(SELECT seal {_JOURNAL}) AS seals, ARRAY(SELECT item_id {_INBOX}) AS item_ids,
+  ARRAY(SELECT kind {_INBOX}) AS kinds, ARRAY(SELECT body {_INBOX}) AS items, ARRAY(SELECT seal {_INBOX}) AS item_seals,
+  ARRAY(SELECT request_id {_REQUESTS}) AS request_ids, ARRAY(SELECT executor_id {_REQUESTS}) AS executors,
+  ARRAY(SELECT asked_at {_REQUESTS}) AS asked, ARRAY(SELECT deadline {_REQUESTS}) AS deadlines,
+  ARRAY(SELECT assignee {_REQUESTS}) AS assignees
+FROM {{s}}.threads t WHERE t.thread = $1
+"""
+"""All of a thread but its commits, as one look at it."""
+
 _TABLES = ("commits", "pins", "journal", "inbox", "requests", "threads")
 
 
@@ -62,25 +74,27 @@ class Whole(Forgetting):
     # ------------------------------------------------------------ pins
 
     async def pin(self, checkpoint_id: str) -> None:
-        # The row is locked, so that a sweep cannot free it in the meantime.
-        found = await self.db.rows(
-            "WITH found AS (SELECT c.thread, c.number FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread"
-            f" WHERE c.checkpoint_id = $1 AND {IS_THERE} ORDER BY c.seq DESC LIMIT 1 FOR SHARE OF c), pinned AS"
-            " (INSERT INTO {s}.pins SELECT thread, number FROM found ON CONFLICT DO NOTHING) SELECT 1 FROM found",
-            checkpoint_id.replace("\0", ""),
+        # Locked, so that neither a sweep nor a deletion takes it in the meantime.
+        await self._change_pin(
+            checkpoint_id,
+            "pinned AS (INSERT INTO {s}.pins SELECT thread, number FROM found ON CONFLICT DO NOTHING)",
         )
-        if not found or "\0" in checkpoint_id:
-            raise CheckpointNotFound(checkpoint_id)
 
     async def unpin(self, checkpoint_id: str) -> None:
-        found = await self.db.rows(
-            "WITH found AS (SELECT c.thread, c.number FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread"
-            f" WHERE c.checkpoint_id = $1 AND {IS_THERE} ORDER BY c.seq DESC LIMIT 1), gone AS"
-            " (DELETE FROM {s}.pins p USING found WHERE p.thread = found.thread AND p.number = found.number)"
-            " SELECT 1 FROM found",
-            checkpoint_id.replace("\0", ""),
+        await self._change_pin(
+            checkpoint_id,
+            "gone AS (DELETE FROM {s}.pins p USING found WHERE p.thread = found.thread AND p.number = found.number)",
         )
-        if not found or "\0" in checkpoint_id:
+
+    async def _change_pin(self, checkpoint_id: str, change: str) -> None:
+        """Raises CheckpointNotFound."""
+        found = is_text(checkpoint_id) and await self.db.rows(
+            "WITH found AS (SELECT c.thread, c.number FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread"
+            f" WHERE c.checkpoint_id = $1 AND {IS_THERE} ORDER BY c.seq DESC LIMIT 1"
+            f" FOR SHARE OF c FOR KEY SHARE OF t), {change} SELECT 1 FROM found",
+            checkpoint_id,
+        )
+        if not found:
             raise CheckpointNotFound(checkpoint_id)
 
     # ------------------------------------------------------------ deleting
@@ -101,11 +115,13 @@ class Whole(Forgetting):
 
     async def _delete(self, session: Session, thread_id: str, if_unmoved_since: int | None) -> bool:
         key = key_of(thread_id)
+        await session.value("SELECT 1 FROM {s}.threads WHERE thread = $1 FOR UPDATE", key)
+        # Looked at after the lock, which may have been waited for: nobody claims, posts or pins any more.
         row = await session.row(
             "SELECT t.number, t.owner, t.process, p.identity, p.leased_until > clock_timestamp() AS is_leased,"
             " EXISTS (SELECT 1 FROM {s}.pins WHERE thread = $1) OR EXISTS (SELECT 1 FROM {s}.inbox WHERE thread = $1"
             " AND body IS NOT NULL) AS is_needed FROM {s}.threads t LEFT JOIN {s}.processes p ON p.process = t.process"
-            " WHERE t.thread = $1 FOR UPDATE OF t",
+            " WHERE t.thread = $1",
             key,
         )
         owner = self.owner_in(row)
@@ -122,49 +138,20 @@ class Whole(Forgetting):
     # ------------------------------------------------------------ as other stores have it
 
     async def standing(self, thread_id: str) -> ThreadStanding | None:
-        key = key_of(thread_id)
-        row = await self.db.row(
-            "SELECT t.*, ARRAY(SELECT number FROM {s}.pins WHERE thread = $1 ORDER BY number) AS pins,"
-            " ARRAY(SELECT item_id FROM {s}.inbox WHERE thread = $1 AND body IS NULL ORDER BY item) AS consumed"
-            " FROM {s}.threads t WHERE t.thread = $1",
-            key,
-        )
-        if row is None:
-            return None
-        journal = await self.db.rows(
-            "SELECT delivery_id, body, seal FROM {s}.journal WHERE thread = $1 ORDER BY fence, entry", key
-        )
-        inbox = await self.db.rows(
-            "SELECT item_id, kind, body, seal FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL ORDER BY item", key
-        )
-        if not row["number"] and not journal and not inbox and not row["consumed"]:
-            return None
-        return ThreadStanding(
-            thread_id,
-            row["workflow"],
-            row["number"],
-            row["fence"],
-            row["status"],
-            row["updated_at"],
-            row["last_seq"],
-            row["first_seq"],
-            row["head"],
-            row["due_at"],
-            tuple(await self.pending_requests(thread_id=thread_id)),
-            journal_of(thread_id, row["number"], journal),
-            inbox_of(thread_id, inbox),
-            row["consumed"],
-            row["pins"],
-        )
+        return _standing(thread_id, await self.db.row(_WHOLE, key_of(thread_id)))
 
     async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
-        rows = await self.db.rows(_COMMITS, key_of(thread_id), after, limit)
+        return await self._commits(None, thread_id, after, limit)
+
+    async def _commits(self, session: Session | None, thread_id: str, after: int, limit: int | None) -> list[Commit]:
+        rows = await (session or self.db).rows(_COMMITS, key_of(thread_id), after, limit)
         there = [row for row in rows if row["is_there"]]
-        previous = await self.previous_of([(row["thread"], row) for row in there])
+        previous = await self.previous_of([(row["thread"], row) for row in there], session)
         infos = {row["number"]: info_of(thread_id, row, one) for row, one in zip(there, previous, strict=True)}
         return [commit_of(thread_id, row, infos.get(row["number"]), row["silenced"]) for row in rows]
 
     async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+        check_id("thread id", standing.thread_id, None)
         given = iter(commits)
         async with self.db.single_transaction() as session:
             await self._make_room(session, standing.thread_id)
@@ -208,6 +195,11 @@ class Whole(Forgetting):
         key = key_of(standing.thread_id)
         rows = [(key, *row_of(msgspec.structs.replace(commit, lease=lease))) for commit in commits]
         await session.many(_INSERT, rows)
+        # What the other store had forgotten and not freed is freed here.
+        left_over = [one.number for one in commits if _is_left_over(one)]
+        await session.rows(
+            "UPDATE {s}.threads SET forgotten = forgotten || $2::bigint[] WHERE thread = $1", key, left_over
+        )
 
     async def _stand(self, session: Session, standing: ThreadStanding) -> None:
         thread_id, key = standing.thread_id, key_of(standing.thread_id)
@@ -244,140 +236,72 @@ class Whole(Forgetting):
             ],
         )
         await session.many(
-            "INSERT INTO {s}.journal VALUES ($1, $2, $3, $4, $5, $6)",
+            "INSERT INTO {s}.journal (thread, mark, delivery_id, body, seal) VALUES ($1, $2, $3, $4, $5)",
             [
-                (key, standing.fence, place, one.delivery_id, one.body, seal(thread_id, one.delivery_id, one.body))
-                for place, one in enumerate(standing.journal, 1)
+                (key, uuid4(), one.delivery_id, one.body, seal(thread_id, one.delivery_id, one.body))
+                for one in standing.journal
             ],
         )
 
     async def copy_thread(self, thread_id: str, to: str) -> None:
-        standing = await self.standing(thread_id)
+        check_id("thread id", to, None)
+
+        async def attempt() -> None:
+            async with self.db.transaction("repeatable_read") as session:  # one moment of the thread
+                await self._copy(session, thread_id, to)
+
+        await self.db.again(attempt)
+
+    async def _copy(self, session: Session, thread_id: str, to: str) -> None:
+        standing = _standing(thread_id, await session.row(_WHOLE, key_of(thread_id)))
         if standing is None:
             raise ThreadNotFound(thread_id)
         changes = {"thread_id": to, "journal": (), "inbox": (), "consumed": (), "pins": (), "fence": 0}
         copy = msgspec.structs.replace(standing, **changes)
+        try:
+            await self._make_room(session, to)
+        except ThreadExists:
+            raise ThreadBusy(to, self.owner_in(await session.row(OWNER, key_of(to)))) from None
         ids: dict[str, str] = {}
-        async with self.db.single_transaction() as session:
-            try:
-                await self._make_room(session, to)
-            except ThreadExists:
-                raise ThreadBusy(to, self.owner_in(await self._owner_row(session, to))) from None
-            async for batch in self._all_commits(thread_id, standing.number):
-                await self._add(session, copy, [_renamed(one, to, ids) for one in batch])
-            await self._stand(session, copy)
-
-    async def _owner_row(self, session: Session, thread_id: str) -> Any:
-        return await session.row(
-            "SELECT t.owner, t.process, p.identity, p.leased_until > clock_timestamp() AS is_leased"
-            " FROM {s}.threads t LEFT JOIN {s}.processes p ON p.process = t.process WHERE t.thread = $1",
-            key_of(thread_id),
-        )
-
-    async def _all_commits(self, thread_id: str, up_to: int) -> AsyncIterator[list[Commit]]:
         after = 0
-        while found := [
-            one for one in await self.commits(thread_id, after=after, limit=AT_ONCE) if one.number <= up_to
-        ]:
-            yield found
+        while found := await self._commits(session, thread_id, after, AT_ONCE):
+            await self._add(session, copy, [_renamed(one, to, ids) for one in found])
             after = found[-1].number
+        await self._stand(session, copy)
 
-    # ------------------------------------------------------------ rewriting
 
-    async def rewrite(self, thread_id: str, change: Rewrite) -> int:
-        key, count, after = key_of(thread_id), 0, 0
-        damage: DamagedCheckpoint | None = None
-        while numbers := [
-            row["number"]
-            for row in await self.db.rows(
-                "SELECT number FROM {s}.commits WHERE thread = $1 AND number > $2 ORDER BY number LIMIT $3",
-                key,
-                after,
-                AT_ONCE,
-            )
-        ]:
-            after = numbers[-1]
-            for number in numbers:
-                try:
-                    count += await self._rewrite_commit(thread_id, number, change)
-                except DamagedCheckpoint as error:
-                    damage = damage or error
-        count += await self._rewrite_waiting(thread_id, change)
-        if damage is not None:  # told when the rest is done
-            raise damage
-        return count
+def _is_left_over(commit: Commit) -> bool:
+    """Of a checkpoint that was forgotten: chunks, or links, that may be of no use any more."""
+    refers = commit.events is not None and commit.events.refers
+    return commit.info is None and not refers and bool(commit.chunks or commit.parent is not None or commit.carried)
 
-    async def _rewrite_commit(self, thread_id: str, number: int, change: Rewrite) -> int:
-        key = key_of(thread_id)
 
-        async def attempt() -> int:
-            async with self.db.transaction() as session:
-                row = await session.row(
-                    "SELECT * FROM {s}.commits WHERE thread = $1 AND number = $2 FOR UPDATE", key, number
-                )
-                if row is None:
-                    return 0
-                root, events, chunks = row["root"], row["events"], chunks_of(thread_id, row)
-                events_of(thread_id, row)
-                if row["checkpoint_id"] is not None:
-                    root_of(thread_id, row)
-                new_root = None if root is None else change("root", str(number), root)
-                new_events = None if events is None else change("events", str(number), events)
-                new_chunks = {name: change("chunk", name, chunk) for name, chunk in chunks.items()}
-                changed = (new_root != root) + (new_events != events)
-                changed += sum(new_chunks[name] != chunks[name] for name in chunks)
-                if changed:
-                    told = (row["first_seq"], row["event_count"])
-                    await session.rows(
-                        "UPDATE {s}.commits SET root = $3, root_seal = $4, events = $5, events_seal = $6, chunks = $7"
-                        " WHERE thread = $1 AND number = $2",
-                        key,
-                        number,
-                        new_root,
-                        None if new_root is None else root_seal(thread_id, number, told_by_row(row), new_root),
-                        new_events,
-                        None if new_events is None else events_seal(thread_id, number, *told, new_events),
-                        [*new_chunks.values()] or None,
-                    )
-                return int(changed)
-
-        return await self.db.again(attempt)
-
-    async def _rewrite_waiting(self, thread_id: str, change: Rewrite) -> int:
-        key = key_of(thread_id)
-
-        async def attempt() -> int:
-            count = 0
-            async with self.db.transaction() as session:
-                for row in await session.rows("SELECT * FROM {s}.journal WHERE thread = $1 FOR UPDATE", key):
-                    body = change("journal", str(row["delivery_id"]), row["body"])
-                    if body == row["body"]:
-                        continue
-                    count += 1
-                    await session.rows(
-                        "UPDATE {s}.journal SET body = $4, seal = $5 WHERE thread = $1 AND fence = $2 AND entry = $3",
-                        key,
-                        row["fence"],
-                        row["entry"],
-                        body,
-                        seal(thread_id, row["delivery_id"], body),
-                    )
-                waiting = "SELECT * FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL FOR UPDATE"
-                for row in await session.rows(waiting, key):
-                    body = change("inbox", row["item_id"], row["body"])
-                    if body == row["body"]:
-                        continue
-                    count += 1
-                    await session.rows(
-                        "UPDATE {s}.inbox SET body = $3, seal = $4 WHERE thread = $1 AND item_id = $2",
-                        key,
-                        row["item_id"],
-                        body,
-                        item_seal(thread_id, row["item_id"], row["kind"], body),
-                    )
-            return count
-
-        return await self.db.again(attempt)
+def _standing(thread_id: str, row: Any) -> ThreadStanding | None:
+    """Raises DamagedCheckpoint."""
+    if row is None:
+        return None
+    journal = [*zip(row["deliveries"], row["bodies"], row["seals"], strict=True)]
+    inbox = [*zip(row["item_ids"], row["kinds"], row["items"], row["item_seals"], strict=True)]
+    if not row["number"] and not journal and not inbox and not row["consumed"]:
+        return None
+    asked = zip(row["request_ids"], row["executors"], row["asked"], row["deadlines"], row["assignees"], strict=True)
+    return ThreadStanding(
+        thread_id,
+        row["workflow"],
+        row["number"],
+        row["fence"],
+        row["status"],
+        row["updated_at"],
+        row["last_seq"],
+        row["first_seq"],
+        row["head"],
+        row["due_at"],
+        tuple(PendingRequest(thread_id, *one, row["workflow"]) for one in asked),
+        journal_of(thread_id, row["number"], journal),
+        inbox_of(thread_id, inbox),
+        row["consumed"],
+        row["pins"],
+    )
 
 
 def _renamed(commit: Commit, thread_id: str, ids: dict[str, str]) -> Commit:

@@ -11,10 +11,11 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
-from holdfast.errors import DamagedCheckpoint, HoldfastError, ThreadBusy, ThreadConflict
+from holdfast.errors import DamagedCheckpoint, HoldfastError, ThreadBusy, ThreadConflict, UnsupportedId
 from holdfast.log import get_logger
 from holdfast.platform import is_process_alive
 from holdfast.records import JournalEntry, Lease, OpenedThread
@@ -22,7 +23,7 @@ from holdfast.stores.combined import Combined
 from holdfast.stores.owners import LEASE_SECONDS, RENEW_SECONDS, from_json, this_process, to_json
 from holdfast.stores.postgres_database import Database, Unknown
 from holdfast.stores.postgres_reading import IS_THERE, Reading
-from holdfast.stores.postgres_rows import inbox_of, info_of, journal_of, key_of, root_of
+from holdfast.stores.postgres_rows import check_id, inbox_of, info_of, journal_of, key_of, root_of
 
 logger = get_logger("stores")
 
@@ -36,6 +37,12 @@ _RENEW = (
 _FORGET_THE_DEAD = """
 DELETE FROM {s}.processes p WHERE leased_until < clock_timestamp() - interval '1 hour'
   AND NOT EXISTS (SELECT 1 FROM {s}.threads t WHERE t.process = p.process AND t.owner IS NOT NULL)
+"""
+
+_RELEASE = """
+UPDATE {s}.threads SET owner = NULL, process = NULL WHERE thread = $1 AND owner = $2
+  AND ($3::bigint IS NULL OR fence = $3)
+RETURNING cardinality(forgotten) > 0 OR silent_swept < silent_before
 """
 
 _CLAIM = """
@@ -62,8 +69,8 @@ SELECT {claimed}, t.fence, t.number, t.head, t.noted, t.status, t.last_seq, t.ow
 FROM {from_}
 LEFT JOIN {s}.processes p ON p.process = t.process
 LEFT JOIN {s}.commits c ON c.thread = $1 AND c.number = t.head
-LEFT JOIN LATERAL (SELECT array_agg(delivery_id ORDER BY fence, entry) AS deliveries,
-  array_agg(body ORDER BY fence, entry) AS bodies, array_agg(seal ORDER BY fence, entry) AS seals
+LEFT JOIN LATERAL (SELECT array_agg(delivery_id ORDER BY entry) AS deliveries,
+  array_agg(body ORDER BY entry) AS bodies, array_agg(seal ORDER BY entry) AS seals
   FROM {s}.journal WHERE thread = $1) j ON true
 LEFT JOIN LATERAL (SELECT array_agg(item_id ORDER BY item) AS item_ids, array_agg(kind ORDER BY item) AS kinds,
   array_agg(body ORDER BY item) AS items, array_agg(seal ORDER BY item) AS item_seals
@@ -84,8 +91,24 @@ class Owning(Reading):
         self._process: tuple[str, int] | None = None
         self._heartbeat = Heartbeat(self)
         self.held: dict[Lease, Held] = {}
+        self.unreleased: dict[tuple[str, str], int | None] = {}
+        """Thread, owner and, if it is known, fence of claims that may be there and that nobody here has."""
 
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
+        check_id("thread id", thread_id, None)
+        check_id("owner", owner)
+        try:
+            opened = await self._open(thread_id, owner, takeover)
+        except (ThreadBusy, UnsupportedId):
+            raise
+        except BaseException:  # it may have been claimed all the same
+            self.unreleased[thread_id, owner] = None
+            self._heartbeat.start()
+            raise
+        self.unreleased.pop((thread_id, owner), None)
+        return opened
+
+    async def _open(self, thread_id: str, owner: str, takeover: bool) -> OpenedThread:
         process = await self._own_process()
         dead_fence, tries_again = -1, False
 
@@ -152,14 +175,10 @@ class Owning(Reading):
         await self.beat()
 
     async def release(self, lease: Lease) -> None:
+        self.unreleased[lease.thread_id, lease.owner] = lease.fence  # until it is answered; else the heartbeat does it
         self.held.pop(lease, None)
-        due = await self.db.value(
-            "UPDATE {s}.threads SET owner = NULL, process = NULL WHERE thread = $1 AND fence = $2 AND owner = $3"
-            " RETURNING cardinality(forgotten) > 0 OR silent_swept < silent_before",
-            key_of(lease.thread_id),
-            lease.fence,
-            lease.owner,
-        )
+        due = await self.db.value(_RELEASE, key_of(lease.thread_id), lease.owner, lease.fence)
+        self.unreleased.pop((lease.thread_id, lease.owner), None)
         if due:
             await self.sweep_quietly(lease.thread_id)
 
@@ -174,8 +193,8 @@ class Owning(Reading):
         if self._process is None or self._process[0] != identity:  # the first use, or a fork of the process
             self._process = identity, await self.beat()
             await self.db.rows(_FORGET_THE_DEAD)
-        elif not self._heartbeat.is_beating:
-            await self.beat()  # the lease may have run out while nothing was held
+        elif not self._heartbeat.is_beating:  # nothing was held: the lease may have run out, and its row may be gone
+            self._process = identity, await self.beat()
         return self._process[1]
 
     async def beat(self) -> int:
@@ -202,22 +221,20 @@ class Owning(Reading):
 class Held:
     """What is known of a thread that is owned here."""
 
-    __slots__ = ("entries", "has_journal", "journal")
+    __slots__ = ("has_journal", "journal")
 
     def __init__(self, has_journal: bool) -> None:
         self.has_journal = has_journal
         """Whether there may be entries. Nobody else can add one without taking the thread over."""
-        self.entries = 0
-        """Counts those that were written."""
-        self.journal: Combined[tuple[int, JournalEntry]] = Combined()
+        self.journal: Combined[tuple[UUID, JournalEntry]] = Combined()
 
 
 def _is_as_claimed(row: Any) -> bool:
     """Whether what was read beside the claim belongs to what was claimed: the claim may have waited for somebody, and
     reads what was before."""
-    if row["fence"] is None:
-        return bool(row["new_fence"] == 1)
     now = (row["new_fence"], row["new_number"], row["new_head"], row["new_noted"])
+    if row["fence"] is None:
+        return now == (1, 0, None, 0)
     return bool(now == (row["fence"] + 1, row["number"], row["head"], row["noted"]))
 
 
@@ -270,16 +287,24 @@ class Heartbeat:
         with _quiet_loop() as run:
             while not self._ended.wait(RENEW_SECONDS) and self._goes_on():
                 try:
-                    run(database.value(_RENEW, to_json(this_process())))
+                    run(self._beat(database))
                 except HoldfastError as error:
                     logger.warning("the lease of this process could not be renewed: %s", error)
             run(database.close())
+
+    async def _beat(self, database: Database) -> None:
+        await database.value(_RENEW, to_json(this_process()))
+        owning = self._owning()
+        for (thread_id, owner), fence in [] if owning is None else [*owning.unreleased.items()]:
+            await database.value(_RELEASE, key_of(thread_id), owner, fence)
+            if owning is not None and owning.unreleased.get((thread_id, owner), ...) == fence:
+                del owning.unreleased[thread_id, owner]
 
     def _goes_on(self) -> bool:
         """Ends by itself where nothing is held any more."""
         owning = self._owning()
         with self._lock:
-            if owning is not None and owning.held:
+            if owning is not None and (owning.held or owning.unreleased):
                 return True
             self._thread = None
             return False

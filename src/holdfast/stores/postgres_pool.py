@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holdfast.errors import MissingExtra, PoolExhausted
+from holdfast.errors import HoldfastError, MissingExtra, PoolExhausted
 
 try:
     import asyncpg
@@ -45,12 +45,14 @@ Refused = asyncpg.PostgresError
 
 NameTooLong = asyncpg.ProgramLimitExceededError
 
+NotText = (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError)
+
 DataError = asyncpg.DataError
 """What was given cannot be sent: nothing was."""
 
 
 class Pool:
-    """Connections of one event loop, at most so many."""
+    """Connections of one event loop, at most so many. Who waits longest gets the next one."""
 
     def __init__(self, dsn: str, size: int, acquire_seconds: float, statement_seconds: float) -> None:
         self._dsn = dsn
@@ -58,87 +60,103 @@ class Pool:
         self._acquire_seconds = acquire_seconds
         self._statement_seconds = statement_seconds
         self._free: list[Any] = []
-        self._used: set[Any] = set()
-        self._opening = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._used = 0
+        """Those that are taken, or being opened."""
+        self._waiting: deque[asyncio.Future[Any]] = deque()
+        self._is_closed = False
+        self._at_end: AsyncGenerator[None, None] | None = None
         self.is_pooled: bool | None = None
         """Whether there is a pooler between us and the server, which gives each transaction another session."""
 
     async def take(self) -> Any:
         """Raises PoolExhausted, or one of `Lost`."""
-        while True:
-            while self._free:
-                connection = self._free.pop()  # the one that was used last: the others may rest
-                if not connection.is_closed():
-                    self._used.add(connection)
-                    return connection
-            if len(self._used) + self._opening < self._size:
-                return await self._open()
-            await self._wait()
+        connection = None
+        if self._used >= self._size or self._waiting:
+            connection = await self._wait()  # counted by whoever handed it over
+        else:
+            self._used += 1
+        while connection is None and self._free:
+            connection = self._free.pop()  # the one that was used last: the others may rest
+            if connection.is_closed():
+                connection = None
+        return await self._open() if connection is None else connection
 
-    async def _open(self) -> Any:
-        self._opening += 1
-        try:
-            # Named statements live in a session, and a pooler gives the next one another.
-            cached = {"statement_cache_size": 0} if self.is_pooled else {}
-            given = {"timeout": CONNECT_SECONDS, "command_timeout": self._statement_seconds, **cached}
-            connection = await asyncpg.connect(self._dsn, **given)
-            if self.is_pooled is None:
-                self.is_pooled = await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid()
-                if self.is_pooled:
-                    connection.terminate()
-                    connection = await asyncpg.connect(self._dsn, statement_cache_size=0, **given)
-            self._used.add(connection)
-            return connection
-        finally:
-            self._opening -= 1
-            self._wake()
-
-    async def _wait(self) -> None:
+    async def _wait(self) -> Any:
+        """A connection, or None for the right to open one."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
             async with asyncio.timeout(self._acquire_seconds):
-                await turn
-        except TimeoutError:
-            reason = f"all {self._size} connections were in use for {self._acquire_seconds:g} s"
-            raise PoolExhausted("PostgresStore", "get a connection", f"{reason}; raise pool_size") from None
-        finally:
-            if turn in self._waiting:
+                return await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():  # it came, and nobody is there to take it
+                self._hand_on(turn.result())
+            elif turn in self._waiting:
                 self._waiting.remove(turn)
-            elif turn.cancelled() or not turn.done():
-                self._wake()  # its turn goes to the next
+            if isinstance(error, TimeoutError):
+                reason = f"all {self._size} connections were in use for {self._acquire_seconds:g} s"
+                raise PoolExhausted("PostgresStore", "get a connection", f"{reason}; raise pool_size") from None
+            raise
 
-    def _wake(self) -> None:
+    def _hand_on(self, connection: Any) -> None:
+        """To who waits longest; None: the right to open one."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
-                turn.set_result(None)
+                turn.set_result(connection)
                 return
+        self._used -= 1
+        if connection is not None:
+            self._free.append(connection)
+
+    async def _open(self) -> Any:
+        if self._at_end is None:
+            self._at_end = _closing_with_its_loop(self)
+            await anext(self._at_end)
+        connection = None
+        try:
+            connection = await self._connect()
+            if self.is_pooled is None:
+                self.is_pooled = await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid()
+                if self.is_pooled:
+                    connection.terminate()
+                    connection = await self._connect()
+            return connection
+        except BaseException:
+            if connection is not None:
+                connection.terminate()
+            self._hand_on(None)
+            raise
+
+    async def _connect(self) -> Any:
+        # Named statements live in a session, and a pooler gives the next transaction another.
+        cached = {"statement_cache_size": 0} if self.is_pooled else {}
+        return await asyncpg.connect(
+            self._dsn, timeout=CONNECT_SECONDS, command_timeout=self._statement_seconds, **cached
+        )
 
     def give_back(self, connection: Any) -> None:
-        self._used.discard(connection)
-        if not connection.is_closed():
-            self._free.append(connection)
-        self._wake()
+        if connection.is_closed() or self._is_closed or connection.is_in_transaction():
+            self.drop(connection)
+        else:
+            self._hand_on(connection)
 
     def drop(self, connection: Any) -> None:
         """One of which it is not known where it stands."""
-        self._used.discard(connection)
         connection.terminate()
-        self._wake()
+        self._hand_on(None)
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Any]:
+    async def transaction(self, isolation: str | None = None) -> AsyncIterator[Any]:
         connection = await self.take()
         try:
-            async with connection.transaction():
+            async with connection.transaction(isolation=isolation):
                 yield connection
-        except BaseException:
-            if connection.is_closed() or connection.is_in_transaction():
-                self.drop(connection)
-            else:
-                self.give_back(connection)
+        except (HoldfastError, Refused):
+            self.give_back(connection)  # it was rolled back
+            raise
+        except BaseException:  # lost, or cancelled: a BEGIN may still be on its way
+            self.drop(connection)
             raise
         self.give_back(connection)
 
@@ -148,19 +166,23 @@ class Pool:
             self._free.pop().terminate()
 
     async def close(self) -> None:
+        """Those that are in use are closed when they are given back."""
+        self._is_closed = True
         while self._free:
             connection = self._free.pop()
             try:
                 await connection.close(timeout=2)
             except Lost:
                 connection.terminate()
+        at_end, self._at_end = self._at_end, None
+        if at_end is not None:
+            await at_end.aclose()
 
-    def abandon(self) -> None:
-        """Its event loop is gone."""
-        for connection in (*self._free, *self._used):
-            transport = getattr(connection, "_transport", None)
-            sock = None if transport is None else transport.get_extra_info("socket")
-            if sock is not None:
-                sock.close() if hasattr(sock, "close") else None
-        self._free.clear()
-        self._used.clear()
+
+async def _closing_with_its_loop(pool: Pool) -> AsyncGenerator[None, None]:
+    """A loop that ends closes its generators first: so connections are closed though nobody closed the store."""
+    try:
+        yield
+    finally:
+        pool._at_end = None
+        await pool.close()

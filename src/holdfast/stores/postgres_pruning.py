@@ -18,16 +18,18 @@ from holdfast.stores.garbage import Lineage, Pruning, plan_pruning
 from holdfast.stores.postgres_commits import Writing, move_head
 from holdfast.stores.postgres_database import Session, Unknown
 from holdfast.stores.postgres_reading import IS_PINNED, IS_THERE
-from holdfast.stores.postgres_rows import key_of
+from holdfast.stores.postgres_rows import LAST, is_text, key_of
 
 logger = get_logger("stores")
 
 BATCH = 2000
 """Commits that are pruned in one transaction. What the next ones carry on is written with each batch, so that many
 small ones would write more than few large ones."""
-SWEEP_AT_LEAST = 16
+SWEEP_AT_LEAST, SWEEP_AT_MOST = 16, 256
+"""Commits that are forgotten before they are freed: the more references are carried on, the more. All lists look through
+those that are forgotten and not yet freed."""
 
-_LINES = "number, parent, refers, names, dropped, carried, own, checkpoint_id IS NOT NULL AS has_checkpoint"
+_LINES = "number, parent, refers, names, dropped, carried, own, root IS NOT NULL AS has_root"
 
 _LOCKED = f"""
 SELECT {_LINES}, events IS NOT NULL AS has_events FROM {{s}}.commits WHERE thread = $1 AND number = ANY ($2::bigint[])
@@ -71,7 +73,7 @@ class Batch:
 
     def keeps_line(self, row: Any) -> bool:
         """Whether it still has what its checkpoint has: as a checkpoint, or for its events."""
-        is_checkpoint = row["has_checkpoint"] and row["number"] not in self.doomed
+        is_checkpoint = row["has_root"] and row["number"] not in self.doomed
         return bool(is_checkpoint or (row["refers"] and not self.is_silent(row)))
 
     def is_empty(self, row: Any, gone: set[str]) -> bool:
@@ -105,9 +107,7 @@ class Batch:
 class Forgetting(Writing):
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
         key = key_of(thread_id)
-        if events_before:
-            await self.db.value(_SILENCE, key, events_before)
-        wanted = [one for one in checkpoint_ids if "\0" not in one]
+        wanted = [one for one in checkpoint_ids if is_text(one)]
         rows = await self.db.rows(
             "SELECT c.number FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread WHERE c.thread = $1"
             f" AND c.checkpoint_id = ANY ($2::text[]) AND {IS_THERE} AND NOT {IS_PINNED} ORDER BY c.number",
@@ -117,6 +117,8 @@ class Forgetting(Writing):
         numbers = [row["number"] for row in rows]
         if numbers and await self._is_busy_head(thread_id, numbers):
             raise ThreadBusy(thread_id, await self._owner_of(key))
+        if events_before:
+            await self.db.value(_SILENCE, key, min(events_before, LAST))
         count = 0
         for start in range(0, len(numbers), BATCH):
             count += await self._free(thread_id, numbers[start : start + BATCH])
@@ -129,7 +131,7 @@ class Forgetting(Writing):
         return head in numbers and await self._owner_of(key) is not None
 
     async def _owner_of(self, key: UUID) -> str | None:
-        return self.owner_in(await self.db.row(_OWNER, key))
+        return self.owner_in(await self.db.row(OWNER, key))
 
     async def sweep_quietly(self, thread_id: str) -> None:
         try:
@@ -172,8 +174,9 @@ class Forgetting(Writing):
         pins = await session.rows("SELECT number FROM {s}.pins WHERE thread = $1", key)
         going = set(doomed) & rows.keys() - {row["number"] for row in pins}
         head = await session.value("SELECT head FROM {s}.threads WHERE thread = $1", key)
-        if head in going:
-            owner = self.owner_in(await session.row(f"{_OWNER} FOR UPDATE OF t", key))
+        if head in going:  # only by hand: what a commit forgets is never the head
+            await session.value("SELECT 1 FROM {s}.threads WHERE thread = $1 FOR UPDATE", key)
+            owner = self.owner_in(await session.row(OWNER, key))  # looked at after the lock: it may have waited
             if owner is not None:
                 raise ThreadBusy(thread_id, owner)
         batch = Batch(rows, going, silent_before)
@@ -187,7 +190,7 @@ class Forgetting(Writing):
             key,
             list(doomed),
             silent[-1] + 1 if len(silent) == BATCH else silent_before,
-            max(SWEEP_AT_LEAST, carried // 8),
+            min(max(SWEEP_AT_LEAST, carried // 8), SWEEP_AT_MOST),
         )
         return len(going)
 
@@ -201,8 +204,7 @@ class Forgetting(Writing):
         # Those that it continues from and that stay: all that is said of them is that they are there.
         above = {one.parent for one in lines.values() if one.parent is not None} - lines.keys()
         for row in await session.rows(
-            "SELECT number FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[])"
-            " AND (checkpoint_id IS NOT NULL OR refers)",
+            "SELECT number FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[])",
             key,
             list(above),
         ):
@@ -250,7 +252,7 @@ class Forgetting(Writing):
         return sum(len(one.carried) for one in relinked)
 
 
-_OWNER = """
+OWNER = """
 SELECT t.owner, t.process, p.identity, p.leased_until > clock_timestamp() AS is_leased
 FROM {s}.threads t LEFT JOIN {s}.processes p ON p.process = t.process WHERE t.thread = $1
 """

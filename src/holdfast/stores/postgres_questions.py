@@ -63,7 +63,8 @@ GROUP BY part.root ORDER BY sum(pg_total_relation_size(c.oid)) DESC, 1
 """
 
 THREADS = """
-SELECT count(*)::bigint AS threads, count(owner)::bigint AS owned,
+SELECT count(*) FILTER (WHERE thread <> $1)::bigint AS threads, count(owner)::bigint AS owned,
+  count(*) FILTER (WHERE thread = $1) > 0 AS is_encrypted,
   count(*) FILTER (WHERE owner IS NULL AND due_at < clock_timestamp() - interval '1 minute')::bigint AS overdue
 FROM {s}.threads
 """
@@ -86,7 +87,7 @@ WHERE n.nspname = $1 AND c.relkind = 'i' AND (c.relname = 'commits_checkpoint' O
 WAITING = """
 SELECT (SELECT count(*) FROM {s}.requests)::bigint AS requests,
   (SELECT count(*) FROM {s}.requests WHERE deadline < clock_timestamp())::bigint AS late_requests,
-  (SELECT count(*) FROM {s}.inbox WHERE body IS NOT NULL)::bigint AS inbox
+  (SELECT count(*) FROM {s}.inbox WHERE body IS NOT NULL AND thread <> $1)::bigint AS inbox
 """
 
 HOLDERS = """

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from holdfast.errors import CheckpointNotFound, CursorExpired, DamagedCheckpoint, ThreadNotFound
 from holdfast.records import CheckpointInfo, LoggedEvents, PendingRequest, StoredCheckpoint, ThreadInfo
-from holdfast.stores.postgres_database import Database
-from holdfast.stores.postgres_rows import chunks_of, events_of, info_of, key_of, root_of
+from holdfast.stores.postgres_database import Database, Session
+from holdfast.stores.postgres_rows import LAST, chunks_of, events_of, info_of, is_text, key_of, root_of
 
 IS_PINNED = "EXISTS (SELECT 1 FROM {s}.pins p WHERE p.thread = c.thread AND p.number = c.number)"
 IS_THERE = f"c.checkpoint_id IS NOT NULL AND (c.number <> ALL (t.forgotten) OR {IS_PINNED})"
@@ -62,7 +62,7 @@ class Reading:
     # ------------------------------------------------------------ checkpoints
 
     async def find_checkpoint(self, checkpoint_id: str) -> StoredCheckpoint | None:
-        if "\0" in checkpoint_id:
+        if not is_text(checkpoint_id):
             return None
         row = await self.db.row(
             f"SELECT {_INFO}, c.root, c.root_seal {_FROM} WHERE c.checkpoint_id = $1 AND {IS_THERE}"
@@ -90,7 +90,7 @@ class Reading:
         (previous,) = await self.previous_of([(row["thread"], row)])
         return StoredCheckpoint(info_of(row["thread_id"], row, previous), root_of(row["thread_id"], row))
 
-    async def previous_of(self, rows: Sequence[tuple[UUID, Any]]) -> list[str | None]:
+    async def previous_of(self, rows: Sequence[tuple[UUID, Any]], session: Session | None = None) -> list[str | None]:
         """The checkpoints that these continue from: most are among them."""
         known = {(thread, row["number"]): row["checkpoint_id"] for thread, row in rows}
         found: list[str | None] = []
@@ -101,7 +101,7 @@ class Reading:
             if parent is not None and found[-1] is None:
                 missing.append((place, thread, parent))
         if missing:
-            for row in await self.db.rows(_NEAREST, *map(list, zip(*missing, strict=True))):
+            for row in await (session or self.db).rows(_NEAREST, *map(list, zip(*missing, strict=True))):
                 found[row["place"]] = row["checkpoint_id"]
         return found
 
@@ -124,6 +124,8 @@ class Reading:
         before: str | None = None,
     ) -> Sequence[CheckpointInfo]:
         seq = None if before is None else await self._seq_of(before)
+        if workflow_name is not None and not is_text(workflow_name):
+            return []
         if thread_id is not None:
             rows = await self.db.rows(
                 f"SELECT {_INFO} {_FROM} WHERE c.thread = $1 AND {IS_THERE} AND ($2::text IS NULL OR c.workflow = $2)"
@@ -143,7 +145,7 @@ class Reading:
                     f"SELECT {_INFO} {_FROM} WHERE c.workflow = $1 AND {IS_THERE}"
                     " AND c.seq < $2 ORDER BY c.seq DESC LIMIT $3",
                     name,
-                    2**62 if seq is None else seq,
+                    LAST if seq is None else seq,
                     limit,
                 )
             rows.sort(key=lambda row: -row["seq"])
@@ -154,7 +156,7 @@ class Reading:
 
     async def _seq_of(self, checkpoint_id: str) -> int:
         seq = None
-        if "\0" not in checkpoint_id:
+        if is_text(checkpoint_id):
             seq = await self.db.value(
                 f"SELECT c.seq {_FROM} WHERE c.checkpoint_id = $1 AND {IS_THERE} ORDER BY c.seq DESC LIMIT 1",
                 checkpoint_id,
@@ -176,6 +178,8 @@ class Reading:
             moved = await self.db.value("SELECT moved FROM {s}.threads WHERE thread = $1", key_of(before))
             if moved is None:
                 raise ThreadNotFound(before)
+        if workflow_name is not None and not is_text(workflow_name):
+            return []
         rows = await self.db.rows(
             f"{_THREAD} WHERE t.thread IN (SELECT thread FROM {{s}}.threads WHERE number > 0"
             " AND ($1::text IS NULL OR workflow = $1) AND ($2::uuid IS NULL OR thread = $2)"
@@ -205,6 +209,8 @@ class Reading:
     async def pending_requests(
         self, *, workflow_name: str | None = None, thread_id: str | None = None, limit: int | None = None
     ) -> Sequence[PendingRequest]:
+        if workflow_name is not None and not is_text(workflow_name):
+            return []
         rows = await self.db.rows(
             "SELECT t.thread_id, r.request_id, r.executor_id, r.asked_at, r.deadline, r.assignee, t.workflow"
             " FROM {s}.requests r JOIN {s}.threads t ON t.thread = r.thread"
@@ -229,7 +235,7 @@ class Reading:
         first, last = (1, 0) if thread is None else thread
         if seq is not None and max(seq, 0) + 1 < first:
             raise CursorExpired(thread_id, seq, first)
-        after = first - 1 if seq is None else seq
+        after = first - 1 if seq is None else min(seq, LAST)
         rows = await self.db.rows(
             f"SELECT {_INFO}, ({IS_THERE}) AS is_there, c.first_seq, c.event_count, c.refers, c.own, c.events,"
             f" c.events_seal {_FROM} WHERE c.thread = $1 AND c.first_seq IS NOT NULL AND c.number >= COALESCE((SELECT"

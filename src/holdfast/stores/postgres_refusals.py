@@ -36,7 +36,7 @@ class NotReached(Exception):
     def __init__(self, reason: str, remedy: str) -> None:
         self.reason = reason
         self.remedy = remedy
-        super().__init__(f"{reason}. {remedy}.")
+        super().__init__(f"{reason}. {remedy}" + ("" if remedy.endswith("?") else "."))
 
 
 def not_reached(error: BaseException, dsn: str) -> NotReached:

@@ -15,9 +15,11 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from holdfast.errors import StorageFailed
+from holdfast.names import RESERVED_THREAD
 from holdfast.stores import postgres_questions as ask
 from holdfast.stores.postgres_pool import CONNECT_SECONDS, Lost, Pool, Refused
 from holdfast.stores.postgres_refusals import not_reached
+from holdfast.stores.postgres_rows import key_of
 from holdfast.stores.postgres_schema import TABLES, VERSION, find_version, quoted
 from holdfast.stores.report import Contents, is_gone
 
@@ -275,7 +277,8 @@ class Looking:
         return tuple(Table(**row) for row in await self._session.rows(ask.TABLES, self._schema, NAMES))
 
     async def contents(self) -> Contents:
-        threads = await self._session.row(self._sql(ask.THREADS))
+        reserved = key_of(RESERVED_THREAD)
+        threads = await self._session.row(self._sql(ask.THREADS), reserved)
         owners = await self._session.rows(self._sql(ask.OWNERS))
         gone = [is_gone(one["identity"], one["is_leased"]) for one in owners]
         left_behind = sum(one["threads"] for one, is_dead in zip(owners, gone, strict=True) if is_dead)
@@ -285,8 +288,9 @@ class Looking:
             left_behind=left_behind,
             overdue=threads["overdue"],
             **await self._commits(),
-            **await self._session.row(self._sql(ask.WAITING)),
+            **await self._session.row(self._sql(ask.WAITING), reserved),
             processes=gone.count(False),
+            is_encrypted=threads["is_encrypted"],
         )
 
     async def _commits(self) -> dict[str, Any]:

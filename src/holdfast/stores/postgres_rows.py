@@ -15,22 +15,35 @@ LONGEST_ID = 2000
 """Bytes of an id that is in an index. That of a thread may have any length: it is known by its hash."""
 
 
+LAST = 2**62
+"""Behind every number and seq that there can be."""
+
+
 @lru_cache(maxsize=4096)
 def key_of(thread_id: str) -> UUID:
-    """The thread's key in all tables. Raises UnsupportedId."""
-    if "\0" in thread_id:
-        raise UnsupportedId("thread id", thread_id, "PostgreSQL keeps no text with a NUL in it")
-    return UUID(bytes=sha256(thread_id.encode()).digest()[:16])
+    """The thread's key in all tables."""
+    return UUID(bytes=sha256(thread_id.encode("utf-8", "surrogatepass")).digest()[:16])
 
 
-def check_id(name: str, value: str | None) -> None:
-    """Raises UnsupportedId."""
-    if value is None or (len(value) <= LONGEST_ID // 4 and "\0" not in value):
-        return
+def is_text(value: str) -> bool:
+    """Whether PostgreSQL can keep it: otherwise nothing is known by it."""
     if "\0" in value:
-        raise UnsupportedId(name, value, "PostgreSQL keeps no text with a NUL in it")
-    if len(value.encode()) > LONGEST_ID:
-        raise UnsupportedId(name, value[:100] + "...", f"it has more than {LONGEST_ID} bytes")
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_id(name: str, value: str | None, longest: int | None = LONGEST_ID) -> None:
+    """Raises UnsupportedId."""
+    if value is None or (len(value) < LONGEST_ID and value.isascii() and "\0" not in value):
+        return
+    if not is_text(value):
+        raise UnsupportedId(name, value[:100], "PostgreSQL keeps only text, without a NUL in it")
+    if longest is not None and len(value.encode()) > longest:
+        raise UnsupportedId(name, value[:100] + "...", f"it has more than {longest} bytes")
 
 
 # ---------------------------------------------------------------- seals

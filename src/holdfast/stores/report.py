@@ -32,6 +32,7 @@ class Contents:
     """What was sent to threads, and not taken in yet."""
     processes: int = 0
     """Those that live and may own threads."""
+    is_encrypted: bool = False
 
 
 def is_gone(identity: str | None, is_leased: bool) -> bool:

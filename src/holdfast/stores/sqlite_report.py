@@ -14,21 +14,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.names import RESERVED_THREAD
 from holdfast.stores.report import Contents, is_gone
 from holdfast.stores.sqlite import size_of
 from holdfast.stores.sqlite_schema import APPLICATION_ID, VERSION
 
-LOCK_SECONDS = 1.0
+LOCK_SECONDS = 0.5
 """Locks are held for one write: whoever holds one for longer was stopped, or hangs."""
 
 _COUNTS = {
-    "threads": "SELECT count(*) FROM threads",
+    "threads": "SELECT count(*) FROM threads WHERE thread_id <> :reserved",
     "overdue": "SELECT count(*) FROM threads WHERE owner IS NULL AND due_at < :now - 60000000",
     "commits": "SELECT count(*) FROM commits",
     "checkpoints": "SELECT count(checkpoint_id) FROM commits",
     "requests": "SELECT count(*) FROM requests",
     "late_requests": "SELECT count(*) FROM requests WHERE deadline < :now",
-    "inbox": "SELECT count(*) FROM inbox WHERE body IS NOT NULL",
+    "inbox": "SELECT count(*) FROM inbox WHERE body IS NOT NULL AND thread NOT IN"
+    " (SELECT thread FROM threads WHERE thread_id = :reserved)",
+    "is_encrypted": "SELECT count(*) > 0 FROM threads WHERE thread_id = :reserved",
 }
 _OWNERS = """
 SELECT p.identity, p.leased_until, count(*) FROM threads t LEFT JOIN processes p ON p.process = t.process
@@ -122,8 +125,9 @@ def _is_locked(db: sqlite3.Connection) -> bool:
 def _contents(db: sqlite3.Connection) -> Contents:
     db.execute("BEGIN")
     try:
-        now = {"now": time.time_ns() // 1000}
-        counts: dict[str, Any] = {name: int(db.execute(query, now).fetchone()[0]) for name, query in _COUNTS.items()}
+        given = {"now": time.time_ns() // 1000, "reserved": RESERVED_THREAD}
+        counts: dict[str, Any] = {name: db.execute(query, given).fetchone()[0] for name, query in _COUNTS.items()}
+        counts["is_encrypted"] = bool(counts["is_encrypted"])
         owned = left_behind = 0
         for identity, leased_until, threads in db.execute(_OWNERS):
             if is_gone(identity, leased_until is not None and leased_until > time.time()):

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 from holdfast.errors import MissingExtra
 from holdfast.stores.listening import Hall
@@ -136,7 +137,11 @@ def _options(url: object) -> tuple[str, dict[str, Any]]:
         raise MissingExtra("Valkey", "redis", "redis") from error
     try:
         scheme, _, rest = str(url).partition("://")
-        given = dict(parse_url(f"{_SCHEMES[scheme.lower()]}://{rest}"))
+        known = f"{_SCHEMES[scheme.lower()]}://{rest}"
+        given = dict(parse_url(known))
+        database = urlsplit(known).path.strip("/")
+        if not known.startswith("unix") and database and not database.isdecimal():
+            raise ValueError("a database has a number")
     except (KeyError, ValueError):
         # Not `from` the error: what it cannot read may be part of a password.
         raise ValueError(

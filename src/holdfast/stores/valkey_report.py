@@ -58,4 +58,6 @@ def _problem(error: Exception) -> str:
         return "it refuses the user or the password"
     if type(error).__name__ == "TimeoutError":
         return f"it does not answer within {valkey.TIMEOUT_SECONDS:g} s"
+    if "111" in text or "refused" in text or "Connect call failed" in text:
+        return "nobody listens there"
     return text or type(error).__name__

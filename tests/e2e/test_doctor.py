@@ -1,0 +1,200 @@
+"""`holdfast doctor` of a SQLite file and of a folder: what it stands on, without touching any of it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.command import running
+from tests.e2e.conftest import Call, Ended, Told
+from tests.e2e.terminal import Screen
+from tests.e2e.test_cli import refusal
+
+from holdfast import AesGcm
+from holdfast.platform import lock_file
+
+FILES = "file:files"
+
+
+def marks(done: Ended, code: int = 0) -> dict[str, str]:
+    """The mark of each check; a failure or warning says what to do."""
+    assert (done.returncode, done.stderr) == (code, ""), done
+    header, *rows = [line for line in done.stdout.split("\n\n")[0].splitlines() if not line.endswith(("well.", "s."))]
+    assert header.split() == ["MARK", "CHECK", "FOUND"]
+    return {row[6 : header.index("FOUND")].strip(): row.split()[0] for row in rows}
+
+
+def found(told: Any, check: str) -> Any:
+    [one] = [one for one in told["findings"] if one["check"] == check]
+    return one
+
+
+def as_it_is(folder: Path) -> dict[str, str]:
+    """All files of a folder, with their content."""
+    return {
+        str(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.fixture
+def files(call: Call, ids: list[str], folder: Path) -> Path:
+    """The threads of `ids` in a file store."""
+    assert call("transfer", "sqlite:///threads.db", FILES).returncode == 0
+    return folder / "files"
+
+
+def test_a_sqlite_store_that_is_well_is_told_to_be_so(call: Call, told: Told, ids: list[str], folder: Path) -> None:
+    before = as_it_is(folder)
+    done = call("doctor")
+    assert done.stdout.endswith("\n8 checks: all is well.\n")
+    assert set(marks(done).values()) == {"ok"}
+    tree = told("doctor", "sqlite:///threads.db", store=None)
+    assert (tree["kind"], tree["is_well"], tree["store"]) == ("sqlite", True, str(folder / "threads.db"))
+    assert (tree["file"]["version"], tree["file"]["journal_mode"], tree["file"]["is_locked"]) == (2, "wal", False)
+    contents = tree["file"]["contents"]
+    assert (contents["threads"], contents["checkpoints"], contents["requests"]) == (2, 6, 1)
+    assert (contents["owned"], contents["left_behind"], contents["is_encrypted"]) == (0, 0, False)
+    assert tree["file"]["free_disk_bytes"] > tree["file"]["file_bytes"] == (folder / "threads.db").stat().st_size
+    assert "holdfast verify" in found(tree, "integrity")["found"]
+    assert as_it_is(folder) == before
+
+
+def test_a_file_store_that_is_well_is_told_to_be_so(call: Call, told: Told, files: Path) -> None:
+    before = as_it_is(files)
+    assert set(marks(call("doctor", FILES)).values()) == {"ok"}
+    tree = told("doctor", store=FILES)
+    assert (tree["kind"], tree["folder"]["files"], tree["folder"]["is_index_current"]) == ("file", 2, True)
+    assert tree["folder"]["file_bytes"] == sum(path.stat().st_size for path in files.glob("*.jsonl"))
+    assert tree["folder"]["index"]["contents"]["checkpoints"] == 6
+    assert as_it_is(files) == before
+
+
+def test_a_folder_without_an_index_is_well_and_none_is_made(call: Call, told: Told, files: Path) -> None:
+    (files / "index.db").unlink()
+    assert set(marks(call("doctor", FILES)).values()) == {"ok"}
+    assert found(told("doctor", store=FILES), "index")["found"] == "none: the next use makes it from the files"
+    assert not (files / "index.db").exists()
+
+
+def _cut_off(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 7)
+
+
+def _scribble(path: Path) -> None:
+    path.write_text("a letter to ada\n" * 100)
+
+
+def _other_database(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE letters (text)")
+
+
+def _newer(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 99")
+
+
+@pytest.mark.parametrize(
+    ("harm", "check", "said", "remedy"),
+    [
+        (_cut_off, "database", "it was cut off", "backup"),
+        (_scribble, "database", "not a database", "backup"),
+        (_other_database, "database", "of something else", "Name another"),
+        (_newer, "format", "version 99; this holdfast knows up to 2", "Upgrade holdfast"),
+    ],
+)
+def test_a_database_that_cannot_be_used_fails_and_is_left_as_it_is(
+    harm: Callable[[Path], None], check: str, said: str, remedy: str, call: Call, ids: list[str], folder: Path
+) -> None:
+    path = folder / "threads.db"
+    harm(path)
+    before = path.read_bytes()
+    done = call("doctor")
+    assert marks(done, 1)[check] == "fail"
+    assert said in done.stdout and remedy in done.stdout
+    assert path.read_bytes() == before
+
+
+def test_files_that_lost_what_was_acknowledged_fail(call: Call, told: Told, files: Path) -> None:
+    _cut_off(files / "r-1.jsonl")
+    (files / "r-2.jsonl").write_text('{"no": "thread"}\n' * 1000)
+    done = call("doctor", FILES)
+    assert marks(done, 1)["files"] == "fail"
+    assert "r-1: the file is shorter than what was acknowledged. Commits were lost" in done.stdout
+    assert "r-2.jsonl: the first line names no thread. Restore" in done.stdout
+
+
+def test_files_of_a_newer_holdfast_fail(call: Call, files: Path) -> None:
+    path = files / "r-1.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"version":2', b'"version":9', 1))
+    done = call("doctor", FILES)
+    assert marks(done, 1)["format"] == "fail"
+    assert "r-1.jsonl: of a newer holdfast; this one knows up to version 2. Upgrade holdfast" in done.stdout
+
+
+def test_a_lock_that_nobody_gives_up_is_warned_about(call: Call, files: Path, folder: Path) -> None:
+    with closing(sqlite3.connect(folder / "threads.db", isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        assert marks(call("doctor"))["lock"] == "warn"
+    with (files / "index.lock").open("r+b") as file:
+        lock_file(file.fileno())
+        assert marks(call("doctor", FILES))["lock"] == "warn"
+
+
+def test_a_thread_whose_process_was_killed_is_told_of(call: Call, told: Told, folder: Path) -> None:
+    (folder / "hold").touch()
+    with running("run", "office:build", "x", "--thread", "t", folder=folder, until="work: runs") as process:
+        here = told("doctor")["file"]["contents"]
+        assert (here["owned"], here["left_behind"], here["processes"]) == (1, 0, 1)
+        process.kill()
+        process.wait()
+    done = call("doctor")
+    assert marks(done)["owners"] == "warn"
+    assert "left by processes that are gone: 1 thread. `holdfast threads`" in done.stdout
+    assert done.stdout.endswith(" checks: 1 warning.\n")
+
+
+def test_what_should_have_happened_long_ago_is_told_of(call: Call, told: Told, ids: list[str], folder: Path) -> None:
+    with closing(sqlite3.connect(folder / "threads.db", isolation_level=None)) as db:
+        db.execute("UPDATE requests SET deadline = 1")
+        db.execute("UPDATE threads SET due_at = 1 WHERE thread_id = 'r-2'")
+    assert marks(call("doctor"))["due"] == "warn"
+    assert found(told("doctor"), "requests")["found"] == "1 pending, 1 of them past the deadline"
+
+
+def test_an_encrypted_store_needs_no_key_to_be_looked_at(
+    call: Call, told: Told, ids: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_KEYS", f"k1:{AesGcm.generate_key()}")
+    for target in ("sqlite:///locked.db", "file:locked"):
+        assert call("transfer", "sqlite:///threads.db", target).returncode == 0
+    monkeypatch.delenv("HOLDFAST_KEYS")
+    for target, name in (("sqlite:///locked.db", "file"), ("file:locked", "folder")):
+        tree = told("doctor", target)
+        contents = tree["file"]["contents"] if name == "file" else tree["folder"]["index"]["contents"]
+        assert (contents["threads"], contents["inbox"], contents["is_encrypted"]) == (2, 0, True)
+        assert found(tree, "encryption")["found"].startswith("on")
+
+
+def test_a_store_that_is_not_there_is_not_made(call: Call, folder: Path) -> None:
+    assert "There is no store at" in refusal(call("doctor", "sqlite:///none.db"), 1)
+    assert "No store was named" in refusal(call("doctor", store=None), 1)
+    assert "gone when the command ends" in refusal(call("doctor", "memory:"), 2)
+    assert not (folder / "none.db").exists()
+
+
+@pytest.mark.parametrize("columns", [30, 72, 140])
+def test_what_it_shows_fits_the_terminal(screen: Screen, ids: list[str], columns: int) -> None:
+    shown = screen("doctor", columns=columns)
+    assert shown.returncode == 0
+    assert shown.width <= columns
+    assert " ".join(shown.text.split()).endswith("8 checks: all is well.")

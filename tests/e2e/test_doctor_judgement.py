@@ -1,0 +1,125 @@
+"""What `holdfast doctor` makes of facts that a test cannot bring about: old transactions, clocks, lagging standbys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.cli.findings import Finding, contents_found, disk_found, version_found
+from holdfast.cli.postgres_findings import postgres_found
+from holdfast.stores.postgres_report import Connections, Holder, Report, Schema, Server, Standby, Table
+from holdfast.stores.report import Contents
+
+SETTINGS = {
+    "fsync": "on",
+    "full_page_writes": "on",
+    "synchronous_commit": "on",
+    "autovacuum": "on",
+    "track_counts": "on",
+    "synchronous_standby_names": "",
+    "statement_timeout": "0",
+}
+SERVER = Server("18.1", 180001, "app", "threads", False, False, True, SETTINGS, 0, False, 0.0004, 0.0002, 0.0001)
+SCHEMA = Schema("holdfast", 1, is_there=True, version=1, may_create=True, may_use=True)
+THREADS = Table("threads", 0, 1000, 100, 8192, 8192, 5000, 4900, None)
+WELL = Report(SERVER, SCHEMA, (THREADS,), Contents(threads=1000), connections=Connections(10, 97))
+
+
+def judged(report: Report) -> list[Finding]:
+    return postgres_found(report, "postgresql://app@db/threads")
+
+
+def server(**changes: Any) -> Report:
+    return replace(WELL, server=replace(SERVER, **changes))
+
+
+def schema(**changes: Any) -> Report:
+    return replace(WELL, schema=replace(SCHEMA, **changes))
+
+
+def with_setting(name: str, value: str) -> Report:
+    return server(settings={**SETTINGS, name: value})
+
+
+def holder(state: str, seconds: float, kind: str = "session") -> Report:
+    return replace(WELL, holders=(Holder(kind, "42 app", state, seconds),))
+
+
+def standby(**changes: Any) -> Report:
+    return replace(WELL, standbys=(replace(Standby("berlin", "streaming", "async", 1024, 0.1), **changes),))
+
+
+def test_a_server_that_is_well_has_only_ok_marks() -> None:
+    assert {one.mark for one in judged(WELL)} == {"ok"}
+    assert not any(one.remedy for one in judged(WELL))
+
+
+@pytest.mark.parametrize(
+    ("report", "check", "mark", "said"),
+    [
+        (server(round_trip_seconds=0.08), "connection", "warn", "80 ms a round trip"),
+        (server(version="13.9", version_number=130009), "server", "fail", "needs PostgreSQL 14"),
+        (server(version="19.0", version_number=190000), "server", "warn", "14 to 18"),
+        (server(is_read_only=True), "server", "fail", "default_transaction_read_only"),
+        (replace(server(is_standby=True), behind_seconds=90.0), "server", "fail", "a standby, 90.0 s behind"),
+        (server(clock_ahead_seconds=4.0), "clock", "warn", "4.0 s ahead of the one here"),
+        (server(clock_ahead_seconds=-300.0), "clock", "warn", "5 min behind the one here"),
+        (server(clock_ahead_seconds=1.5, clock_error_seconds=1.0), "clock", "ok", "1.5 s ahead"),
+        (with_setting("fsync", "off"), "settings", "warn", "Set fsync = on"),
+        (with_setting("full_page_writes", "off"), "settings", "warn", "Set full_page_writes = on"),
+        (with_setting("synchronous_commit", "off"), "settings", "warn", "ALTER ROLE app SET synchronous_commit = on"),
+        (with_setting("autovacuum", "off"), "settings", "warn", "grow without end"),
+        (with_setting("statement_timeout", "200"), "settings", "warn", "statement_timeout is 200 ms"),
+        (with_setting("synchronous_standby_names", "*"), "replication", "warn", "none is there"),
+        (standby(), "replication", "ok", "1 standby: berlin (async) 1.0 KB behind (100 ms)"),
+        (standby(behind_seconds=45.0), "replication", "warn", "lost if it takes over"),
+        (standby(behind_bytes=10**9), "replication", "warn", "953.7 MB behind"),
+        (standby(behind_bytes=None, behind_seconds=None, sync=None), "replication", "ok", "berlin (not told)"),
+        (holder("idle in transaction", 59), "transactions", "ok", "none is long"),
+        (holder("idle in transaction", 61), "transactions", "warn", "session 42 app, idle in transaction, for 61.0 s"),
+        (holder("active", 500), "transactions", "ok", "none is long"),
+        (holder("active", 700), "transactions", "warn", "for 12 min"),
+        (holder("prepared", 100, "prepared transaction"), "transactions", "warn", "end it"),
+        (holder("inactive", 0, "replication slot"), "transactions", "warn", "replication slot 42 app"),
+        (server(hidden_sessions=3), "transactions", "ok", "of 3 sessions it may not (GRANT pg_read_all_stats"),
+        (replace(WELL, connections=Connections(90, 97)), "connections", "warn", "pool_size"),
+        (replace(WELL, tables=(replace(THREADS, dead_rows=20_000),)), "dead rows", "warn", "VACUUM threads"),
+        (replace(WELL, tables=(replace(THREADS, hot_updates=1000),)), "updates", "warn", "only 20 %"),
+        (replace(WELL, unanswered={"sizes": "it took long"}), "sizes", "warn", "did not say: it took long"),
+        (schema(version=2), "format", "fail", "Upgrade holdfast"),
+        (schema(known_version=2), "format", "ok", "the next use changes it to 2"),
+        (schema(known_version=2, may_upgrade=False), "format", "fail", "Let the owner of the tables"),
+        (schema(missing_indexes=("threads_due",)), "indexes", "warn", "threads_due"),
+    ],
+)
+def test_what_is_not_well_has_a_mark_and_says_what_to_do(report: Report, check: str, mark: str, said: str) -> None:
+    [one] = [one for one in judged(report) if one.check == check]
+    assert one.mark == mark
+    assert said in f"{one.found}. {one.remedy}"
+    assert one.remedy or one.mark == "ok" or check == "sizes"
+    assert {other.mark for other in judged(report) if other is not one and other.check != check} == {"ok"}
+
+
+def test_names_that_sql_does_not_take_as_they_are_are_quoted_in_what_one_is_told_to_say() -> None:
+    report = replace(schema(name='my "own"', may_use=False), server=replace(SERVER, user="Ada"))
+    [one] = [one for one in judged(report) if one.check == "schema"]
+    assert one.remedy.endswith('GRANT USAGE ON SCHEMA "my ""own""" TO "Ada"')
+
+
+def test_counts_that_are_estimates_say_so() -> None:
+    [threads, _] = contents_found(Contents(threads=3, checkpoints=2_000_000, is_estimated=True, owned=1, inbox=2))
+    assert threads.found == "3 threads, about 2000000 checkpoints; 1 running; 2 messages not taken in yet"
+
+
+@pytest.mark.parametrize(
+    ("free", "used", "mark"),
+    [(10**12, 10**9, "ok"), (10**9, 10**6, "warn"), (10**10, 2 * 10**10, "warn"), (10**6, 10**3, "fail")],
+)
+def test_a_disk_that_fills_up_is_warned_about_in_time(free: int, used: int, mark: str) -> None:
+    assert disk_found(free, used).mark == mark
+
+
+def test_a_format_of_the_same_version_is_well() -> None:
+    assert version_found(2, 2) == Finding("ok", "format", "version 2")

@@ -1,0 +1,229 @@
+"""`holdfast doctor` of a real PostgreSQL: what it reads, what it says when something is wrong, and never a password."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+from tests.e2e.conftest import Call, Told
+from tests.e2e.test_doctor import found, marks
+from tests.e2e.threads import ask
+from tests.servers.pooler import Pooler
+from tests.servers.postgres import Databases, unique_name
+from tests.servers.sql import Sql
+from tests.servers.valkey import ValkeyServer
+
+CARELESS = {"settings"}
+"""What is warned about on a server for tests: it does not sync."""
+
+
+@contextmanager
+def sql(dsn: str) -> Iterator[Sql]:
+    with closing(Sql(dsn)) as session:
+        yield session
+
+
+def password_of(url: str) -> str:
+    password = urlsplit(url).password
+    assert password
+    return password
+
+
+def changed(dsn: str, **parts: Any) -> str:
+    """The dsn with another user, password, host, port or database."""
+    split = urlsplit(dsn)
+    user, password = parts.get("user", split.username), parts.get("password", split.password)
+    host, port = parts.get("host", split.hostname), parts.get("port", split.port)
+    path = f"/{parts['database']}" if "database" in parts else split.path
+    return urlunsplit(split._replace(netloc=f"{user}:{password}@{host}:{port}", path=path))
+
+
+def test_a_database_without_our_tables_is_told_of_and_stays_as_it_is(call: Call, told: Told, postgres_dsn: str) -> None:
+    assert {check for check, mark in marks(call("doctor", postgres_dsn)).items() if mark != "ok"} == {
+        "schema",
+        *CARELESS,
+    }
+    tree = told("doctor", postgres_dsn)
+    assert found(tree, "schema")["found"] == "holdfast is not made yet: the first use makes it"
+    assert (tree["kind"], tree["is_well"], tree["schema"]["version"]) == ("postgresql", True, 0)
+    for command in ("threads", "requests", "verify"):
+        done = call(command, store=postgres_dsn)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("Error: There is no store in schema 'holdfast' of postgresql://")
+        assert password_of(postgres_dsn) not in done.stderr
+    with sql(postgres_dsn) as session:
+        assert session.fetch("SELECT 1 FROM pg_namespace WHERE nspname = 'holdfast'") == []
+
+
+def test_a_store_in_use_is_told_of_table_by_table(call: Call, told: Told, postgres_dsn: str) -> None:
+    ask(call, "r-1", store=postgres_dsn)
+    ask(call, "r-2", store=postgres_dsn)
+    done = call("doctor", store=postgres_dsn)
+    assert {check for check, mark in marks(done).items() if mark != "ok"} == CARELESS
+    assert done.stdout.partition("\n\nTABLE ")[2].splitlines()[0].split() == [
+        *("ROWS", "DEAD", "SIZE", "INDEXES", "HOT", "VACUUMED")
+    ]
+    tree = told("doctor", store=postgres_dsn)
+    server, contents = tree["server"], tree["contents"]
+    assert (server["is_pooled"], server["has_tls"], server["is_standby"]) == (False, False, False)
+    assert 0 < server["round_trip_seconds"] < 1
+    assert abs(server["clock_ahead_seconds"]) < 0.5
+    assert (contents["threads"], contents["checkpoints"], contents["requests"]) == (2, 4, 2)
+    assert (contents["owned"], contents["left_behind"], contents["inbox"]) == (0, 0, 0)
+    tables = {one["name"]: one for one in tree["tables"]}
+    assert tables.keys() >= {"meta", "processes", "threads", "commits", "pins", "journal", "inbox", "requests"}
+    assert all(one["table_bytes"] + one["index_bytes"] > 0 for one in tables.values())
+    assert tree["connections"]["used"] < tree["connections"]["limit"]
+    assert json.dumps(tree).count(password_of(postgres_dsn)) == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said", "remedy"),
+    [
+        ({"password": "gue55ed"}, "the password is wrong", "PGPASSWORD"),
+        ({"user": "nobody_here"}, "there is no such user", "PGPASSWORD"),
+        ({"database": "no_such"}, "there is no such database", "createdb"),
+        ({"port": 1}, "nobody listens there", "Is the server running"),
+        ({"host": "no-such-host.invalid"}, "there is no host of that name", "Correct it in the URL"),
+        ({"password": "a#b"}, "the URL cannot be read", "%XX"),
+    ],
+)
+def test_a_server_that_cannot_be_reached_fails_with_the_reason_and_a_remedy(
+    wrong: dict[str, Any], said: str, remedy: str, call: Call, told: Told, postgres_dsn: str
+) -> None:
+    url = changed(postgres_dsn, **wrong)
+    done, other = call("doctor", url), call("threads", store=url)
+    assert marks(done, 1) == {"connection": "fail"}
+    assert (other.returncode, other.stdout) == (1, "")
+    for text in (done.stdout, other.stderr):
+        assert said in text and remedy in text
+        assert not any(secret in text for secret in (password_of(postgres_dsn), "gue55ed", "a#b"))
+
+
+def test_a_url_that_is_mistyped_shows_no_password(call: Call) -> None:
+    for url in ("postgressql://ada:s3cret@host/db", "postgresql://ada:s3cret@host/db?sslmode=maybe"):
+        done = call("doctor", url)
+        assert done.returncode in (1, 2)
+        assert "s3cret" not in done.stdout + done.stderr
+
+
+def test_a_server_without_tls_is_not_talked_to_where_the_url_asks_for_it(call: Call, postgres_dsn: str) -> None:
+    done = call("doctor", f"{postgres_dsn}?sslmode=require")
+    assert marks(done, 1) == {"connection": "fail"}
+    assert "no connection with TLS came about" in done.stdout
+
+
+@pytest.fixture
+def role(postgres_server: Databases) -> Iterator[str]:
+    """A user with no rights but to log in."""
+    name = unique_name()
+    postgres_server.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'low'")
+    yield name
+    postgres_server.execute(f"DROP ROLE {name}")
+
+
+def test_rights_that_are_missing_are_named_and_the_remedies_are_enough(
+    call: Call, told: Told, postgres_server: Databases, postgres_dsn: str, role: str
+) -> None:
+    low = changed(postgres_dsn, user=role, password="low")
+
+    def remedy(check: str, code: int = 1) -> str:
+        done = call("doctor", low, "--json")
+        assert done.returncode == code
+        return str(found(json.loads(done.stdout), check)["remedy"])
+
+    with sql(postgres_dsn) as administrator:
+        said = remedy("schema")
+        assert said == f"An administrator says: CREATE SCHEMA holdfast AUTHORIZATION {role}"
+        run = call("run", "office:titles", "x", store=low)
+        assert "this user may not make one. `holdfast doctor` says what is missing." in run.stderr
+        ask(call, "r-1", store=postgres_dsn)  # the administrator makes schema and tables instead
+        said = remedy("schema")
+        administrator.execute(said.removeprefix("Its owner says: "))
+        said = remedy("rights")
+        administrator.execute(said.removeprefix("The owner of the tables says: "))
+        assert found(told("doctor", low), "rights" if False else "schema")["mark"] == "ok"
+        ask(call, "r-2", store=low)
+        assert told("doctor", low)["contents"]["threads"] == 2
+        administrator.execute(f"DROP OWNED BY {role}")
+
+
+def test_a_schema_of_a_newer_holdfast_or_of_something_else_fails(call: Call, postgres_dsn: str) -> None:
+    ask(call, "r-1", store=postgres_dsn)
+    with sql(postgres_dsn) as session:
+        session.execute("UPDATE holdfast.meta SET value = '99' WHERE key = 'version'")
+        session.execute("CREATE SCHEMA shop; CREATE TABLE shop.orders (id int)")
+    done = call("doctor", postgres_dsn)
+    assert marks(done, 1)["format"] == "fail"
+    assert "version 99" in done.stdout and "Upgrade holdfast" in done.stdout
+    done = call("doctor", f"{postgres_dsn}?schema=shop")
+    assert marks(done, 1)["schema"] == "fail"
+    assert "tables of something else (orders)" in done.stdout and "?schema=NAME" in done.stdout
+
+
+def test_a_url_names_a_schema_for_every_command(call: Call, told: Told, ids: list[str], postgres_dsn: str) -> None:
+    url = f"{postgres_dsn}?schema=team%20a"
+    moved = told("transfer", "sqlite:///threads.db", url)
+    assert sorted(moved["copied"]) == ["r-1", "r-2"]
+    assert call("verify", url).stdout == "2 threads looked at: nothing is damaged.\n"
+    assert told("doctor", url)["schema"]["name"] == "team a"
+    assert told("doctor", postgres_dsn)["schema"]["version"] == 0
+
+
+def test_an_index_that_is_missing_and_dead_rows_that_stay_are_warned_about(call: Call, postgres_dsn: str) -> None:
+    ask(call, "r-1", store=postgres_dsn)
+    with sql(postgres_dsn) as session:
+        session.execute("DROP INDEX holdfast.requests_asked; ALTER TABLE holdfast.pins SET (autovacuum_enabled = off)")
+        session.execute("INSERT INTO holdfast.pins SELECT gen_random_uuid(), n FROM generate_series(1, 10001) n")
+        session.execute("DELETE FROM holdfast.pins; SELECT pg_stat_force_next_flush()")
+        session.fetch("SELECT 1")
+    done = call("doctor", postgres_dsn)
+    warned = {check for check, mark in marks(done).items() if mark == "warn"}
+    assert warned == {"indexes", "dead rows", *CARELESS}
+    assert "missing or not valid: requests_asked" in done.stdout
+    assert "pins: 10001 beside 0 that live" in done.stdout
+
+
+def test_whoever_keeps_dead_rows_from_going_is_found(told: Told, postgres_dsn: str) -> None:
+    with sql(postgres_dsn) as session:
+        session.execute("BEGIN; SET application_name = 'report'; SELECT 1")
+        [holder] = told("doctor", postgres_dsn)["holders"]
+        assert (holder["kind"], holder["state"]) == ("session", "idle in transaction")
+        assert holder["name"].endswith(" postgres report")
+
+
+@pytest.mark.parametrize("knows_statements", [True, False])
+def test_a_pooler_in_between_is_noticed(call: Call, told: Told, postgres_dsn: str, knows_statements: bool) -> None:
+    with Pooler(postgres_dsn, knows_statements=knows_statements) as pooler:
+        ask(call, "r-1", store=pooler.dsn)
+        tree = told("doctor", pooler.dsn)
+    assert tree["server"]["is_pooled"] is True
+    assert found(tree, "pooler")["found"].startswith("there is one")
+    assert tree["contents"]["threads"] == 1
+
+
+def test_a_valkey_is_told_of_and_never_makes_it_fail(call: Call, told: Told, postgres_dsn: str) -> None:
+    with ValkeyServer() as valkey:
+        tree = told("doctor", postgres_dsn, "--redis-url", valkey.url)
+        assert found(tree, "valkey")["found"].startswith("Valkey 9.")
+        assert tree["valkey"]["round_trip_seconds"] > 0
+        for url, said in (
+            (valkey.url.replace("@", "x@"), "it refuses the user or the password"),
+            ("redis://:s3cret@127.0.0.1:1", "nobody listens there"),
+        ):
+            done = call("doctor", postgres_dsn, "--redis-url", url)
+            assert marks(done)["valkey"] == "warn"
+            assert said in done.stdout
+            assert not any(secret in done.stdout for secret in ("s3cret", password_of(valkey.url)))
+        valkey.pause()
+        done = call("doctor", postgres_dsn, "--redis-url", valkey.url)
+        assert marks(done)["valkey"] == "warn"
+        assert "it does not answer within 0.25 s. Nothing is lost" in done.stdout
+        valkey.resume()
+    done = call("doctor", postgres_dsn, "--redis-url", "http://:s3cret@host")
+    assert done.returncode == 2
+    assert "s3cret" not in done.stderr

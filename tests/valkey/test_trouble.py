@@ -1,0 +1,168 @@
+"""A Valkey that cannot be reached: everything works, nothing waits for it, one line says so, and no secret is in it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.servers.valkey import ValkeyServer
+from tests.turns import turns
+from tests.valkey.acts import talking
+from tests.valkey.others import SECONDS
+from tests.valkey.places import Place
+
+from holdfast import MissingExtra
+from holdfast.store import Store
+from holdfast.stores.accelerated import AcceleratedStore
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.valkey import Valkey
+from holdfast.stores.valkey_trouble import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Trouble
+from holdfast.testing.conformance.acts import own
+
+SECRET = "hunter2-%2Fsecret"
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """Lets everybody in and never says a word, as a host behind a broken network does."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield int(server.getsockname()[1])
+
+
+async def all_sent(store: Store) -> None:
+    """Or given up."""
+    assert isinstance(store, AcceleratedStore)
+    async with asyncio.timeout(SECONDS):
+        while store._valkey._line().sending._task is not None:
+            await turns(1)
+
+
+def urls_of(silent_port: int, own_valkey: ValkeyServer) -> dict[str, str]:
+    return {
+        "nobody there": f"redis://user:{SECRET}@127.0.0.1:1/0",
+        "no such host": f"redis://user:{SECRET}@no-such-host.invalid:6379/0",
+        "nobody answers": f"redis://user:{SECRET}@127.0.0.1:{silent_port}/0",
+        "wrong password": f"redis://:{SECRET}@127.0.0.1:{own_valkey.port}/0",
+        "unknown option": f"redis://:{SECRET}@127.0.0.1:1/0?unknown_option=1",
+    }
+
+
+@pytest.mark.parametrize("truth", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("why", ["nobody there", "no such host", "nobody answers", "wrong password", "unknown option"])
+async def test_where_it_cannot_be_reached_runs_go_well_and_one_warning_without_the_password_says_so(
+    why: str, truth: Place, silent_port: int, own_valkey: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    url = urls_of(silent_port, own_valkey)[why]
+    async with truth.beside(url).storage() as storage:
+        workflow = talking(storage)
+        for turn in range(3):
+            result = await workflow.run(4, thread_id=f"t{turn}")
+            assert result.get_outputs() == ["said all"]
+            assert await storage.get_latest(thread_id=f"t{turn}") is not None
+            await all_sent(storage.store)
+        followed = [event async for event in storage.follow("t0", until_idle=True)]
+        assert followed[-1].state == "IDLE"
+    warned = [one for one in caplog.records if one.name.startswith("holdfast") and one.levelno >= logging.WARNING]
+    assert len(warned) == 1 and "only slower" in warned[0].getMessage(), [one.getMessage() for one in warned]
+    assert "hunter2" not in caplog.text and "secret" not in caplog.text
+
+
+def at_once(work: Coroutine[Any, Any, None]) -> None:
+    """It comes to its end without waiting for anything."""
+    with pytest.raises(StopIteration):
+        work.send(None)
+
+
+@pytest.mark.parametrize("harm", ["none", "paused", "nobody answers"])
+async def test_a_commit_does_not_wait_for_valkey_whether_it_answers_or_not(
+    harm: str, own_valkey: ValkeyServer, silent_port: int
+) -> None:
+    url = f"redis://127.0.0.1:{silent_port}" if harm == "nobody answers" else own_valkey.url
+    store = AcceleratedStore(MemoryStore(), Valkey(url), "place")  # in memory nothing waits
+    owner = await own(store)
+    await owner.save()
+    if harm == "paused":
+        await all_sent(store)
+        own_valkey.pause()
+    for number in range(300):
+        at_once(owner.write(owner.checkpoint()))
+        at_once(store.post("t", f"item {number}", "message", b"1"))
+        store.tell("t", b'"token"')
+        await turns(2)
+    await all_sent(store)
+    assert store._valkey._trouble.is_there is (harm != "none")
+    at_once(owner.release())
+    await store.close()
+
+
+async def test_reading_waits_once_for_a_valkey_that_says_nothing_and_then_not_at_all(silent_port: int) -> None:
+    valkey = Valkey(f"redis://127.0.0.1:{silent_port}")
+    began = time.monotonic()
+    assert [await valkey.get(b"k") for _ in range(50)] == [None] * 50
+    assert time.monotonic() - began < 1
+    await valkey.close()
+
+
+def test_a_server_that_failed_is_left_alone_for_a_growing_time_and_then_tried_by_one() -> None:
+    trouble, waits = Trouble("somewhere"), list[float]()
+    assert trouble.may_try() and not trouble.seconds_left()
+    for _ in range(8):
+        trouble.failed(OSError())
+        assert not trouble.may_try()
+        waits.append(trouble.seconds_left())
+    expected = [min(FIRST_PAUSE_SECONDS * 2**number, LONGEST_PAUSE_SECONDS) for number in range(8)]
+    assert waits == pytest.approx(expected, abs=0.1)
+    trouble._until = 0  # the time is over
+    assert trouble.may_try() and not trouble.may_try(), "one tries, the others go on without"
+    trouble.ended()
+    assert trouble.may_try() and trouble.may_try() and not trouble.is_there
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"http://user:{SECRET}@host",
+        f"redis://user:{SECRET}@host:port",
+        f"redis://:hunter2#{SECRET}@host:6379",
+        f"{SECRET}",
+        f"redis://host:6379/{SECRET}",
+        "",
+        None,
+        5,
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused_without_repeating_it(url: Any) -> None:
+    with pytest.raises(ValueError, match=r"redis_url expects redis://") as refused:
+        Valkey(url)
+    assert refused.value.__cause__ is None and refused.value.__suppress_context__
+    assert "hunter2" not in str(refused.value)
+
+
+def test_the_repr_of_a_connection_holds_no_password() -> None:
+    assert repr(Valkey(f"valkey://user:{SECRET}@example.com:7000/2")) == "Valkey('example.com:7000')"
+    assert repr(Valkey("unix:///run/valkey.sock")) == "Valkey('/run/valkey.sock')"
+
+
+def test_without_the_extra_holdfast_is_imported_and_valkey_says_what_is_missing(tmp_path: Path) -> None:
+    program = """
+import sys
+sys.modules["redis"] = None
+import holdfast
+from holdfast.stores.valkey import Valkey
+try:
+    Valkey("redis://localhost")
+except holdfast.MissingExtra as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert "holdfast[redis]" in done.stdout and not done.stderr
+    assert issubclass(MissingExtra, ImportError)
