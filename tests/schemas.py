@@ -91,7 +91,7 @@ class Schemas:
         return told
 
     def prepare(self, schema: str) -> None:
-        """Give it tables that are empty, if some are at rest. Those that a killed process may still write to are not."""
+        """Give it empty tables, if some are at rest: those that a killed process may still write to are not."""
         if self._sql is None or schema in self._taken:
             return
         self._taken.append(schema)

@@ -17,15 +17,9 @@ STORES: dict[str, Callable[[Path], Store]] = {
     "memory": lambda folder: MemoryStore(),
     "sqlite": lambda folder: SqliteStore(folder / "threads.db", synchronous="NORMAL"),
     "file": lambda folder: FileStore(folder / "threads", fsync=False),
-    "postgres": lambda folder: _in_postgres(folder),
+    "postgres": lambda folder: PostgresStore(where(folder).dsn, schema=where(folder).schema),
 }
 """Empty ones, for a folder that is new. Syncing is not what these tests are about, and takes time."""
-
-
-def _in_postgres(folder: Path) -> Store:
-    dsn, schema = where(folder)
-    return PostgresStore(dsn, schema=schema)
-
 
 ON_DISK = [kind for kind in STORES if kind != "memory"]
 """Those of which two objects, in one process or in two, can be the same store."""

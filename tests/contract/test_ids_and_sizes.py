@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
-from tests.contract.acts import asked, chunks, ids, inside, own, saved, thread_ids
+from msgspec.structs import replace
+from tests.contract.acts import Owner, asked, chunks, everything, ids, inside, own, saved, thread_ids
+from tests.contract.raw import read_out
 
-from holdfast.errors import ThreadBusy
+from holdfast.errors import ThreadBusy, UnsupportedId
 from holdfast.store import Store
 
 ODD = [
@@ -48,10 +53,11 @@ ODD = [
 
 @pytest.mark.parametrize("thread_id", ODD, ids=lambda one: ascii(one[:20]))
 async def test_any_text_is_a_thread_id(store: Store, thread_id: str) -> None:
+    name = thread_id[:500]  # a store may refuse other names that are longer
     owner = await own(store, thread_id)
-    info = await owner.save("c1", chunks={"aa": b"1"}, events=1, requests=[asked(thread_id, thread_id, 1)])
+    info = await owner.save("c1", chunks={"aa": b"1"}, events=1, requests=[asked(thread_id, name, 1)])
     await owner.record(1)
-    await store.post(thread_id, thread_id, thread_id, b"1")
+    await store.post(thread_id, name, name, b"1")
     with pytest.raises(ThreadBusy):
         await store.open(thread_id, "run-2")
     await owner.release()
@@ -60,9 +66,9 @@ async def test_any_text_is_a_thread_id(store: Store, thread_id: str) -> None:
     assert await thread_ids(store) == await thread_ids(store, thread_id=thread_id) == [thread_id]
     assert await ids(store, thread_id=thread_id) == ["c1"]
     assert await chunks(store, thread_id) == {"aa.1": b"1"} and len(await store.events_after(thread_id, 0)) == 1
-    assert [(one.thread_id, one.request_id) for one in await store.pending_requests()] == [(thread_id, thread_id)]
+    assert [(one.thread_id, one.request_id) for one in await store.pending_requests()] == [(thread_id, name)]
     within = await inside(store, thread_id)
-    assert (within["journal"], within["inbox"]) == ([(1, b'{"done":1}')], [(thread_id, thread_id, b"1")])
+    assert (within["journal"], within["inbox"]) == ([(1, b'{"done":1}')], [(name, name, b"1")])
     await store.copy_thread(thread_id, thread_id + "-copy")
     assert await store.delete_thread(thread_id) is True
     assert await thread_ids(store) == [thread_id + "-copy"]
@@ -104,6 +110,52 @@ async def test_other_names_may_be_any_text_too(store: Store) -> None:
     assert await chunks(store, "t") == {f"{odd}.1": b"1"}
     assert [one.assignee for one in await store.pending_requests(workflow_name=odd)] == [odd]
     assert (await inside(store, "t"))["inbox"] == [(odd, odd, b"1")]
+
+
+LONG = "".join(chr(0x4E00 + place) for place in Random(1).choices(range(20_000), k=30_000))
+"""Nothing that a database could make smaller: such names do not fit into an index."""
+
+
+def of_workflow(owner: Owner, name: str) -> Owner:
+    other = Owner(owner.store, owner.opened, name)
+    other.number, other.head = owner.number, owner.head
+    return other
+
+
+NAMED: dict[str, Callable[[Owner, str], Awaitable[object]]] = {
+    "checkpoint id": lambda owner, name: owner.save(name),
+    "workflow name": lambda owner, name: of_workflow(owner, name).save(),
+    "request id": lambda owner, name: owner.save(requests=[asked("t", name, 1)]),
+    "executor id": lambda owner, name: owner.save(requests=[replace(asked("t", "q", 1), executor_id=name)]),
+    "assignee": lambda owner, name: owner.save(requests=[asked("t", "q", 1, assignee=name)]),
+    "status": lambda owner, name: owner.save(status=name),
+    "run id": lambda owner, name: owner.save(run_id=name),
+    "digest": lambda owner, name: owner.save(chunks={name: b"1"}),
+    "item id": lambda owner, name: owner.store.post("t", name, "message", b"1"),
+    "kind of an item": lambda owner, name: owner.store.post("t", "item", name, b"1"),
+    "owner": lambda owner, name: owner.store.open("t", name, takeover=True),
+    "thread id": lambda owner, name: owner.store.post(name, "item", "message", b"1"),
+}
+
+
+@pytest.mark.parametrize("what", NAMED)
+@pytest.mark.parametrize("name", [LONG[:500], LONG, "NUL \0 NUL"], ids=["1500 bytes", "90 KB", "NUL"])
+async def test_a_name_is_kept_or_it_is_refused_and_nothing_is_written(store: Store, what: str, name: str) -> None:
+    owner = await own(store)
+    await owner.save("c1")
+
+    async def all_of_it() -> Any:
+        return await everything(store), await read_out(store), await store.thread_ids()
+
+    before = await all_of_it()
+    try:
+        await NAMED[what](owner, name)
+    except UnsupportedId as error:
+        assert name != LONG[:500] and "Nothing was written" in str(error) and len(str(error)) < 500
+        assert await all_of_it() == before
+    else:
+        assert await all_of_it() != before
+    assert list(await store.check()) == []
 
 
 async def test_a_body_may_have_many_megabytes(store: Store) -> None:

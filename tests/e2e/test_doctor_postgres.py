@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -50,7 +51,7 @@ def test_a_database_without_our_tables_is_told_of_and_stays_as_it_is(call: Call,
     tree = told("doctor", postgres_dsn)
     assert found(tree, "schema")["found"] == "holdfast is not made yet: the first use makes it"
     assert (tree["kind"], tree["is_well"], tree["schema"]["version"]) == ("postgresql", True, 0)
-    for command in ("threads", "requests", "verify"):
+    for command in ("threads", "verify"):
         done = call(command, store=postgres_dsn)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith("Error: There is no store in schema 'holdfast' of postgresql://")
@@ -146,10 +147,21 @@ def test_rights_that_are_missing_are_named_and_the_remedies_are_enough(
         administrator.execute(said.removeprefix("Its owner says: "))
         said = remedy("rights")
         administrator.execute(said.removeprefix("The owner of the tables says: "))
-        assert found(told("doctor", low), "rights" if False else "schema")["mark"] == "ok"
+        assert told("doctor", low)["contents"]["threads"] == 1
         ask(call, "r-2", store=low)
-        assert told("doctor", low)["contents"]["threads"] == 2
         administrator.execute(f"DROP OWNED BY {role}")
+
+
+def test_a_user_who_gets_no_more_connections_is_told_so(
+    call: Call, postgres_server: Databases, postgres_dsn: str, role: str
+) -> None:
+    postgres_server.execute(f"ALTER ROLE {role} CONNECTION LIMIT 1")
+    low = changed(postgres_dsn, user=role, password="low")
+    with sql(low) as session:
+        session.execute("SELECT 1")
+        done = call("doctor", low)
+    assert marks(done, 1) == {"connection": "fail"}
+    assert "all its connections are taken" in done.stdout and "pool_size" in done.stdout
 
 
 def test_a_schema_of_a_newer_holdfast_or_of_something_else_fails(call: Call, postgres_dsn: str) -> None:
@@ -163,6 +175,19 @@ def test_a_schema_of_a_newer_holdfast_or_of_something_else_fails(call: Call, pos
     done = call("doctor", f"{postgres_dsn}?schema=shop")
     assert marks(done, 1)["schema"] == "fail"
     assert "tables of something else (orders)" in done.stdout and "?schema=NAME" in done.stdout
+
+
+def test_the_command_that_a_run_tells_shows_no_password_and_needs_it_only_once(
+    call: Call, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refund = '{"customer": "Bob", "amount": 12}'
+    arguments = ("run", "office:refunds", refund, "--json-input", "--thread", "r-1", "--store", postgres_dsn)
+    printed = call(*arguments, store=None).stdout
+    assert password_of(postgres_dsn) not in printed
+    [command] = [line.partition("answer it: ")[2] for line in printed.splitlines() if "answer it: " in line]
+    monkeypatch.setenv("PGPASSWORD", password_of(postgres_dsn))
+    assert "12 to Bob" in call(*shlex.split(command)[1:], store=None).stdout
+    assert call(*arguments[:-4], "--thread", "r-2", store=postgres_dsn).stdout.endswith("--app office:refunds\n")
 
 
 def test_a_url_names_a_schema_for_every_command(call: Call, told: Told, ids: list[str], postgres_dsn: str) -> None:

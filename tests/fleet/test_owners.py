@@ -38,17 +38,17 @@ def test_an_owner_whose_event_loop_stands_still_keeps_its_thread(harbour: Zygote
     harbour.life("tests.fleet.stopping:blocked", order)
 
 
-async def test_a_claim_that_waits_for_a_commit_finds_the_thread_as_that_left_it(postgres_place: Place) -> None:
-    store = PostgresStore(postgres_place.dsn, schema=postgres_place.schema)
+async def test_a_claim_that_waits_for_a_commit_finds_the_thread_as_that_left_it(postgres_dsn: str) -> None:
+    store = PostgresStore(postgres_dsn)
     first = await own(store, "t")
     await first.save(brings=["one"], events=1)
-    other = await asyncpg.connect(postgres_place.dsn)
+    other = await asyncpg.connect(postgres_dsn)
     async with other.transaction():
-        await other.execute(f'SELECT 1 FROM "{postgres_place.schema}".threads FOR UPDATE')
+        await other.execute("SELECT 1 FROM holdfast.threads FOR UPDATE")
         saving = asyncio.create_task(first.save(brings=["two"], events=1))
-        await _is_waited_for(other, 1)
+        await _are_waiting(other, 1)
         claiming = asyncio.create_task(own(store, "t", owner="second", takeover=True))
-        await _is_waited_for(other, 2)
+        await _are_waiting(other, 2)
     await saving
     second = await claiming
     assert (second.number, second.last_seq, second.head and second.head.number) == (2, 2, 2)
@@ -59,12 +59,10 @@ async def test_a_claim_that_waits_for_a_commit_finds_the_thread_as_that_left_it(
     await store.close()
 
 
-async def _is_waited_for(connection: asyncpg.Connection, number: int) -> None:
-    """So many statements wait for locks of this connection."""
-    query = (
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND $1 = ANY(pg_blocking_pids(pid))"
-    )
-    while await connection.fetchval(query, connection.get_server_pid()) < number:  # noqa: ASYNC110  # no event tells
+async def _are_waiting(connection: asyncpg.Connection, number: int) -> None:
+    """So many statements in this database wait for locks."""
+    waiting = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    while len(await connection.fetch(waiting)) < number:  # noqa: ASYNC110  # no event tells
         await asyncio.sleep(0.005)
 
 

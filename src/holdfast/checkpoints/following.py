@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 
 from holdfast.checkpoints.event_log import NOT_LOGGED
+from holdfast.checkpoints.log_reader import LogReader
 from holdfast.codec import DeclaredTypes
 from holdfast.codecs.json_codec import JsonCodec
-from holdfast.errors import HoldfastError, NoEventLog, UnsavableValue
+from holdfast.errors import HoldfastError, UnsavableValue
 from holdfast.events import WorkflowEvent, WorkflowRunState
 from holdfast.names import check_identifier
 from holdfast.store import Listener, Store
@@ -201,14 +202,16 @@ async def follow(
     until_idle: bool,
 ) -> AsyncIterator[WorkflowEvent]:
     """`FollowingMethods.follow`, of any storage. `declared`: the types of a workflow. Raises NoEventLog."""
-    from holdfast.checkpoints.storage import StoreCheckpointStorage  # which has this as a method
+    from holdfast.checkpoints.storage import log_reader  # of the class that has this as a method
 
-    if not isinstance(storage, StoreCheckpointStorage):
-        raise NoEventLog(type(storage).__name__)
+    read = partial(log_reader, storage, thread_id, declared=declared)
+    read(after)  # refuses a storage without a log
     async with storage.store.listen(thread_id) as listener:  # before the log is read: nothing falls in between
-        following = _Following(storage, thread_id, declared, listener, after, _Wanted(live, provisional))
-        async for event in following.events(until_idle=until_idle):
-            yield event
+        following = _Following(storage, thread_id, declared, listener, read, after, _Wanted(live, provisional))
+        # One generator and no more: of several within each other, an event loop that ends closes all at once.
+        while (events := await following.next(until_idle=until_idle)) is not None:
+            for event in events:
+                yield event
 
 
 class _Wanted(NamedTuple):
@@ -228,52 +231,68 @@ class _Following:
         thread_id: str,
         declared: DeclaredTypes | None,
         listener: Listener,
+        read: Callable[[int | None], LogReader],
         after: int | None,
         wanted: _Wanted,
     ) -> None:
-        self._storage = storage
+        self._store = storage.store
         self._thread_id = thread_id
-        self._declared = declared
-        self._codec = JsonCodec(
-            storage.declared if declared is None else declared.union(storage.declared), lenient=True
-        )
+        known = storage.declared if declared is None else declared.union(storage.declared)
+        self._codec = JsonCodec(known, lenient=True)
         self._listener = listener
+        self._read = read
         self._after = after
         """The cursor as the caller gave it, until something was read: None reads what is kept, however little."""
         self._seq = max(after or 0, 0)
         self._wanted = wanted
+        self._log: LogReader | None = None
+        """While it is being read."""
+        self._has_looked = False
+        self._is_at_rest = False
         self._told: deque[_Told] = deque()
+        self._patience = QUICK_SECONDS
 
-    async def events(self, *, until_idle: bool) -> AsyncIterator[WorkflowEvent]:
-        patience = QUICK_SECONDS
-        while True:
-            is_at_rest = until_idle and await self._is_at_rest()  # before the log is read, so that all of it is
-            seq = self._seq
-            async for event in self._logged():
-                yield event
-            while self._told:
-                yield self._told.popleft().event
-            if is_at_rest:
-                return
-            patience = QUICK_SECONDS if self._seq != seq else min(2 * patience, PATIENT_SECONDS)
-            async for event in self._live(patience):
-                yield event
+    async def next(self, *, until_idle: bool) -> Sequence[WorkflowEvent] | None:
+        """What happened next, maybe nothing; None at the end."""
+        if self._log is None and self._has_looked:
+            if self._is_at_rest:
+                return None
+            return await self._hear()
+        if self._log is None:
+            self._is_at_rest = until_idle and await self._rests()  # before the log is read, so that all of it is
+            self._log = self._read(self._after)
+        events = await self._log.next()
+        await self._take_told()
+        if events:
+            self._patience = QUICK_SECONDS
+            return [one for event in events for one in (*self._told_before(event), self._logged(event))]
+        self._log, self._has_looked = None, True
+        self._patience = min(2 * self._patience, PATIENT_SECONDS)
+        told, self._told = self._told, deque()
+        return [one.event for one in told]
 
-    async def _is_at_rest(self) -> bool:
-        found = await self._storage.store.threads(thread_id=self._thread_id, limit=1)
+    async def _rests(self) -> bool:
+        found = await self._store.threads(thread_id=self._thread_id, limit=1)
         return all(one.run_id is None and one.status in _AT_REST for one in found)
 
-    async def _logged(self) -> AsyncIterator[WorkflowEvent]:
-        """What is new in the log, each event after what was told before it happened."""
-        from holdfast.checkpoints.storage import read_events
+    def _logged(self, event: WorkflowEvent) -> WorkflowEvent:
+        self._seq = self._after = event.seq or self._seq
+        return event
 
-        async for event in read_events(self._storage, self._thread_id, self._after, self._declared):
-            await self._take_told()
-            while self._told and self._told[0].after < (event.seq or 0):
-                yield self._told.popleft().event
-            self._seq = self._after = event.seq or self._seq
-            yield event
-        await self._take_told()
+    def _told_before(self, event: WorkflowEvent) -> Iterator[WorkflowEvent]:
+        while self._told and self._told[0].after < (event.seq or 0):
+            yield self._told.popleft().event
+
+    async def _hear(self) -> Sequence[WorkflowEvent]:
+        """What is told; nothing, and the log is read next, if that may have grown."""
+        body = await self._listener.next(self._patience)
+        if body is not None:
+            self._take(body)
+        self._has_looked = body is not None and not any(one.after > self._seq for one in self._told)
+        if not self._has_looked:
+            return ()
+        told, self._told = self._told, deque()
+        return [one.event for one in told]
 
     async def _take_told(self) -> None:
         while (body := await self._listener.next(0)) is not None:
@@ -285,12 +304,3 @@ class _Following:
             return
         if told.after >= self._seq:  # else it comes too late
             self._told.append(told)
-
-    async def _live(self, seconds: float) -> AsyncIterator[WorkflowEvent]:
-        """What is told, until the log has to be read."""
-        while (body := await self._listener.next(seconds)) is not None:
-            self._take(body)
-            while self._told and self._told[0].after <= self._seq:
-                yield self._told.popleft().event
-            if self._told:
-                return  # told after something that is in the log by now

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Protocol, Self, runtime_checkable
 
 from holdfast.cancelling import to_its_end
 from holdfast.checkpoints.assembly import Assembly
 from holdfast.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
-from holdfast.checkpoints.event_log import events_of
 from holdfast.checkpoints.following import FollowingMethods
 from holdfast.checkpoints.history_methods import HistoryMethods, check_limit
 from holdfast.checkpoints.keepers import PlainThread, ThreadKeeper, codec_for, own_copy, storage_errors
+from holdfast.checkpoints.log_reader import LogReader
 from holdfast.checkpoints.migrations import Migrator
 from holdfast.checkpoints.pruning_methods import PruningMethods
 from holdfast.checkpoints.recent import RecentThreads
 from holdfast.checkpoints.retention import Retention, as_retention
-from holdfast.checkpoints.stored_thread import Migrate, StoredThread, new_assembly, read_checkpoint, whole_tree
+from holdfast.checkpoints.stored_thread import Migrate, StoredThread, new_assembly, read_checkpoint
 from holdfast.checkpoints.tail import MESSAGE, posted
 from holdfast.checkpoints.transfer_methods import TransferMethods
 from holdfast.codec import Codec, DeclaredTypes, declare
@@ -28,11 +27,10 @@ from holdfast.errors import (
     DamagedCheckpoint,
     NoEventLog,
     StorageFailed,
-    UnreadableValue,
 )
 from holdfast.events import WorkflowEvent
 from holdfast.names import checkpoint_id_of, new_item_id, new_thread_id
-from holdfast.records import CheckpointInfo, LoggedEvents, PendingRequest, ThreadInfo
+from holdfast.records import CheckpointInfo, PendingRequest, ThreadInfo
 from holdfast.store import Store
 
 _LISTED_TIMES = 5
@@ -356,32 +354,15 @@ async def read_events(
     """The thread's log after a cursor, without a gap or a repeat; all that is kept of it where that is None. Types that
     nobody declared come back as Opaque: without a workflow (`declared` is None), and where it has changed since. Raises
     CursorExpired."""
+    log = log_reader(storage, thread_id, after, declared)
+    while events := await log.next():
+        for event in events:
+            yield event
+
+
+def log_reader(storage: Any, thread_id: str, after: int | None, declared: DeclaredTypes | None) -> LogReader:
+    """Raises NoEventLog."""
     if not isinstance(storage, StoreCheckpointStorage):
         raise NoEventLog(type(storage).__name__)
     codec = storage._tool_codec if declared is None else codec_for(storage, declared.union(storage.declared))
-    last, unread = after or 0, None
-    await storage.unlock()
-    found = await _events_after(storage.store, thread_id, after)
-    while found:
-        logged = found.popleft()
-        try:
-            trees, _ = await whole_tree(storage.store, thread_id, logged.body, f"events of thread {thread_id!r}")
-        except (UnreadableValue, DamagedCheckpoint):
-            if logged.first_seq == unread:
-                raise
-            unread = logged.first_seq  # they may have been forgotten while they were read: then others come first now
-            found = await _events_after(storage.store, thread_id, None if after is None else last)
-            continue
-        try:
-            events = [*events_of(trees, logged, thread_id, codec)]
-        except UnreadableValue:  # of a type that the workflow does not have any more: what was told is not migrated
-            events = [*events_of(trees, logged, thread_id, storage._tool_codec)]
-        for event in events:
-            if event.seq is not None and event.seq > last:
-                last = event.seq
-                yield event
-
-
-async def _events_after(store: Store, thread_id: str, after: int | None) -> deque[LoggedEvents]:
-    with storage_errors(store, "read events"):
-        return deque(await store.events_after(thread_id, after))
+    return LogReader(storage.store, thread_id, after, codec, storage._tool_codec)

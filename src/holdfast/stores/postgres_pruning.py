@@ -14,7 +14,7 @@ from uuid import UUID
 
 from holdfast.errors import HoldfastError, ThreadBusy
 from holdfast.log import get_logger
-from holdfast.stores.garbage import Lineage, Pruning, plan_pruning
+from holdfast.stores.garbage import Lineage, plan_pruning
 from holdfast.stores.postgres_commits import Writing, move_head
 from holdfast.stores.postgres_database import Session, Unknown
 from holdfast.stores.postgres_reading import IS_PINNED, IS_THERE
@@ -26,8 +26,8 @@ BATCH = 2000
 """Commits that are pruned in one transaction. What the next ones carry on is written with each batch, so that many
 small ones would write more than few large ones."""
 SWEEP_AT_LEAST, SWEEP_AT_MOST = 16, 256
-"""Commits that are forgotten before they are freed: the more references are carried on, the more. All lists look through
-those that are forgotten and not yet freed."""
+"""Commits that are forgotten before they are freed: the more references are carried on, the more. All lists look
+through those that are forgotten and not yet freed."""
 
 _LINES = "number, parent, refers, names, dropped, carried, own, root IS NOT NULL AS has_root"
 
@@ -66,7 +66,10 @@ class Batch:
     rows: dict[int, Any]
     doomed: set[int]
     silent_before: int
-    plan: Pruning = field(default_factory=Pruning)
+    relinked: dict[int, Lineage] = field(default_factory=dict)
+    """Commits that stay and continue from some that go: what they say from now on."""
+    needed: set[str] = field(default_factory=set)
+    """References that are carried on. A chunk of a commit whose line has ended is needed if one of them names it."""
 
     def is_silent(self, row: Any) -> bool:
         return bool(row["has_events"] and row["number"] < self.silent_before)
@@ -93,13 +96,13 @@ class Batch:
                 if name in own:
                     is_gone = self.is_silent(row)
                 else:
-                    is_gone = not self.keeps_line(row) and not self.plan.needs(name, number)
+                    is_gone = not self.keeps_line(row) and f"{name}.{number}" not in self.needed
                 if is_gone:
                     gone[number].add(name)
             if not self.keeps_line(row):
                 for ref in row["carried"] or ():
                     name, _, holder = ref.partition(".")
-                    if not self.plan.needs(name, int(holder)):
+                    if ref not in self.needed:
                         gone[int(holder)].add(name)
         return gone
 
@@ -209,11 +212,16 @@ class Forgetting(Writing):
             list(above),
         ):
             lines[row["number"]] = Lineage(row["number"], None, True, frozenset(), frozenset())
-        batch.plan = plan_pruning(lines.values())
+        # Of which chunks are needed a plan can only tell if it is given all commits of the thread. What has ended is
+        # had by those who carry it, and by nobody else.
+        batch.relinked = plan_pruning(lines.values()).relinked
+        for one in (lines | batch.relinked).values():
+            if one.is_kept:
+                batch.needed |= one.carried
 
     async def _write(self, session: Session, key: UUID, batch: Batch) -> int:
         """How many references are carried on by those that continue from what goes."""
-        relinked = [*batch.plan.relinked.values()]
+        relinked = [*batch.relinked.values()]
         for one in relinked:
             await session.rows(
                 "UPDATE {s}.commits SET parent = $3, dropped = $4, carried = $5 WHERE thread = $1 AND number = $2",

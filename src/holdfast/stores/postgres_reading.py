@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import islice
+from itertools import count
 from typing import Any
 from uuid import UUID
 
@@ -73,15 +73,16 @@ class Reading:
 
     async def head(self, thread_id: str) -> StoredCheckpoint | None:
         row = await self.db.row(
-            f"SELECT t.head, {_INFO}, c.root, c.root_seal FROM {{s}}.threads t LEFT JOIN {{s}}.commits c"
-            f" ON c.thread = t.thread AND {IS_THERE} WHERE t.thread = $1 ORDER BY c.number DESC NULLS LAST LIMIT 1",
+            f"SELECT t.head, (SELECT c.number FROM {{s}}.commits c WHERE c.thread = t.thread AND {IS_THERE}"
+            f" ORDER BY c.number DESC LIMIT 1) AS newest, {_INFO}, c.root, c.root_seal FROM {{s}}.threads t"
+            " LEFT JOIN {s}.commits c ON c.thread = t.thread AND c.number = t.head WHERE t.thread = $1",
             key_of(thread_id),
         )
-        if row is None or (row["head"] is None and row["number"] is None):
+        if row is None or (row["head"] is None and row["newest"] is None):
             return None
-        if row["head"] != row["number"]:
+        if row["head"] != row["newest"]:
             reason = (
-                f"its head is to be commit {row['head']}, and its newest checkpoint is that of commit {row['number']}"
+                f"its head is to be commit {row['head']}, and its newest checkpoint is that of commit {row['newest']}"
             )
             raise DamagedCheckpoint("of its head", reason, thread_id)
         return await self._stored(row)
@@ -123,15 +124,21 @@ class Reading:
         limit: int | None = None,
         before: str | None = None,
     ) -> Sequence[CheckpointInfo]:
-        seq = None if before is None else await self._seq_of(before)
+        seq, number = LAST, LAST
+        if before is not None:
+            place = await self._place_of(before)
+            seq = place["seq"]
+            if thread_id is not None and place["thread"] == key_of(thread_id):
+                number = place["number"]  # by which an index is
         if workflow_name is not None and not is_text(workflow_name):
             return []
         if thread_id is not None:
             rows = await self.db.rows(
                 f"SELECT {_INFO} {_FROM} WHERE c.thread = $1 AND {IS_THERE} AND ($2::text IS NULL OR c.workflow = $2)"
-                " AND ($3::bigint IS NULL OR c.seq < $3) ORDER BY c.number DESC LIMIT $4",
+                " AND c.number < $3 AND c.seq < $4 ORDER BY c.number DESC LIMIT $5",
                 key_of(thread_id),
                 workflow_name,
+                number,
                 seq,
                 limit,
             )
@@ -145,7 +152,7 @@ class Reading:
                     f"SELECT {_INFO} {_FROM} WHERE c.workflow = $1 AND {IS_THERE}"
                     " AND c.seq < $2 ORDER BY c.seq DESC LIMIT $3",
                     name,
-                    LAST if seq is None else seq,
+                    seq,
                     limit,
                 )
             rows.sort(key=lambda row: -row["seq"])
@@ -154,16 +161,18 @@ class Reading:
         found = [info_of(row["thread_id"], row, one) for row, one in zip(rows, previous, strict=True)]
         return found[::-1]
 
-    async def _seq_of(self, checkpoint_id: str) -> int:
-        seq = None
+    async def _place_of(self, checkpoint_id: str) -> Any:
+        """Raises CheckpointNotFound."""
+        row = None
         if is_text(checkpoint_id):
-            seq = await self.db.value(
-                f"SELECT c.seq {_FROM} WHERE c.checkpoint_id = $1 AND {IS_THERE} ORDER BY c.seq DESC LIMIT 1",
+            row = await self.db.row(
+                f"SELECT c.thread, c.number, c.seq {_FROM} WHERE c.checkpoint_id = $1 AND {IS_THERE}"
+                " ORDER BY c.seq DESC LIMIT 1",
                 checkpoint_id,
             )
-        if seq is None:
+        if row is None:
             raise CheckpointNotFound(checkpoint_id)
-        return int(seq)
+        return row
 
     async def threads(
         self,
@@ -196,12 +205,13 @@ class Reading:
         return ThreadInfo(*said, row["checkpoint_id"], row["due_at"], self.owner_in(row))
 
     async def thread_ids(self, *, after: str | None = None, limit: int | None = None) -> Sequence[str]:
+        start = 'left(t.thread_id, 200) COLLATE "C"'  # as much of it as is in an index
         rows = await self.db.rows(
-            'SELECT t.thread_id FROM {s}.threads t WHERE ($1::text IS NULL OR t.thread_id COLLATE "C" > $1)'
+            f'SELECT t.thread_id FROM {{s}}.threads t WHERE {start} >= left($1, 200) AND t.thread_id COLLATE "C" > $1'
             " AND (t.number > 0 OR EXISTS (SELECT 1 FROM {s}.inbox i WHERE i.thread = t.thread)"
             " OR EXISTS (SELECT 1 FROM {s}.journal j WHERE j.thread = t.thread))"
-            ' ORDER BY t.thread_id COLLATE "C" LIMIT $2',
-            after,
+            f' ORDER BY {start}, t.thread_id COLLATE "C" LIMIT $2',
+            "" if after is None or not is_text(after) else after,
             limit,
         )
         return [row["thread_id"] for row in rows]
@@ -223,9 +233,19 @@ class Reading:
         return [PendingRequest(*row) for row in rows]
 
     async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
-        rows = await self.db.rows(f'{_THREAD} WHERE t.due_at <= $1 ORDER BY t.due_at, t.thread_id COLLATE "C"', now)
-        free = (info for row in rows if (info := self._thread_info(row)).run_id is None)
-        return list(islice(free, limit))
+        found: list[ThreadInfo] = []
+        at_once = 1000 if limit is None else 2 * limit + 10
+        for page in count():  # most of them have no owner
+            rows = await self.db.rows(
+                f'{_THREAD} WHERE t.due_at <= $1 ORDER BY t.due_at, t.thread_id COLLATE "C" LIMIT $2 OFFSET $3',
+                now,
+                at_once,
+                page * at_once,
+            )
+            found += (info for row in rows if (info := self._thread_info(row)).run_id is None)
+            if len(rows) < at_once or (limit is not None and len(found) >= limit):
+                break
+        return found[:limit]
 
     # ------------------------------------------------------------ events
 
