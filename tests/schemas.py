@@ -116,8 +116,8 @@ class Schemas:
             del self._taken[count:]
 
     def drop(self, folder: Path) -> None:
-        """One that is not to be used again: more than its rows was changed."""
-        self.fetch(folder, "DROP SCHEMA {s} CASCADE")
+        """Where more than its rows was changed, or what it held before matters: whoever comes next makes it anew."""
+        self.fetch(folder, "DROP SCHEMA IF EXISTS {s} CASCADE")
 
     def copy(self, folder: Path, to: Path) -> None:
         """All rows, into tables that are there already."""

@@ -47,7 +47,7 @@ class Owner:
         self.number = opened.number
         self.last_seq = opened.last_seq
         self.head = opened.info
-        self._workflow_name = workflow_name
+        self.workflow_name = workflow_name
 
     async def save(
         self, checkpoint_id: str | None = None, *, events: int | LoggedEvents = 0, **parts: Any
@@ -75,7 +75,7 @@ class Owner:
         info = CheckpointInfo(
             f"{self.lease.thread_id}-{commit.number}" if checkpoint_id is None else checkpoint_id,
             self.lease.thread_id,
-            self._workflow_name,
+            self.workflow_name,
             commit.number,
             commit.number,
             None if self.head is None else self.head.checkpoint_id,

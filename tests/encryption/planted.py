@@ -137,26 +137,24 @@ def hanging(storage: Any, *, hangs: bool) -> Workflow:
 
 async def work(storage: StoreCheckpointStorage) -> None:
     """Everything up to the kill. One thread waits for an answer, one has it, one failed, one is in a superstep."""
-    given = {
-        "function_invocation_kwargs": {"token": secret("tool argument")},
-        "client_kwargs": {"key": secret("client argument")},
-    }
     for thread_id in ("asked", "answered"):
-        await asking(storage).run(secret("input"), thread_id=thread_id, **given)
+        await asking(storage).run(
+            secret("input"),
+            thread_id=thread_id,
+            function_invocation_kwargs={"token": secret("tool argument")},
+            client_kwargs={"key": secret("client argument")},
+        )
     await asking(storage).run(thread_id="answered", responses={"q-1": secret("answer")})
     try:
         await failing(storage).run(secret("input"), thread_id="failed")
     except ValueError:
         pass
     recorded = _counting_journal(storage, 2)
-    workflow = hanging(storage, hangs=True)
-    running = asyncio.ensure_future(workflow.run("go", thread_id="killed"))
-    await recorded.wait()  # a step of the slow one, and all of the quick one
-    waiting = asyncio.ensure_future(workflow.run(secret("inbox"), thread_id="killed", on_busy="enqueue"))
-    while not (await storage.store.standing("killed")).inbox:  # type: ignore[union-attr]  # it is there
-        await asyncio.sleep(0)
-    assert not running.done() and not waiting.done()
-    os.kill(os.getpid(), signal.SIGKILL)
+    async with hanging(storage, hangs=True).open(thread_id="killed") as run:
+        await run.send("go")
+        await recorded.wait()  # a step of the slow one, and all of the quick one
+        await run.send(secret("inbox"))
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _counting_journal(storage: StoreCheckpointStorage, count: int) -> asyncio.Event:

@@ -14,41 +14,44 @@ from holdfast.errors import ThreadConflict
 from holdfast.stores.postgres import PostgresStore
 from holdfast.testing.conformance.acts import inside, own
 
-HERE, ELSEWHERE = pytest.param(False, id="here"), pytest.param(True, id="elsewhere")
+
+def stop(place: Place, *, is_elsewhere: bool, how: str = "lease", has_moved: bool = False) -> Stop:
+    return Stop(dsn=place.dsn, schema=place.schema, is_elsewhere=is_elsewhere, how=how, has_moved=has_moved)
 
 
-@pytest.mark.parametrize(("how", "is_elsewhere"), [("takeover", False), ("takeover", True), ("lease", True)])
+@pytest.mark.parametrize(
+    ("how", "is_elsewhere", "has_moved"),
+    [("takeover", False, True), ("takeover", False, False), ("lease", True, False)],
+)
 def test_a_stopped_owner_that_goes_on_after_another_took_over_leaves_no_trace(
-    harbour: Zygote, postgres_place: Place, how: str, is_elsewhere: bool
+    harbour: Zygote, postgres_place: Place, how: str, is_elsewhere: bool, has_moved: bool
 ) -> None:
-    order = Stop(dsn=postgres_place.dsn, schema=postgres_place.schema, is_elsewhere=is_elsewhere, how=how)
+    order = stop(postgres_place, is_elsewhere=is_elsewhere, how=how, has_moved=has_moved)
     harbour.life("tests.fleet.stopping:stopped", order)
 
 
-@pytest.mark.parametrize("is_elsewhere", [HERE, ELSEWHERE])
+@pytest.mark.parametrize("is_elsewhere", [False, True])
 def test_a_dead_owner_is_noticed_at_once_here_and_after_its_lease_elsewhere(
     harbour: Zygote, postgres_place: Place, is_elsewhere: bool
 ) -> None:
-    order = Stop(dsn=postgres_place.dsn, schema=postgres_place.schema, is_elsewhere=is_elsewhere, how="lease")
-    harbour.life("tests.fleet.stopping:killed", order)
+    harbour.life("tests.fleet.stopping:killed", stop(postgres_place, is_elsewhere=is_elsewhere))
 
 
 def test_an_owner_whose_event_loop_stands_still_keeps_its_thread(harbour: Zygote, postgres_place: Place) -> None:
-    order = Stop(dsn=postgres_place.dsn, schema=postgres_place.schema, is_elsewhere=True, how="lease")
-    harbour.life("tests.fleet.stopping:blocked", order)
+    harbour.life("tests.fleet.stopping:blocked", stop(postgres_place, is_elsewhere=True))
 
 
 async def test_a_claim_that_waits_for_a_commit_finds_the_thread_as_that_left_it(postgres_dsn: str) -> None:
     store = PostgresStore(postgres_dsn)
     first = await own(store, "t")
     await first.save(brings=["one"], events=1)
-    other = await asyncpg.connect(postgres_dsn)
+    other, watching = await asyncpg.connect(postgres_dsn), await asyncpg.connect(postgres_dsn)
     async with other.transaction():
         await other.execute("SELECT 1 FROM holdfast.threads FOR UPDATE")
         saving = asyncio.create_task(first.save(brings=["two"], events=1))
-        await _are_waiting(other, 1)
+        await _are_waiting(watching, 1)
         claiming = asyncio.create_task(own(store, "t", owner="second", takeover=True))
-        await _are_waiting(other, 2)
+        await _are_waiting(watching, 2)
     await saving
     second = await claiming
     assert (second.number, second.last_seq, second.head and second.head.number) == (2, 2, 2)
@@ -56,6 +59,7 @@ async def test_a_claim_that_waits_for_a_commit_finds_the_thread_as_that_left_it(
     with pytest.raises(ThreadConflict):
         await first.save()
     await other.close()
+    await watching.close()
     await store.close()
 
 

@@ -6,14 +6,16 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import sqlite3
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from tests.promises.stages import Stage
-from tests.schemas import where
+from tests.schemas import SCHEMAS, where
 
 from holdfast import InMemoryCheckpointStorage, ThreadBusy, Workflow
 from holdfast.checkpoints.storage import StoreCheckpointStorage
@@ -33,6 +35,11 @@ def _in_postgres(folder: Path, **given: Any) -> StoreCheckpointStorage:
     dsn, schema = where(folder)
     return PostgresCheckpointStorage(dsn, schema=schema, **given)
 
+
+_TAKEN = """
+SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  WHERE n.nspname = $1 AND c.relkind IN ('r', 'S')
+"""
 
 Make: TypeAlias = Callable[[Stage, Any], Workflow]
 Report: TypeAlias = tuple[Any, ...]
@@ -218,6 +225,10 @@ class Place:
     folder: Path
     others: list[Other] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        if self.kind == "postgres":
+            where(self.folder)  # before others make what could be had
+
     def __reduce__(self) -> Any:
         return Place, (self.kind, self.folder)
 
@@ -227,7 +238,30 @@ class Place:
     @property
     def database(self) -> Path:
         """The tables that say who owns what."""
+        assert self.kind != "postgres"
         return self.folder / ("threads.db" if self.kind == "sqlite" else "threads/index.db")
+
+    def read(self, query: str) -> list[Any]:
+        """From its tables, which are named with `{s}` before them."""
+        if self.kind == "postgres":
+            return list(SCHEMAS.fetch(self.folder, query.replace("{s}", "{s}.")))
+        with closing(sqlite3.connect(self.database)) as db:
+            return db.execute(query.replace("{s}", "")).fetchall()
+
+    def change(self, statement: str, *given: Any, postgres: str | None = None) -> None:
+        """One row of its tables, behind everybody's back. `postgres`: the same as PostgreSQL has it, with `{s}.`."""
+        if self.kind == "postgres":
+            assert postgres is not None
+            assert len(SCHEMAS.fetch(self.folder, f"{postgres} RETURNING 1", *given)) == 1
+            return
+        with closing(sqlite3.connect(self.database)) as db, db:
+            assert db.execute(statement, given).rowcount == 1
+
+    def on_disk(self) -> int:
+        """Bytes that it takes there: of PostgreSQL all tables and indexes, with rows that nobody needs any more."""
+        if self.kind == "postgres":
+            return int(SCHEMAS.fetch(self.folder, _TAKEN, where(self.folder).schema)[0][0])
+        return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
 
     def start(self, act: Act, *given: Any, held: Iterable[str] = ()) -> Other:
         """Another process that does `act(stage, storage, *given)`: something on top of a module."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import time
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -41,12 +39,15 @@ async def refused(place: Place) -> None:
 
 def change_owner(place: Place, leased_seconds: float = LEASE_SECONDS, **changes: Any) -> None:
     """Make the owner somebody else, behind everybody's back."""
-    with closing(sqlite3.connect(place.database)) as db, db:
-        found = "SELECT p.process, p.identity FROM processes p JOIN threads t ON t.process = p.process"
-        ((process, identity),) = db.execute(found).fetchall()
-        changed = json.dumps({**json.loads(identity), **changes})
-        until = time.time() + leased_seconds
-        db.execute("UPDATE processes SET identity = ?, leased_until = ? WHERE process = ?", (changed, until, process))
+    found = "SELECT p.process, p.identity FROM {s}processes p JOIN {s}threads t ON t.process = p.process"
+    ((process, identity),) = place.read(found)
+    place.change(
+        "UPDATE processes SET identity = ?, leased_until = ? WHERE process = ?",
+        json.dumps({**json.loads(identity), **changes}),
+        time.time() + leased_seconds,
+        process,
+        postgres="UPDATE {s}.processes SET identity = $1, leased_until = to_timestamp($2) WHERE process = $3",
+    )
 
 
 # ---------------------------------------------------------------- dead, alive, not to be seen

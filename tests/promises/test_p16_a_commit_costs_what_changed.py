@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.promises.processes import Place
 from tests.promises.stages import Does, alone
+from tests.schemas import SCHEMAS
 
 from holdfast import Executor, InMemoryCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, handler
 from holdfast.checkpoints.storage import StoreCheckpointStorage
@@ -22,10 +22,6 @@ def texts(count: int, size: int = KB, seed: int = 1) -> list[str]:
     """All different, with nothing that could be shared by accident."""
     chance = random.Random(seed)
     return [chance.randbytes(size // 2).hex() for _ in range(count)]
-
-
-def on_disk(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 # ---------------------------------------------------------------- 500 turns
@@ -57,18 +53,26 @@ def listening(where: str, storage: Any) -> Workflow:
     return alone(Listener("listener", where), storage)
 
 
+MOST = {"postgres": 3.5}
+"""Times the payload. Pages of tables and indexes are filled by halves, and what each commit changes stays until a
+vacuum: none is waited for."""
+
+
 @pytest.mark.parametrize("where", ["state", "executor"])
 async def test_w03_500_turns_of_1_kb_leave_at_most_three_times_their_payload(place: Place, where: str) -> None:
-    said = texts(500)
+    said, most = texts(500), MOST.get(place.kind, 3.0)
+    if place.kind == "postgres":
+        SCHEMAS.drop(place.folder)
     payload = 500 * KB
     async with place.storage() as storage:
         workflow = listening(where, storage)
         for message in said:
             await workflow.run(message, thread_id="t")
-        opened = on_disk(place.folder)
-    closed = on_disk(place.folder)
-    assert closed <= 3 * payload, f"{closed / payload:.2f} times the payload"
-    assert opened <= 3 * payload + 1.5 * 1024 * KB, f"{opened / payload:.2f} times the payload while it is open"
+        opened = place.on_disk()
+    closed = place.on_disk()
+    print(f"{place.kind}: {closed / payload:.2f} times the payload")
+    assert payload < closed <= most * payload, f"{closed / payload:.2f} times the payload"
+    assert opened <= most * payload + 1.5 * 1024 * KB, f"{opened / payload:.2f} times the payload while it is open"
     async with place.storage() as storage:
         head = await storage.get_latest(thread_id="t")
     assert head is not None

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
+from tests.valkey.makers import URL, with_valkey
 
-from holdfast.store import Store
-from holdfast.stores.accelerated import AcceleratedStore
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.valkey import Valkey
-from holdfast.testing.conformance import StoreConformance
+from holdfast.testing.conformance import validate
+from holdfast.testing.conformance.catalogue import all_clauses
+from holdfast.testing.conformance.clause import Clause, Needs
 
-URL = "HOLDFAST_TRIED_VALKEY_URL"
-"""Other processes make the store, too."""
-
-
-@pytest.fixture(autouse=True)
-def _url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    is_up = request.cls is TestWithValkey
-    monkeypatch.setenv(URL, request.getfixturevalue("valkey_url") if is_up else "redis://127.0.0.1:1")
-    yield
+FAMILIES = list(dict.fromkeys(one.family for one in all_clauses()))
+BY_FAMILY = {
+    family: [one.name for one in all_clauses() if one.family == family and one.needs is not Needs.PROCESSES]
+    for family in FAMILIES
+}
+WITH_PROCESSES = [one for one in all_clauses() if one.needs is Needs.PROCESSES]
 
 
-class TestWithValkey(StoreConformance):
-    def make_store(self, folder: Path) -> Store:
-        store = SqliteStore(folder / "threads.db", synchronous="OFF")
-        return AcceleratedStore(store, Valkey(os.environ[URL]), str(folder))
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_it_conforms_with_valkey(family: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(URL, valkey_url)
+    report = await validate(with_valkey, only=BY_FAMILY[family], tell=None)
+    assert report.ok, report.failures
 
 
-class TestWithoutValkey(TestWithValkey):
-    """It is not there."""
+@pytest.mark.parametrize("clause", WITH_PROCESSES, ids=lambda one: one.name)
+async def test_it_conforms_with_valkey_and_other_processes(
+    clause: Clause, valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(URL, valkey_url)
+    report = await validate(with_valkey, only=clause.name, tell=None)
+    assert report.ok, report.failures
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_it_conforms_without_valkey(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(URL, "redis://127.0.0.1:1")
+    report = await validate(with_valkey, only=BY_FAMILY[family], tell=None)
+    assert report.ok, report.failures

@@ -14,7 +14,7 @@ from tests.valkey.others import SECONDS, Others
 from tests.valkey.places import NEVER, Place
 
 from holdfast import Workflow
-from holdfast.checkpoints import following
+from holdfast.checkpoints import busy
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.stores import accelerated
 from holdfast.stores.accelerated import AcceleratedStore
@@ -26,7 +26,7 @@ from holdfast.testing.conformance.acts import own
 @pytest.fixture
 def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is woken was told: looking by itself, as is done now and then in case something was lost, takes ages."""
-    monkeypatch.setattr(following, "LATEST_LOOK_SECONDS", NEVER)
+    monkeypatch.setattr(busy, "LATEST_LOOK_SECONDS", NEVER)
     monkeypatch.setattr(accelerated, "SUBSCRIBED_LOOK_SECONDS", NEVER)
 
 

@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
-from datetime import datetime
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
-
-import msgspec
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.checkpoints.event_log import NOT_LOGGED
+from holdfast.checkpoints.live_events import Told, heard
 from holdfast.checkpoints.log_reader import LogReader
 from holdfast.codec import DeclaredTypes
 from holdfast.codecs.json_codec import JsonCodec
-from holdfast.errors import HoldfastError, UnsavableValue
 from holdfast.events import WorkflowEvent, WorkflowRunState
 from holdfast.names import check_identifier
 from holdfast.store import Listener, Store
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.keepers import ThreadKeeper
     from holdfast.checkpoints.storage import StoreCheckpointStorage
 
-LARGEST_TOLD_BYTES = 256 * 1024
-"""More than this is not told, only logged if it is to be."""
 QUICK_SECONDS = 0.1
 PATIENT_SECONDS = 10.0
 """How long a follower waits before it looks at the log again although it has heard nothing: after something happened,
 and at last. A store may have it look more often."""
-
-SOONEST_LOOK_SECONDS = 0.02
-LATEST_LOOK_SECONDS = 1.0
-"""How often whoever waits for a thread tries to get it: while its owner moves it, and while nothing is heard."""
 
 _AT_REST = frozenset(
     one.value
@@ -46,118 +33,6 @@ _AT_REST = frozenset(
         WorkflowRunState.CANCELLED,
     )
 )
-_WITHOUT_DATA = frozenset({"executor_invoked", "executor_completed"})
-"""Their data are messages, which may be large, and are not in the log either."""
-
-
-# ---------------------------------------------------------------- telling
-
-
-def teller(
-    storage: Any, thread_id: str, run_id: str, keeper: ThreadKeeper | None, now: Callable[[], datetime]
-) -> Callable[[WorkflowEvent], None] | None:
-    """Passes on what a run streams to whoever follows its thread, here and in other processes; None if nobody could."""
-    from holdfast.checkpoints.storage import StoreCheckpointStorage
-
-    if keeper is None or not isinstance(storage, StoreCheckpointStorage):
-        return None
-    store = storage.store
-    is_heard = store.is_heard
-
-    def tell(event: WorkflowEvent) -> None:
-        if is_heard(thread_id):
-            body = _told(event, thread_id, run_id, keeper.last_seq, now())
-            if body is not None:
-                store.tell(thread_id, body)
-
-    return tell
-
-
-@cache
-def _codec() -> JsonCodec:
-    # Never the storage's own: what is told may come from anybody, and another codec might run it.
-    return JsonCodec(lenient=True)
-
-
-def _told(event: WorkflowEvent, thread_id: str, run_id: str, last_seq: int, at: datetime) -> bytes | None:
-    stamp: dict[str, Any] = {"thread_id": thread_id, "run_id": run_id, "timestamp": at}
-    if event.type in _WITHOUT_DATA:
-        stamp["data"] = None
-    own = msgspec.structs.replace(event, **stamp)
-    try:
-        body = msgspec.json.encode([last_seq, _plain(own)])
-    except (UnsavableValue, msgspec.EncodeError, RecursionError):
-        return None  # it cannot leave this process
-    return body if len(body) <= LARGEST_TOLD_BYTES else None
-
-
-def _plain(event: WorkflowEvent) -> dict[str, Any]:
-    """As `to_dict` gives it, with a codec that is made once: tokens come fast."""
-    codec = _codec()
-    defaults = zip(event.__struct_fields__, (..., *event.__struct_defaults__), strict=True)
-    fields = ((name, getattr(event, name), default) for name, default in defaults)
-    return {name: codec.encode(value, f"event.{name}") for name, value, default in fields if value is not default}
-
-
-class _Told(NamedTuple):
-    after: int
-    """The last event of the log when it was told."""
-    event: WorkflowEvent
-
-
-def _heard(body: bytes, codec: JsonCodec) -> _Told | None:
-    """None for what is no event: whoever can reach the channel can say anything there."""
-    try:
-        after, fields = msgspec.json.decode(body, type=tuple[int, dict[str, Any]])
-        data = fields.pop("data", None)
-        event = msgspec.structs.replace(
-            WorkflowEvent.from_dict(fields), data=codec.decode(data, "event.data"), seq=None
-        )
-    except (HoldfastError, msgspec.DecodeError, ValueError, TypeError, RecursionError):
-        return None
-    return _Told(after, event)
-
-
-# ---------------------------------------------------------------- waiting
-
-
-class WaitingFor:
-    """Waits until a thread that somebody else owns may be free. Listens from the first call on, which does not wait:
-    the thread may have been given up before."""
-
-    def __init__(self, storage: Any, thread_id: str) -> None:
-        self._store: Store | None = getattr(storage, "store", None)
-        self._thread_id = thread_id
-        self._listening: AbstractAsyncContextManager[Listener] | None = None
-        self._listener: Listener | None = None
-        self._looked_at = 0.0
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._listening is not None:
-            await self._listening.__aexit__(None, None, None)
-
-    async def until_free(self) -> None:
-        if self._store is None:
-            await asyncio.sleep(SOONEST_LOOK_SECONDS)
-        elif self._listener is None:
-            self._listening = self._store.listen(self._thread_id)
-            self._listener = await self._listening.__aenter__()
-        else:
-            await self._hear(self._listener)
-        self._looked_at = time.monotonic()
-
-    async def _hear(self, listener: Listener) -> None:
-        until = time.monotonic() + LATEST_LOOK_SECONDS
-        while (left := until - time.monotonic()) > 0 and await listener.next(left) is not None:
-            pass  # what its owner tells of
-        # An owner who commits often is not asked each time whether it has done.
-        await asyncio.sleep(max(0.0, self._looked_at + SOONEST_LOOK_SECONDS - time.monotonic()))
-
-
-# ---------------------------------------------------------------- following
 
 
 class FollowingMethods:
@@ -249,7 +124,7 @@ class _Following:
         """While it is being read."""
         self._has_looked = False
         self._is_at_rest = False
-        self._told: deque[_Told] = deque()
+        self._told: deque[Told] = deque()
         self._patience = QUICK_SECONDS
 
     async def next(self, *, until_idle: bool) -> Sequence[WorkflowEvent] | None:
@@ -299,7 +174,7 @@ class _Following:
             self._take(body)
 
     def _take(self, body: bytes) -> None:
-        told = _heard(body, self._codec)
+        told = heard(body, self._codec)
         if told is None or told.event.thread_id != self._thread_id or not self._wanted.has(told.event.type):
             return
         if told.after >= self._seq:  # else it comes too late

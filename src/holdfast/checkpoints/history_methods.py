@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.cancelling import to_its_end
+from holdfast.checkpoints.busy import WaitingFor
 from holdfast.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
-from holdfast.checkpoints.following import WaitingFor
 from holdfast.checkpoints.history import Branches, branches_of
 from holdfast.checkpoints.locked import Access
 from holdfast.checkpoints.recent import RecentThreads

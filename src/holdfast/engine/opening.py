@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from holdfast.checkpoints.busy import WaitingFor
 from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
-from holdfast.checkpoints.following import WaitingFor
 from holdfast.checkpoints.keepers import ThreadKeeper
 from holdfast.checkpoints.storage import load_checkpoint, open_thread
 from holdfast.clock import Clock

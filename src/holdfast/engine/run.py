@@ -8,8 +8,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from holdfast.cancelling import to_its_end
-from holdfast.checkpoints.following import teller
 from holdfast.checkpoints.keepers import PlainThread, ThreadKeeper
+from holdfast.checkpoints.live_events import teller
 from holdfast.clock import Clock
 from holdfast.engine.committer import Committer, resting_state, running_state
 from holdfast.engine.compiled import Compiled

@@ -7,8 +7,8 @@ Valkey carries hints, which may be lost, and chunks, which their digests prove.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import lru_cache
 from hashlib import blake2b, sha256
 
@@ -104,19 +104,13 @@ class AcceleratedStore(Listening):
     def is_heard(self, thread_id: str) -> bool:
         return thread_id in self.hall.ears or self._valkey.may_be_heard(self._channel(thread_id))
 
-    @asynccontextmanager
-    async def listen(self, thread_id: str) -> AsyncIterator[Ear]:
-        async with self._valkey.subscribed(self._channel(thread_id), self.hall, thread_id) as is_subscribed:
+    def listen(self, thread_id: str) -> AbstractAsyncContextManager[Listener]:
+        hearing, channel = self._valkey.hearing(), self._channel(thread_id)
 
-            def look_seconds(quiet: int) -> float:
-                return SUBSCRIBED_LOOK_SECONDS if is_subscribed() else self._look_seconds(quiet)
+        def look_seconds(quiet: int) -> float:
+            return SUBSCRIBED_LOOK_SECONDS if hearing.is_subscribed(channel) else self._look_seconds(quiet)
 
-            ear = Ear(look_seconds)
-            self.hall.enter(thread_id, ear)
-            try:
-                yield ear
-            finally:
-                self.hall.leave(thread_id, ear)
+        return _Seat(Seat(self.hall, thread_id, look_seconds), hearing, channel, _Wanted(self.hall, thread_id))
 
     # ------------------------------------------------------------ chunks at hand
 

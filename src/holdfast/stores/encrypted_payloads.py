@@ -35,7 +35,7 @@ from holdfast.stores.encrypted_names import Names, Scramble
 _TOLD = {
     "root": "the checkpoint of commit {}",
     "chunk": "chunk {}",
-    "events": "the events of commit {}",
+    "events": "the event log of commit {}",
     "journal": "the journal of delivery {}",
     "inbox": "item {} of the inbox",
 }

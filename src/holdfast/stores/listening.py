@@ -10,9 +10,11 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from weakref import WeakSet, WeakValueDictionary
+
+from holdfast.store import Listener
 
 UNTAKEN_BODIES = 1000
 UNTAKEN_BYTES = 4 * 1024 * 1024
@@ -132,6 +134,27 @@ def hall_of(place: object) -> Hall:
     return _BY_PLACE.setdefault(place, Hall())
 
 
+class Seat:
+    """Somebody's place in a hall: `async with seat as listener`."""
+
+    # Not a generator: of several within each other, an event loop that ends closes all at once, and none of them well.
+
+    def __init__(self, hall: Hall, thread_id: str, period: Callable[[int], float]) -> None:
+        self._hall = hall
+        self._thread_id = thread_id
+        self._period = period
+        self._ear: Ear | None = None
+
+    async def __aenter__(self) -> Ear:
+        ear = self._ear = Ear(self._period)
+        self._hall.enter(self._thread_id, ear)
+        return ear
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._ear is not None:
+            self._hall.leave(self._thread_id, self._ear)
+
+
 class Listening:
     """Gives a store `tell` and `listen`. It says `self.hall.tell(thread_id, None)` after each commit, post and release,
     if `self.hall.ears` has anybody."""
@@ -150,14 +173,8 @@ class Listening:
         """Whether anybody could be listening. Where this is False nothing need be told."""
         return thread_id in self.hall.ears
 
-    @asynccontextmanager
-    async def listen(self, thread_id: str) -> AsyncIterator[Ear]:
-        ear = Ear(self._look_seconds)
-        self.hall.enter(thread_id, ear)
-        try:
-            yield ear
-        finally:
-            self.hall.leave(thread_id, ear)
+    def listen(self, thread_id: str) -> AbstractAsyncContextManager[Listener]:
+        return Seat(self.hall, thread_id, self._look_seconds)
 
     def _look_seconds(self, quiet: int) -> float:
         return min(self.last_look_seconds, self.first_look_seconds * GROWTH ** min(quiet, 20))

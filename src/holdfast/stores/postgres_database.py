@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -36,7 +37,7 @@ class Database:
         self.name = f"{shown(dsn)} (schema {schema})"
         self._size = pool_size
         self._acquire_seconds = acquire_seconds
-        self._statement_seconds = statement_seconds
+        self.statement_seconds = statement_seconds
         self._pools: dict[asyncio.AbstractEventLoop, Pool] = {}
         self._lock = threading.Lock()
         self._is_prepared = False
@@ -47,8 +48,9 @@ class Database:
         made = self._texts.get(text)
         if made is None:
             name = quoted(self.schema)
-            in_literal = name.replace("'", "''")
-            made = self._texts[text] = text.replace("'{s}", f"'{in_literal}").replace("{s}", name)
+            in_literal = "'" + name.replace("'", "''")
+            made = re.sub("'?{s}", lambda found: in_literal if found[0][0] == "'" else name, text)
+            self._texts[text] = made
         return made
 
     # ------------------------------------------------------------ single statements
@@ -84,14 +86,15 @@ class Database:
             pool.give_back(connection)
             raise
         except BaseException:  # cancelled: the server may still be at it
-            pool.drop(connection)
+            pool.drop_gently(connection)
             raise
         pool.give_back(connection)
         return found
 
     @asynccontextmanager
-    async def transaction(self, isolation: str | None = None) -> AsyncIterator[Session]:
-        """All or nothing. Raises Unknown if it is not known which."""
+    async def transaction(self, isolation: str = "read_committed") -> AsyncIterator[Session]:
+        """All or nothing. Raises Unknown if it is not known which. Each statement sees what is there when it begins,
+        whatever the server's default is."""
         pool = await self._pool()
         try:
             async with pool.transaction(isolation) as connection:
@@ -163,7 +166,7 @@ class Database:
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
-            pool = Pool(self.dsn, self._size, self._acquire_seconds, self._statement_seconds)
+            pool = Pool(self.dsn, self._size, self._acquire_seconds, self.statement_seconds)
             with self._lock:
                 self._forget_ended_loops()
                 self._pools[loop] = pool

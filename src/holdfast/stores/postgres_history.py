@@ -18,7 +18,7 @@ from holdfast.errors import (
 )
 from holdfast.records import CheckpointInfo, Commit, Lease, PendingRequest, ThreadStanding
 from holdfast.stores.packing import seal
-from holdfast.stores.postgres_database import Session, Unknown
+from holdfast.stores.postgres_database import Session
 from holdfast.stores.postgres_pruning import OWNER, Forgetting
 from holdfast.stores.postgres_reading import IS_PINNED, IS_THERE
 from holdfast.stores.postgres_rows import (
@@ -100,20 +100,25 @@ class Whole(Forgetting):
     # ------------------------------------------------------------ deleting
 
     async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
-        is_sure = True
+        was_deleting = False
 
         async def attempt() -> bool:
-            nonlocal is_sure
-            try:
-                async with self.db.transaction() as session:
-                    return await self._delete(session, thread_id, if_unmoved_since) or not is_sure
-            except Unknown:
-                is_sure = False  # it may be gone already
-                raise
+            nonlocal was_deleting
+            async with self.db.transaction() as session:
+                row = await self._look_locked(session, thread_id)
+                if row is None:
+                    return was_deleting  # an attempt whose end was not told did it
+                if if_unmoved_since is not None and (row["is_needed"] or row["number"] != if_unmoved_since):
+                    return False
+                was_deleting = True
+                for table in _TABLES:
+                    await session.rows(f"DELETE FROM {{s}}.{table} WHERE thread = $1", key_of(thread_id))
+            return True
 
         return await self.db.again(attempt)
 
-    async def _delete(self, session: Session, thread_id: str, if_unmoved_since: int | None) -> bool:
+    async def _look_locked(self, session: Session, thread_id: str) -> Any:
+        """Raises ThreadBusy."""
         key = key_of(thread_id)
         await session.value("SELECT 1 FROM {s}.threads WHERE thread = $1 FOR UPDATE", key)
         # Looked at after the lock, which may have been waited for: nobody claims, posts or pins any more.
@@ -127,13 +132,7 @@ class Whole(Forgetting):
         owner = self.owner_in(row)
         if owner is not None:
             raise ThreadBusy(thread_id, owner)
-        if row is None:
-            return False
-        if if_unmoved_since is not None and (row["is_needed"] or row["number"] != if_unmoved_since):
-            return False
-        for table in _TABLES:
-            await session.rows(f"DELETE FROM {{s}}.{table} WHERE thread = $1", key)
-        return True
+        return row
 
     # ------------------------------------------------------------ as other stores have it
 
@@ -246,13 +245,18 @@ class Whole(Forgetting):
     async def copy_thread(self, thread_id: str, to: str) -> None:
         check_id("thread id", to, None)
 
+        ids: dict[str, str] = {}
+        """What checkpoints are called in the copy: by these it is known."""
+
         async def attempt() -> None:
             async with self.db.transaction("repeatable_read") as session:  # one moment of the thread
-                await self._copy(session, thread_id, to)
+                is_made = "SELECT 1 FROM {s}.commits WHERE thread = $1 AND checkpoint_id = ANY ($2::text[]) LIMIT 1"
+                if not ids or not await session.value(is_made, key_of(to), [*ids.values()]):
+                    await self._copy(session, thread_id, to, ids)
 
         await self.db.again(attempt)
 
-    async def _copy(self, session: Session, thread_id: str, to: str) -> None:
+    async def _copy(self, session: Session, thread_id: str, to: str, ids: dict[str, str]) -> None:
         standing = _standing(thread_id, await session.row(_WHOLE, key_of(thread_id)))
         if standing is None:
             raise ThreadNotFound(thread_id)
@@ -262,7 +266,6 @@ class Whole(Forgetting):
             await self._make_room(session, to)
         except ThreadExists:
             raise ThreadBusy(to, self.owner_in(await session.row(OWNER, key_of(to)))) from None
-        ids: dict[str, str] = {}
         after = 0
         while found := await self._commits(session, thread_id, after, AT_ONCE):
             await self._add(session, copy, [_renamed(one, to, ids) for one in found])
@@ -310,7 +313,7 @@ def _renamed(commit: Commit, thread_id: str, ids: dict[str, str]) -> Commit:
     lease = Lease(thread_id, "", 0)
     if info is None:
         return msgspec.structs.replace(commit, lease=lease)
-    made = ids[info.checkpoint_id] = urandom(12).hex()
+    made = ids.setdefault(info.checkpoint_id, urandom(12).hex())
     previous = info.previous_checkpoint_id
     copy: CheckpointInfo = msgspec.structs.replace(
         info,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,7 +42,7 @@ DELETE FROM {s}.processes p WHERE leased_until < clock_timestamp() - interval '1
 
 _RELEASE = """
 UPDATE {s}.threads SET owner = NULL, process = NULL WHERE thread = $1 AND owner = $2
-  AND ($3::bigint IS NULL OR fence = $3)
+  AND fence = $3
 RETURNING cardinality(forgotten) > 0 OR silent_swept < silent_before
 """
 
@@ -91,26 +92,30 @@ class Owning(Reading):
         self._process: tuple[str, int] | None = None
         self._heartbeat = Heartbeat(self)
         self.held: dict[Lease, Held] = {}
-        self.unreleased: dict[tuple[str, str], int | None] = {}
-        """Thread, owner and, if it is known, fence of claims that may be there and that nobody here has."""
+        self.unreleased: dict[tuple[str, str], tuple[int | None, float]] = {}
+        """Thread and owner of claims that may be there and that nobody here has; the fence, if it is known; and how
+        long a statement that was given up may still come to claim it."""
 
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         check_id("thread id", thread_id, None)
         check_id("owner", owner)
+        left = self.unreleased.pop((thread_id, owner), None)
         try:
-            opened = await self._open(thread_id, owner, takeover)
+            return await self._open(thread_id, owner, takeover, left is not None)
         except (ThreadBusy, UnsupportedId):
             raise
         except BaseException:  # it may have been claimed all the same
-            self.unreleased[thread_id, owner] = None
-            self._heartbeat.start()
+            self._leave((thread_id, owner), None)
             raise
-        self.unreleased.pop((thread_id, owner), None)
-        return opened
 
-    async def _open(self, thread_id: str, owner: str, takeover: bool) -> OpenedThread:
+    def _leave(self, claim: tuple[str, str], fence: int | None) -> None:
+        """To the heartbeat, which gives it up."""
+        self.unreleased[claim] = fence, time.monotonic() + self.db.statement_seconds + LEASE_SECONDS
+        self._heartbeat.start()
+
+    async def _open(self, thread_id: str, owner: str, takeover: bool, tries_again: bool) -> OpenedThread:
         process = await self._own_process()
-        dead_fence, tries_again = -1, False
+        dead_fence = -1
 
         async def claim() -> Any:
             nonlocal tries_again
@@ -175,10 +180,12 @@ class Owning(Reading):
         await self.beat()
 
     async def release(self, lease: Lease) -> None:
-        self.unreleased[lease.thread_id, lease.owner] = lease.fence  # until it is answered; else the heartbeat does it
         self.held.pop(lease, None)
-        due = await self.db.value(_RELEASE, key_of(lease.thread_id), lease.owner, lease.fence)
-        self.unreleased.pop((lease.thread_id, lease.owner), None)
+        try:
+            due = await self.db.value(_RELEASE, key_of(lease.thread_id), lease.owner, lease.fence)
+        except BaseException:
+            self._leave((lease.thread_id, lease.owner), lease.fence)
+            raise
         if due:
             await self.sweep_quietly(lease.thread_id)
 
@@ -295,10 +302,23 @@ class Heartbeat:
     async def _beat(self, database: Database) -> None:
         await database.value(_RENEW, to_json(this_process()))
         owning = self._owning()
-        for (thread_id, owner), fence in [] if owning is None else [*owning.unreleased.items()]:
-            await database.value(_RELEASE, key_of(thread_id), owner, fence)
-            if owning is not None and owning.unreleased.get((thread_id, owner), ...) == fence:
-                del owning.unreleased[thread_id, owner]
+        if owning is not None:
+            for claim, left in [*owning.unreleased.items()]:
+                if await self._is_given_up(database, owning, claim, left) and owning.unreleased.get(claim) is left:
+                    del owning.unreleased[claim]
+
+    async def _is_given_up(
+        self, database: Database, owning: Owning, claim: tuple[str, str], left: tuple[int | None, float]
+    ) -> bool:
+        (thread_id, owner), (fence, until) = claim, left
+        key = key_of(thread_id)
+        if fence is None:
+            fence = await database.value("SELECT fence FROM {s}.threads WHERE thread = $1 AND owner = $2", key, owner)
+        if fence is None:
+            return time.monotonic() > until
+        if owning.unreleased.get(claim) is left:  # else it was opened again
+            await database.value(_RELEASE, key, owner, fence)
+        return True
 
     def _goes_on(self) -> bool:
         """Ends by itself where nothing is held any more."""

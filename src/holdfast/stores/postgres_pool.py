@@ -64,6 +64,7 @@ class Pool:
         """Those that are taken, or being opened."""
         self._waiting: deque[asyncio.Future[Any]] = deque()
         self._is_closed = False
+        self._closing: set[asyncio.Future[None]] = set()
         self._at_end: AsyncGenerator[None, None] | None = None
         self.is_pooled: bool | None = None
         """Whether there is a pooler between us and the server, which gives each transaction another session."""
@@ -146,8 +147,18 @@ class Pool:
         connection.terminate()
         self._hand_on(None)
 
+    def drop_gently(self, connection: Any) -> None:
+        """One whose statement was given up: the server is told so, else it would go on with it."""
+        if connection.is_closed():
+            self.drop(connection)
+            return
+        task = asyncio.ensure_future(_close(connection))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        self._hand_on(None)
+
     @asynccontextmanager
-    async def transaction(self, isolation: str | None = None) -> AsyncIterator[Any]:
+    async def transaction(self, isolation: str) -> AsyncIterator[Any]:
         connection = await self.take()
         try:
             async with connection.transaction(isolation=isolation):
@@ -156,7 +167,7 @@ class Pool:
             self.give_back(connection)  # it was rolled back
             raise
         except BaseException:  # lost, or cancelled: a BEGIN may still be on its way
-            self.drop(connection)
+            self.drop_gently(connection)
             raise
         self.give_back(connection)
 
@@ -169,14 +180,19 @@ class Pool:
         """Those that are in use are closed when they are given back."""
         self._is_closed = True
         while self._free:
-            connection = self._free.pop()
-            try:
-                await connection.close(timeout=2)
-            except Lost:
-                connection.terminate()
+            await _close(self._free.pop())
+        if self._closing:
+            await asyncio.wait(self._closing)
         at_end, self._at_end = self._at_end, None
         if at_end is not None:
             await at_end.aclose()
+
+
+async def _close(connection: Any) -> None:
+    try:
+        await connection.close(timeout=2)
+    except Lost:
+        connection.terminate()
 
 
 async def _closing_with_its_loop(pool: Pool) -> AsyncGenerator[None, None]:

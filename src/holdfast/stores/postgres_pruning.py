@@ -121,12 +121,21 @@ class Forgetting(Writing):
         if numbers and await self._is_busy_head(thread_id, numbers):
             raise ThreadBusy(thread_id, await self._owner_of(key))
         if events_before:
-            await self.db.value(_SILENCE, key, min(events_before, LAST))
+            await self._silence(key, min(events_before, LAST))
         count = 0
         for start in range(0, len(numbers), BATCH):
             count += await self._free(thread_id, numbers[start : start + BATCH])
         await self._sweep(thread_id)
         return count
+
+    async def _silence(self, key: UUID, before: int) -> None:
+        async def attempt() -> None:
+            async with self.db.transaction() as session:
+                # Waited for before it is looked at: a commit may be under way.
+                await session.value("SELECT 1 FROM {s}.threads WHERE thread = $1 FOR NO KEY UPDATE", key)
+                await session.value(_SILENCE, key, before)
+
+        await self.db.again(attempt)
 
     async def _is_busy_head(self, thread_id: str, numbers: Sequence[int]) -> bool:
         key = key_of(thread_id)

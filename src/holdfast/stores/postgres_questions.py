@@ -112,7 +112,7 @@ SELECT (SELECT COALESCE(sum(numbackends), 0) FROM pg_stat_database)::int AS used
 
 STANDBYS = """
 SELECT COALESCE(NULLIF(application_name, ''), host(client_addr), pid::text) AS name, state, sync_state AS sync,
-  pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)::bigint AS behind_bytes,
+  pg_wal_lsn_diff(pg_current_wal_lsn(), COALESCE(replay_lsn, flush_lsn))::bigint AS behind_bytes,
   extract(epoch FROM replay_lag)::float8 AS behind_seconds
 FROM pg_stat_replication ORDER BY 1
 """

@@ -44,6 +44,17 @@ WITH RECURSIVE names AS (
 """
 """Each once, from the index: a list of all is put together from one of each."""
 
+_EVENTS = f"""
+SELECT t.first_seq AS oldest, t.last_seq AS newest, e.* FROM {{s}}.threads t LEFT JOIN LATERAL (
+  SELECT {_INFO}, ({IS_THERE}) AS is_there, c.first_seq, c.event_count, c.refers, c.own, c.events, c.events_seal
+  FROM {{s}}.commits c WHERE c.thread = $1 AND c.first_seq IS NOT NULL AND c.number >= t.silent_before
+    AND c.number >= COALESCE((SELECT number FROM {{s}}.commits WHERE thread = $1
+      AND first_seq <= COALESCE($2, t.first_seq - 1) ORDER BY number DESC LIMIT 1), 0)
+    AND c.first_seq + c.event_count > COALESCE($2, t.first_seq - 1) + 1
+) e ON true WHERE t.thread = $1 ORDER BY e.number
+"""
+"""The log and what is kept of it, as one look at both."""
+
 _THREAD = """
 SELECT t.thread_id, t.workflow, t.number, t.status, t.updated_at, t.due_at, t.owner, t.process, p.identity,
   p.leased_until > clock_timestamp() AS is_leased, t.moved,
@@ -250,24 +261,20 @@ class Reading:
     # ------------------------------------------------------------ events
 
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
-        key = key_of(thread_id)
-        thread = await self.db.row("SELECT first_seq, last_seq FROM {s}.threads WHERE thread = $1", key)
-        first, last = (1, 0) if thread is None else thread
-        if seq is not None and max(seq, 0) + 1 < first:
-            raise CursorExpired(thread_id, seq, first)
-        after = first - 1 if seq is None else min(seq, LAST)
-        rows = await self.db.rows(
-            f"SELECT {_INFO}, ({IS_THERE}) AS is_there, c.first_seq, c.event_count, c.refers, c.own, c.events,"
-            f" c.events_seal {_FROM} WHERE c.thread = $1 AND c.first_seq IS NOT NULL AND c.number >= COALESCE((SELECT"
-            " number FROM {s}.commits WHERE thread = $1 AND first_seq <= $2 ORDER BY number DESC LIMIT 1), 0)"
-            " AND c.first_seq + c.event_count > $3 ORDER BY c.number",
-            key,
-            after,
-            after + 1,
-        )
-        end = rows[-1]["first_seq"] + rows[-1]["event_count"] - 1 if rows else after
-        if max(end, 0) < last and first <= last:
-            raise DamagedCheckpoint("of its log", f"its events end at {end}, and {last} were told", thread_id)
+        rows = await self.db.rows(_EVENTS, key_of(thread_id), None if seq is None else min(seq, LAST))
+        if not rows:
+            return []
+        oldest, newest = rows[0]["oldest"], rows[0]["newest"]
+        if seq is not None and max(seq, 0) + 1 < oldest:
+            raise CursorExpired(thread_id, seq, oldest)
+        rows = [row for row in rows if row["number"] is not None]
+        end = oldest - 1 if seq is None else max(seq, 0)
+        for row in rows:
+            if row["first_seq"] > end + 1:
+                break
+            end = row["first_seq"] + row["event_count"] - 1
+        if end < newest and oldest <= newest:
+            raise DamagedCheckpoint("of its log", f"its events end at {end}, and {newest} were told", thread_id)
         return await self._logged(thread_id, rows)
 
     async def _logged(self, thread_id: str, rows: Sequence[Any]) -> list[LoggedEvents]:

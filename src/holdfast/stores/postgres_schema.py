@@ -158,7 +158,7 @@ async def prepare(connection: Any, schema: str) -> None:
     """
     if await find_version(connection, schema) == VERSION:
         return
-    async with connection.transaction():
+    async with connection.transaction(isolation="read_committed"):
         # Whoever comes second waits here, and finds them made. Ends with the transaction, so it needs no session.
         await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"holdfast schema {schema}")
         version = await find_version(connection, schema)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 from holdfast.errors import MissingExtra
-from holdfast.stores.listening import Hall
 from holdfast.stores.valkey_hearing import Hearing
 from holdfast.stores.valkey_sending import Sending
 from holdfast.stores.valkey_trouble import Trouble
@@ -82,15 +79,9 @@ class Valkey:
         """False if nobody was subscribed a moment ago, or the server does not answer."""
         return self._line().sending.may_be_heard(channel)
 
-    @asynccontextmanager
-    async def subscribed(self, channel: bytes, hall: Hall, thread_id: str) -> AsyncIterator[Callable[[], bool]]:
-        """The hall hears what others publish. Gives whether it does at present: where not, look at the store."""
-        hearing = self._line().hearing
-        await hearing.enter(channel, hall, thread_id)
-        try:
-            yield lambda: hearing.is_subscribed(channel)
-        finally:
-            await hearing.leave(channel)
+    def hearing(self) -> Hearing:
+        """What is heard in this event loop."""
+        return self._line().hearing
 
     # ------------------------------------------------------------ keeping
 

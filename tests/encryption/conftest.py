@@ -1,0 +1,27 @@
+"""Every place that outlives a process, in turn, empty."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.encryption.places import Place
+from tests.servers.fixtures import postgres_place, postgres_server
+
+__all__ = ["postgres_place", "postgres_server"]
+
+KINDS = ("sqlite", "file", "postgres")
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    kind: str = request.param
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    if kind == "sqlite":
+        return Place(kind, f"sqlite:///{folder / 'threads.db'}", folder)
+    if kind == "file":
+        return Place(kind, f"file:{folder / 'threads'}", folder)
+    dsn, schema = request.getfixturevalue("postgres_place")
+    joined = "&" if "?" in dsn else "?"
+    return Place(kind, f"{dsn}{joined}schema={schema}", folder, dsn, schema)

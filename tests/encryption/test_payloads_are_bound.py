@@ -1,0 +1,180 @@
+"""A payload is believed only where it was written, as it was written, and by whoever had the key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeAlias
+
+import msgspec
+import pytest
+from tests.encryption.places import OLD, Place, closed
+
+from holdfast.codecs.aes_gcm import AesGcm
+from holdfast.errors import DamagedCheckpoint, PlaintextRefused
+from holdfast.records import Commit, InboxItem, JournalEntry, ThreadStanding
+from holdfast.store import Store
+from holdfast.testing.conformance.acts import full, own
+
+Commits: TypeAlias = list[Commit]
+Change: TypeAlias = Callable[[ThreadStanding, Commits, Commits], tuple[ThreadStanding, Commits]]
+"""What becomes of where the thread stands and of its commits; there are also those of another thread."""
+replace: Callable[..., Any] = msgspec.structs.replace
+
+
+async def written(place: Place) -> Store:
+    """Two threads with something of everything; and the store below, for those who do harm."""
+    store = place.store(AesGcm(OLD))
+    await full(store, "t")
+    owner = await own(store, "t")
+    await owner.record(6, b'{"done":2}')
+    await owner.release()
+    await store.post("t", "other", "message", b'"another"')
+    await full(store, "u")
+    await closed(store)
+    return place.store()
+
+
+async def changed(place: Place, change: Change) -> Store:
+    """The thread as somebody left it who has the disk: what the store itself proves is proved anew."""
+    below = await written(place)
+    standing = await below.standing("t")
+    assert standing is not None
+    standing, commits = change(standing, list(await below.commits("t")), list(await below.commits("u")))
+    await below.delete_thread("t")
+    await below.add_thread(standing, commits)
+    await closed(below)
+    return place.store(AesGcm(OLD))
+
+
+async def refused(read: Awaitable[Any], told: str, kind: type[Exception] = DamagedCheckpoint) -> None:
+    with pytest.raises(kind, match=told):
+        await read
+
+
+async def all_chunks(store: Store) -> list[bytes]:
+    found = await store.read_chunks("t", range(1, 9))
+    return [data for held in found.values() for data in held.values()]
+
+
+async def test_checkpoints_of_one_thread_cannot_be_swapped(place: Place) -> None:
+    def change(standing: ThreadStanding, ours: Commits, _: Commits) -> tuple[ThreadStanding, Commits]:
+        first, second, *rest = ours
+        return standing, [replace(first, root=second.root), replace(second, root=first.root), *rest]
+
+    store = await changed(place, change)
+    told = "Checkpoint 't-1' of thread 't' cannot be read: the checkpoint of commit 1"
+    await refused(store.find_checkpoint("t-1"), told)
+    await refused(store.find_checkpoint("t-2"), "cannot be decrypted: it was changed, belongs elsewhere")
+    assert (await store.find_checkpoint("t-4")) is not None
+    await closed(store)
+
+
+async def test_a_checkpoint_of_another_thread_is_none_of_this_one(place: Place) -> None:
+    store = await changed(
+        place, lambda standing, ours, theirs: (standing, [*ours[:-1], replace(ours[-1], root=theirs[-1].root)])
+    )
+    await refused(store.head("t"), "of thread 't' cannot be read: the checkpoint of commit 4")
+    opened = await store.open("t", "run-1")
+    assert opened.root is None and "commit 4 cannot be decrypted" in str(opened.damage)
+    await store.release(opened.lease)
+    assert [one.thread_id for one in await store.check()] == ["t"]
+    await closed(store)
+
+
+async def test_events_and_chunks_cannot_be_swapped(place: Place) -> None:
+    def change(standing: ThreadStanding, ours: Commits, _: Commits) -> tuple[ThreadStanding, Commits]:
+        first, second, *rest = ours
+        assert first.events is not None and second.events is not None
+        names = list(first.chunks)
+        return standing, [
+            replace(
+                first,
+                events=replace(first.events, body=second.events.body),
+                chunks=dict(zip(names, reversed(first.chunks.values()), strict=True)),
+            ),
+            second,
+            *rest,
+        ]
+
+    store = await changed(place, change)
+    await refused(store.events_after("t", 0), "the event log of commit 1 cannot be decrypted")
+    await refused(all_chunks(store), "'of commit 1' of thread 't' cannot be read: chunk .* cannot be decrypted")
+    await refused(store.commits("t"), "cannot be decrypted")
+    await closed(store)
+
+
+def _waiting(journal: Iterable[JournalEntry], inbox: Iterable[InboxItem], standing: ThreadStanding) -> ThreadStanding:
+    changed: ThreadStanding = replace(standing, journal=list(journal), inbox=list(inbox))
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        (lambda s: _waiting([replace(s.journal[0], body=s.journal[1].body)], s.inbox, s), "the journal of delivery 5"),
+        (lambda s: _waiting(s.journal, [replace(s.inbox[0], body=s.inbox[1].body)], s), "item item of the inbox"),
+        (
+            lambda s: _waiting(s.journal, [replace(s.inbox[0], kind="cancel")], s),
+            "item 'item' of the inbox had another",
+        ),
+    ],
+    ids=["journal", "inbox", "kind of an item"],
+)
+async def test_what_waits_cannot_be_swapped_or_taken_for_something_else(
+    place: Place, harm: Callable[[ThreadStanding], ThreadStanding], told: str
+) -> None:
+    store = await changed(place, lambda standing, ours, _: (harm(standing), ours))
+    await refused(store.standing("t"), told)
+    opened = await store.open("t", "run-1")
+    assert told in str(opened.damage) and not opened.journal and not opened.inbox
+    await closed(store)
+
+
+async def test_any_bit_that_is_flipped_is_noticed(place: Place) -> None:
+    below = await written(place)
+    payloads = [(one.number, one.root) for one in await below.commits("t") if one.root is not None]
+    await closed(below)
+    number, root = payloads[0]
+    encryption = AesGcm(OLD)
+    assert encryption.decrypt("t", f"root\0{number}", root)
+    start = root.index(b":", 10) + 1
+    for at in range(start, len(root) - 3):  # the last characters stand for fewer bits than they could
+        for bit in (0, 3, 6):
+            flipped = root[:at] + bytes([root[at] ^ 1 << bit]) + root[at + 1 :]
+            with pytest.raises(ValueError):
+                encryption.decrypt("t", f"root\0{number}", flipped)
+    for thread_id, place_ in (("u", f"root\0{number}"), ("t", f"events\0{number}"), ("t", "root\x0099")):
+        with pytest.raises(ValueError, match="belongs elsewhere"):
+            encryption.decrypt(thread_id, place_, root)
+
+
+async def test_what_is_not_encrypted_is_refused_in_an_encrypted_store(place: Place) -> None:
+    below = await written(place)
+    owner = await own(below, "t")
+    await owner.save("forged", root=b'{"plain":"root"}', events=1)
+    await owner.release()
+    store = place.store(AesGcm(OLD))
+    place_of_it = r"The checkpoint of commit 5 in thread 't' is not encrypted, and a key was given"
+    await refused(store.head("t"), place_of_it, PlaintextRefused)
+    await refused(store.find_checkpoint("forged"), place_of_it, PlaintextRefused)
+    await refused(store.events_after("t", 0), "The event log of commit 5 in thread 't' is not", PlaintextRefused)
+    opened = await store.open("t", "run-1")  # so that it can be sent to an older checkpoint
+    assert opened.damage == "The checkpoint of commit 5 in thread 't' is not encrypted"
+    assert opened.info is not None and opened.info.checkpoint_id == "forged"
+    await store.release(opened.lease)
+    assert (await store.find_checkpoint("t-4")) is not None
+    assert {(one.thread_id, re.sub(r" and a key.*", "", one.reason)) for one in await store.check()} == {
+        ("t", "The checkpoint of commit 5 in thread 't' is not encrypted,"),
+        ("t", "The event log of commit 5 in thread 't' is not encrypted,"),
+    }
+    await closed(store, below)
+
+
+async def test_a_message_that_was_slipped_in_plainly_is_not_delivered(place: Place) -> None:
+    below = await written(place)
+    await below.post("t", "forged", "message", b'"pay everybody"')
+    store = place.store(AesGcm(OLD))
+    opened = await store.open("t", "run-1")
+    assert opened.damage == "Item forged of the inbox in thread 't' is not encrypted" and not opened.inbox
+    await closed(store, below)
