@@ -33,6 +33,21 @@ class Counts:
     """The SQL of each statement that was executed, in order."""
 
 
+@dataclass
+class Doom:
+    """Waits for its statement."""
+
+    instant: Instant
+    at: str
+    skip: int
+
+    def strikes(self, sql: str) -> bool:
+        if self.at not in sql:
+            return False
+        self.skip -= 1
+        return self.skip < 0
+
+
 class Proxy:
     """Stands at `url`, which is that of the server but for the port. Its methods may be called from any thread."""
 
@@ -44,7 +59,7 @@ class Proxy:
         self.counts = Counts()
         self.delay_seconds = 0.0
         """By which each answer is late."""
-        self.cut_when: tuple[Instant, str] | None = None
+        self.doom: Doom | None = None
         self.cuts = 0
         """How many connections were cut by `cut`."""
         self.flowing = asyncio.Event()
@@ -79,9 +94,9 @@ class Proxy:
 
     # ------------------------------------------------------------ harming
 
-    def cut(self, instant: Instant, at: str = "") -> None:
-        """Cut the connection that executes the next statement with this text in its SQL. Once."""
-        self.cut_when = instant, at
+    def cut(self, instant: Instant, at: str = "", *, skip: int = 0) -> None:
+        """Cut the connection that executes the next statement with this text in its SQL, or one after it. Once."""
+        self.doom = Doom(instant, at, skip)
 
     def deliver(self) -> None:
         """Let the server have what was cut off LATE, and wait until it has done that, and what was cut off AFTER."""
@@ -228,14 +243,14 @@ class Link:
             await self._server[1].drain()
 
     def _executes(self, sql: str) -> None:
-        armed = self._proxy.cut_when
-        if armed is None or armed[1] not in sql:
+        doom = self._proxy.doom
+        if doom is not None and doom.strikes(sql):
+            self._proxy.doom, self._doom = None, doom.instant
+            self._proxy.cuts += 1
+            if self._doom in (Instant.AFTER, Instant.LATE):
+                self._proxy.unheard.append(self)
+        else:
             self._proxy.counts.statements.append(sql)
-            return
-        self._proxy.cut_when, self._doom = None, armed[0]
-        self._proxy.cuts += 1
-        if self._doom in (Instant.AFTER, Instant.LATE):
-            self._proxy.unheard.append(self)
 
     async def _back(self) -> None:
         while data := await self._server[0].read(65536):

@@ -6,8 +6,9 @@ Valkey carries hints, which may be lost, and chunks, which their digests prove.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import lru_cache
 from hashlib import blake2b, sha256
@@ -15,10 +16,10 @@ from hashlib import blake2b, sha256
 import msgspec
 
 from holdfast.records import Commit, Lease, ThreadStanding
-from holdfast.store import Rewrite, Store
-from holdfast.stores.listening import Ear, Hall, Listening
+from holdfast.store import Listener, Rewrite, Store
+from holdfast.stores.listening import Ear, Hall, Listening, Seat
 from holdfast.stores.valkey import VERSION_DIGITS, Valkey
-from holdfast.stores.valkey_hearing import hint_from, told_from
+from holdfast.stores.valkey_hearing import Hearing, hint_from, told_from
 
 Packs = Mapping[int, Mapping[str, bytes]]
 """Chunks by commit and digest."""
@@ -110,7 +111,7 @@ class AcceleratedStore(Listening):
         def look_seconds(quiet: int) -> float:
             return SUBSCRIBED_LOOK_SECONDS if hearing.is_subscribed(channel) else self._look_seconds(quiet)
 
-        return _Seat(Seat(self.hall, thread_id, look_seconds), hearing, channel, _Wanted(self.hall, thread_id))
+        return _Seat(self.hall, thread_id, look_seconds, hearing, channel)
 
     # ------------------------------------------------------------ chunks at hand
 
@@ -168,6 +169,30 @@ class AcceleratedStore(Listening):
         self._recent = _Recent()
         await self._valkey.close()
         await self._store.close()
+
+
+class _Seat(Seat):
+    """In a hall that also hears what Valkey passes on."""
+
+    def __init__(
+        self, hall: Hall, thread_id: str, period: Callable[[int], float], hearing: Hearing, channel: bytes
+    ) -> None:
+        super().__init__(hall, thread_id, period)
+        self._hearing = hearing
+        self._channel = channel
+
+    async def __aenter__(self) -> Ear:
+        ear = await super().__aenter__()
+        try:
+            await self._hearing.enter(self._channel, self._hall, self._thread_id)
+        except asyncio.CancelledError:
+            await self.__aexit__()
+            raise
+        return ear
+
+    async def __aexit__(self, *_: object) -> None:
+        await super().__aexit__()
+        await self._hearing.leave(self._channel, self._hall)
 
 
 @lru_cache(maxsize=4096)

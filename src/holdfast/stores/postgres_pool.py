@@ -20,6 +20,8 @@ except ImportError as error:
     raise MissingExtra("PostgreSQL", "asyncpg", "postgres") from error
 
 CONNECT_SECONDS = 10.0
+READ_BYTES = 64 * 1024
+"""Read at once from a connection."""
 
 Rolled = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 """The server undid the statement: it can be sent again."""
@@ -132,9 +134,13 @@ class Pool:
     async def _connect(self) -> Any:
         # Named statements live in a session, and a pooler gives the next transaction another.
         cached = {"statement_cache_size": 0} if self.is_pooled else {}
-        return await asyncpg.connect(
+        connection = await asyncpg.connect(
             self._dsn, timeout=CONNECT_SECONDS, command_timeout=self._statement_seconds, **cached
         )
+        transport = getattr(connection, "_transport", None)
+        if transport is not None and hasattr(transport, "max_size"):  # asyncio would make room for 256 KB with each answer: a tenth of a commit
+            transport.max_size = READ_BYTES
+        return connection
 
     def give_back(self, connection: Any) -> None:
         if connection.is_closed() or self._is_closed or connection.is_in_transaction():

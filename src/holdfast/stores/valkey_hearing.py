@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.stores.listening import Hall
@@ -12,7 +12,7 @@ from holdfast.stores.valkey_trouble import FIRST_PAUSE_SECONDS, Trouble
 SILENT_SECONDS = 0.5
 """After which a server is asked whether it is still there, and by when it must have answered."""
 SUBSCRIBE_SECONDS = 1.0
-SENDER_BYTES = 8
+SENDER_BYTES, BODY_AT = 8, 9
 CHANGED, TOLD = b"c", b"t"
 
 
@@ -26,23 +26,25 @@ def told_from(hall: Hall, body: bytes) -> bytes:
 
 @dataclass
 class _Wanted:
-    hall: Hall
+    """A channel that somebody listens to."""
+
     thread_id: str
-    listeners: int = 0
+    halls: dict[Hall, int] = field(default_factory=dict)
+    """Where it is heard, and by how many."""
     is_subscribed: bool = False
     """Whether the server has said so: from then on nothing is missed, as long as the connection lives."""
 
     def hear(self, message: bytes) -> None:
-        if message[:SENDER_BYTES] == self.hall.token:
-            return  # from this process, which has passed it on already
-        kind = message[SENDER_BYTES : SENDER_BYTES + 1]
-        if kind == TOLD:
-            self.hall.tell(self.thread_id, message[SENDER_BYTES + 1 :])
-        elif kind == CHANGED:
-            self.hall.tell(self.thread_id, None)
+        sender, kind, body = message[:SENDER_BYTES], message[SENDER_BYTES:BODY_AT], message[BODY_AT:]
+        if kind not in (CHANGED, TOLD):
+            return
+        for hall in self.halls:
+            if hall.token != sender:  # what comes from there was passed on already
+                hall.tell(self.thread_id, body if kind == TOLD else None)
 
     def look_again(self) -> None:
-        self.hall.tell(self.thread_id, None)
+        for hall in self.halls:
+            hall.tell(self.thread_id, None)
 
 
 class Hearing:
@@ -63,19 +65,20 @@ class Hearing:
 
     async def enter(self, channel: bytes, hall: Hall, thread_id: str) -> None:
         """Does not wait for the server: once it has subscribed, whoever listens is sent to look at the store."""
-        wanted = self._wanted.setdefault(channel, _Wanted(hall, thread_id))
-        wanted.listeners += 1
+        is_new = channel not in self._wanted
+        wanted = self._wanted.setdefault(channel, _Wanted(thread_id))
+        wanted.halls[hall] = wanted.halls.get(hall, 0) + 1
         if self._task is None or self._task.done():
             self._task = self._loop.create_task(self._read(), name="holdfast-valkey-hearing")
-        elif wanted.listeners == 1:
+        elif is_new:
             await self._say("subscribe", channel)
 
-    async def leave(self, channel: bytes) -> None:
-        wanted = self._wanted.get(channel)
-        if wanted is None:
-            return
-        wanted.listeners -= 1
-        if wanted.listeners:
+    async def leave(self, channel: bytes, hall: Hall) -> None:
+        wanted = self._wanted[channel]
+        wanted.halls[hall] -= 1
+        if not wanted.halls[hall]:
+            del wanted.halls[hall]
+        if wanted.halls:
             return
         del self._wanted[channel]
         if self._wanted:

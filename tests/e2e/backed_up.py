@@ -1,0 +1,77 @@
+"""Threads that are at work while a backup is made of their store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from holdfast import Workflow, WorkflowBuilder, WorkflowContext, executor
+from holdfast.checkpoints.storage import StoreCheckpointStorage
+
+LAST = 30
+THREADS = [f"t-{number}" for number in range(6)]
+WHOLE = list(range(LAST + 1))
+"""What each thread puts out in the end."""
+
+
+def counting(storage: StoreCheckpointStorage, gate: Gate | None = None) -> Workflow:
+    """Counts to LAST, a number in each superstep. With a gate, threads stop there in the middle of a superstep."""
+
+    async def count(number: int, ctx: WorkflowContext[int, list[int]]) -> None:
+        seen = [*ctx.get_state("seen", []), number]
+        ctx.set_state("seen", seen)
+        if gate is not None:
+            await gate.pass_at(number)
+        if number == LAST:
+            await ctx.yield_output(seen)
+        else:
+            await ctx.send_message(number + 1)
+
+    one, two = executor(id="one")(count), executor(id="two")(count)
+    builder = WorkflowBuilder(name="counting", start_executor=one, checkpoint_storage=storage)
+    return builder.add_edge(one, two).add_edge(two, one).build()
+
+
+class Gate:
+    """Where threads wait until the backup was made; some of them wait early, others run on for a while."""
+
+    def __init__(self, stops: list[int]) -> None:
+        self._stops = set(stops)
+        self._open = asyncio.Event()
+        self._waiting = 0
+        self.all_wait = asyncio.Event()
+
+    async def pass_at(self, number: int) -> None:
+        if number in self._stops and not self._open.is_set():
+            self._waiting += 1
+            if self._waiting == len(THREADS):
+                self.all_wait.set()
+            await self._open.wait()
+
+    def open(self) -> None:
+        self._open.set()
+
+
+@asynccontextmanager
+async def at_work(storage: StoreCheckpointStorage) -> AsyncIterator[Gate]:
+    """All threads run when the block begins, and when it ends they have come to their end, undisturbed."""
+    gate = Gate([LAST - 5])
+    workflow = counting(storage, gate)
+    runs = [asyncio.create_task(workflow.run(0, thread_id=thread_id)) for thread_id in THREADS]
+    try:
+        yield gate
+    finally:
+        gate.open()
+        ended = await asyncio.gather(*runs)
+        assert [one.get_outputs() for one in ended] == [[WHOLE]] * len(THREADS)
+
+
+async def go_on(storage: StoreCheckpointStorage, *, takeover: bool = False) -> None:
+    """Every thread that the backup has resumes there, and ends as an undisturbed one does."""
+    threads = [one.thread_id for one in await storage.list_threads()]
+    assert sorted(threads) == THREADS
+    for thread_id in threads:
+        result = await counting(storage).run(thread_id=thread_id, takeover=takeover)
+        assert result.get_outputs() == [WHOLE]
+    assert await storage.verify() == []

@@ -1,0 +1,110 @@
+"""Backups of a store in PostgreSQL, made while its threads run, and restored: as docs/how-to/back-up-and-restore.md says."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+from tests.e2e.backed_up import THREADS, WHOLE, at_work, counting, go_on
+from tests.e2e.conftest import Call
+from tests.e2e.test_doctor_postgres import sql
+from tests.servers.postgres import Databases, programs
+
+from holdfast import AesGcm, HoldfastError, MissingKey, PostgresCheckpointStorage, ThreadBusy
+
+HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "back-up-and-restore.md"
+
+
+def release_all() -> str:
+    """What the page tells to say to a restored database."""
+    [statements] = re.findall(r"^```sql\n(.*?)^```$", HOW_TO.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return str(statements)
+
+
+async def program(name: str, *arguments: str | Path) -> None:
+    process = await asyncio.create_subprocess_exec(programs() / name, *arguments, stderr=asyncio.subprocess.PIPE)
+    _, said = await process.communicate()
+    assert process.returncode == 0, said.decode()
+
+
+async def dump(dsn: str, file: Path) -> None:
+    await program("pg_dump", "--format=custom", "--schema=holdfast", f"--file={file}", dsn)
+
+
+async def restore(file: Path, dsn: str) -> None:
+    await program("pg_restore", "--no-owner", "--exit-on-error", "--single-transaction", f"--dbname={dsn}", file)
+
+
+async def test_a_dump_that_is_made_while_threads_run_holds_a_moment_from_which_all_of_them_go_on(
+    postgres_server: Databases, postgres_dsn: str, tmp_path: Path
+) -> None:
+    async with PostgresCheckpointStorage(postgres_dsn) as storage, at_work(storage) as gate:
+        await asyncio.gather(dump(postgres_dsn, tmp_path / "early"), gate.all_wait.wait())
+        await dump(postgres_dsn, tmp_path / "late")
+    with postgres_server.database() as early, postgres_server.database() as late:
+        for file, dsn in (("early", early), ("late", late)):
+            await restore(tmp_path / file, dsn)
+        async with PostgresCheckpointStorage(late) as restored:
+            assert await restored.verify() == []
+            with pytest.raises(ThreadBusy):  # its owner, this process, lives
+                await counting(restored).run(thread_id=THREADS[0])
+            with sql(late) as session:
+                session.execute(release_all())
+            await go_on(restored)
+        async with PostgresCheckpointStorage(early) as restored:
+            assert await restored.verify() == []
+            for one in await restored.list_threads():  # the others had not begun
+                result = await counting(restored).run(thread_id=one.thread_id, takeover=True)
+                assert result.get_outputs() == [WHOLE]
+            assert await restored.verify() == []
+
+
+async def test_a_process_of_before_cannot_write_to_what_was_restored_under_it(
+    postgres_server: Databases, postgres_dsn: str, tmp_path: Path
+) -> None:
+    async with PostgresCheckpointStorage(postgres_dsn) as storage:
+        gate_passed = asyncio.Event()
+        with pytest.raises(ExceptionGroup) as refused:
+            async with at_work(storage) as gate:
+                await gate.all_wait.wait()
+                await dump(postgres_dsn, tmp_path / "dump")
+                with sql(postgres_dsn) as session:
+                    session.execute("DROP SCHEMA holdfast CASCADE")
+                    await restore(tmp_path / "dump", postgres_dsn)
+                    session.execute(release_all())
+                gate_passed.set()
+        assert refused.value
+    async with PostgresCheckpointStorage(postgres_dsn) as restored:
+        await go_on(restored)
+
+
+async def test_a_dump_of_an_encrypted_store_is_of_use_only_to_those_who_have_its_keys(
+    postgres_server: Databases, postgres_dsn: str, tmp_path: Path
+) -> None:
+    keys = AesGcm(AesGcm.generate_key())
+    async with PostgresCheckpointStorage(postgres_dsn, encryption=keys) as storage, at_work(storage) as gate:
+        await gate.all_wait.wait()
+        await dump(postgres_dsn, tmp_path / "dump")
+    with postgres_server.database() as dsn:
+        await restore(tmp_path / "dump", dsn)
+        with sql(dsn) as session:
+            session.execute(release_all())
+        for wrong in (None, AesGcm(AesGcm.generate_key())):
+            async with PostgresCheckpointStorage(dsn, encryption=wrong) as restored:
+                with pytest.raises(MissingKey):
+                    await counting(restored).run(thread_id=THREADS[0])
+        async with PostgresCheckpointStorage(dsn, encryption=keys) as restored:
+            await go_on(restored)
+
+
+def test_a_restored_store_is_verified_from_the_command_line(
+    call: Call, ids: list[str], postgres_server: Databases, postgres_dsn: str, tmp_path: Path
+) -> None:
+    assert call("transfer", "sqlite:///threads.db", postgres_dsn).returncode == 0
+    asyncio.run(dump(postgres_dsn, tmp_path / "dump"))
+    with postgres_server.database() as dsn:
+        asyncio.run(restore(tmp_path / "dump", dsn))
+        assert call("verify", dsn).stdout == "2 threads looked at: nothing is damaged.\n"
+        assert HoldfastError

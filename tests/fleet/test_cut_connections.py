@@ -1,0 +1,132 @@
+"""The connection is cut in the middle of each thing that is written: it is there once, and that is what one hears."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from tests.servers.fixtures import Place
+from tests.servers.proxy import Instant, Proxy
+
+from holdfast.store import Store
+from holdfast.stores.postgres import PostgresStore
+from holdfast.testing.conformance.acts import Owner, inside, own, saved
+
+Act = Callable[[Owner], Awaitable[object]]
+
+
+async def commit(owner: Owner) -> None:
+    await owner.save(brings=["new"], events=2, consumed=["waiting"])
+
+
+async def commit_without_a_checkpoint(owner: Owner) -> None:
+    await owner.note(events=1, status="FAILED")
+
+
+async def commit_in_the_place_of_another_checkpoint(owner: Owner) -> None:
+    await owner.save(f"{owner.lease.thread_id}-1", brings=["new"], events=1)
+
+
+async def commit_after_an_older_checkpoint(owner: Owner) -> None:
+    await owner.save(parent=1, brings=["new"])
+
+
+async def post(owner: Owner) -> None:
+    await owner.store.post(owner.lease.thread_id, "item", "message", b"1")
+
+
+async def append_journal(owner: Owner) -> None:
+    await owner.record(7)
+
+
+async def open_again(owner: Owner) -> None:
+    opened = await owner.store.open(owner.lease.thread_id, "another run", takeover=True)
+    assert (opened.number, opened.lease.owner) == (2, "another run")
+    await owner.store.renew(opened.lease)
+
+
+async def release(owner: Owner) -> None:
+    await owner.release()
+    assert (await owner.store.threads(thread_id=owner.lease.thread_id))[0].run_id is None
+
+
+async def pin(owner: Owner) -> None:
+    await owner.store.pin(f"{owner.lease.thread_id}-1")
+
+
+async def prune(owner: Owner) -> None:
+    assert await owner.store.prune(owner.lease.thread_id, [f"{owner.lease.thread_id}-1"]) == 1
+
+
+async def copy(owner: Owner) -> None:
+    await owner.store.copy_thread(f"{owner.lease.thread_id} beside", f"{owner.lease.thread_id} copied")
+
+
+async def delete(owner: Owner) -> None:
+    assert await owner.store.delete_thread(f"{owner.lease.thread_id} beside")
+
+
+ACTS: list[Act] = [
+    *(commit, commit_without_a_checkpoint, commit_in_the_place_of_another_checkpoint, commit_after_an_older_checkpoint),
+    *(post, append_journal, open_again, release, pin, prune, copy, delete),
+]
+
+
+@pytest.fixture
+def proxy(postgres_place: Place) -> Any:
+    with Proxy(postgres_place.dsn) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def store(proxy: Proxy, postgres_place: Place) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(proxy.url, schema=postgres_place.schema)
+    yield store
+    await store.close()
+
+
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
+async def test_what_is_cut_off_is_done_exactly_once(store: PostgresStore, proxy: Proxy, act: Act) -> None:
+    undisturbed = await prepared(store, "T")
+    before = await trace(store, "T")
+    await act(undisturbed)  # whose statements are prepared now, on some connection
+    expected = await trace(store, "T")
+    counted = await prepared(store, "counted")
+    with proxy.counted() as counts:
+        await act(counted)
+    assert expected == await trace(store, "counted")
+    assert expected != before
+    for instant in Instant:
+        for number, statement in enumerate(counts.statements):
+            thread_id = f"{instant.name} {number}"
+            owner = await prepared(store, thread_id)
+            proxy.cut(instant, skip=number)
+            await act(owner)
+            assert proxy.doom is None, f"{statement} was not sent"
+            await asyncio.to_thread(proxy.deliver)
+            assert await trace(store, thread_id) == expected, f"{instant.value}: {statement}"
+
+
+async def prepared(store: Store, thread_id: str) -> Owner:
+    """A thread with two checkpoints and something in its inbox, and another beside it."""
+    await saved(store, f"{thread_id} beside", 2, brings=["some"], events=1)
+    owner = await own(store, thread_id)
+    await owner.save(brings=["one"], events=1)
+    await owner.save(brings=["two"], events=1)
+    await store.post(thread_id, "waiting", "message", b"0")
+    return owner
+
+
+async def trace(store: Store, thread_id: str) -> str:
+    """All that is stored of the thread and those beside it, with the same words for all threads."""
+    found: list[Any] = []
+    for one in (thread_id, f"{thread_id} beside", f"{thread_id} copied"):
+        standing = await store.standing(one)
+        if standing is not None:
+            infos = [
+                (info.number, info.is_pinned, info.previous_checkpoint_id) for info in await store.infos(thread_id=one)
+            ]
+            found.append((standing, await store.commits(one), infos))
+    return repr(found).replace(thread_id, "T")
