@@ -18,14 +18,28 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import postgres_peers
+import postgres_place
+import postgres_pruning
+import postgres_work
 import stores_langgraph
 import stores_raw
 import stores_reading
 import stores_work
 from stores_work import BY_NAME, THREAD, Case, Stamps
 
-MODULES = {"holdfast": "holdfast", "agent-framework-core": "agent_framework", "langgraph": "langgraph.graph"}
+MODULES = {
+    "holdfast": "holdfast",
+    "agent-framework-core": "agent_framework",
+    "langgraph": "langgraph.graph",
+    "langgraph-checkpoint-postgres": "langgraph.checkpoint.postgres.aio",
+    "dbos": "dbos",
+}
+ALSO = {"holdfast": "holdfast.stores.postgres", "langgraph-checkpoint-postgres": "langgraph.graph"}
+"""Imported when first used: here before anything is measured."""
 WARM_UP_TURNS = 20
+GO_ON = "go-on"
+"""No measure: threads that go on while one is taken."""
 
 Values = dict[str, float]
 
@@ -38,7 +52,7 @@ async def measure_turns(engine: Any, subject: str, folder: Path, *, case: str, t
     spent = await _take(engine, subject, folder / "measured", chosen, turns)
     tenth, warm = max(1, turns // 10), turns // 100
     first, last = mean(spent[warm : warm + tenth]), mean(spent[-tenth:])
-    stored = stores_work.bytes_in(folder / "measured")
+    stored = await _bytes_in(subject, folder / "measured")
     return {
         "times": stored / (turns * stores_work.ITEM_BYTES),
         "growth": last / first,
@@ -47,11 +61,21 @@ async def measure_turns(engine: Any, subject: str, folder: Path, *, case: str, t
     }
 
 
+async def _bytes_in(subject: str, folder: Path) -> int:
+    if subject == "peer-postgres":
+        return await postgres_peers.bytes_of(folder)
+    if subject == "postgres":
+        return await postgres_place.bytes_of(folder)
+    return stores_work.bytes_in(folder)
+
+
 async def _take(engine: Any, subject: str, folder: Path, case: Case, turns: int) -> Stamps:
     """How long each turn took. The store is closed afterwards."""
-    if subject == "peer-sqlite":
-        return await _take_langgraph(folder, case, turns)
+    if subject in ("peer-sqlite", "peer-postgres"):
+        return await _take_langgraph(subject, folder, case, turns)
     storage = stores_work.open_storage(engine, subject, folder)
+    if subject == "postgres":
+        await postgres_place.keep_dead_rows(folder, storage)
     has_threads = engine.__name__ == "holdfast"
     if case.one_run:
         stamps: Stamps = []
@@ -79,8 +103,11 @@ async def _check_kept(engine: Any, subject: str, folder: Path, case: Case, turns
     await stores_work.close_storage(again)
 
 
-async def _take_langgraph(folder: Path, case: Case, turns: int) -> Stamps:
-    async with stores_langgraph.open_saver(folder) as saver:
+async def _take_langgraph(subject: str, folder: Path, case: Case, turns: int) -> Stamps:
+    opened = postgres_peers.open_saver if subject == "peer-postgres" else stores_langgraph.open_sqlite_saver
+    async with opened(folder) as saver:
+        if subject == "peer-postgres":
+            await postgres_peers.keep_dead_rows(saver, folder)
         if case.one_run:
             spent = _between(await stores_langgraph.run_long(case, saver, turns))
         else:
@@ -96,7 +123,7 @@ def _between(stamps: Stamps) -> Stamps:
 async def measure_rate(engine: Any, subject: str, folder: Path, *, supersteps: int, seconds: float) -> Values:
     """Supersteps a second of whole runs, each on a thread of its own; the first one warms up and is not counted."""
     if subject == "peer-sqlite":
-        async with stores_langgraph.open_saver(folder) as saver:
+        async with stores_langgraph.open_sqlite_saver(folder) as saver:
             return await _rate(stores_langgraph.counting(saver), supersteps, seconds)
     storage = stores_work.open_storage(engine, subject, folder)
     workflow = stores_work.small_loop(engine, storage)
@@ -147,16 +174,30 @@ MEASURES: dict[str, Callable[..., Awaitable[Values]]] = {
     "lookups": stores_reading.measure_lookups,
     "make": stores_reading.make_thread,
     "resume": stores_reading.measure_resume,
+    "supersteps": postgres_work.measure_supersteps,
+    "commits": postgres_work.measure_commits,
+    "inserts": postgres_work.measure_inserts,
+    "grow": postgres_pruning.grow,
+    "prune": postgres_pruning.measure_prune,
 }
+OF_PEERS: dict[str, Callable[..., Awaitable[Values]]] = {
+    "supersteps": postgres_peers.measure_supersteps,
+    "make": postgres_peers.make_thread,
+    "resume": postgres_peers.measure_resume,
+}
+"""The same of a peer on PostgreSQL."""
 
 
 async def _measure(engine_name: str, measure: str, subject: str, folder: Path, given: dict[str, Any]) -> Values:
     engine = importlib.import_module(MODULES[engine_name])
+    if engine_name in ALSO:
+        importlib.import_module(ALSO[engine_name])
     for name in ("Executor", "WorkflowBuilder", "FileCheckpointStorage", "SqliteCheckpointStorage", "handler"):
         getattr(engine, name, None)  # lazy names are imported now, not in the measured time
     gc.collect()
     gc.freeze()
-    return await MEASURES[measure](engine, subject, folder, **given)
+    measures = OF_PEERS if subject in ("peer-postgres", "peer-dbos") and measure in OF_PEERS else MEASURES
+    return await measures[measure](engine, subject, folder, **given)
 
 
 def _version(engine_name: str) -> str:
@@ -169,13 +210,17 @@ def _version(engine_name: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("engine", choices=[*MODULES])
-    parser.add_argument("measure", choices=[*MEASURES])
+    parser.add_argument("measure", choices=[*MEASURES, GO_ON])
     parser.add_argument("subject")
     parser.add_argument("folder", type=Path)
     parser.add_argument("given", type=json.loads, help="what the measure is told, as JSON")
     options = parser.parse_args()
     # The loops are self-loops, of which engines warn at build; warnings are logged, but to nowhere.
     logging.getLogger().addHandler(logging.NullHandler())
+    if options.measure == GO_ON:
+        engine = importlib.import_module(MODULES[options.engine])
+        json.dump(asyncio.run(postgres_pruning.go_on(engine, options.subject, options.folder)), sys.stdout)
+        return
     values = asyncio.run(_measure(options.engine, options.measure, options.subject, options.folder, options.given))
     python = ".".join(map(str, sys.version_info[:3]))
     json.dump({"values": values, "version": _version(options.engine), "python": python}, sys.stdout)

@@ -28,7 +28,7 @@ class _Count(TypedDict):
     count: int
 
 
-def open_saver(folder: Path) -> AbstractAsyncContextManager[Any]:
+def open_sqlite_saver(folder: Path) -> AbstractAsyncContextManager[Any]:
     """Its own settings: WAL, and SQLite's default of `synchronous`, which is FULL."""
     folder.mkdir(parents=True, exist_ok=True)
     saver = import_module("langgraph.checkpoint.sqlite.aio").AsyncSqliteSaver
@@ -67,15 +67,29 @@ async def run_long(case: Case, saver: Any, supersteps: int) -> Stamps:
     return [*stamps, time.perf_counter()]
 
 
+async def run_large(saver: Any, supersteps: int) -> None:
+    """1 MB in the first superstep, and then a countdown beside it."""
+    make_item = stores_work.ITEMS["str"][1]
+
+    async def go_on(state: _Loop) -> dict[str, Any]:
+        new = [] if state.get("items") else [make_item() for _ in range(1024 * 1024 // stores_work.ITEM_BYTES)]
+        return {"count": state["count"] - 1, **({"items": new} if new else {})}
+
+    graph = _compiled(_Loop, go_on, saver, again=_is_counting)
+    await graph.ainvoke({"count": supersteps}, _config(THREAD), durability="sync")
+
+
 async def kept_items(saver: Any) -> int:
     found = await saver.aget_tuple(_config(THREAD))
     return len(found.checkpoint["channel_values"]["items"])
 
 
-def counting(saver: Any) -> Callable[[int, str], Awaitable[None]]:
-    """Runs a countdown with one number in the state."""
+def counting(saver: Any, stamps: Stamps | None = None) -> Callable[[int, str], Awaitable[None]]:
+    """Runs a countdown with one number in the state. `stamps`: when each superstep began."""
 
     async def count(state: _Count) -> dict[str, Any]:
+        if stamps is not None:
+            stamps.append(time.perf_counter())
         return {"count": state["count"] - 1}
 
     graph = _compiled(_Count, count, saver, again=_is_counting)

@@ -191,14 +191,18 @@ async def make_thread(engine: Any, subject: str, folder: Path, *, shape: str, ch
     await _resumable(engine, shape, storage).run(checkpoints - 1, thread_id=THREAD)  # and the entry
     await _expect_stored(storage, checkpoints)
     await storage.close()
-    return {"bytes": float(stores_work.bytes_in(folder))}
+    return {}
 
 
 async def measure_resume(engine: Any, subject: str, folder: Path, *, shape: str, how: str, least: int) -> Values:
-    """Milliseconds from making the storage and the workflow to standing at the head, in a process that did neither."""
+    """Milliseconds from making the storage and the workflow to standing at the head, in a process that did neither; or
+    `how="connected"`: of reading the head with a storage in use."""
     started = time.perf_counter()
     storage = stores_work.open_storage(engine, subject, folder)
-    if how == "run":
+    if how == "connected":
+        await storage.get_latest(thread_id=THREAD)
+        spent = await _warm_us(storage, CALLS["latest-thread"][1], 20) / 1e6
+    elif how == "run":
         result = await _resumable(engine, shape, storage).run(thread_id=THREAD)
         spent = time.perf_counter() - started
         stores_work.expect("outputs of the thread at rest", len(result.get_outputs()), 1)

@@ -1,11 +1,9 @@
 """From the measured rounds of the stores to medians, verdicts, tables, and their part of RESULTS.md."""
 
-import os
-import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
+from stores_results import Results, as_spread, as_table, as_verdict
 from stores_work import CASES, Case
 
 BEGIN = "<!-- begin: written by `benchmarks/stores.py --write`, do not edit -->"
@@ -50,71 +48,6 @@ RESUMES = {
 RESUME_STORES = {"sqlite-full": "SQLite", "file": "file"}
 HOWS = {"run": "`run(thread_id=...)` of a thread at rest", "latest": "`get_latest(thread_id=...)`"}
 
-Values = dict[tuple[str, ...], list[float]]
-"""One value per round, by what was measured, of which store, and with what."""
-
-
-@dataclass
-class Results:
-    """All that was measured, and how."""
-
-    sizes: dict[str, int]
-    values: Values = field(default_factory=dict)
-    labels: dict[str, str] = field(default_factory=dict)
-    python: str = ""
-    command: str = ""
-    rounds: int = 0
-    load: float = 0.0
-    """Of the machine, before anything was measured."""
-
-    def add(self, key: tuple[str, ...], value: float) -> None:
-        self.values.setdefault(key, []).append(value)
-
-    def as_json(self) -> dict[str, object]:
-        """Every value of every round, for comparing two runs."""
-        values = {" | ".join(key): found for key, found in self.values.items()}
-        return {"setting": self.describe(), "sizes": self.sizes, "values": values}
-
-    def get(self, *key: str) -> list[float]:
-        return self.values.get(key, [])
-
-    def describe(self) -> str:
-        machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-        sides = " and ".join(self.labels.get(engine, engine) for engine in PEERS.values())
-        ours = self.labels.get("holdfast", "holdfast")
-        setting = f"Python {self.python}, {machine}, load before {self.load:.1f}, {self.rounds} rounds"
-        return f"`{self.command}`: {ours} beside {sides}, {setting}."
-
-
-# ---------------------------------------------------------------- pieces
-
-
-def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    rows = [list(head), ["---", *["---:"] * (len(head) - 2), "---"], *map(list, lines)]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in rows)
-
-
-def _spread(values: Sequence[float], form: str = ".2f") -> str:
-    """Median, and in brackets the lowest and highest."""
-    if not values:
-        return ""
-    if len(values) == 1 or format(min(values), form) == format(max(values), form):
-        return format(median(values), form)
-    return f"{median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
-
-
-def _verdict(
-    values: Mapping[str, Sequence[float]],
-    is_met: Callable[[float], bool],
-    taken: Callable[[Sequence[float]], float] = median,
-) -> str:
-    measured = {title: found for title, found in values.items() if found}
-    missed = [title for title, found in measured.items() if not is_met(taken(found))]
-    if not measured:
-        return ""
-    return f"not met: {', '.join(missed)}" if missed else "met"
-
-
 # ---------------------------------------------------------------- tables
 
 
@@ -122,28 +55,28 @@ def sizes_table(results: Results) -> str:
     def line(case: Case) -> list[str]:
         ours = {title: results.get("turns", store, case.name, "times") for store, title in STORES.items()}
         peers = [results.get("turns", peer, case.name, "times") for peer in PEERS]
-        cells = [*(_spread(found) for found in ours.values()), *(_spread(found, ".0f") for found in peers)]
-        return [case.title, *cells, f"{MOST_TIMES:g}", _verdict(ours, lambda value: value <= MOST_TIMES, taken=max)]
+        cells = [*(as_spread(found) for found in ours.values()), *(as_spread(found, ".0f") for found in peers)]
+        return [case.title, *cells, f"{MOST_TIMES:g}", as_verdict(ours, lambda value: value <= MOST_TIMES, taken=max)]
 
     head = ["bytes on disk / bytes of payload", *STORES.values(), *PEER_TITLES.values(), "at most", ""]
-    return _table(head, map(line, CASES))
+    return as_table(head, map(line, CASES))
 
 
 def growth_table(results: Results) -> str:
     def cell(subject: str, case: Case) -> str:
         growth = results.get("turns", subject, case.name, "growth")
         last = results.get("turns", subject, case.name, "last_ms")
-        return f"{_spread(growth)}; {median(last):.2f} ms" if growth else ""
+        return f"{as_spread(growth)}; {median(last):.2f} ms" if growth else ""
 
     def line(case: Case) -> list[str]:
         cells = [cell(subject, case) for subject in (*STORES, *PEERS)]
         if not case.cannot_change:
             return [case.title, *cells, "", ""]
         ours = {title: results.get("turns", store, case.name, "growth") for store, title in STORES.items()}
-        return [case.title, *cells, f"{MOST_GROWTH:g}", _verdict(ours, lambda value: value <= MOST_GROWTH)]
+        return [case.title, *cells, f"{MOST_GROWTH:g}", as_verdict(ours, lambda value: value <= MOST_GROWTH)]
 
     head = ["last tenth / first tenth; ms a turn in the last", *STORES.values(), *PEER_TITLES.values(), "at most", ""]
-    return _table(head, map(line, CASES))
+    return as_table(head, map(line, CASES))
 
 
 def encoding_table(results: Results) -> str:
@@ -152,13 +85,13 @@ def encoding_table(results: Results) -> str:
     for how, title in ways.items():
         for size in ENCODED_MB:
             found = results.get("encoding", "sqlite-normal", f"{how} {size}")
-            line = [f"{size} MB, {title}", _spread(found)]
+            line = [f"{size} MB, {title}", as_spread(found)]
             if how == "set":
                 is_met = median(found) <= MOST_MS_PER_MB
                 lines.append([*line, f"{MOST_MS_PER_MB:g}", "met" if is_met else "not met"])
             else:
                 lines.append([*line, "", ""])
-    return _table(["a list of 1 KB dicts", "ms per MB, SQLite NORMAL", "at most", ""], lines)
+    return as_table(["a list of 1 KB dicts", "ms per MB, SQLite NORMAL", "at most", ""], lines)
 
 
 def rates_table(results: Results) -> str:
@@ -179,14 +112,14 @@ def rates_table(results: Results) -> str:
         ]
 
     head = ["supersteps/s", "holdfast", "peer", "times faster (rounds)", "at least", "raw limit, commits/s", ""]
-    return _table(head, [line(*rate) for rate in RATES if results.get("rate", rate[0])])
+    return as_table(head, [line(*rate) for rate in RATES if results.get("rate", rate[0])])
 
 
-def lookups_table(results: Results) -> str:
+def lookups_table(results: Results, stores: Mapping[str, str] = LOOKUP_STORES) -> str:
     few, same, many = (str(results.sizes[name]) for name in ("few", "same", "many"))
     columns = {
         f"{title}, {kind}": (store, kind)
-        for store, title in LOOKUP_STORES.items()
+        for store, title in stores.items()
         for kind in ("warm", "fresh")
         if not (store == "memory" and kind == "fresh")
     }
@@ -202,9 +135,9 @@ def lookups_table(results: Results) -> str:
         for column, (store, kind) in columns.items():
             spent = results.get("lookups", store, f"{name} {kind} {many}")
             found[column] = ratios(name, store, kind, base)
-            cells.append(f"{_spread(found[column], '.1f')}; {median(spent):,.0f} us" if spent else "")
+            cells.append(f"{as_spread(found[column], '.1f')}; {median(spent):,.0f} us" if spent else "")
         has_target = base == few
-        verdict = _verdict(found, lambda value: value < MOST_LOOKUP) if has_target else ""
+        verdict = as_verdict(found, lambda value: value < MOST_LOOKUP) if has_target else ""
         return [title, *cells, f"{MOST_LOOKUP:g}" if has_target else "", verdict]
 
     lines = []
@@ -212,7 +145,7 @@ def lookups_table(results: Results) -> str:
         lines.append(line(name, title, few))
         if name.startswith("infos") and name != "infos-behind":
             lines.append(line(name, f"the same, beside {same} stored: as many infos", same))
-    return _table([f"{many} stored / {few} stored; time with {many}", *columns, "under", ""], lines)
+    return as_table([f"{many} stored / {few} stored; time with {many}", *columns, "under", ""], lines)
 
 
 def resume_table(results: Results) -> str:
@@ -220,11 +153,11 @@ def resume_table(results: Results) -> str:
     for shape, shape_title in RESUMES.items():
         for how, how_title in HOWS.items():
             cells = {store: results.get("resume", store, f"{shape} {how}") for store in RESUME_STORES}
-            verdict = _verdict({"SQLite": cells["sqlite-full"]}, lambda value: value < MOST_RESUME_MS)
-            spread = [_spread(found, ".1f") for found in cells.values()]
+            verdict = as_verdict({"SQLite": cells["sqlite-full"]}, lambda value: value < MOST_RESUME_MS)
+            spread = [as_spread(found, ".1f") for found in cells.values()]
             lines.append([f"{shape_title}, {how_title}", *spread, f"{MOST_RESUME_MS:g}", verdict.split(":")[0]])
     head = [f"{results.sizes['checkpoints']} checkpoints", *(f"{title}, ms" for title in RESUME_STORES.values())]
-    return _table([*head, "SQLite under", ""], lines)
+    return as_table([*head, "SQLite under", ""], lines)
 
 
 NOTES = {
@@ -273,8 +206,9 @@ TABLES: dict[str, tuple[str, Callable[[Results], str]]] = {
 def generated(results: Results) -> str:
     """The part of RESULTS.md that a run writes."""
     measured = {key[0] for key in results.values}
+    sides = [results.labels.get(engine, engine) for engine in PEERS.values()]
     about = "Medians of the rounds, in brackets the lowest and highest; each value comes from a process of its own."
-    parts = [results.describe(), about]
+    parts = [results.describe(sides), about]
     for name, (wanted, table) in TABLES.items():
         if wanted in measured:
             parts += [NOTES[name].strip().format(**results.sizes), table(results)]

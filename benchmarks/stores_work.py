@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import postgres_place
 
 NAME = "bench"
 THREAD = "bench-thread"
@@ -38,7 +39,7 @@ class Record(msgspec.Struct, frozen=True):
     text: str
 
 
-def _text(length: int) -> str:
+def text(length: int) -> str:
     """Characters of random bytes: nothing in it repeats."""
     return base64.b64encode(os.urandom(length)).decode()[:length]
 
@@ -46,15 +47,15 @@ def _text(length: int) -> str:
 def _entry(**more: Any) -> dict[str, Any]:
     """A dict that is 1 KB as JSON."""
     entry = {"role": "user", "text": "", **more}
-    entry["text"] = _text(ITEM_BYTES - len(json.dumps(entry, separators=(",", ":"))))
+    entry["text"] = text(ITEM_BYTES - len(json.dumps(entry, separators=(",", ":"))))
     return entry
 
 
 ITEMS: dict[str, tuple[type, Callable[[], Any]]] = {
-    "str": (str, lambda: _text(ITEM_BYTES)),
+    "str": (str, lambda: text(ITEM_BYTES)),
     "message": (Message, lambda: Message(**_entry())),
     "record": (Record, lambda: Record(**_entry())),
-    "dict": (dict, lambda: _entry(id=_text(12), tokens=250)),
+    "dict": (dict, lambda: _entry(id=text(12), tokens=250)),
 }
 """Each is 1 KB as JSON, without the name of its type."""
 
@@ -101,6 +102,8 @@ def open_storage(engine: Any, subject: str, folder: Path) -> Any:
         "file-nosync": lambda: engine.FileCheckpointStorage(folder, fsync=False),
         "peer-file": lambda: engine.FileCheckpointStorage(folder),
     }
+    if subject.startswith("postgres"):
+        return postgres_place.open_storage(engine, subject, folder)
     folder.mkdir(parents=True, exist_ok=True)
     return openers[subject]()
 
@@ -191,19 +194,20 @@ def _loops(engine: Any, item: str, place: str) -> Any:
         async def loop(self, message: int, ctx: Context) -> None:
             self.stamps.append(time.perf_counter())
             ctx.set_state("items", [*ctx.get_state("items", []), make_item()])
-            await _go_on(message, ctx)
+            await go_on(message, ctx)
 
     class KeepingLoop(_Keeps, engine.Executor):
         @engine.handler
         async def loop(self, message: int, ctx: Context) -> None:
             self.stamps.append(time.perf_counter())
             self.items.append(make_item())
-            await _go_on(message, ctx)
+            await go_on(message, ctx)
 
     return StateLoop if place == "state" else KeepingLoop
 
 
-async def _go_on(message: int, ctx: Any) -> None:
+async def go_on(message: int, ctx: Any) -> None:
+    """A countdown: to itself, or to its end."""
     if message > 1:
         await ctx.send_message(message - 1)
     else:
@@ -234,7 +238,7 @@ def _small_class(engine: Any) -> Any:
         @engine.handler
         async def count(self, message: int, ctx: Context) -> None:
             ctx.set_state("count", message)
-            await _go_on(message, ctx)
+            await go_on(message, ctx)
 
     return Small
 

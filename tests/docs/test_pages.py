@@ -2,74 +2,73 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
-import inspect
+import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.docs.following import POSTGRES, VALKEY, Servers, blocks_of, follow, python_blocks, run_page
+from tests.e2e.command import needs_pseudo_terminals
+from tests.servers.postgres import PostgresServer
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-
-FENCE = re.compile(
-    r"^(?P<indent> *)(?P<fence>`{3,})(?P<language>\w*)[^\n]*\n(?P<code>.*?)^\1\2 *$", re.DOTALL | re.MULTILINE
-)
-NOT_RUN = re.compile(r"<!-- not run: (?P<reason>[^>]+?) -->\s*$")
+FOLLOWED = [
+    ROOT / "docs" / "how-to" / "run-on-postgresql.md",
+    ROOT / "docs" / "how-to" / "back-up-and-restore.md",
+    ROOT / "docs" / "reference" / "postgresql.md",
+]
+"""Of these the SQL and the commands are run too."""
 COMMAND = re.compile(r"\bmake (?P<target>[a-z-]+)")
-
-
-@dataclass(frozen=True)
-class Block:
-    """One fenced block of a page."""
-
-    page: Path
-    line: int
-    language: str
-    code: str
-    not_run: str
-    """Why it is not run; empty if it is."""
-
-
-def blocks_of(page: Path) -> Iterator[Block]:
-    text = page.read_text(encoding="utf-8")
-    for found in FENCE.finditer(text):
-        marked = NOT_RUN.search(text[: found.start()])
-        line = text.count("\n", 0, found.start("code"))
-        code = "".join(row.removeprefix(found["indent"]) for row in found["code"].splitlines(keepends=True))
-        yield Block(page, line, found["language"], code, marked["reason"] if marked else "")
-
-
-def python_blocks(page: Path) -> list[Block]:
-    return [block for block in blocks_of(page) if block.language in {"python", "py"}]
 
 
 def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-async def run_page(page: Path) -> None:
-    """The blocks of one page in order, sharing names as a reader who types them in would have it."""
-    namespace: dict[str, object] = {"__name__": f"page_{re.sub(r'[^a-z0-9]', '_', page.stem.lower())}"}
-    for block in python_blocks(page):
-        if block.not_run:
-            continue
-        source = "\n" * block.line + block.code  # tracebacks then name the page's own line
-        code = compile(source, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
-        if code.co_flags & inspect.CO_COROUTINE:
-            await eval(code, namespace)
-        else:
-            # In a thread: a script has no running loop, and may call asyncio.run itself.
-            await asyncio.to_thread(exec, code, namespace)
+@pytest.fixture
+def servers(page: Path, request: pytest.FixtureRequest) -> Iterator[Servers]:
+    """Those that the page names."""
+    text = page.read_text(encoding="utf-8")
+    postgres = request.getfixturevalue("postgres_server") if POSTGRES.search(text) else None
+    valkey_url = request.getfixturevalue("valkey_url") if VALKEY.search(text) else ""
+    servers = Servers(postgres, valkey_url)
+    yield servers
+    servers.close()
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)], ids=name_of)
-async def test_every_example_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page) and page not in FOLLOWED], ids=name_of)
+async def test_every_example_of_a_page_runs(
+    page: Path, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    await run_page(page)
+    await run_page(page, servers)
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[PostgresServer]:
+    """With the settings that one should have."""
+    with PostgresServer(durable=True) as server:
+        yield server
+
+
+@needs_pseudo_terminals
+@pytest.mark.parametrize("page", FOLLOWED, ids=name_of)
+def test_a_page_about_servers_can_be_followed_from_its_first_line_to_its_last(
+    page: Path, own_server: PostgresServer, valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    servers, written = Servers(own_server, valkey_url), page.read_text(encoding="utf-8")
+    try:
+        now = asyncio.run(follow(page, written, servers, monkeypatch))
+    finally:
+        servers.close()
+    if os.environ.get("HOLDFAST_RECORD"):
+        page.write_text(now, encoding="utf-8")
+    else:
+        assert now == written
 
 
 def test_examples_that_are_not_run_are_few_and_say_why() -> None:
@@ -116,14 +115,14 @@ $ make nothing
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Path:
+def small_page(tmp_path: Path) -> Path:
     written = tmp_path / "page.md"
     written.write_text(PAGE, encoding="utf-8")
     return written
 
 
-def test_blocks_are_found_with_their_language_line_and_reason(page: Path) -> None:
-    found = [(block.language, block.line, block.code, block.not_run) for block in blocks_of(page)]
+def test_blocks_are_found_with_their_language_line_and_reason(small_page: Path) -> None:
+    found = [(block.language, block.line, block.code, block.not_run) for block in blocks_of(small_page)]
     assert found == [
         ("python", 2, "first = 1\n", ""),
         ("python", 7, "second = await later(first)\n", ""),
@@ -132,9 +131,9 @@ def test_blocks_are_found_with_their_language_line_and_reason(page: Path) -> Non
     ]
 
 
-async def test_a_failing_example_fails_the_page_and_names_its_line(page: Path) -> None:
+async def test_a_failing_example_fails_the_page_and_names_its_line(small_page: Path) -> None:
     with pytest.raises(NameError, match="later") as raised:
-        await run_page(page)
+        await run_page(small_page)
     assert raised.traceback[-1].lineno == 7  # counted from 0
 
 

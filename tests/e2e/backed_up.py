@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from holdfast import Workflow, WorkflowBuilder, WorkflowContext, executor
 from holdfast.checkpoints.storage import StoreCheckpointStorage
@@ -34,16 +35,15 @@ def counting(storage: StoreCheckpointStorage, gate: Gate | None = None) -> Workf
 
 
 class Gate:
-    """Where threads wait until the backup was made; some of them wait early, others run on for a while."""
+    """Near the end of their way threads wait here, each in a superstep that is not committed."""
 
-    def __init__(self, stops: list[int]) -> None:
-        self._stops = set(stops)
+    def __init__(self) -> None:
         self._open = asyncio.Event()
         self._waiting = 0
         self.all_wait = asyncio.Event()
 
     async def pass_at(self, number: int) -> None:
-        if number in self._stops and not self._open.is_set():
+        if number == LAST - 5 and not self._open.is_set():
             self._waiting += 1
             if self._waiting == len(THREADS):
                 self.all_wait.set()
@@ -54,17 +54,21 @@ class Gate:
 
 
 @asynccontextmanager
-async def at_work(storage: StoreCheckpointStorage) -> AsyncIterator[Gate]:
-    """All threads run when the block begins, and when it ends they have come to their end, undisturbed."""
-    gate = Gate([LAST - 5])
+async def at_work(storage: StoreCheckpointStorage) -> AsyncIterator[tuple[Gate, Sequence[Awaitable[Any]]]]:
+    """All threads run when the block begins, and have ended when it ends."""
+    gate = Gate()
     workflow = counting(storage, gate)
     runs = [asyncio.create_task(workflow.run(0, thread_id=thread_id)) for thread_id in THREADS]
     try:
-        yield gate
+        yield gate, runs
     finally:
         gate.open()
-        ended = await asyncio.gather(*runs)
-        assert [one.get_outputs() for one in ended] == [[WHOLE]] * len(THREADS)
+        await asyncio.gather(*runs, return_exceptions=True)
+
+
+async def undisturbed(runs: Sequence[Awaitable[Any]]) -> None:
+    """They end as if nobody had made a backup."""
+    assert [(await run).get_outputs() for run in runs] == [[WHOLE]] * len(THREADS)
 
 
 async def go_on(storage: StoreCheckpointStorage, *, takeover: bool = False) -> None:

@@ -21,8 +21,17 @@ SEEN = "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming' AND flush_ls
 @contextmanager
 def follower_of(dsn: str, folder: Path) -> Iterator[None]:
     """Somebody who receives all that is written, known to the server."""
-    command = [programs() / "pg_receivewal", "--dbname", f"{dsn}?application_name=berlin", "--directory", folder]
-    with subprocess.Popen([*command, "--synchronous", "--no-loop"], stderr=subprocess.PIPE) as process, sql(dsn) as session:
+    command: list[str | Path] = [
+        programs() / "pg_receivewal",
+        "--dbname",
+        f"{dsn}?application_name=berlin",
+        "--directory",
+        folder,
+    ]
+    with (
+        subprocess.Popen([*command, "--synchronous", "--no-loop"], stderr=subprocess.PIPE) as process,
+        sql(dsn) as session,
+    ):
         try:
             while process.poll() is None and not session.fetch(SEEN):
                 time.sleep(0.01)

@@ -8,7 +8,15 @@ import pytest
 from tests.encryption.places import Place
 from tests.servers.fixtures import postgres_place, postgres_server
 
+from holdfast.codecs.aes_gcm import VARIABLE
+
 __all__ = ["postgres_place", "postgres_server"]
+
+
+@pytest.fixture(autouse=True)
+def _no_keys_of_the_callers_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+
 
 KINDS = ("sqlite", "file", "postgres")
 

@@ -91,7 +91,7 @@ async def test_events_and_chunks_cannot_be_swapped(place: Place) -> None:
             replace(
                 first,
                 events=replace(first.events, body=second.events.body),
-                chunks=dict(zip(names, reversed(first.chunks.values()), strict=True)),
+                chunks=dict(zip(names, reversed([*first.chunks.values()]), strict=True)),
             ),
             second,
             *rest,
@@ -129,24 +129,6 @@ async def test_what_waits_cannot_be_swapped_or_taken_for_something_else(
     opened = await store.open("t", "run-1")
     assert told in str(opened.damage) and not opened.journal and not opened.inbox
     await closed(store)
-
-
-async def test_any_bit_that_is_flipped_is_noticed(place: Place) -> None:
-    below = await written(place)
-    payloads = [(one.number, one.root) for one in await below.commits("t") if one.root is not None]
-    await closed(below)
-    number, root = payloads[0]
-    encryption = AesGcm(OLD)
-    assert encryption.decrypt("t", f"root\0{number}", root)
-    start = root.index(b":", 10) + 1
-    for at in range(start, len(root) - 3):  # the last characters stand for fewer bits than they could
-        for bit in (0, 3, 6):
-            flipped = root[:at] + bytes([root[at] ^ 1 << bit]) + root[at + 1 :]
-            with pytest.raises(ValueError):
-                encryption.decrypt("t", f"root\0{number}", flipped)
-    for thread_id, place_ in (("u", f"root\0{number}"), ("t", f"events\0{number}"), ("t", "root\x0099")):
-        with pytest.raises(ValueError, match="belongs elsewhere"):
-            encryption.decrypt(thread_id, place_, root)
 
 
 async def test_what_is_not_encrypted_is_refused_in_an_encrypted_store(place: Place) -> None:

@@ -26,15 +26,11 @@ STORAGES: dict[str, Callable[..., StoreCheckpointStorage]] = {
     "memory": lambda folder, **given: InMemoryCheckpointStorage(**given),
     "file": lambda folder, **given: FileCheckpointStorage(folder / "threads", fsync=False, **given),
     "sqlite": lambda folder, **given: SqliteCheckpointStorage(folder / "threads.db", synchronous="NORMAL", **given),
-    "postgres": lambda folder, **given: _in_postgres(folder, **given),
+    "postgres": lambda folder, **given: PostgresCheckpointStorage(
+        where(folder).dsn, schema=where(folder).schema, **given
+    ),
 }
 """Every storage over a store. Syncing is not what these tests are about, and takes time."""
-
-
-def _in_postgres(folder: Path, **given: Any) -> StoreCheckpointStorage:
-    dsn, schema = where(folder)
-    return PostgresCheckpointStorage(dsn, schema=schema, **given)
-
 
 _TAKEN = """
 SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

@@ -48,16 +48,11 @@ def sqlite_place(tmp_path: Path) -> Place:
     return Place("sqlite", tmp_path)
 
 
-def change(place: Place, statement: str) -> None:
-    with closing(sqlite3.connect(place.database)) as db, db:
-        assert db.execute(statement).rowcount == 1
-
-
 @pytest.mark.parametrize("statement", IN_TABLES.values(), ids=IN_TABLES)
 async def test_damage_in_the_rows_of_a_thread_names_its_head(sqlite_place: Place, statement: str) -> None:
     async with sqlite_place.storage() as storage:
         head_id = await write(storage)
-    change(sqlite_place, statement)
+    sqlite_place.change(statement)
     await is_refused(sqlite_place, "t", head_id)
     await go_on(sqlite_place, "other", "half")
 
@@ -65,15 +60,22 @@ async def test_damage_in_the_rows_of_a_thread_names_its_head(sqlite_place: Place
 async def test_a_head_whose_row_is_gone_is_missed(sqlite_place: Place) -> None:
     async with sqlite_place.storage() as storage:
         await write(storage)
-    change(sqlite_place, f"DELETE FROM commits WHERE {OF_HEAD}")
+    sqlite_place.change(f"DELETE FROM commits WHERE {OF_HEAD}")
     await is_refused(sqlite_place, "t")
     await go_on(sqlite_place, "other", "half")
 
 
 JOURNAL = (
-    "UPDATE journal SET body = replace(body, 'x-source', 'y-source') WHERE entry = (SELECT MIN(entry) FROM journal)"
+    "UPDATE journal SET body = replace(body, 'x-source', 'y-source') WHERE entry = (SELECT MIN(entry) FROM journal)",
+    (
+        "UPDATE {s}.journal SET body = overlay(body PLACING 'y' FROM position('x-source' IN body))"
+        " WHERE entry = (SELECT MIN(entry) FROM {s}.journal)"
+    ),
 )
-INBOX = "UPDATE inbox SET body = replace(body, 'posted', 'forged')"
+INBOX = (
+    "UPDATE inbox SET body = replace(body, 'posted', 'forged')",
+    "UPDATE {s}.inbox SET body = overlay(body PLACING 'forged' FROM position('posted' IN body))",
+)
 
 
 async def test_a_journal_or_an_inbox_that_was_changed_is_not_believed(place: Place) -> None:
@@ -81,8 +83,8 @@ async def test_a_journal_or_an_inbox_that_was_changed_is_not_believed(place: Pla
     async with place.storage() as storage:
         await write(storage)
         await storage.store.post("t", "item", "message", b'"posted"')
-    change(place, JOURNAL)
-    change(place, INBOX)
+    for in_sqlite, in_postgres in (JOURNAL, INBOX):
+        place.change(in_sqlite, postgres=in_postgres)
     right = {"half": ["x-source-a+x-source-b+x-source-c"], "t": [[*WRITTEN, "posted"]]}
     async with place.storage() as storage:
         for make, thread_id in ((fan, "half"), (ledger, "t")):
@@ -121,6 +123,7 @@ async def test_a_database_that_was_cut_off_is_an_error(sqlite_place: Place) -> N
                 await ledger(Stage(), storage).run("x", thread_id="t")
 
 
+@pytest.mark.parametrize("place", ["sqlite", "file"], indirect=True)
 async def test_a_database_of_a_newer_version_is_refused_as_such(place: Place) -> None:
     async with place.storage() as storage:
         await write(storage)

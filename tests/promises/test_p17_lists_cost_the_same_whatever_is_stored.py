@@ -6,17 +6,17 @@ import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, closing
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.promises.multiplying import multiply
 from tests.promises.processes import Place
 from tests.promises.stages import Asker, Stage, alone, ledger
+from tests.schemas import SCHEMAS
 
 from holdfast import DamagedCheckpoint, InMemoryCheckpointStorage
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.records import CheckpointInfo, Commit
-from holdfast.stores.rows_of_commits import BLOCK
 
 Call = Callable[[StoreCheckpointStorage], Awaitable[Sequence[Any]]]
 
@@ -58,6 +58,8 @@ def destroy_payloads(place: Place) -> None:
     if place.kind == "sqlite":
         with closing(sqlite3.connect(place.database)) as db, db:
             db.execute("UPDATE commits SET body = zeroblob(length(body))")
+    elif place.kind == "postgres":
+        SCHEMAS.fetch(place.folder, "UPDATE {s}.commits SET root = '', events = '', chunks = NULL")
     for path in place.folder.rglob("*.jsonl"):
         path.write_bytes(b"\0" * path.stat().st_size)
 
@@ -82,6 +84,9 @@ async def test_the_latest_reads_the_payload_of_no_other_checkpoint(place: Place)
             db.execute(
                 "UPDATE commits SET body = NULL WHERE thread = (SELECT thread FROM threads WHERE thread_id = 't')"
             )
+    elif place.kind == "postgres":
+        gone = "UPDATE {s}.commits SET root = NULL, events = NULL, chunks = NULL WHERE thread ="
+        SCHEMAS.fetch(place.folder, gone + " (SELECT thread FROM {s}.threads WHERE thread_id = 't')")
     else:
         (path,) = place.folder.rglob("t.jsonl")
         path.unlink()
@@ -91,31 +96,6 @@ async def test_the_latest_reads_the_payload_of_no_other_checkpoint(place: Place)
 
 
 # ---------------------------------------------------------------- the same cost
-
-
-def multiply(database: Path, count: int, *, in_own_threads: bool) -> None:
-    """So many more checkpoints of workflow `alone`, as rows: to commit them one by one would take seconds."""
-    with closing(sqlite3.connect(database)) as db, db:
-        db.row_factory = sqlite3.Row
-        commit = dict(db.execute("SELECT * FROM commits ORDER BY seq DESC LIMIT 1").fetchone())
-        thread = dict(db.execute("SELECT * FROM threads WHERE thread = ?", (commit["thread"],)).fetchone())
-        commits, threads = [], []
-        for number in range(1, count + 1):
-            seq = commit["seq"] + number
-            commits.append({**commit, "seq": seq, "checkpoint_id": f"made-{number}"})
-            if in_own_threads:
-                own = thread["thread"] + number
-                threads.append({**thread, "thread": own, "thread_id": f"made-{number}", "moved": seq})
-                commits[-1]["thread"] = own
-            else:
-                commits[-1].update(number=commit["number"] + number, parent=commit["number"] + number - 1)
-        if not in_own_threads:
-            last = commits[-1]
-            threads.append({**thread, "number": last["number"], "head": last["number"], "moved": last["seq"]})
-        for table, rows in (("commits", commits), ("threads", threads)):
-            names = ", ".join(f":{name}" for name in rows[0])
-            db.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({names})", rows)
-        db.execute(f"INSERT OR IGNORE INTO blocks SELECT DISTINCT workflow, seq / {BLOCK} FROM commits WHERE workflow")
 
 
 async def fill_memory(storage: StoreCheckpointStorage, count: int, *, in_own_threads: bool) -> None:
@@ -153,7 +133,7 @@ async def filled(storage: StoreCheckpointStorage, count: int, place: Place | Non
         await fill_memory(storage, count, in_own_threads=in_own_threads)
     else:
         await storage.close()
-        multiply(place.database, count, in_own_threads=in_own_threads)
+        multiply(place, count, in_own_threads=in_own_threads)
     await small.run("x", thread_id="small")
 
 
@@ -204,6 +184,7 @@ SHAPES = pytest.mark.parametrize("in_own_threads", [False, True], ids=["one thre
 
 
 @SHAPES
+@pytest.mark.parametrize("place", ["sqlite", "file"], indirect=True)
 async def test_w17_lists_cost_the_same_with_100_or_10_000_stored(
     place: Place, monkeypatch: pytest.MonkeyPatch, in_own_threads: bool
 ) -> None:

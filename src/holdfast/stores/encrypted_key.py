@@ -8,6 +8,7 @@ one back.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from holdfast.errors import DamagedCheckpoint, DamagedStore, MissingKey, PlaintextRefused
 from holdfast.names import RESERVED_THREAD
@@ -23,12 +24,12 @@ async def find_key(store: Store, encryption: Encryption) -> bytes | None:
     """None for a store that has no threads yet. Raises MissingKey, PlaintextRefused or DamagedStore."""
     standing = await store.standing(RESERVED_THREAD)
     if standing is None:
-        others = [one for one in await store.thread_ids(limit=2) if one != RESERVED_THREAD]
+        others = [one for one in await store.thread_ids(limit=3) if one != RESERVED_THREAD]
         standing = await store.standing(RESERVED_THREAD)  # it may have come to be meanwhile
         if standing is None and not others:
             return None
         if standing is None:
-            raise await _refusal(store, others[0], encryption)
+            raise await _refusal(store, others, encryption)
     return _key_in(standing, encryption, place_of(store))
 
 
@@ -63,19 +64,25 @@ def _key_in(standing: ThreadStanding, encryption: Encryption, place: str) -> byt
     raise DamagedStore(place, "the key that names of chunks are made with is gone from it")
 
 
-async def _refusal(store: Store, thread_id: str, encryption: Encryption) -> Exception:
+async def _refusal(store: Store, thread_ids: Iterable[str], encryption: Encryption) -> Exception:
     """Why a store with threads and without the key is not used: it is plain, or damaged."""
     place = place_of(store)
-    standing = await store.standing(thread_id)
-    commits = await store.commits(thread_id, limit=1)
-    payloads = [item.body for item in standing.inbox] if standing is not None else []
-    for payload in (*payloads, *(body for commit in commits for body in _payloads_of(commit))):
-        if encryption.key_id_of(payload) is not None:
-            return DamagedStore(
-                place, "it is encrypted, and the key that names of chunks are made with is gone from it"
-            )
+    for thread_id in thread_ids:
+        if any(encryption.key_id_of(one) is not None for one in await _some_payloads(store, thread_id)):
+            reason = "it is encrypted, and the key that names of chunks are made with is gone from it"
+            return DamagedStore(place, reason)
     remedy = "Copy it to a new store that is encrypted: `holdfast transfer`, or copy_store(plain, encrypted)."
     return PlaintextRefused(f"What is in {place!r}", remedy)
+
+
+async def _some_payloads(store: Store, thread_id: str) -> list[bytes]:
+    try:
+        standing = await store.standing(thread_id)
+        commits = await store.commits(thread_id, limit=1)
+    except DamagedCheckpoint:
+        return []
+    waiting = [] if standing is None else [item.body for item in standing.inbox]
+    return [*waiting, *(body for commit in commits for body in _payloads_of(commit))]
 
 
 def _payloads_of(commit: Commit) -> list[bytes]:

@@ -177,13 +177,15 @@ async def _session(dsn: str) -> AsyncIterator[Session]:
     try:
         connection = await pool.take()
     except (*Lost, Refused, ValueError) as error:
+        await pool.close()
         raise not_reached(error, dsn) from None  # what it says may hold parts of the URL
     try:
         yield Session(connection, bool(pool.is_pooled))
     except (*Lost, Refused) as error:
         raise not_reached(error, dsn) from None
     finally:
-        connection.terminate()
+        pool.drop(connection)
+        await pool.close()
 
 
 class Looking:

@@ -1,0 +1,136 @@
+"""A thread with very many checkpoints is pruned, while it and another one go on."""
+
+# The class is made from a module given at run time, which mypy cannot follow:
+# mypy: disable-error-code="misc, valid-type, attr-defined, untyped-decorator"
+
+import asyncio
+import json
+import resource
+import sys
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import stores_work
+from postgres_work import Values, percentiles
+from stores_work import THREAD
+
+KEPT, WINDOW, ITEM_BYTES = 10, 16, 256
+ALONE_SECONDS = 3.0
+PAUSE_SECONDS = 0.002
+"""Between two commits, so that there is time for others: what is looked for is a commit that has to wait."""
+ENDLESS = 1_000_000_000
+OTHER = "other-thread"
+
+Timed = list[tuple[float, float]]
+"""When a commit began, by a clock that all processes of the machine share, and what it took."""
+
+
+@cache
+def _window_class(engine: Any) -> Any:
+    Context = engine.WorkflowContext[int, int]
+
+    class Window(engine.Executor):
+        """Keeps the last few items: each checkpoint adds one and drops one."""
+
+        @engine.handler
+        async def slide(self, message: int, ctx: Context) -> None:
+            item = stores_work.text(ITEM_BYTES)
+            ctx.set_state("items", [*ctx.get_state("items", []), item][-WINDOW:])
+            if self.pause:
+                await asyncio.sleep(self.pause)
+            await stores_work.go_on(message, ctx)
+
+    return Window
+
+
+def _sliding(engine: Any, storage: Any, pause: float = 0.0) -> Any:
+    window = _window_class(engine)(id="window")
+    window.pause = pause
+    return stores_work.self_loop(engine, window, storage)
+
+
+async def grow(engine: Any, subject: str, folder: Path, *, checkpoints: int) -> Values:
+    """A thread of so many checkpoints."""
+    storage = stores_work.open_storage(engine, "postgres-relaxed", folder)
+    started = time.perf_counter()
+    await _sliding(engine, storage).run(checkpoints - 1, thread_id=THREAD)  # and the entry
+    spent = time.perf_counter() - started
+    await storage.close()
+    return {"rate": checkpoints / spent}
+
+
+async def measure_prune(engine: Any, subject: str, folder: Path, *, checkpoints: int) -> Values:
+    """Seconds, and how far the memory of this process grows; and what commits took before and meanwhile, in a process
+    of their own, of the same thread and of another."""
+    storage = stores_work.open_storage(engine, subject, folder)
+    stores_work.expect(
+        "checkpoints in one list", len(await storage.list_checkpoint_infos(thread_id=THREAD, limit=5)), 5
+    )
+    command = [sys.executable, str(Path(sys.argv[0])), "holdfast", "go-on", subject, str(folder), "{}"]
+    pipe = asyncio.subprocess.PIPE
+    others = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+    assert others.stdout is not None
+    await others.stdout.readline()  # both have committed
+    alone = time.perf_counter()
+    await asyncio.sleep(ALONE_SECONDS)
+    lags: list[float] = []
+    watching = asyncio.create_task(_watch(lags))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.perf_counter()
+    report = await storage.prune(thread_id=THREAD, keep_last=KEPT)
+    ended = time.perf_counter()
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    watching.cancel()
+    written, _ = await others.communicate(b"\n")
+    removed = sum(one.checkpoints for one in report.threads)
+    if removed < checkpoints - KEPT:
+        raise AssertionError(f"expected at least {checkpoints - KEPT} checkpoints to go, got {removed}")
+    values = {"seconds": ended - began, "peak MB": (after - before) / 1024, "lag ms": max(lags) * 1e3}
+    timed: dict[str, Timed] = json.loads(written)
+    for thread_id, title in ((OTHER, "other"), (THREAD, "same")):
+        for name, since, until in (("alone", alone, began), ("meanwhile", began, ended)):
+            spent = [took for start, took in timed[thread_id] if since <= start < until]
+            values |= percentiles(spent, f"{title} {name} ") | {f"{title} {name} max": max(spent) * 1e3}
+    checkpoint = await storage.get_latest(thread_id=THREAD)
+    stores_work.expect("items in the head", len(checkpoint.state["items"]), WINDOW)
+    await storage.close()
+    return values
+
+
+async def _watch(lags: list[float]) -> None:
+    """How late this event loop comes back to what is due."""
+    while True:
+        due = time.perf_counter() + PAUSE_SECONDS
+        await asyncio.sleep(PAUSE_SECONDS)
+        lags.append(time.perf_counter() - due)
+
+
+async def go_on(engine: Any, subject: str, folder: Path) -> Any:
+    """Two threads go on until there is a line to read: started by `measure_prune`, which reads what this gives."""
+    storage = stores_work.open_storage(engine, subject, folder)
+    timed: dict[str, Timed] = {THREAD: [], OTHER: []}
+    commit = storage.store.commit
+    both = asyncio.Event()
+
+    async def noted(given: Any) -> None:
+        started = time.perf_counter()
+        await commit(given)
+        timed[given.lease.thread_id].append((started, time.perf_counter() - started))
+        if all(timed.values()):
+            both.set()
+
+    storage.store.commit = noted
+    runs = [
+        asyncio.create_task(_sliding(engine, storage, PAUSE_SECONDS).run(ENDLESS, thread_id=thread_id))
+        for thread_id in timed
+    ]
+    await both.wait()
+    print("both", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    for run in runs:
+        run.cancel()
+    await asyncio.gather(*runs, return_exceptions=True)
+    await storage.close()
+    return timed

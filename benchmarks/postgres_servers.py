@@ -1,0 +1,67 @@
+"""The servers of a run: one PostgreSQL with fsync, on the disk of the checkout, and one Valkey."""
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from peer import ROOT
+from postgres_place import DATABASE, VALKEY
+
+sys.path.insert(0, str(ROOT))  # the servers are those of the tests
+
+from tests.servers.postgres import PostgresServer, programs
+from tests.servers.valkey import ValkeyServer
+
+AS_SHIPPED = {"shared_buffers": "128MB", "wal_level": "replica", "max_wal_senders": "10", "io_method": "worker"}
+"""What a server for tests sets otherwise is as in a new installation."""
+
+
+class Servers:
+    """Started when first needed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stack = ExitStack()
+        self._postgres: PostgresServer | None = None
+        self._valkey: ValkeyServer | None = None
+
+    @contextmanager
+    def database(self, folder: Path) -> Iterator[None]:
+        """A new one for a job: its address is in the folder."""
+        postgres, valkey = self._start()
+        with postgres.database() as dsn:
+            (folder / DATABASE).write_text(dsn, encoding="utf-8")
+            (folder / VALKEY).write_text(valkey.url, encoding="utf-8")
+            yield
+
+    def _start(self) -> tuple[PostgresServer, ValkeyServer]:
+        if self._postgres is None or self._valkey is None:
+            tempfile.tempdir = str(_reachable(self._folder))
+            self._postgres = self._stack.enter_context(PostgresServer(durable=True, settings=AS_SHIPPED))
+            self._valkey = self._stack.enter_context(ValkeyServer())
+            tempfile.tempdir = None
+        return self._postgres, self._valkey
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def _reachable(folder: Path) -> Path:
+    """The folder, or another one of the same disk: the server runs as `nobody` where this runs as root, and may have no
+    way there."""
+    if os.geteuid() or all(one.stat().st_mode & stat.S_IXOTH for one in (folder, *folder.parents)):
+        return folder
+    other = Path(tempfile.gettempdir())
+    if other.stat().st_dev != folder.stat().st_dev:
+        raise SystemExit(f"a server that must not run as root cannot reach {folder}, and {other} is another disk")
+    return other
+
+
+def server_version() -> str:
+    told = subprocess.run([programs() / "psql", "--version"], check=True, capture_output=True, text=True).stdout
+    return f"PostgreSQL {told.split()[-1]}"

@@ -1,0 +1,75 @@
+"""What was measured of the stores, and how it is written down: medians, spreads, verdicts."""
+
+import os
+import platform
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+Values = dict[tuple[str, ...], list[float]]
+"""One value per round, by what was measured, of which store, and with what."""
+
+
+@dataclass
+class Results:
+    """All that was measured, and how."""
+
+    sizes: dict[str, int]
+    values: Values = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    python: str = ""
+    command: str = ""
+    rounds: int = 0
+    load: float = 0.0
+    """Of the machine, before anything was measured."""
+
+    def add(self, key: tuple[str, ...], value: float) -> None:
+        self.values.setdefault(key, []).append(value)
+
+    def as_json(self) -> dict[str, object]:
+        """Every value of every round, for comparing two runs."""
+        values = {" | ".join(key): found for key, found in self.values.items()}
+        return {"setting": self.describe([*self.labels.values()]), "sizes": self.sizes, "values": values}
+
+    def get(self, *key: str) -> list[float]:
+        return self.values.get(key, [])
+
+    def part(self, name: str) -> "Results":
+        """What was measured of one part: all whose keys begin with its name, without it."""
+        return replace(self, values={key[1:]: found for key, found in self.values.items() if key[0] == name})
+
+    def describe(self, sides: Sequence[str]) -> str:
+        """How a part of it came to be, and what holdfast was measured beside."""
+        machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+        ours = self.labels.get("holdfast", "holdfast")
+        setting = f"Python {self.python}, {machine}, load before {self.load:.1f}, {self.rounds} rounds"
+        return f"`{self.command}`: {ours} beside {', '.join(sides)}, {setting}."
+
+
+# ---------------------------------------------------------------- pieces
+
+
+def as_table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    rows = [list(head), ["---", *["---:"] * (len(head) - 2), "---"], *map(list, lines)]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in rows)
+
+
+def as_spread(values: Sequence[float], form: str = ".2f") -> str:
+    """Median, and in brackets the lowest and highest."""
+    if not values:
+        return ""
+    if len(values) == 1 or format(min(values), form) == format(max(values), form):
+        return format(median(values), form)
+    return f"{median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+
+
+def as_verdict(
+    values: Mapping[str, Sequence[float]],
+    is_met: Callable[[float], bool],
+    taken: Callable[[Sequence[float]], float] = median,
+) -> str:
+    measured = {title: found for title, found in values.items() if found}
+    missed = [title for title, found in measured.items() if not is_met(taken(found))]
+    if not measured:
+        return ""
+    return f"not met: {', '.join(missed)}" if missed else "met"

@@ -1,0 +1,230 @@
+"""A page as somebody reads it who types in all that it shows: Python, SQL and commands, in order, with real servers.
+
+On a page, servers are at `localhost`: `postgresql://[user[:password]@]localhost/database` and `redis://localhost`. Each
+database of a page is one of the test's, empty at first. Without a user, or as `postgres`, one may do everything; roles
+that a page makes are called `holdfast_...`.
+
+Console blocks are recorded runs, on pages that are followed: `HOLDFAST_RECORD=1 pytest tests/docs/test_pages.py` writes
+into them what the commands print now. `...` stands for anything.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+from tests.e2e.command import COMMAND, environment
+from tests.e2e.recording import COLUMNS, COMMANDS, TIMES, Step, is_as_shown
+from tests.e2e.terminal import in_this_terminal
+from tests.servers.postgres import programs
+from tests.servers.sql import Sql
+
+FENCE = re.compile(
+    r"^(?P<indent> *)(?P<fence>`{3,})(?P<language>\w*)[^\n]*\n(?P<code>.*?)^\1\2 *$", re.DOTALL | re.MULTILINE
+)
+NOT_RUN = re.compile(r"<!-- not run: (?P<reason>[^>]+?) -->\s*$")
+POSTGRES = re.compile(r"postgresql://(?:(?P<user>\w+)(?::(?P<password>\w+))?@)?localhost/(?P<database>\w+)")
+VALKEY = re.compile(r"redis://localhost(?::6379)?(?:/\d+)?")
+ROLE = re.compile(r"\bholdfast_[a-z]+\b")
+NUMBERS = {
+    **TIMES,
+    r"\bPostgreSQL \d+\.\d+": "PostgreSQL 18.1",
+    r"\bValkey \d+\.\d+\.\d+": "Valkey 9.1.0",
+    r"\b[\d.]+ ms\b": "0.4 ms",
+    r"\b\d+ of \d+ in use": "4 of 97 in use",
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of a page."""
+
+    page: Path
+    line: int
+    language: str
+    code: str
+    not_run: str
+    """Why it is not run; empty if it is."""
+    start: int = 0
+    """Where its code begins, in the page."""
+
+
+def blocks_of(page: Path) -> Iterator[Block]:
+    text = page.read_text(encoding="utf-8")
+    for found in FENCE.finditer(text):
+        marked = NOT_RUN.search(text[: found.start()])
+        line = text.count("\n", 0, found.start("code"))
+        code = "".join(row.removeprefix(found["indent"]) for row in found["code"].splitlines(keepends=True))
+        yield Block(page, line, found["language"], code, marked["reason"] if marked else "", found.start("code"))
+
+
+def python_blocks(page: Path) -> list[Block]:
+    return [block for block in blocks_of(page) if block.language in {"python", "py"}]
+
+
+class Server(Protocol):
+    """A PostgreSQL that is there, as `tests.servers.postgres.Databases` is."""
+
+    dsn: str
+
+    def new_database(self) -> str: ...
+    def drop_database(self, dsn: str) -> None: ...
+    def execute(self, statement: str) -> None: ...
+
+
+class Servers:
+    """What the names of servers on a page stand for."""
+
+    def __init__(self, postgres: Server | None = None, valkey_url: str = "") -> None:
+        self._postgres = postgres
+        self._valkey_url = valkey_url
+        self._databases: dict[str, str] = {}
+        """The dsn of each database, by its name on the page."""
+        self._roles: dict[str, str] = {}
+
+    def meant(self, text: str) -> str:
+        """With real servers in the place of those that the page names."""
+        if self._postgres is not None:
+            text = ROLE.sub(lambda found: self._role(found[0]), POSTGRES.sub(self._dsn, text))
+        return VALKEY.sub(self._valkey_url, text) if self._valkey_url else text
+
+    def shown(self, text: str) -> str:
+        """What the page calls them."""
+        for name, dsn in self._databases.items():
+            real = urlsplit(dsn)
+            text = text.replace(f"{real.hostname}:{real.port}{real.path}", f"localhost/{name}")
+        for name, role in self._roles.items():
+            text = text.replace(role, name)
+        return text
+
+    def first_database(self) -> str:
+        return next(iter(self._databases.values()))
+
+    def _dsn(self, found: re.Match[str]) -> str:
+        assert self._postgres is not None
+        dsn = self._databases.get(found["database"])
+        if dsn is None:
+            dsn = self._databases[found["database"]] = self._postgres.new_database()
+        if found["user"] in (None, "postgres"):
+            return dsn
+        real = urlsplit(dsn)
+        secret = "" if found["password"] is None else f":{found['password']}"
+        return urlunsplit(real._replace(netloc=f"{self._role(found['user'])}{secret}@{real.hostname}:{real.port}"))
+
+    def _role(self, name: str) -> str:
+        return self._roles.setdefault(name, f"{name}_{os.getpid()}")
+
+    def close(self) -> None:
+        for dsn in self._databases.values():
+            assert self._postgres is not None
+            self._postgres.drop_database(dsn)
+        for role in self._roles.values():
+            assert self._postgres is not None
+            self._postgres.execute(f"DROP ROLE IF EXISTS {role}")
+
+
+class Reader:
+    """Follows one page, in a folder of its own."""
+
+    def __init__(self, page: Path, servers: Servers, patch: pytest.MonkeyPatch | None = None) -> None:
+        self._page = page
+        self._servers = servers
+        self._patch = patch
+        self._names: dict[str, Any] = {"__name__": f"page_{re.sub(r'[^a-z0-9]', '_', page.stem.lower())}"}
+        path = f"{COMMAND.parent}{os.pathsep}{programs()}{os.pathsep}{os.environ['PATH']}"
+        self._variables = environment(PATH=path)
+
+    async def python(self, block: Block) -> None:
+        """Blocks share names, as a reader who types them in would have it."""
+        source = "\n" * block.line + self._servers.meant(block.code)  # tracebacks then name the page's own line
+        code = compile(source, str(self._page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        if code.co_flags & inspect.CO_COROUTINE:
+            await eval(code, self._names)
+        else:
+            # In a thread: a script has no running loop, and may call asyncio.run itself.
+            await asyncio.to_thread(exec, code, self._names)
+
+    async def sql(self, block: Block) -> None:
+        """Said to the first database of the page, by one who may do everything."""
+        session = Sql(self._servers.first_database())
+        try:
+            await asyncio.to_thread(session.execute, self._servers.meant(block.code))
+        finally:
+            session.close()
+
+    async def console(self, block: Block) -> str:
+        """The block with what its commands print now. What is still right stays as it is written."""
+        pieces, at = [], 0
+        for found in COMMANDS.finditer(block.code):
+            printed = await asyncio.to_thread(self._printed, found["command"])
+            if not is_as_shown(Step(found["command"], found["printed"], 0), printed):
+                pieces += [block.code[at : found.start("printed")], printed]
+                at = found.end()
+        return "".join([*pieces, block.code[at:]])
+
+    def _printed(self, command: str) -> str:
+        meant = self._servers.meant(command)
+        if command.startswith("export "):
+            name, _, value = meant.removeprefix("export ").partition("=")
+            self._variables[name] = value
+            return ""
+        if command.startswith("holdfast ") and self._patch is not None:
+            given = {name: value for name, value in self._variables.items() if name.startswith("HOLDFAST")}
+            printed = in_this_terminal(self._patch, shlex.split(meant)[1:], columns=COLUMNS, **given).text
+        else:
+            printed = self._in_a_shell(meant)
+        printed = self._servers.shown(printed)
+        for pattern, shown in NUMBERS.items():
+            printed = re.sub(pattern, shown, printed)
+        return "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
+
+    def _in_a_shell(self, command: str) -> str:
+        ended = subprocess.run(
+            command,
+            shell=True,
+            env=self._variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=20,
+        )
+        return ended.stdout
+
+
+async def run_page(page: Path, servers: Servers | None = None) -> None:
+    """The Python of one page, in order."""
+    reader = Reader(page, servers or Servers())
+    for block in python_blocks(page):
+        if not block.not_run:
+            await reader.python(block)
+
+
+async def follow(page: Path, text: str, servers: Servers, patch: pytest.MonkeyPatch) -> str:
+    """All of one page, in order; its text with what its commands print now."""
+    reader, moved = Reader(page, servers, patch), 0
+    for block in blocks_of(page):
+        if block.not_run:
+            continue
+        if block.language in ("python", "py"):
+            await reader.python(block)
+        elif block.language == "sql":
+            await reader.sql(block)
+        elif block.language == "console":
+            now = await reader.console(block)
+            start = block.start + moved
+            text = text[:start] + now + text[start + len(block.code) :]
+            moved += len(now) - len(block.code)
+    return text

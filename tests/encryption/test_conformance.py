@@ -1,0 +1,52 @@
+"""An encrypted store keeps every clause of the contract, whatever is below it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.encryption.places import OLD
+
+from holdfast.codecs.aes_gcm import AesGcm
+from holdfast.store import Store
+from holdfast.stores.encrypted import EncryptedStore
+from holdfast.stores.file import FileStore
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing.conformance import validate
+from holdfast.testing.conformance.catalogue import all_clauses
+
+OF_THE_STORE_BELOW = ("crash", "damage")
+"""Families that take long, and are about what lies below; it is tried without a key elsewhere."""
+FAMILIES = sorted({one.family for one in all_clauses()} - {*OF_THE_STORE_BELOW})
+
+
+def in_memory(folder: Path) -> Store:
+    return EncryptedStore(MemoryStore(), AesGcm(OLD))
+
+
+def in_sqlite(folder: Path) -> Store:
+    return EncryptedStore(SqliteStore(folder / "threads.db", synchronous="NORMAL"), AesGcm(OLD))
+
+
+def in_files(folder: Path) -> Store:
+    return EncryptedStore(FileStore(folder / "threads", fsync=False), AesGcm(OLD))
+
+
+async def test_over_memory_it_conforms() -> None:
+    report = await validate(in_memory, shared=False, tell=None)
+    assert report.ok, report.failures
+    assert all("lives in one object" in one.reason for one in report.not_applicable)
+
+
+@pytest.mark.parametrize("make", [in_sqlite, in_files])
+async def test_over_files_it_conforms(make: object) -> None:
+    chosen = "tests.encryption.test_conformance:" + make.__name__  # type: ignore[attr-defined]  # other processes need it
+    report = await validate(chosen, tell=None, only=FAMILIES)
+    assert report.ok, report.failures
+    assert not report.not_applicable
+
+
+async def test_with_a_changed_byte_anywhere_it_gives_no_other_bytes() -> None:
+    report = await validate(in_sqlite, tell=None, only=["a_changed_byte_anywhere_gives_no_other_bytes"])
+    assert report.ok, report.failures

@@ -1,0 +1,120 @@
+"""Promise 12 in the tables of PostgreSQL: damage is an error that names thread and checkpoint; other threads go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.promises.damage import go_on, is_refused, write
+from tests.promises.processes import Place
+from tests.promises.stages import Stage, ledger
+from tests.schemas import SCHEMAS, where
+
+from holdfast import NewerFormat, WorkflowCheckpointException
+
+T = "(SELECT thread FROM {s}.threads WHERE thread_id = 't')"
+OF_T = f"thread = {T}"
+OF_HEAD = f"{OF_T} AND number = 6"
+OF_OTHER = "(SELECT thread FROM {s}.threads WHERE thread_id = 'other')"
+COPIED = (
+    "UPDATE {s}.commits c SET (root, root_seal, names, chunks) = ROW (o.root, o.root_seal, o.names, o.chunks)"
+    f" FROM {{s}}.commits o WHERE c.thread = {T} AND c.number = 6"
+)
+IN_TABLES: dict[str, str] = {
+    "a byte of its root": f"UPDATE {{s}}.commits SET root = overlay(root PLACING 'A' FROM 21) WHERE {OF_HEAD}",
+    "its root cut off": f"UPDATE {{s}}.commits SET root = substr(root, 1, 50) WHERE {OF_HEAD}",
+    "an empty root": f"UPDATE {{s}}.commits SET root = '' WHERE {OF_HEAD}",
+    "no root": f"UPDATE {{s}}.commits SET root = NULL WHERE {OF_HEAD}",
+    "a seal": f"UPDATE {{s}}.commits SET root_seal = '\\x00' WHERE {OF_HEAD}",
+    "no seal": f"UPDATE {{s}}.commits SET root_seal = NULL WHERE {OF_HEAD}",
+    "its workflow": f"UPDATE {{s}}.commits SET workflow = 'another' WHERE {OF_HEAD}",
+    "its status": f"UPDATE {{s}}.commits SET status = 'FAILED' WHERE {OF_HEAD}",
+    "the root of another thread": f"{COPIED} AND o.thread = {OF_OTHER} AND o.number = 6",
+    "the root of an older checkpoint": f"{COPIED} AND o.thread = c.thread AND o.number = 4",
+    "a commit that it shares chunks with": (
+        "UPDATE {s}.commits SET chunks = ARRAY(SELECT overlay(one PLACING 'A' FROM 3) FROM unnest(chunks) one)"
+        f" WHERE {OF_T} AND number = 2"
+    ),
+    "a chunk under the name of another": (
+        "UPDATE {s}.commits c SET chunks = o.chunks FROM {s}.commits o"
+        f" WHERE c.thread = {T} AND c.number = 2 AND o.thread = c.thread AND o.number = 3"
+    ),
+    "a chunk too few": f"UPDATE {{s}}.commits SET chunks = chunks[2:] WHERE {OF_T} AND number = 2",
+    "a chunk that it needs has another name": f"UPDATE {{s}}.commits SET names = '{{aa}}' WHERE {OF_T} AND number = 2",
+    "a commit that it shares chunks with is gone": f"DELETE FROM {{s}}.commits WHERE {OF_T} AND number = 2",
+    "a head that is an older one": "UPDATE {s}.threads SET head = 4 WHERE thread_id = 't'",
+    "no head": "UPDATE {s}.threads SET head = NULL WHERE thread_id = 't'",
+    "a head that never was": "UPDATE {s}.threads SET head = 7 WHERE thread_id = 't'",
+    "another last number": "UPDATE {s}.threads SET number = 2 WHERE thread_id = 't'",
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place("postgres", tmp_path)
+
+
+@pytest.fixture
+def _is_not_used_again(place: Place) -> Iterator[None]:
+    yield
+    SCHEMAS.drop(place.folder)
+
+
+@pytest.mark.parametrize("name", IN_TABLES)
+async def test_damage_in_the_rows_of_a_thread_names_its_head(place: Place, name: str) -> None:
+    async with place.storage() as storage:
+        head_id = await write(storage)
+    place.change("", postgres=IN_TABLES[name])
+    await is_refused(place, "t", head_id)
+    await go_on(place, "other", "half")
+
+
+async def test_a_head_whose_row_is_gone_is_missed(place: Place) -> None:
+    async with place.storage() as storage:
+        await write(storage)
+    place.change("", postgres=f"DELETE FROM {{s}}.commits WHERE {OF_HEAD}")
+    await is_refused(place, "t")
+    await go_on(place, "other", "half")
+
+
+async def test_rows_of_two_threads_that_were_exchanged_are_both_refused(place: Place) -> None:
+    """Each is whole in itself, and stands where another belongs."""
+    async with place.storage() as storage:
+        await write(storage)
+    steps = (
+        f"UPDATE {{s}}.commits SET number = 1006 WHERE number = 6 AND thread = {T}",
+        f"UPDATE {{s}}.commits SET thread = {T} WHERE number = 6 AND thread = {OF_OTHER}",
+        f"UPDATE {{s}}.commits SET thread = {OF_OTHER}, number = 6 WHERE number = 1006",
+    )
+    for statement in steps:
+        place.change("", postgres=statement)
+    await is_refused(place, "t")
+    await is_refused(place, "other")
+    await go_on(place, "half")
+
+
+@pytest.mark.usefixtures("_is_not_used_again")
+async def test_a_schema_of_something_else_is_named_and_left_alone(place: Place) -> None:
+    schema = where(place.folder).schema
+    SCHEMAS.drop(place.folder)
+    for statement in ("CREATE SCHEMA {s}", "CREATE TABLE {s}.accounts (name text)"):
+        SCHEMAS.fetch(place.folder, statement)
+    async with place.storage() as storage:
+        with pytest.raises(WorkflowCheckpointException, match=rf"{schema}.*tables of something else"):
+            await storage.list_threads()
+    assert SCHEMAS.fetch(place.folder, "SELECT relname FROM pg_class WHERE relnamespace = '{s}'::regnamespace") == [
+        ("accounts",)
+    ]
+
+
+@pytest.mark.usefixtures("_is_not_used_again")
+async def test_a_schema_of_a_newer_version_is_refused_as_such(place: Place) -> None:
+    async with place.storage() as storage:
+        await write(storage)
+    SCHEMAS.fetch(place.folder, "UPDATE {s}.meta SET value = '99' WHERE key = 'version'")
+    before = SCHEMAS.fetch(place.folder, "SELECT * FROM {s}.threads ORDER BY thread")
+    async with place.storage() as storage:
+        with pytest.raises(NewerFormat, match=rf"{where(place.folder).schema}.*format 99.*upgrade holdfast"):
+            await ledger(Stage(), storage).run("x", thread_id="t")
+    assert SCHEMAS.fetch(place.folder, "SELECT * FROM {s}.threads ORDER BY thread") == before
