@@ -8,7 +8,6 @@ import json
 import resource
 import sys
 import time
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,28 +26,20 @@ Timed = list[tuple[float, float]]
 """When a commit began, by a clock that all processes of the machine share, and what it took."""
 
 
-@cache
-def _window_class(engine: Any) -> Any:
+def _sliding(engine: Any, storage: Any, pause: float = 0.0) -> Any:
+    """Keeps the last few items: each checkpoint adds one and drops one."""
     Context = engine.WorkflowContext[int, int]
 
     class Window(engine.Executor):
-        """Keeps the last few items: each checkpoint adds one and drops one."""
-
         @engine.handler
         async def slide(self, message: int, ctx: Context) -> None:
             item = stores_work.text(ITEM_BYTES)
             ctx.set_state("items", [*ctx.get_state("items", []), item][-WINDOW:])
-            if self.pause:
-                await asyncio.sleep(self.pause)
+            if pause:
+                await asyncio.sleep(pause)
             await stores_work.go_on(message, ctx)
 
-    return Window
-
-
-def _sliding(engine: Any, storage: Any, pause: float = 0.0) -> Any:
-    window = _window_class(engine)(id="window")
-    window.pause = pause
-    return stores_work.self_loop(engine, window, storage)
+    return stores_work.self_loop(engine, Window(id="window"), storage)
 
 
 async def grow(engine: Any, subject: str, folder: Path, *, checkpoints: int) -> Values:

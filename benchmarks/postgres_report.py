@@ -128,8 +128,8 @@ def pruning_table(results: Results) -> str:
             cells = [f"{get(f'{who} {name} {what}'):.2f}" for what in ("p50", "p99", "max")]
             lines.append([f"commits {title}, {when}", *cells])
     sentence = (
-        f"All but the last 10 of {results.sizes['history']:,} checkpoints went in {get('seconds'):.1f} s. The memory of "
-        f"the process that pruned grew by {get('peak MB'):.0f} MB; its event loop was held up for at most "
+        f"All but the last 10 of {results.sizes['history']:,} checkpoints went in {get('seconds'):.1f} s. The memory "
+        f"of the process that pruned grew by {get('peak MB'):.0f} MB; its event loop was held up for at most "
         f"{get('lag ms'):.0f} ms."
     )
     return f"{sentence}\n\n{as_table(['while they went', 'p50 ms', 'p99 ms', 'longest, ms'], lines)}"

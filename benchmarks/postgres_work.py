@@ -7,7 +7,6 @@ import asyncio
 import gc
 import time
 from collections.abc import Iterable, Sequence
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from statistics import quantiles
@@ -39,29 +38,25 @@ def percentiles(seconds: Sequence[float], prefix: str = "") -> Values:
 # ---------------------------------------------------------------- supersteps
 
 
-@cache
-def _stamping_class(engine: Any) -> Any:
+def _counting(engine: Any, storage: Any, stamps: Stamps) -> Any:
+    """A countdown with one number in the state, and when each of its supersteps began."""
     Context = engine.WorkflowContext[int, int]
 
-    class Stamping(engine.Executor):
+    class Counter(engine.Executor):
         @engine.handler
         async def count(self, message: int, ctx: Context) -> None:
-            self.stamps.append(time.perf_counter())
+            stamps.append(time.perf_counter())
             ctx.set_state("count", message)
             await stores_work.go_on(message, ctx)
 
-    return Stamping
+    return stores_work.self_loop(engine, Counter(id="counter"), storage)
 
 
 async def measure_supersteps(engine: Any, subject: str, folder: Path, *, threads: int, supersteps: int) -> Values:
     """A second, of countdowns side by side; and how long each took, and its commit."""
     storage = stores_work.open_storage(engine, subject, folder)
     stamps: list[Stamps] = [[] for _ in range(threads)]
-    workflows = []
-    for mine in stamps:
-        counter = _stamping_class(engine)(id="counter")
-        counter.stamps = mine
-        workflows.append(stores_work.self_loop(engine, counter, storage))
+    workflows = [_counting(engine, storage, mine) for mine in stamps]
     commits = _timed_commits(storage.store)
 
     async def run(each: int, name: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,18 @@ from typing import Any
 import pytest
 from tests.compat.programs import TextShelf
 from tests.promises.processes import Place
+from tests.schemas import where
 from tests.six_methods import SixMethods
 
 from holdfast import FileCheckpointStorage, InMemoryCheckpointStorage, SqliteCheckpointStorage
 from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.storages import PostgresCheckpointStorage
 
 MAKERS: dict[str, Callable[[Path], Any]] = {
     "memory": lambda path: InMemoryCheckpointStorage(),
     "file": lambda path: FileCheckpointStorage(path, fsync=False),
     "sqlite": lambda path: SqliteCheckpointStorage(path.with_suffix(".db"), synchronous="NORMAL"),
+    "postgres": lambda path: PostgresCheckpointStorage(where(path).dsn, schema=where(path).schema),
     "a backend that keeps text": lambda path: TextShelf(),
     "a backend that keeps objects": lambda path: SixMethods(),
 }
@@ -36,6 +40,49 @@ async def make_storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncI
     for storage in made:
         if isinstance(storage, StoreCheckpointStorage):
             await storage.close()
+
+
+# ---------------------------------------------------------------- the storage that documents name
+
+IN_DOCUMENTS = "InMemoryCheckpointStorage"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What the documents do with a storage in memory is done once more with one in PostgreSQL."""
+    if metafunc.module.__name__.rpartition(".")[2] != "test_reference_names" and _names(metafunc.function):
+        metafunc.parametrize("_documented_storage", ["in memory", "in postgres"], indirect=True)
+
+
+def _names(function: Any) -> bool:
+    """Whether it, or a function of its module that it calls, makes such a storage."""
+    used = function.__code__.co_names
+    called = (function.__globals__.get(name) for name in used)
+    own = (one for one in called if inspect.isfunction(one) and one.__module__ == function.__module__)
+    return IN_DOCUMENTS in used or any(_names(one) for one in own if one is not function)
+
+
+@pytest.fixture(autouse=True)
+async def _documented_storage(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> AsyncIterator[None]:
+    if getattr(request, "param", "in memory") == "in memory":
+        yield
+        return
+    made: list[StoreCheckpointStorage] = []
+
+    class InPostgres(PostgresCheckpointStorage):
+        def __init__(self, **given: Any) -> None:
+            dsn, schema = where(tmp_path / f"storage-{len(made)}")
+            super().__init__(dsn, schema=schema, **given)
+            made.append(self)
+
+    monkeypatch.setattr(request.module, IN_DOCUMENTS, InPostgres)
+    yield
+    for storage in made:
+        await storage.close()
+
+
+# ---------------------------------------------------------------- other processes
 
 
 @pytest.fixture

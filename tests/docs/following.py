@@ -91,6 +91,8 @@ class Servers:
         self._valkey_url = valkey_url
         self._databases: dict[str, str] = {}
         """The dsn of each database, by its name on the page."""
+        self.last_database = ""
+        """The dsn of the one that the page named last."""
         self._roles: dict[str, str] = {}
 
     def meant(self, text: str) -> str:
@@ -108,14 +110,12 @@ class Servers:
             text = text.replace(role, name)
         return text
 
-    def first_database(self) -> str:
-        return next(iter(self._databases.values()))
-
     def _dsn(self, found: re.Match[str]) -> str:
         assert self._postgres is not None
         dsn = self._databases.get(found["database"])
         if dsn is None:
             dsn = self._databases[found["database"]] = self._postgres.new_database()
+        self.last_database = dsn
         if found["user"] in (None, "postgres"):
             return dsn
         real = urlsplit(dsn)
@@ -156,8 +156,8 @@ class Reader:
             await asyncio.to_thread(exec, code, self._names)
 
     async def sql(self, block: Block) -> None:
-        """Said to the first database of the page, by one who may do everything."""
-        session = Sql(self._servers.first_database())
+        """Said to the database that the page named last, by one who may do everything."""
+        session = Sql(self._servers.last_database)
         try:
             await asyncio.to_thread(session.execute, self._servers.meant(block.code))
         finally:

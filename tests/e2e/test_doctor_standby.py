@@ -57,3 +57,5 @@ def test_a_server_tells_of_its_standbys_and_a_standby_is_refused(call: Call, tol
         assert "a standby: it may only be read. Name the primary" in done.stdout
         assert marks(done, 1)["threads"] == "ok"
         assert password_of(server.dsn) not in done.stdout
+        assert call("verify", server.dsn).stdout == "1 thread looked at: nothing is damaged.\n"
+        assert "read-only" in call("run", "office:titles", "x", store=server.dsn).stderr

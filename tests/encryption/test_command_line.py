@@ -52,9 +52,7 @@ def refusal(folder: Path, *arguments: str, store: str = ENCRYPTED, code: int = 1
 def test_every_command_reads_an_encrypted_store_with_the_keys_of_the_environment(folder: Path) -> None:
     [thread] = told(folder, "threads", keys=ONLY_OLD)
     assert thread["thread_id"] == "asked"
-    assert secret("state") in json.dumps(told(folder, "state", "asked", keys=ONLY_OLD), ensure_ascii=False).replace(
-        "\\", ""
-    )
+    assert secret("state") in str(told(folder, "state", "asked", keys=ONLY_OLD))
     assert told(folder, "verify", keys=ONLY_OLD) == {"threads": 1, "damage": []}
 
 

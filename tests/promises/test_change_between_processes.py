@@ -80,9 +80,15 @@ def run_as(script: str, folder: Path, url: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("url", ["sqlite:{}/threads.db", "file:{}/threads"], ids=["sqlite", "file"])
-def test_a_script_that_was_rewritten_goes_on_with_its_thread(tmp_path: Path, url: str) -> None:
-    place = url.format(tmp_path)
+@pytest.fixture(params=["sqlite:{}/threads.db", "file:{}/threads", "postgresql:"], ids=lambda url: url.split(":")[0])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a store that is empty."""
+    if request.param == "postgresql:":
+        return str(request.getfixturevalue("postgres_dsn"))
+    return str(request.param.format(tmp_path))
+
+
+def test_a_script_that_was_rewritten_goes_on_with_its_thread(tmp_path: Path, place: str) -> None:
     assert run_as(BEFORE, tmp_path, place) == "classify fire\n"
     assert run_as(AFTER, tmp_path, place).splitlines() == [
         "migrates   t  applies new_names",

@@ -12,13 +12,14 @@ import pytest
 from tests.promises.moved_threads import written
 from tests.promises.processes import STORAGES
 from tests.promises.stages import Stage, ledger
+from tests.schemas import SCHEMAS, where
 from tests.six_methods import SixMethods
 
 from holdfast import InMemoryCheckpointStorage, StorageFailed
 from holdfast.checkpoints.copying import NotCopied, copy_store
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.records import Commit, ThreadStanding
-from holdfast.storages import FileCheckpointStorage, SqliteCheckpointStorage
+from holdfast.storages import FileCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage
 
 IDS = ["first", "second", "third", "fourth"]
 
@@ -151,7 +152,7 @@ async def test_a_thread_that_is_gone_when_its_turn_comes_is_reported(
 # ---------------------------------------------------------------- damage
 
 
-@pytest.fixture(params=["sqlite", "file"])
+@pytest.fixture(params=["sqlite", "file", "postgres"])
 async def damaged(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreCheckpointStorage]:
     """With a flipped bit in the middle of `second`."""
     folder = tmp_path / "damaged"
@@ -167,6 +168,9 @@ async def damaged(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
             )
             db.execute("UPDATE commits SET body = ? WHERE seq = ?", (flipped(body), seq))
         db.close()
+    elif request.param == "postgres":
+        changed = "UPDATE {s}.commits SET root = overlay(root PLACING 'A' FROM 21) WHERE number = 2 AND thread ="
+        SCHEMAS.fetch(folder, changed + " (SELECT thread FROM {s}.threads WHERE thread_id = 'second')")
     else:
         path = folder / "threads" / "second.jsonl"
         path.write_bytes(flipped(path.read_bytes()))
@@ -206,8 +210,10 @@ async def test_a_store_is_not_copied_to_itself(tmp_path: Path, monkeypatch: pyte
     memory = InMemoryCheckpointStorage()
     (tmp_path / "real").mkdir()
     os.symlink(tmp_path / "real", tmp_path / "link")
+    dsn, schema = where(tmp_path)
     for one, other in (
         (memory, memory),
+        (PostgresCheckpointStorage(dsn, schema=schema), PostgresCheckpointStorage(dsn, schema=schema)),
         (SqliteCheckpointStorage("threads.db"), SqliteCheckpointStorage(tmp_path / "threads.db")),
         (FileCheckpointStorage("real"), FileCheckpointStorage("link")),
     ):

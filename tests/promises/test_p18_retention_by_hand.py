@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -185,11 +183,11 @@ async def test_a_damaged_thread_is_left_alone_and_named_and_the_others_are_prune
         file = place.folder / "threads/damaged.jsonl"
         flip(file, file.stat().st_size // 2)
     else:
-        with closing(sqlite3.connect(place.database)) as db, db:
-            db.execute(
-                "UPDATE commits SET body = zeroblob(20) WHERE number = 3 AND thread = "
-                "(SELECT thread FROM threads WHERE thread_id = 'damaged')"
-            )
+        place.change(
+            "UPDATE commits SET body = zeroblob(20) WHERE number = 3 AND thread = "
+            "(SELECT thread FROM threads WHERE thread_id = 'damaged')",
+            postgres="UPDATE {s}.threads SET head = 3 WHERE thread_id = 'damaged'",  # it needs no payload
+        )
     async with place.storage() as storage:
         report = await storage.prune(keep_last=1)
         assert going(report) == {"a": 5, "z": 5}

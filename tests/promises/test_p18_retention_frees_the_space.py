@@ -79,6 +79,7 @@ async def test_a_list_that_grows_in_memory_does_not_keep_what_changes_beside_it(
     assert await storage.store.size() <= 2.5 * MB, "of 6.8 that were written"
 
 
+@pytest.mark.parametrize("place", ["sqlite", "file"], indirect=True)
 async def test_pruning_gives_the_space_back_at_once(place: Place) -> None:
     async with place.storage() as storage:
         workflow, seen = looping(storage), Seen()
@@ -91,6 +92,27 @@ async def test_pruning_gives_the_space_back_at_once(place: Place) -> None:
         await seen.look(storage)
     print(f"{place.kind}: {full / MB:.1f} MB, {left / MB:.1f} MB while it is open, {on_disk(place) / KB:.0f} KB")
     assert full > 3 * MB and on_disk(place) < 0.15 * MB
+
+
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+async def test_what_is_pruned_in_postgresql_is_written_over(place: Place) -> None:
+    """It keeps its tables as large as they were, and puts what comes into what was freed."""
+    SCHEMAS.drop(place.folder)
+    async with place.storage() as storage:
+        workflow, seen = looping(storage), Seen()
+        sizes = []
+        for round_ in range(3):
+            await workflow.run(99, thread_id=f"t{round_}")
+            await workflow.run(99, thread_id=f"u{round_}")
+            sizes.append(place.on_disk())
+            before = await storage.store.size()
+            report = await storage.prune(keep_last=1)
+            left = await storage.store.size()
+            assert report.freed_bytes == before - left and report.checkpoints == 198
+            assert before > 3 * MB and left < (round_ + 1) * 0.1 * MB
+            on_disk(place)
+        await seen.look(storage)
+    assert max(sizes) < 1.1 * sizes[0], sizes
 
 
 async def test_threads_that_are_deleted_leave_nothing_behind(place: Place) -> None:

@@ -9,10 +9,10 @@ import os
 import secrets
 import shutil
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from tests.servers.daemon import Daemon, free_port
@@ -45,6 +45,9 @@ class Databases:
 
     def execute(self, statement: str) -> None:
         self._sql.execute(statement)
+
+    def fetch(self, query: str, *arguments: object) -> Sequence[Any]:
+        return self._sql.fetch(query, *arguments)
 
     def new_database(self) -> str:
         """The dsn of an empty database."""

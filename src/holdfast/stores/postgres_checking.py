@@ -21,7 +21,7 @@ FROM {{s}}.threads t WHERE t.thread = $1
 """
 
 
-_PAYLOADS = ("root", "events", "chunks", "names", "dropped", "carried", "checkpoint_id", "run_id", "timestamp")
+_PAYLOADS = ("root", "events", "chunks", "names", "dropped", "carried", "checkpoint_id", "run_id")
 _ROW_BYTES = 120
 """What a row takes beside, in its table and in indexes."""
 _SIZE = f"""
@@ -48,7 +48,7 @@ class Checking(Rewriting):
 
     async def _orphans(self) -> list[str]:
         found = []
-        for table in ("commits", "journal", "requests", "pins"):
+        for table in ("commits", "journal", "inbox", "requests"):
             count = await self.db.value(
                 f"SELECT count(*) FROM {{s}}.{table} o WHERE NOT EXISTS"
                 " (SELECT 1 FROM {s}.threads t WHERE t.thread = o.thread)"

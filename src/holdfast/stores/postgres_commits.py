@@ -13,7 +13,7 @@ from holdfast.stores.packing import seal
 from holdfast.stores.postgres_database import Session, Unknown
 from holdfast.stores.postgres_owners import Held, Owning, taken_over
 from holdfast.stores.postgres_reading import IS_THERE
-from holdfast.stores.postgres_rows import COLUMNS, LAST, TYPES, check_id, item_seal, key_of, row_of
+from holdfast.stores.postgres_rows import COLUMNS, LAST, TYPES, check_id, item_seal, key_of, row_of, seal_of
 
 
 class Parts(NamedTuple):
@@ -31,10 +31,11 @@ class Parts(NamedTuple):
     """Whether its parent and its id were looked at already."""
 
 
-_FIRST_FREE = 3 + len(TYPES) + 1
-"""Parameters: thread, owner, last seq, then the row."""
-_NUMBER, _FENCE, _PARENT = "$4", "$5", "$6"
-_FIRST_SEQ, _CHECKPOINT, _WORKFLOW, _TIMESTAMP, _STATUS = "$7", "$11", "$12", "$14", "$16"
+_OWN_PARAMETERS = ("$1", "$2", "$3", "$4", "$5")
+"""Thread, owner, fence, last seq, timestamp; then comes the row."""
+_FENCE, _LAST_SEQ, _TIMESTAMP = _OWN_PARAMETERS[2:]
+_FIRST_FREE = len(_OWN_PARAMETERS) + len(TYPES) + 1
+_NUMBER, _PARENT, _FIRST_SEQ, _CHECKPOINT, _WORKFLOW, _STATUS = "$6", "$7", "$8", "$13", "$14", "$18"
 
 
 @lru_cache(maxsize=256)
@@ -42,7 +43,7 @@ def commit_statement(parts: Parts) -> str:
     """The parameters after the row come in the order in which they are named here; see `_given`."""
     free = iter(range(_FIRST_FREE, 100))
     changes = [f"number = {_NUMBER}", "moved = nextval('{s}.moves')", f"status = {_STATUS}"]
-    changes += [f"updated_at = {_TIMESTAMP}", "last_seq = GREATEST(t.last_seq, $3)"]
+    changes += [f"updated_at = {_TIMESTAMP}", f"last_seq = GREATEST(t.last_seq, {_LAST_SEQ})"]
     only_if = [f"t.thread = $1 AND t.fence = {_FENCE} AND t.owner = $2 AND t.number = {_NUMBER} - 1"]
     more = ""
     if parts.has_checkpoint:
@@ -73,7 +74,7 @@ def commit_statement(parts: Parts) -> str:
             "forgotten = t.forgotten || ARRAY(SELECT c.number FROM {s}.commits c WHERE c.thread = $1"
             f" AND c.number = ANY (${next(free)}::bigint[]) AND c.number <> ALL (t.forgotten)"
             f" AND c.checkpoint_id IS NOT NULL AND c.number <> {_NUMBER if parts.has_checkpoint else 't.head'}"
-            " AND NOT EXISTS (SELECT 1 FROM {s}.pins p WHERE p.thread = $1 AND p.number = c.number))"
+            " AND NOT c.is_pinned)"
         )
     if parts.silences:
         before = f"LEAST(${next(free)}::bigint, {_NUMBER} + 1)"
@@ -81,9 +82,9 @@ def commit_statement(parts: Parts) -> str:
         changes.append(
             "first_seq = GREATEST(t.first_seq, COALESCE((SELECT c.first_seq FROM {s}.commits c WHERE c.thread = $1"
             f" AND c.number >= {before} AND c.first_seq IS NOT NULL ORDER BY c.number LIMIT 1),"
-            f" CASE WHEN {before} <= {_NUMBER} THEN {_FIRST_SEQ}::bigint END, GREATEST(t.last_seq, $3) + 1))"
+            f" CASE WHEN {before} <= {_NUMBER} THEN {_FIRST_SEQ}::bigint END, GREATEST(t.last_seq, {_LAST_SEQ}) + 1))"
         )
-    values = ", ".join(f"${number}::{kind}" for number, kind in enumerate(TYPES, 4))
+    values = ", ".join(f"${number}::{kind}" for number, kind in enumerate(TYPES, len(_OWN_PARAMETERS) + 1))
     return (
         f"WITH moved AS (UPDATE {{s}}.threads t SET {', '.join(changes)} WHERE {' AND '.join(only_if)}"
         " RETURNING moved, cardinality(forgotten) >= sweep_at OR silent_before - silent_swept >= 16 AS is_sweep_due),"
@@ -140,12 +141,13 @@ class Writing(Owning):
         return await self.db.again(attempt)
 
     async def _is_made(self, commit: Commit) -> bool:
-        """Nobody else has its fence, so what has its fence and number is it."""
+        """What has its number, its run and its seal is it: nobody else could have made the same in its place."""
         found = await self.db.value(
-            "SELECT 1 FROM {s}.commits WHERE thread = $1 AND number = $2 AND fence = $3",
+            "SELECT 1 FROM {s}.commits WHERE thread = $1 AND number = $2 AND run_id = $3 AND seal = $4",
             key_of(commit.lease.thread_id),
             commit.number,
-            commit.lease.fence,
+            commit.run_id,
+            seal_of(commit),
         )
         return found is not None
 
@@ -153,6 +155,10 @@ class Writing(Owning):
         """Its parent is not the head, or its checkpoint takes the place of another. Raises ThreadConflict."""
         lease, info, key = commit.lease, commit.info, key_of(commit.lease.thread_id)
         async with self.db.transaction() as session:
+            # Rows of commits first, then that of the thread, as whoever prunes takes them.
+            is_there = commit.parent is None or await session.value(_PARENT_IS_THERE, key, commit.parent)
+            if info is not None:
+                await displace(session, info.checkpoint_id, key)
             row = await session.row(
                 "SELECT fence, owner, number, head FROM {s}.threads WHERE thread = $1 FOR UPDATE", key
             )
@@ -160,14 +166,8 @@ class Writing(Owning):
                 raise taken_over(lease, row)
             if commit.number != row["number"] + 1:
                 raise ThreadConflict(lease.thread_id, f"commit {commit.number}", f"commit {row['number']}")
-            if (
-                commit.parent is not None
-                and commit.parent != row["head"]
-                and not await session.value(_PARENT_IS_THERE, key, commit.parent)
-            ):
+            if not is_there and commit.parent != row["head"]:
                 raise ThreadConflict(lease.thread_id, f"after commit {commit.parent}", "no such checkpoint any more")
-            if info is not None:
-                await displace(session, info.checkpoint_id, key)
             parts = parts._replace(is_checked=True)
             done = await session.row(commit_statement(parts), *_given(commit, parts))
             return bool(done["is_sweep_due"])
@@ -247,7 +247,8 @@ def _given(commit: Commit, parts: Parts) -> list[Any]:
     """What its statement is given."""
     events = commit.events
     last_seq = 0 if events is None else events.first_seq + events.count - 1
-    given = [key_of(commit.lease.thread_id), commit.lease.owner, last_seq, *row_of(commit)]
+    lease = commit.lease
+    given = [key_of(lease.thread_id), lease.owner, lease.fence, last_seq, commit.timestamp, *row_of(commit)]
     if parts.has_checkpoint:
         given.append(commit.due_at)
     if parts.settles:
@@ -268,10 +269,11 @@ def _given(commit: Commit, parts: Parts) -> list[Any]:
 async def displace(session: Session, checkpoint_id: str, by: UUID) -> None:
     """Another checkpoint, of thread `by`, takes the place of those that have this id."""
     for row in await session.rows(
-        "UPDATE {s}.commits SET checkpoint_id = NULL WHERE checkpoint_id = $1 RETURNING thread, number", checkpoint_id
+        "UPDATE {s}.commits SET checkpoint_id = NULL, is_pinned = false WHERE checkpoint_id = $1"
+        " RETURNING thread, number",
+        checkpoint_id,
     ):
         place = (row["thread"], row["number"])
-        await session.rows("DELETE FROM {s}.pins WHERE thread = $1 AND number = $2", *place)
         await session.rows(
             "UPDATE {s}.threads SET forgotten = forgotten || $2::bigint WHERE thread = $1 AND $2 <> ALL (forgotten)",
             *place,

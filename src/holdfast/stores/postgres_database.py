@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,7 +12,7 @@ from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError, StorageFailed, StoreUnavailable, UnsupportedId
 from holdfast.stores.postgres_pool import DataError, Lost, NameTooLong, NotText, Pool, Refused, Rolled
-from holdfast.stores.postgres_schema import prepare, quoted
+from holdfast.stores.postgres_schema import in_schema, prepare
 from holdfast.stores.postgres_urls import shown
 
 T = TypeVar("T")
@@ -47,10 +46,7 @@ class Database:
         """With `{s}` for the schema. The text of a statement is what it is known by: it is made once."""
         made = self._texts.get(text)
         if made is None:
-            name = quoted(self.schema)
-            in_literal = "'" + name.replace("'", "''")
-            made = re.sub("'?{s}", lambda found: in_literal if found[0][0] == "'" else name, text)
-            self._texts[text] = made
+            made = self._texts[text] = in_schema(text, self.schema)
         return made
 
     # ------------------------------------------------------------ single statements

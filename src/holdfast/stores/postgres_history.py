@@ -1,4 +1,4 @@
-"""Whole threads of a PostgreSQL store: pins, deleting, copying, moving, rewriting, checking."""
+"""Whole threads of a PostgreSQL store: pins, deleting, copying, and moving to and from other stores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.records import CheckpointInfo, Commit, Lease, PendingRequest, Thre
 from holdfast.stores.packing import seal
 from holdfast.stores.postgres_database import Session
 from holdfast.stores.postgres_pruning import OWNER, Forgetting
-from holdfast.stores.postgres_reading import IS_PINNED, IS_THERE
+from holdfast.stores.postgres_reading import IS_THERE
 from holdfast.stores.postgres_rows import (
     COLUMNS,
     TYPES,
@@ -40,7 +40,7 @@ AT_ONCE = 200
 
 _COMMITS = (
     "SELECT c.*, t.thread_id, t.silent_before AS silenced, "
-    f"({IS_THERE}) AS is_there, {IS_PINNED} AS is_pinned FROM {{s}}.commits c JOIN {{s}}.threads t USING (thread)"
+    f"({IS_THERE}) AS is_there FROM {{s}}.commits c JOIN {{s}}.threads t USING (thread)"
     " WHERE c.thread = $1 AND c.number > $2 ORDER BY c.number LIMIT $3"
 ).replace("USING (thread)", "ON t.thread = c.thread")
 
@@ -55,7 +55,7 @@ _JOURNAL, _INBOX, _REQUESTS = (
     'FROM {s}.requests WHERE thread = $1 ORDER BY asked_at, request_id COLLATE "C"',
 )
 _WHOLE = f"""
-SELECT t.*, ARRAY(SELECT number FROM {{s}}.pins WHERE thread = $1 ORDER BY number) AS pins,
+SELECT t.*, ARRAY(SELECT number FROM {{s}}.commits WHERE thread = $1 AND is_pinned ORDER BY number) AS pins,
   ARRAY(SELECT item_id FROM {{s}}.inbox WHERE thread = $1 AND body IS NULL ORDER BY item) AS consumed,
   ARRAY(SELECT delivery_id {_JOURNAL}) AS deliveries, ARRAY(SELECT body {_JOURNAL}) AS bodies,
   ARRAY(SELECT seal {_JOURNAL}) AS seals, ARRAY(SELECT item_id {_INBOX}) AS item_ids,
@@ -67,32 +67,27 @@ FROM {{s}}.threads t WHERE t.thread = $1
 """
 """All of a thread but its commits, as one look at it."""
 
-_TABLES = ("commits", "pins", "journal", "inbox", "requests", "threads")
+_TABLES = ("commits", "journal", "inbox", "requests", "threads")
 
 
 class Whole(Forgetting):
     # ------------------------------------------------------------ pins
 
     async def pin(self, checkpoint_id: str) -> None:
-        # Locked, so that neither a sweep nor a deletion takes it in the meantime.
-        await self._change_pin(
-            checkpoint_id,
-            "pinned AS (INSERT INTO {s}.pins SELECT thread, number FROM found ON CONFLICT DO NOTHING)",
-        )
+        await self._set_pin(checkpoint_id, is_pinned=True)
 
     async def unpin(self, checkpoint_id: str) -> None:
-        await self._change_pin(
-            checkpoint_id,
-            "gone AS (DELETE FROM {s}.pins p USING found WHERE p.thread = found.thread AND p.number = found.number)",
-        )
+        await self._set_pin(checkpoint_id, is_pinned=False)
 
-    async def _change_pin(self, checkpoint_id: str, change: str) -> None:
-        """Raises CheckpointNotFound."""
+    async def _set_pin(self, checkpoint_id: str, *, is_pinned: bool) -> None:
+        """Raises CheckpointNotFound. The thread is locked against being deleted meanwhile."""
         found = is_text(checkpoint_id) and await self.db.rows(
             "WITH found AS (SELECT c.thread, c.number FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread"
-            f" WHERE c.checkpoint_id = $1 AND {IS_THERE} ORDER BY c.seq DESC LIMIT 1"
-            f" FOR SHARE OF c FOR KEY SHARE OF t), {change} SELECT 1 FROM found",
+            f" WHERE c.checkpoint_id = $1 AND {IS_THERE} ORDER BY c.seq DESC LIMIT 1 FOR KEY SHARE OF t)"
+            " UPDATE {s}.commits c SET is_pinned = $2 FROM found WHERE c.thread = found.thread"
+            " AND c.number = found.number AND c.checkpoint_id = $1 RETURNING 1",
             checkpoint_id,
+            is_pinned,
         )
         if not found:
             raise CheckpointNotFound(checkpoint_id)
@@ -124,8 +119,9 @@ class Whole(Forgetting):
         # Looked at after the lock, which may have been waited for: nobody claims, posts or pins any more.
         row = await session.row(
             "SELECT t.number, t.owner, t.process, p.identity, p.leased_until > clock_timestamp() AS is_leased,"
-            " EXISTS (SELECT 1 FROM {s}.pins WHERE thread = $1) OR EXISTS (SELECT 1 FROM {s}.inbox WHERE thread = $1"
-            " AND body IS NOT NULL) AS is_needed FROM {s}.threads t LEFT JOIN {s}.processes p ON p.process = t.process"
+            " EXISTS (SELECT 1 FROM {s}.commits WHERE thread = $1 AND is_pinned) OR EXISTS (SELECT 1 FROM {s}.inbox"
+            " WHERE thread = $1 AND body IS NOT NULL) AS is_needed FROM {s}.threads t"
+            " LEFT JOIN {s}.processes p ON p.process = t.process"
             " WHERE t.thread = $1",
             key,
         )
@@ -217,7 +213,8 @@ class Whole(Forgetting):
             standing.first_seq,
             standing.due_at,
         )
-        await session.many("INSERT INTO {s}.pins VALUES ($1, $2)", [(key, number) for number in standing.pins])
+        pin = "UPDATE {s}.commits SET is_pinned = true WHERE thread = $1 AND number = ANY ($2::bigint[])"
+        await session.rows(pin, key, list(standing.pins))
         await session.many(
             "INSERT INTO {s}.requests VALUES ($1, $2, $3, $4, $5, $6)",
             [

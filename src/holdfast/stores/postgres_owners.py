@@ -31,8 +31,8 @@ logger = get_logger("stores")
 _LEASED = f"clock_timestamp() + interval '{LEASE_SECONDS:g} seconds'"
 
 _RENEW = (
-    f"INSERT INTO {{s}}.processes (identity, leased_until) VALUES ($1, {_LEASED})"
-    " ON CONFLICT (identity) DO UPDATE SET leased_until = excluded.leased_until RETURNING process"
+    f"INSERT INTO {{s}}.processes (process, identity, leased_until) VALUES ($1, $2, {_LEASED})"
+    " ON CONFLICT (process) DO UPDATE SET leased_until = excluded.leased_until"
 )
 
 _FORGET_THE_DEAD = """
@@ -63,9 +63,8 @@ SELECT {claimed}, t.fence, t.number, t.head, t.noted, t.status, t.last_seq, t.ow
   (SELECT number FROM {s}.commits c WHERE c.thread = $1 AND """
     + IS_THERE
     + """ ORDER BY number DESC LIMIT 1) AS newest,
-  c.number AS found, c.parent, c.checkpoint_id, c.workflow, c.iteration, c.previous, c.timestamp, c.run_id,
-  c.status AS checkpoint_status, c.root_seal, c.root,
-  EXISTS (SELECT 1 FROM {s}.pins WHERE thread = $1 AND number = t.head) AS is_pinned,
+  c.number AS found, c.parent, c.made_at, c.checkpoint_id, c.workflow, c.iteration, c.previous, c.timestamp, c.run_id,
+  c.status AS checkpoint_status, c.seal, c.root, c.is_pinned,
   j.deliveries, j.bodies, j.seals, i.item_ids, i.kinds, i.items, i.item_seals
 FROM {from_}
 LEFT JOIN {s}.processes p ON p.process = t.process
@@ -89,7 +88,8 @@ class Owning(Reading):
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
-        self._process: tuple[str, int] | None = None
+        self._process: UUID | None = None
+        """Under which it is known that it lives."""
         self._heartbeat = Heartbeat(self)
         self.held: dict[Lease, Held] = {}
         self.unreleased: dict[tuple[str, str], tuple[int | None, float]] = {}
@@ -195,20 +195,21 @@ class Owning(Reading):
 
     # ------------------------------------------------------------ processes
 
-    async def _own_process(self) -> int:
-        identity = to_json(this_process())
-        if self._process is None or self._process[0] != identity:  # the first use, or a fork of the process
-            self._process = identity, await self.beat()
+    async def _own_process(self) -> UUID:
+        process = key_of(to_json(this_process()))
+        if self._process != process:  # the first use, or a fork of the process
+            await self.beat()
+            self._process = process
             await self.db.rows(_FORGET_THE_DEAD)
         elif not self._heartbeat.is_beating:  # nothing was held: the lease may have run out, and its row may be gone
-            self._process = identity, await self.beat()
-        return self._process[1]
+            await self.beat()
+        return process
 
-    async def beat(self) -> int:
+    async def beat(self) -> None:
         """Say that this process lives."""
-        return int(await self.db.value(_RENEW, to_json(this_process())))
+        await self.db.value(_RENEW, *_this_process())
 
-    def _is_gone(self, process: int | None, identity: str | None, is_leased: bool | None) -> bool:
+    def _is_gone(self, process: UUID | None, identity: str | None, is_leased: bool | None) -> bool:
         if identity is None or process is None:
             return True
         try:
@@ -223,6 +224,11 @@ class Owning(Reading):
         if row is None or row["owner"] is None:
             return None
         return None if self._is_gone(row["process"], row["identity"], row["is_leased"]) else str(row["owner"])
+
+
+def _this_process() -> tuple[UUID, str]:
+    identity = to_json(this_process())
+    return key_of(identity), identity
 
 
 class Held:
@@ -300,7 +306,7 @@ class Heartbeat:
             run(database.close())
 
     async def _beat(self, database: Database) -> None:
-        await database.value(_RENEW, to_json(this_process()))
+        await database.value(_RENEW, *_this_process())
         owning = self._owning()
         if owning is not None:
             for claim, left in [*owning.unreleased.items()]:

@@ -17,8 +17,8 @@ from holdfast.log import get_logger
 from holdfast.stores.garbage import Lineage, plan_pruning
 from holdfast.stores.postgres_commits import Writing, move_head
 from holdfast.stores.postgres_database import Session, Unknown
-from holdfast.stores.postgres_reading import IS_PINNED, IS_THERE
-from holdfast.stores.postgres_rows import LAST, is_text, key_of
+from holdfast.stores.postgres_reading import IS_THERE
+from holdfast.stores.postgres_rows import LAST, as_words, is_text, key_of, words
 
 logger = get_logger("stores")
 
@@ -29,7 +29,7 @@ SWEEP_AT_LEAST, SWEEP_AT_MOST = 16, 256
 """Commits that are forgotten before they are freed: the more references are carried on, the more. All lists look
 through those that are forgotten and not yet freed."""
 
-_LINES = "number, parent, refers, names, dropped, carried, own, root IS NOT NULL AS has_root"
+_LINES = "number, parent, refers, names, dropped, carried, own, is_pinned, root IS NOT NULL AS has_root"
 
 _LOCKED = f"""
 SELECT {_LINES}, events IS NOT NULL AS has_events FROM {{s}}.commits WHERE thread = $1 AND number = ANY ($2::bigint[])
@@ -48,10 +48,15 @@ SELECT {_LINES} FROM {{s}}.commits WHERE thread = $1 AND carried IS NOT NULL
 
 _CUT = """
 UPDATE {s}.commits c SET (names, chunks) = (
-  SELECT array_agg(n ORDER BY place), array_agg(c.chunks[place] ORDER BY place)
-  FROM unnest(c.names) WITH ORDINALITY u (n, place) WHERE n <> ALL (string_to_array(g.gone, ' '))
+  SELECT string_agg(word, ' ' ORDER BY place), string_agg(substring(c.chunks FROM start FOR length), '' ORDER BY place)
+  FROM (
+    SELECT word, place, length, 1 + (sum(length) OVER (ORDER BY place))::int - length AS start
+    FROM unnest(string_to_array(c.names, ' ')) WITH ORDINALITY u (word, place),
+      LATERAL (SELECT substring(word FROM ':([0-9]+)$')::int AS length) l
+  ) lying WHERE substring(word FROM '^(.*):[0-9]+$') <> ALL (string_to_array(g.gone, ' '))
 ) FROM unnest($2::bigint[], $3::text[]) g (number, gone) WHERE c.thread = $1 AND c.number = g.number
 """
+"""Chunks out of where they lie, without sending those that stay."""
 
 _EMPTY = """
 DELETE FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[]) AND checkpoint_id IS NULL AND names IS NULL
@@ -82,7 +87,7 @@ class Batch:
     def is_empty(self, row: Any, gone: set[str]) -> bool:
         """Whether nothing is left of it."""
         has_events = row["has_events"] and not self.is_silent(row)
-        return not self.keeps_line(row) and not has_events and gone.issuperset(row["names"] or ())
+        return not self.keeps_line(row) and not has_events and gone.issuperset(names_in(row))
 
     def lineage(self, row: Any) -> Lineage:
         return _lineage(row, is_kept=self.keeps_line(row))
@@ -91,8 +96,8 @@ class Batch:
         """By the commit that holds them."""
         gone: dict[int, set[str]] = defaultdict(set)
         for number, row in self.rows.items():
-            own = frozenset(row["own"] or ())
-            for name in row["names"] or ():
+            own = frozenset(words(row["own"]))
+            for name in names_in(row):
                 if name in own:
                     is_gone = self.is_silent(row)
                 else:
@@ -100,7 +105,7 @@ class Batch:
                 if is_gone:
                     gone[number].add(name)
             if not self.keeps_line(row):
-                for ref in row["carried"] or ():
+                for ref in words(row["carried"]):
                     name, _, holder = ref.partition(".")
                     if ref not in self.needed:
                         gone[int(holder)].add(name)
@@ -113,7 +118,7 @@ class Forgetting(Writing):
         wanted = [one for one in checkpoint_ids if is_text(one)]
         rows = await self.db.rows(
             "SELECT c.number FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread WHERE c.thread = $1"
-            f" AND c.checkpoint_id = ANY ($2::text[]) AND {IS_THERE} AND NOT {IS_PINNED} ORDER BY c.number",
+            f" AND c.checkpoint_id = ANY ($2::text[]) AND {IS_THERE} AND NOT c.is_pinned ORDER BY c.number",
             key,
             wanted,
         )
@@ -183,8 +188,7 @@ class Forgetting(Writing):
         key = key_of(thread_id)
         await session.value("SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", f"{self.db.schema} {key}")
         rows = {row["number"]: row for row in await session.rows(_LOCKED, key, [*doomed, *silent])}
-        pins = await session.rows("SELECT number FROM {s}.pins WHERE thread = $1", key)
-        going = set(doomed) & rows.keys() - {row["number"] for row in pins}
+        going = {number for number in doomed if number in rows and not rows[number]["is_pinned"]}
         head = await session.value("SELECT head FROM {s}.threads WHERE thread = $1", key)
         if head in going:  # only by hand: what a commit forgets is never the head
             await session.value("SELECT 1 FROM {s}.threads WHERE thread = $1 FOR UPDATE", key)
@@ -237,21 +241,21 @@ class Forgetting(Writing):
                 key,
                 one.number,
                 one.parent,
-                sorted(one.dropped) or None,
-                sorted(one.carried) or None,
+                as_words(sorted(one.dropped)),
+                as_words(sorted(one.carried)),
             )
         gone = batch.gone_chunks()
         empty = [number for number, row in batch.rows.items() if batch.is_empty(row, gone.get(number, set()))]
         await session.rows("DELETE FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[])", key, empty)
         left = {number: row for number, row in batch.rows.items() if number not in empty}
         await session.rows(
-            "UPDATE {s}.commits SET checkpoint_id = NULL, root = NULL, root_seal = NULL"
+            "UPDATE {s}.commits SET checkpoint_id = NULL, root = NULL"
             " WHERE thread = $1 AND number = ANY ($2::bigint[])",
             key,
             [number for number in left if number in batch.doomed],
         )
         await session.rows(
-            "UPDATE {s}.commits SET events = NULL, events_seal = NULL, first_seq = NULL, event_count = NULL,"
+            "UPDATE {s}.commits SET events = NULL, first_seq = NULL, event_count = NULL,"
             " own = NULL, refers = false WHERE thread = $1 AND number = ANY ($2::bigint[])",
             key,
             [number for number, row in left.items() if batch.is_silent(row)],
@@ -283,12 +287,17 @@ WHERE t.thread = $1
 
 
 def _lineage(row: Any, *, is_kept: bool, parent: Any = ...) -> Lineage:
-    own = frozenset(row["own"] or ())
+    own = frozenset(words(row["own"]))
     return Lineage(
         row["number"],
         row["parent"] if parent is ... else parent,
         is_kept,
-        frozenset(row["names"] or ()) - own,
-        frozenset(row["dropped"] or ()),
-        frozenset(row["carried"] or ()),
+        frozenset(names_in(row)) - own,
+        frozenset(words(row["dropped"])),
+        frozenset(words(row["carried"])),
     )
+
+
+def names_in(row: Any) -> list[str]:
+    """Digests of the chunks that it holds."""
+    return [word.rpartition(":")[0] for word in words(row["names"])]

@@ -29,6 +29,7 @@ SELECT format('%s on %s', p.name, c.relname) AS missing
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p(name)
 WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND c.relname = ANY ($2) AND NOT has_table_privilege(c.oid, p.name)
+  AND (c.relname <> 'meta' OR p.name = 'SELECT')
 UNION ALL
 SELECT 'USAGE on the sequence ' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = $1 AND c.relkind = 'S' AND c.relname = 'moves' AND NOT has_sequence_privilege(c.oid, 'USAGE')

@@ -11,15 +11,14 @@ from uuid import UUID
 from holdfast.errors import CheckpointNotFound, CursorExpired, DamagedCheckpoint, ThreadNotFound
 from holdfast.records import CheckpointInfo, LoggedEvents, PendingRequest, StoredCheckpoint, ThreadInfo
 from holdfast.stores.postgres_database import Database, Session
-from holdfast.stores.postgres_rows import LAST, chunks_of, events_of, info_of, is_text, key_of, root_of
+from holdfast.stores.postgres_rows import LAST, chunks_of, events_of, info_of, is_text, key_of, root_of, timestamp_of
 
-IS_PINNED = "EXISTS (SELECT 1 FROM {s}.pins p WHERE p.thread = c.thread AND p.number = c.number)"
-IS_THERE = f"c.checkpoint_id IS NOT NULL AND (c.number <> ALL (t.forgotten) OR {IS_PINNED})"
+IS_THERE = "c.checkpoint_id IS NOT NULL AND (c.number <> ALL (t.forgotten) OR c.is_pinned)"
 """Whether a commit `c` of thread `t` has a checkpoint."""
 
-_INFO = f"""
-c.thread, t.thread_id, c.number, c.seq, c.parent, c.checkpoint_id, c.workflow, c.iteration, c.previous, c.timestamp,
-  c.run_id, c.status, {IS_PINNED} AS is_pinned
+_INFO = """
+c.thread, t.thread_id, c.number, c.seq, c.parent, c.made_at, c.checkpoint_id, c.workflow, c.iteration, c.previous,
+  c.timestamp, c.run_id, c.status, c.is_pinned
 """
 _FROM = "FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread"
 
@@ -46,7 +45,7 @@ WITH RECURSIVE names AS (
 
 _EVENTS = f"""
 SELECT t.first_seq AS oldest, t.last_seq AS newest, e.* FROM {{s}}.threads t LEFT JOIN LATERAL (
-  SELECT {_INFO}, ({IS_THERE}) AS is_there, c.first_seq, c.event_count, c.refers, c.own, c.events, c.events_seal
+  SELECT {_INFO}, ({IS_THERE}) AS is_there, c.first_seq, c.event_count, c.refers, c.own, c.events, c.seal
   FROM {{s}}.commits c WHERE c.thread = $1 AND c.first_seq IS NOT NULL AND c.number >= t.silent_before
     AND c.number >= COALESCE((SELECT number FROM {{s}}.commits WHERE thread = $1
       AND first_seq <= COALESCE($2, t.first_seq - 1) ORDER BY number DESC LIMIT 1), 0)
@@ -76,7 +75,7 @@ class Reading:
         if not is_text(checkpoint_id):
             return None
         row = await self.db.row(
-            f"SELECT {_INFO}, c.root, c.root_seal {_FROM} WHERE c.checkpoint_id = $1 AND {IS_THERE}"
+            f"SELECT {_INFO}, c.root, c.seal {_FROM} WHERE c.checkpoint_id = $1 AND {IS_THERE}"
             " ORDER BY c.seq DESC LIMIT 1",
             checkpoint_id,
         )
@@ -85,7 +84,7 @@ class Reading:
     async def head(self, thread_id: str) -> StoredCheckpoint | None:
         row = await self.db.row(
             f"SELECT t.head, (SELECT c.number FROM {{s}}.commits c WHERE c.thread = t.thread AND {IS_THERE}"
-            f" ORDER BY c.number DESC LIMIT 1) AS newest, {_INFO}, c.root, c.root_seal FROM {{s}}.threads t"
+            f" ORDER BY c.number DESC LIMIT 1) AS newest, {_INFO}, c.root, c.seal FROM {{s}}.threads t"
             " LEFT JOIN {s}.commits c ON c.thread = t.thread AND c.number = t.head WHERE t.thread = $1",
             key_of(thread_id),
         )
@@ -285,7 +284,7 @@ class Reading:
         for row in rows:
             events = events_of(thread_id, row)
             if events is not None:
-                said = (row["number"], row["run_id"], row["timestamp"], infos.get(row["number"]))
+                said = (row["number"], row["run_id"], timestamp_of(row), infos.get(row["number"]))
                 found.append(
                     LoggedEvents(events.first_seq, events.count, events.body, events.refers, events.own, *said)
                 )

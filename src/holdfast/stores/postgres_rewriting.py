@@ -7,6 +7,7 @@ from holdfast.store import Rewrite
 from holdfast.stores.packing import seal
 from holdfast.stores.postgres_history import AT_ONCE, Whole
 from holdfast.stores.postgres_rows import (
+    as_words,
     chunks_of,
     events_of,
     events_seal,
@@ -63,16 +64,17 @@ class Rewriting(Whole):
                 changed += sum(new_chunks[name] != chunks[name] for name in chunks)
                 if changed:
                     told = (row["first_seq"], row["event_count"])
+                    of_root = root_seal(thread_id, number, told_by_row(row), new_root)
                     await session.rows(
-                        "UPDATE {s}.commits SET root = $3, root_seal = $4, events = $5, events_seal = $6, chunks = $7"
+                        "UPDATE {s}.commits SET root = $3, events = $4, names = $5, chunks = $6, seal = $7"
                         " WHERE thread = $1 AND number = $2",
                         key,
                         number,
                         new_root,
-                        None if new_root is None else root_seal(thread_id, number, told_by_row(row), new_root),
                         new_events,
-                        None if new_events is None else events_seal(thread_id, number, *told, new_events),
-                        [*new_chunks.values()] or None,
+                        as_words([f"{name}:{len(chunk)}" for name, chunk in new_chunks.items()]),
+                        b"".join(new_chunks.values()) or None,
+                        of_root + events_seal(thread_id, number, *told, new_events),
                     )
                 return int(changed)
 

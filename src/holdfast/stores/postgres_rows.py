@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -9,7 +10,8 @@ from uuid import UUID
 
 from holdfast.errors import DamagedCheckpoint, UnsupportedId
 from holdfast.records import CheckpointInfo, Commit, InboxItem, JournalEntry, Lease, LoggedEvents
-from holdfast.stores.packing import SEAL_BYTES, seal
+from holdfast.stores.columns import from_time, from_timestamp, to_time, to_timestamp
+from holdfast.stores.packing import seal
 
 LONGEST_ID = 2000
 """Bytes of an id that is in an index. That of a thread may have any length: it is known by its hash."""
@@ -46,16 +48,31 @@ def check_id(name: str, value: str | None, longest: int | None = LONGEST_ID) -> 
         raise UnsupportedId(name, value[:100] + "...", f"it has more than {longest} bytes")
 
 
+def words(text: str | None) -> list[str]:
+    """A list of names or references, as a column holds it."""
+    return text.split(" ") if text else []
+
+
+def as_words(names: Iterable[str]) -> str | None:
+    return " ".join(names) or None
+
+
 # ---------------------------------------------------------------- seals
 
+_SEAL_BYTES = 8
 
-def root_seal(thread_id: str, number: int, told: tuple[Any, ...], root: bytes) -> bytes:
+
+def root_seal(thread_id: str, number: int, told: tuple[Any, ...], root: bytes | None) -> bytes:
     """Binds a root to its place, and to what lists say of its checkpoint."""
-    return sha256(b"%b\0%d\0%b\0%b" % (thread_id.encode(), number, repr(told).encode(), root)).digest()[:SEAL_BYTES]
+    if root is None:
+        return bytes(_SEAL_BYTES)
+    return sha256(b"%b\0%d\0%b\0%b" % (thread_id.encode(), number, repr(told).encode(), root)).digest()[:_SEAL_BYTES]
 
 
-def events_seal(thread_id: str, number: int, first_seq: int, count: int, events: bytes) -> bytes:
-    return seal(f"{thread_id}\0events {first_seq} {count}", number, events)
+def events_seal(thread_id: str, number: int, first_seq: int | None, count: int | None, events: bytes | None) -> bytes:
+    if events is None:
+        return bytes(_SEAL_BYTES)
+    return seal(f"{thread_id}\0events {first_seq} {count}", number, events)[:_SEAL_BYTES]
 
 
 def item_seal(thread_id: str, item_id: str, kind: str, body: bytes) -> bytes:
@@ -65,47 +82,53 @@ def item_seal(thread_id: str, item_id: str, kind: str, body: bytes) -> bytes:
 # ---------------------------------------------------------------- commits
 
 COLUMNS = (
-    "number, fence, parent, first_seq, iteration, event_count, refers, checkpoint_id, workflow, previous, timestamp,"
-    " run_id, status, names, dropped, carried, own, root_seal, events_seal, root, events, chunks"
+    "number, parent, first_seq, made_at, iteration, event_count, refers, checkpoint_id, workflow, previous, timestamp,"
+    " run_id, status, names, dropped, carried, own, seal, root, events, chunks"
 )
 """Of a commit; before them come the thread and the place in the order of all."""
 TYPES = (
-    *("bigint", "bigint", "bigint", "bigint", "int", "int", "boolean"),
+    *("bigint", "bigint", "bigint", "timestamptz", "int", "int", "boolean"),
     *("text", "text", "text", "text", "text", "text"),
-    *("text[]", "text[]", "text[]", "text[]"),
-    *("bytea", "bytea", "bytea", "bytea", "bytea[]"),
+    *("text", "text", "text", "text"),
+    *("bytea", "bytea", "bytea", "bytea"),
 )
 
 
 def row_of(commit: Commit) -> tuple[Any, ...]:
     """Its values for COLUMNS."""
-    info, events, thread_id = commit.info, commit.events, commit.lease.thread_id
-    told = told_by(commit)
-    root, chunks = commit.root, commit.chunks
+    info, events, chunks, number = commit.info, commit.events, commit.chunks, commit.number
+    time = from_timestamp(commit.timestamp)
     return (
-        commit.number,
-        commit.lease.fence,
+        number,
         commit.parent,
         None if events is None else events.first_seq,
+        to_time(time) if isinstance(time, int) else None,
         None if info is None else info.iteration_count,
         None if events is None else events.count,
         events is not None and events.refers,
         None if info is None else info.checkpoint_id,
         None if info is None else info.workflow_name,
         None if info is None or commit.parent is not None else info.previous_checkpoint_id,
-        commit.timestamp,
+        None if isinstance(time, int) else time,
         commit.run_id,
         commit.status,
-        [*chunks] or None,
-        [*commit.dropped] or None,
-        [*commit.carried] or None,
-        None if events is None else [*events.own] or None,
-        None if root is None else root_seal(thread_id, commit.number, told, root),
-        None if events is None else events_seal(thread_id, commit.number, events.first_seq, events.count, events.body),
-        root,
+        as_words([f"{name}:{len(chunk)}" for name, chunk in chunks.items()]),
+        as_words(commit.dropped),
+        as_words(commit.carried),
+        None if events is None else as_words(events.own),
+        seal_of(commit),
+        commit.root,
         None if events is None else events.body,
-        [*chunks.values()] or None,
+        b"".join(chunks.values()) or None,
     )
+
+
+def seal_of(commit: Commit) -> bytes:
+    thread_id, number, events = commit.lease.thread_id, commit.number, commit.events
+    of_root = root_seal(thread_id, number, told_by(commit), commit.root)
+    if events is None:
+        return of_root + events_seal(thread_id, number, None, None, None)
+    return of_root + events_seal(thread_id, number, events.first_seq, events.count, events.body)
 
 
 def told_by(commit: Commit) -> tuple[Any, ...]:
@@ -119,7 +142,12 @@ def told_by(commit: Commit) -> tuple[Any, ...]:
 
 def told_by_row(row: Any) -> tuple[Any, ...]:
     said = (row["checkpoint_id"], row["workflow"], row["iteration"])
-    return (*said, row["timestamp"], row["run_id"], row["status"])
+    return (*said, timestamp_of(row), row["run_id"], row["status"])
+
+
+def timestamp_of(row: Any) -> str:
+    made_at = row["made_at"]
+    return row["timestamp"] or "" if made_at is None else to_timestamp(from_time(made_at))
 
 
 def info_of(thread_id: str, row: Any, previous: str | None) -> CheckpointInfo:
@@ -130,7 +158,7 @@ def info_of(thread_id: str, row: Any, previous: str | None) -> CheckpointInfo:
         row["number"],
         row["iteration"] or 0,
         previous,
-        row["timestamp"],
+        timestamp_of(row),
         row["run_id"] or None,
         row["status"],
         row["is_pinned"],
@@ -142,7 +170,7 @@ def root_of(thread_id: str, row: Any) -> bytes:
     root, number = row["root"], row["number"]
     if root is None:
         raise DamagedCheckpoint(row["checkpoint_id"], f"commit {number} holds no checkpoint", thread_id)
-    if root_seal(thread_id, number, told_by_row(row), root) != row["root_seal"]:
+    if root_seal(thread_id, number, told_by_row(row), root) != row["seal"][:_SEAL_BYTES]:
         reason = f"commit {number} was changed or damaged in its store"
         raise DamagedCheckpoint(row["checkpoint_id"] or f"of commit {number}", reason, thread_id)
     return bytes(root)
@@ -153,19 +181,27 @@ def events_of(thread_id: str, row: Any) -> LoggedEvents | None:
     number, first, body = row["number"], row["first_seq"], row["events"]
     if first is None:
         return None
-    if body is None or events_seal(thread_id, number, first, row["event_count"], body) != row["events_seal"]:
+    proof = row["seal"][_SEAL_BYTES:]
+    if body is None or events_seal(thread_id, number, first, row["event_count"], body) != proof:
         name = row["checkpoint_id"] or f"of commit {number}"
         raise DamagedCheckpoint(name, f"the events of commit {number} were changed in its store", thread_id)
-    return LoggedEvents(first, row["event_count"], bytes(body), row["refers"], row["own"] or ())
+    return LoggedEvents(first, row["event_count"], bytes(body), row["refers"], words(row["own"]))
 
 
 def chunks_of(thread_id: str, row: Any) -> dict[str, bytes]:
     """Raises DamagedCheckpoint. What is in them is proved by their digests."""
-    names, chunks = row["names"] or (), row["chunks"] or ()
-    if len(names) != len(chunks):
+    packed, found, start = row["chunks"] or b"", {}, 0
+    try:
+        for word in words(row["names"]):
+            name, _, length = word.rpartition(":")
+            found[name] = packed[start : start + int(length)]
+            start += int(length)
+    except ValueError:
+        start = -1
+    if start != len(packed):
         number = row["number"]
         raise DamagedCheckpoint(f"of commit {number}", f"chunks of commit {number} are not there", thread_id)
-    return dict(zip(names, chunks, strict=True))
+    return found
 
 
 def commit_of(thread_id: str, row: Any, info: CheckpointInfo | None, silent_before: int) -> Commit:
@@ -182,11 +218,11 @@ def commit_of(thread_id: str, row: Any, info: CheckpointInfo | None, silent_befo
         events,
         status=row["status"],
         run_id=row["run_id"],
-        timestamp=row["timestamp"],
+        timestamp=timestamp_of(row),
         parent=row["parent"],
         chunks=chunks,
-        dropped=row["dropped"] or (),
-        carried=row["carried"] or (),
+        dropped=words(row["dropped"]),
+        carried=words(row["carried"]),
     )
 
 

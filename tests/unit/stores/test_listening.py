@@ -148,7 +148,6 @@ async def test_a_listener_whose_loop_was_closed_disturbs_nobody() -> None:
     assert not hall.ears
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 async def test_a_forked_child_has_none_of_its_parents_listeners() -> None:
     store = MemoryStore()
     async with store.listen("t"):

@@ -1,0 +1,157 @@
+"""Payloads rewritten in files: many of them, beside others who write, and damage that is not made to look sound."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.encryption.places import Place
+
+from holdfast.errors import DamagedCheckpoint, DamagedStore
+from holdfast.store import Store
+from holdfast.stores.file import FileStore
+from holdfast.stores.rows_of_payloads import PAGE_ROWS
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing.conformance.acts import full, own, saved
+from holdfast.testing.conformance.rewriting import wrapped
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+async def roots(store: Store, thread_id: str = "t") -> list[bytes | None]:
+    return [one.root for one in await store.commits(thread_id)]
+
+
+@pytest.mark.parametrize("place", ["sqlite", "file"], indirect=True)
+async def test_all_commits_of_a_long_thread_are_rewritten(place: Place) -> None:
+    store = place.store()
+    await saved(store, "t", 2 * PAGE_ROWS + 7, events=1)
+    before = await roots(store)
+    assert await store.rewrite("t", wrapped) == 2 * len(before)
+    expected = [wrapped("root", str(number), root) for number, root in enumerate(before, 1) if root is not None]
+    assert await roots(store) == expected
+    assert await store.check() == []
+    await store.close()
+
+
+@pytest.mark.parametrize("place", ["sqlite", "file"], indirect=True)
+async def test_whoever_commits_and_prunes_meanwhile_loses_nothing(place: Place) -> None:
+    store, other = place.store(), place.store()
+    owner = await own(store)
+    for _ in range(100):
+        await owner.save(brings=[f"of {owner.number + 1}"], events=1)
+
+    async def go_on() -> None:
+        for _ in range(40):
+            await owner.save(brings=[f"of {owner.number + 1}"], drops=[f"of {owner.number}"], events=1)
+            await owner.record(owner.number)
+            if owner.number % 10 == 0:
+                await store.prune("t", [f"t-{owner.number - 60}"])
+
+    await asyncio.gather(
+        go_on(), *(other.rewrite("t", lambda kind, name, data: data) for _ in range(3)), rewrite(other)
+    )
+    assert await store.check() == [] and await other.check() == []
+    assert [one.number for one in await other.infos()][-1] == 140
+    await store.close()
+    await other.close()
+
+
+async def rewrite(store: Store) -> None:
+    """Once, each payload."""
+    done: set[tuple[str, str]] = set()
+
+    def once(kind: str, name: str, data: bytes) -> bytes:
+        assert (kind, name) not in done or kind == "chunk", "it was put through twice"
+        done.add((kind, name))
+        return wrapped(kind, name, data)
+
+    assert await store.rewrite("t", once) > 100
+
+
+def changed(path: Path, statement: str, *given: object) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        assert db.execute(statement, given).rowcount == 1
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        (
+            "UPDATE commits SET body = REPLACE(CAST(body AS TEXT), '2}', '3}') WHERE number = 2 AND thread = 1",
+            "commit 2",
+        ),
+        ("UPDATE journal SET body = CAST('{}' AS BLOB)", "the journal of delivery 5"),
+        ("UPDATE inbox SET kind = 'other' WHERE body IS NOT NULL", "item 'item'"),
+    ],
+    ids=["commit", "journal", "inbox"],
+)
+async def test_what_is_damaged_is_left_as_it_is_and_told_when_the_rest_is_done(
+    tmp_path: Path, statement: str, told: str
+) -> None:
+    path = tmp_path / "threads.db"
+    store = SqliteStore(path)
+    await full(store)
+    await store.close()
+    changed(path, statement)
+    found = await store.check()
+    assert found
+    with pytest.raises(DamagedCheckpoint, match=told):
+        await store.rewrite("t", wrapped)
+    assert await store.check() == found, "what was damaged before looks sound now"
+    first = await store.find_checkpoint("t-1")
+    assert first is not None and first.root.startswith(b'["root"')
+    await store.close()
+
+
+async def test_what_lists_say_is_not_made_to_look_sound_either(tmp_path: Path) -> None:
+    path = tmp_path / "threads.db"
+    store = SqliteStore(path)
+    await full(store)
+    await store.close()
+    changed(path, "UPDATE commits SET status = 'FORGED' WHERE number = 2")
+    found = await store.check()
+    assert "what the lists say of commit 2 was changed" in found[0].reason
+    assert await store.rewrite("t", wrapped) > 0
+    assert await store.check() == found
+    await store.close()
+
+
+async def test_a_damaged_line_of_a_file_stops_it_and_changes_nothing(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "threads")
+    await full(store)
+    await store.close()
+    [file] = (tmp_path / "threads").glob("*.jsonl")
+    before = file.read_bytes().replace(b'"number": 2', b'"number": 7')
+    file.write_bytes(before)
+    with pytest.raises(DamagedStore, match="is damaged"):
+        await store.rewrite("t", wrapped)
+    assert file.read_bytes() == before
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "make"), [("threads.sqlite3", SqliteStore), ("threads", FileStore)], ids=["sqlite", "file"]
+)
+async def test_what_an_older_version_wrote_is_rewritten(
+    tmp_path: Path, name: str, make: Callable[[Path], Store]
+) -> None:
+    kept = tmp_path / name
+    source = FIXTURES / "format-1" / name
+    (shutil.copytree if source.is_dir() else shutil.copy)(source, kept)
+    store = make(kept)
+    thread_ids = await store.thread_ids()
+    assert thread_ids
+    for thread_id in thread_ids:
+        before = await roots(store, thread_id)
+        assert await store.rewrite(thread_id, wrapped) >= len(before)
+        assert [one is not None and one.startswith(b'["root"') for one in await roots(store, thread_id)] == [
+            one is not None for one in before
+        ]
+    assert await store.check() == []
+    await store.close()

@@ -1,0 +1,106 @@
+"""The tables are made and changed by whoever comes first, however many come at once; newer ones are refused."""
+
+from __future__ import annotations
+
+import pytest
+from tests.conftest import SOAK
+from tests.crash.zygote import Zygote
+from tests.fleet.preparing import Prepare
+from tests.servers.fixtures import Place
+from tests.servers.postgres import Databases
+
+from holdfast.errors import NewerFormat, StorageFailed
+from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres_schema import VERSION
+from holdfast.testing.conformance.acts import own, saved, thread_ids
+
+PROCESSES = 8
+
+
+def prepare(place: Place, upgrade: str | None = None) -> Prepare:
+    return Prepare(dsn=place.dsn, schema=place.schema, processes=PROCESSES, upgrade=upgrade)
+
+
+def fetch(databases: Databases, place: Place, query: str) -> list[tuple[object, ...]]:
+    return [tuple(row) for row in databases.fetch(query.replace("{s}", f'"{place.schema}"'))]
+
+
+@pytest.mark.parametrize("round_", range(10 if SOAK else 1))
+async def test_many_processes_that_make_the_tables_at_once_make_them_once(
+    harbour: Zygote, postgres_server: Databases, postgres_place: Place, round_: int
+) -> None:
+    harbour.life("tests.fleet.preparing:live", prepare(postgres_place))
+    versions = fetch(postgres_server, postgres_place, "SELECT value FROM {s}.meta WHERE key = 'version'")
+    assert versions == [(str(VERSION),)]
+    store = PostgresStore(postgres_place.dsn, schema=postgres_place.schema)
+    assert sorted(await thread_ids(store)) == [f"thread {number}" for number in range(PROCESSES)]
+    await store.close()
+
+
+async def test_many_processes_that_change_older_tables_at_once_change_them_once(
+    harbour: Zygote, postgres_server: Databases, postgres_place: Place
+) -> None:
+    store = PostgresStore(postgres_place.dsn, schema=postgres_place.schema)
+    await saved(store, "old", 2)
+    upgrade = "CREATE TABLE {s}.changes (at timestamptz); INSERT INTO {s}.changes VALUES (clock_timestamp())"
+    harbour.life("tests.fleet.preparing:live", prepare(postgres_place, upgrade))
+    assert fetch(postgres_server, postgres_place, "SELECT count(*) FROM {s}.changes") == [(1,)]
+    versions = fetch(postgres_server, postgres_place, "SELECT value FROM {s}.meta WHERE key = 'version'")
+    assert versions == [(str(VERSION + 1),)]
+    assert len(await thread_ids(store)) == 1 + PROCESSES  # whoever was there goes on
+    await store.close()
+    with pytest.raises(NewerFormat, match=f"{VERSION + 1}"):
+        await PostgresStore(postgres_place.dsn, schema=postgres_place.schema).threads()
+
+
+async def test_a_change_that_fails_leaves_the_older_tables_as_they_were(
+    postgres_server: Databases, postgres_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = PostgresStore(postgres_place.dsn, schema=postgres_place.schema)
+    await saved(store, "old", 2)
+    monkeypatch.setattr("holdfast.stores.postgres_schema.VERSION", VERSION + 1)
+    broken = {VERSION: "CREATE TABLE {s}.half_done (); SELECT no_such_function()"}
+    monkeypatch.setattr("holdfast.stores.postgres_schema.UPGRADES", broken)
+    newer = PostgresStore(postgres_place.dsn, schema=postgres_place.schema)
+    with pytest.raises(StorageFailed, match="no_such_function"):
+        await newer.threads()
+    await newer.close()
+    tables = fetch(postgres_server, postgres_place, "SELECT to_regclass('{s}.half_done')")
+    assert tables == [(None,)]
+    await (await own(store, "old")).save()
+    await store.close()
+
+
+async def test_tables_of_a_newer_version_are_refused_and_left_alone(
+    postgres_server: Databases, postgres_place: Place
+) -> None:
+    store = PostgresStore(postgres_place.dsn, schema=postgres_place.schema)
+    await saved(store, "old")
+    await store.close()
+    fetch(postgres_server, postgres_place, "UPDATE {s}.meta SET value = '99' WHERE key = 'version'")
+    old = PostgresStore(postgres_place.dsn, schema=postgres_place.schema)
+    for attempt in (own(old, "old"), old.threads(), old.post("old", "item", "message", b"1")):
+        with pytest.raises(NewerFormat, match="99"):
+            await attempt
+    await old.close()
+    assert fetch(postgres_server, postgres_place, "SELECT count(*) FROM {s}.inbox") == [(0,)]
+
+
+async def test_a_schema_of_something_else_is_refused_and_left_alone(
+    postgres_server: Databases, postgres_place: Place
+) -> None:
+    postgres_server.execute(f'CREATE SCHEMA "{postgres_place.schema}"')
+    postgres_server.execute(f'CREATE TABLE "{postgres_place.schema}".invoices (number int)')
+    store = PostgresStore(postgres_place.dsn, schema=postgres_place.schema)
+    with pytest.raises(StorageFailed, match="invoices"):
+        await store.threads()
+    await store.close()
+
+
+async def test_an_empty_schema_that_somebody_made_beforehand_is_used(
+    postgres_server: Databases, postgres_place: Place
+) -> None:
+    postgres_server.execute(f'CREATE SCHEMA "{postgres_place.schema}"')
+    store = PostgresStore(postgres_place.dsn, schema=postgres_place.schema)
+    await saved(store, "t")
+    await store.close()

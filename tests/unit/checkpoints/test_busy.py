@@ -1,0 +1,68 @@
+"""Waiting for a thread that somebody else owns: woken when it is given up, and not asking all the time until then."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from tests.turns import turns
+
+from holdfast import InMemoryCheckpointStorage
+from holdfast.checkpoints import busy
+from holdfast.checkpoints.busy import SOONEST_LOOK_SECONDS, WaitingFor
+from holdfast.testing.conformance.acts import own
+
+SECONDS = 15.0
+
+
+@pytest.fixture(autouse=True)
+def _nobody_looks_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(busy, "LATEST_LOOK_SECONDS", 3600.0)
+
+
+async def test_the_first_look_after_it_listens_comes_at_once_and_a_release_wakes() -> None:
+    storage = InMemoryCheckpointStorage()
+    owner = await own(storage.store)
+    async with WaitingFor(storage, "t") as waiting, asyncio.timeout(SECONDS):
+        assert not storage.store.is_heard("t"), "as long as nobody has to wait, nobody listens"
+        await waiting.until_free()
+        assert storage.store.is_heard("t")
+        woken = asyncio.create_task(waiting.until_free())
+        await turns(20)
+        assert not woken.done()
+        storage.store.tell("t", b'"what its owner does"')
+        await turns(20)
+        assert not woken.done()
+        await owner.release()
+        await woken
+    assert not storage.store.is_heard("t")
+
+
+async def test_an_owner_who_commits_all_the_time_is_not_asked_all_the_time() -> None:
+    storage = InMemoryCheckpointStorage()
+    owner = await own(storage.store)
+    looks = 0
+
+    async def wait() -> None:
+        nonlocal looks
+        async with WaitingFor(storage, "t") as waiting:
+            while True:
+                await waiting.until_free()
+                looks += 1
+
+    task = asyncio.create_task(wait())
+    began, seconds = time.monotonic(), 0.0
+    while seconds < 10 * SOONEST_LOOK_SECONDS:
+        await owner.note()
+        await turns(2)
+        seconds = time.monotonic() - began
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert owner.number > 100 and 3 <= looks <= 2 + seconds / SOONEST_LOOK_SECONDS
+
+
+async def test_what_knows_no_owners_is_looked_at_now_and_then() -> None:
+    async with WaitingFor(object(), "t") as waiting, asyncio.timeout(SECONDS):
+        await waiting.until_free()
+        await waiting.until_free()
