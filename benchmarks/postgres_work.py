@@ -31,7 +31,7 @@ def spread_of(stamps: Iterable[Stamps], prefix: str = "") -> Values:
 
 def percentiles(seconds: Sequence[float], prefix: str = "") -> Values:
     """In milliseconds."""
-    cuts = quantiles(seconds, n=100)
+    cuts = quantiles(seconds, n=100, method="inclusive")
     return {f"{prefix}p50": cuts[49] * 1e3, f"{prefix}p99": cuts[98] * 1e3}
 
 

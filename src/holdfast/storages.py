@@ -147,7 +147,7 @@ class PostgresCheckpointStorage(StoreCheckpointStorage):
             statement_seconds=statement_seconds,
         )
         super().__init__(
-            _layered(_accelerated(store, redis_url, store.db.name), encryption),
+            _layered(_accelerated(store, redis_url, store.place), encryption),
             serializer=serializer,
             allowed_types=allowed_types,
             allowed_checkpoint_types=allowed_checkpoint_types,

@@ -77,8 +77,7 @@ def run_crowds(zygote: Zygote, folder: Path, place: str, kills: int, seed: int) 
     tally = Tally("five processes", place, seed)
     chance = random.Random(seed)
     while tally.kills < kills:
-        crowd = folder / f"crowd-{tally.kills}"
-        crowd.mkdir()
+        crowd = lives.prepared(place, folder / f"crowd-{tally.kills}")
         order = Crowd(
             place=place,
             folder=str(crowd),

@@ -10,10 +10,12 @@ from typing import Any, TypedDict
 
 from tests.crash import notes
 from tests.crash.flows import FLOWS, Flow
+from tests.schemas import where
 
 from holdfast import FileCheckpointStorage, SqliteCheckpointStorage
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.records import Commit, JournalEntry
+from holdfast.storages import PostgresCheckpointStorage
 from holdfast.testing import Faults
 from holdfast.testing.survival import take_to_the_end
 
@@ -22,8 +24,17 @@ PLACES: dict[str, Callable[[Path], StoreCheckpointStorage]] = {
     "sqlite": lambda folder: SqliteCheckpointStorage(folder / "threads.db"),
     "file, fsync=False": lambda folder: FileCheckpointStorage(folder / "threads", fsync=False),
     "sqlite, NORMAL": lambda folder: SqliteCheckpointStorage(folder / "threads.db", synchronous="NORMAL"),
+    "postgres": lambda folder: PostgresCheckpointStorage(where(folder).dsn, schema=where(folder).schema),
 }
 """The stores that outlive a process, as users have them by default, and without waiting for the disk."""
+
+
+def prepared(place: str, folder: Path) -> Path:
+    """A folder for lives that are about to begin: a server is started, and tables are found, by whoever outlives them."""
+    folder.mkdir(exist_ok=True)
+    if place == "postgres":
+        where(folder)
+    return folder
 
 
 class Order(TypedDict):

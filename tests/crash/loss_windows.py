@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from tests.crash import notes
-from tests.crash.lives import PLACES
+from tests.crash.lives import PLACES, prepared
 from tests.crash.trials import Tally
 from tests.crash.zygote import Zygote
 
@@ -116,8 +116,9 @@ async def measure(
     window = Window(Tally(kind, place, seed), saved=set())
 
     def life(trial: str, kill_after: float | None = None) -> Any:
-        (folder / trial).mkdir(exist_ok=True)
-        order = Counting(place=place, folder=str(folder / trial), options=options, slow_seconds=slow_seconds)
+        order = Counting(
+            place=place, folder=str(prepared(place, folder / trial)), options=options, slow_seconds=slow_seconds
+        )
         return zygote.life("tests.crash.loss_windows:live", order, kill_after)
 
     seconds = life("calm").seconds

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Never, TypedDict
 
 from tests.crash import notes
-from tests.crash.lives import PLACES
+from tests.crash.lives import PLACES, prepared
 from tests.crash.trials import MOST_KILLS, Tally
 from tests.crash.zygote import Zygote
 
@@ -68,8 +68,7 @@ class PostTrials:
         self._seconds = self._life("calm").seconds
 
     def _life(self, trial: str, kill_after: float | None = None) -> Any:
-        folder = self._folder / trial
-        folder.mkdir(exist_ok=True)
+        folder = prepared(self._place, self._folder / trial)
         sent = {words[1] for words in _lines(folder) if words[0] == "sent"}
         left = [letter for letter in LETTERS if letter not in sent]
         order: Posting = {"place": self._place, "folder": str(folder), "letters": left}

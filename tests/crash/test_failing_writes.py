@@ -28,6 +28,7 @@ STORES: dict[str, Callable[[Path], StoreCheckpointStorage]] = {
     "memory": lambda folder: InMemoryCheckpointStorage(),
     "file": PLACES["file, fsync=False"],
     "sqlite": PLACES["sqlite, NORMAL"],
+    "postgres": PLACES["postgres"],
 }
 
 

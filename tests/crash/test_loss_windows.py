@@ -16,7 +16,7 @@ from holdfast import InMemoryCheckpointStorage
 from holdfast.testing import Faults
 
 KILLS = 30 if SOAK else 3
-STORES = ["file", "sqlite"]
+STORES = ["file", "sqlite", "postgres"]
 
 
 @pytest.mark.parametrize("place", STORES)

@@ -12,7 +12,7 @@ from tests.crash.posting import PostTrials
 from tests.crash.trials import Trials
 from tests.crash.zygote import Zygote
 
-AS_BY_DEFAULT = ["file", "sqlite"]
+AS_BY_DEFAULT = ["file", "sqlite", "postgres"]
 UNSYNCED = ["file, fsync=False", "sqlite, NORMAL"]
 KILLS = 67 if SOAK else 5
 """Of each kind on each store: together over 150, and over 2,000 to soak."""

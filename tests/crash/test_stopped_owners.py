@@ -6,17 +6,17 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.crash.lives import prepared
 from tests.crash.stopping import Stopping
 from tests.crash.zygote import Zygote
 
 
-@pytest.mark.parametrize("place", ["file", "sqlite"])
+@pytest.mark.parametrize("place", ["file", "sqlite", "postgres"])
 @pytest.mark.parametrize("flow", ["chain", "fan-3", "function"])
 def test_a_stopped_owner_that_goes_on_is_fenced_out(flow: str, place: str, zygote: Zygote, tmp_path: Path) -> None:
     endings = []
     for begins in (1, 2, 4):
-        folder = tmp_path / str(begins)
-        folder.mkdir()
+        folder = prepared(place, tmp_path / str(begins))
         order = Stopping(place=place, folder=str(folder), flow=flow, begins=begins)
         zygote.life("tests.crash.stopping:live", order)
         endings.append(json.loads((folder / "ending").read_text(encoding="utf-8")))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash.flows import FLOWS
-from tests.crash.lives import Order
+from tests.crash.lives import Order, prepared
 from tests.crash.notes import Story, read_story
 from tests.crash.zygote import Zygote
 
@@ -70,8 +70,7 @@ class Trials:
         return calm, ended.seconds
 
     def _order(self, trial: str, *, ready_when_working: bool = True) -> Order:
-        folder = self.folder / trial
-        folder.mkdir(exist_ok=True)
+        folder = prepared(self.place, self.folder / trial)
         return Order(
             place=self.place,
             folder=str(folder),

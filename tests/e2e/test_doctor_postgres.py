@@ -76,7 +76,7 @@ def test_a_store_in_use_is_told_of_table_by_table(call: Call, told: Told, postgr
     assert (contents["threads"], contents["checkpoints"], contents["requests"]) == (2, 4, 2)
     assert (contents["owned"], contents["left_behind"], contents["inbox"]) == (0, 0, 0)
     tables = {one["name"]: one for one in tree["tables"]}
-    assert tables.keys() >= {"meta", "processes", "threads", "commits", "pins", "journal", "inbox", "requests"}
+    assert tables.keys() >= {"meta", "processes", "threads", "commits", "journal", "inbox", "requests"}
     assert all(one["table_bytes"] + one["index_bytes"] > 0 for one in tables.values())
     assert tree["connections"]["used"] < tree["connections"]["limit"]
     assert json.dumps(tree).count(password_of(postgres_dsn)) == 0
@@ -167,7 +167,7 @@ def test_a_user_who_gets_no_more_connections_is_told_so(
 def test_a_schema_of_a_newer_holdfast_or_of_something_else_fails(call: Call, postgres_dsn: str) -> None:
     ask(call, "r-1", store=postgres_dsn)
     with sql(postgres_dsn) as session:
-        session.execute("UPDATE holdfast.meta SET value = '99' WHERE key = 'version'")
+        session.execute("UPDATE holdfast.meta SET version = 99")
         session.execute("CREATE SCHEMA shop; CREATE TABLE shop.orders (id int)")
     done = call("doctor", postgres_dsn)
     assert marks(done, 1)["format"] == "fail"
@@ -202,15 +202,18 @@ def test_a_url_names_a_schema_for_every_command(call: Call, told: Told, ids: lis
 def test_an_index_that_is_missing_and_dead_rows_that_stay_are_warned_about(call: Call, postgres_dsn: str) -> None:
     ask(call, "r-1", store=postgres_dsn)
     with sql(postgres_dsn) as session:
-        session.execute("DROP INDEX holdfast.requests_asked; ALTER TABLE holdfast.pins SET (autovacuum_enabled = off)")
-        session.execute("INSERT INTO holdfast.pins SELECT gen_random_uuid(), n FROM generate_series(1, 10001) n")
-        session.execute("DELETE FROM holdfast.pins; SELECT pg_stat_force_next_flush()")
+        session.execute("DROP INDEX holdfast.threads_due; ALTER TABLE holdfast.journal SET (autovacuum_enabled = off)")
+        session.execute(
+            "INSERT INTO holdfast.journal (thread, mark, delivery_id, body, seal)"
+            " SELECT gen_random_uuid(), gen_random_uuid(), n, '', '' FROM generate_series(1, 10001) n"
+        )
+        session.execute("DELETE FROM holdfast.journal; SELECT pg_stat_force_next_flush()")
         session.fetch("SELECT 1")
     done = call("doctor", postgres_dsn)
     warned = {check for check, mark in marks(done).items() if mark == "warn"}
     assert warned == {"indexes", "dead rows", *CARELESS}
-    assert "missing or not valid: requests_asked" in done.stdout
-    assert "pins: 10001 beside 0 that live" in done.stdout
+    assert "missing or not valid: threads_due" in done.stdout
+    assert "journal: 10001 beside 0 that live" in done.stdout
 
 
 def test_whoever_keeps_dead_rows_from_going_is_found(told: Told, postgres_dsn: str) -> None:

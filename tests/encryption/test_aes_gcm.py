@@ -138,7 +138,7 @@ def test_a_provider_may_have_methods_only() -> None:
         ([], None, "expected at least one key as current=, got none"),
         (Vault(), "2025", "A key provider says itself which key is current"),
     ],
-    ids=str,
+    ids=["short", "no base64", "number", "no current", "wrong current", "id", "one short", "none", "empty", "provider"],
 )
 def test_keys_that_are_none_are_refused_with_the_reason(keys: Any, current: str | None, told: str) -> None:
     with pytest.raises((ValueError, TypeError), match=told):

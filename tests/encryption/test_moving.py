@@ -13,6 +13,7 @@ from tests.encryption.planted import asking, secret
 from holdfast.checkpoints.copying import copy_store
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.codecs.aes_gcm import AesGcm
+from holdfast.errors import MissingKey
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.conformance.acts import full, own
@@ -60,6 +61,18 @@ async def test_an_encrypted_store_is_copied_to_one_with_another_key(place: Place
     await closed(source, target, *below)
 
 
+async def test_nothing_is_copied_into_an_encrypted_store_without_its_key(
+    place: Place, plain: StoreCheckpointStorage
+) -> None:
+    store = place.store(AesGcm(OLD))
+    await full(store, "t")
+    without = place.storage()
+    with pytest.raises(MissingKey):
+        await copy_store(plain, without)
+    assert await store.thread_ids() == ["t"]
+    await closed(store, without)
+
+
 async def test_an_item_that_came_since_is_a_conflict_and_not_passed_over(plain: StoreCheckpointStorage) -> None:
     copy = StoreCheckpointStorage(MemoryStore())
     await copy_store(plain, copy)
@@ -78,11 +91,11 @@ async def test_threads_are_chosen_by_name_also_those_that_were_only_posted_to(pl
 async def test_a_copy_within_a_store_is_encrypted_for_its_own_thread(place: Place) -> None:
     store, below = place.store(AesGcm(OLD)), place.store()
     await full(store, "t")
+    await store.pin("t-2")
     await store.copy_thread("t", "copy")
-    plain = [
-        [(one.root, one.events and one.events.body) for one in await store.commits(name)] for name in ("t", "copy")
-    ]
-    assert plain[0] == plain[1]
+    assert not any(one.is_pinned for one in await store.infos(thread_id="copy")), "as in a plain store"
+    first, second = [[(one.root, one.chunks) for one in await store.commits(name)] for name in ("t", "copy")]
+    assert first == second
     ours, theirs = [(await below.commits(name))[0] for name in ("t", "copy")]
     assert ours.root != theirs.root and not set(ours.chunks) & set(theirs.chunks)
     await store.delete_thread("t")

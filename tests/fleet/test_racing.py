@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from tests.conftest import SOAK
@@ -11,10 +12,21 @@ from tests.fleet.acts import read_logs
 from tests.fleet.history import problems_of
 from tests.fleet.racing import Race
 from tests.servers.fixtures import Place
+from tests.servers.postgres import Databases
 
 from holdfast.stores.postgres import PostgresStore
 
-THREADS = 20
+
+def race(place: Place, folder: Path, seed: int, *, processes: int, threads: int, turns: int) -> Race:
+    return Race(
+        dsn=place.dsn,
+        schema=place.schema,
+        folder=str(folder),
+        seed=seed,
+        processes=processes,
+        threads=threads,
+        turns=turns,
+    )
 
 
 async def check_histories(place: Place, folder: Path, *, fewest: int) -> None:
@@ -34,14 +46,16 @@ async def check_histories(place: Place, folder: Path, *, fewest: int) -> None:
 async def test_eight_processes_that_race_on_twenty_threads_leave_one_line_each(
     harbour: Zygote, postgres_place: Place, tmp_path: Path, seed: int, round_: int
 ) -> None:
-    order = Race(
-        dsn=postgres_place.dsn,
-        schema=postgres_place.schema,
-        folder=str(tmp_path),
-        seed=seed,
-        processes=8,
-        threads=THREADS,
-        turns=30,
-    )
-    harbour.life("tests.fleet.racing:live", order)
+    harbour.life("tests.fleet.racing:live", race(postgres_place, tmp_path, seed, processes=8, threads=20, turns=30))
     await check_histories(postgres_place, tmp_path, fewest=300)
+
+
+@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+async def test_a_database_that_isolates_transactions_more_strictly_makes_no_difference(
+    harbour: Zygote, postgres_server: Databases, postgres_dsn: str, tmp_path: Path, seed: int, isolation: str
+) -> None:
+    name = urlsplit(postgres_dsn).path[1:]
+    postgres_server.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = '{isolation}'")
+    place = Place(postgres_dsn, "holdfast")
+    harbour.life("tests.fleet.racing:live", race(place, tmp_path, seed, processes=4, threads=5, turns=15))
+    await check_histories(place, tmp_path, fewest=50)

@@ -200,27 +200,38 @@ async def test_a_transaction_that_idles_longer_than_the_server_allows_is_undone_
 
 
 async def test_a_commit_that_the_server_undoes_because_of_a_deadlock_is_made_again(
-    make_store: MakeStore, connection: Any, postgres_dsn: str
+    proxy: Proxy, make_store: MakeStore, connection: Any, postgres_dsn: str
 ) -> None:
-    await connection.execute(f"ALTER DATABASE {connection._params.database} SET deadlock_timeout = '50ms'")
-    store = make_store()
-    await saved(store, "theirs")
+    await connection.execute(f"ALTER DATABASE {name_of(connection)} SET deadlock_timeout = '50ms'")
+    store = make_store(proxy.url)
     owner = await own(store, "ours")
     await owner.save()
     await connection.execute("SET deadlock_timeout = '1min'")  # it is not this one that is undone
     lock = "UPDATE holdfast.threads SET status = status WHERE thread_id = $1"
     watching = await asyncpg.connect(postgres_dsn)
-    async with connection.transaction():
-        await connection.execute(lock, "theirs")
-        saving = asyncio.create_task(owner.save("theirs-1", brings=["new"]))  # takes the place of theirs
-        while not await watching.fetch(WAITING):  # noqa: ASYNC110  # no event tells
-            await asyncio.sleep(0.005)
-        await connection.execute(lock, "ours")
-    assert (await saving).number == 2
-    found = await store.find_checkpoint("theirs-1")
-    assert found is not None and found.info.thread_id == "ours"
-    assert await watching.fetchval("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") > 0
+    with proxy.counted() as counts:
+        for theirs, locked in [  # one of these orders is not the store's own
+            ("one", ["ours", "one"]),
+            ("two", ["two", "ours"]),
+        ]:
+            await saved(store, theirs)
+            async with connection.transaction():
+                await connection.execute(lock, locked[0])
+                saving = asyncio.create_task(owner.save(f"{theirs}-1", brings=["new"]))  # takes the place of theirs
+                while not await watching.fetch(WAITING):  # noqa: ASYNC110  # no event tells
+                    await asyncio.sleep(0.005)
+                await connection.execute(lock, locked[1])
+            await saving
+            found = await store.find_checkpoint(f"{theirs}-1")
+            assert found is not None and found.info.thread_id == "ours"
+    assert counts.statements.count("ROLLBACK;") == 1
+    assert (await store.commits("ours"))[-1].number == 3
     await watching.close()
 
 
 WAITING = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
+def name_of(connection: Any) -> str:
+    """Of its database, as SQL."""
+    return f'"{connection._params.database}"'

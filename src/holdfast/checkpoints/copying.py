@@ -106,8 +106,11 @@ def _check_storages(source: object, target: object) -> None:
 
 
 def _place(storage: Any) -> object:
-    path = getattr(storage.store, "path", None)
-    return storage.store if path is None else os.path.realpath(path)
+    store = storage.store
+    while (inner := getattr(store, "inner", None)) is not None:  # encrypted, or with something beside it
+        store = inner
+    path = getattr(store, "path", None)
+    return getattr(store, "place", store) if path is None else os.path.realpath(path)
 
 
 async def _thread_ids(

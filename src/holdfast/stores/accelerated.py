@@ -44,7 +44,7 @@ class AcceleratedStore(Listening):
 
     def __init__(self, store: Store, valkey: Valkey, place: str) -> None:
         self.finishes_commits = store.finishes_commits
-        self._store = store
+        self.inner = self._store = store
         self._valkey = valkey
         self._place = blake2b(place.encode(), digest_size=12).hexdigest().encode()
         self._recent = _Recent()

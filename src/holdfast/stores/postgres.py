@@ -8,6 +8,7 @@ from holdfast.records import Commit, Lease
 from holdfast.stores.listening import Listening, hall_of
 from holdfast.stores.postgres_checking import Checking
 from holdfast.stores.postgres_database import Database
+from holdfast.stores.postgres_urls import place_of
 
 
 class PostgresStore(Checking, Listening):
@@ -27,7 +28,9 @@ class PostgresStore(Checking, Listening):
     ) -> None:
         super().__init__(Database(dsn, schema, pool_size, acquire_seconds, statement_seconds))
 
-        self.hall = hall_of(("postgres", self.db.name))
+        self.place = place_of(dsn, schema)
+        """Which tables these are, whoever uses them."""
+        self.hall = hall_of(("postgres", self.place))
 
     async def commit(self, commit: Commit) -> None:
         await super().commit(commit)

@@ -9,17 +9,10 @@ from typing import Any
 from holdfast.errors import DamagedCheckpoint, HoldfastError
 from holdfast.records import Damage
 from holdfast.stores.postgres_history import AT_ONCE
-from holdfast.stores.postgres_owners import check_standing
+from holdfast.stores.postgres_owners import AGREEMENT, check_standing
 from holdfast.stores.postgres_reading import IS_THERE
 from holdfast.stores.postgres_rewriting import Rewriting
 from holdfast.stores.postgres_rows import chunks_of, events_of, inbox_of, journal_of, key_of, root_of
-
-_STANDING = f"""
-SELECT t.number, t.head, (SELECT max(number) FROM {{s}}.commits WHERE thread = $1) AS last, (SELECT c.number
-  FROM {{s}}.commits c WHERE c.thread = $1 AND {IS_THERE} ORDER BY c.number DESC LIMIT 1) AS newest
-FROM {{s}}.threads t WHERE t.thread = $1
-"""
-
 
 _PAYLOADS = ("root", "events", "chunks", "names", "dropped", "carried", "checkpoint_id", "run_id")
 _ROW_BYTES = 120
@@ -68,7 +61,7 @@ class Checking(Rewriting):
                 named = None if error.checkpoint_id.startswith("of ") else error.checkpoint_id
                 found.append(Damage(error.reason, thread_id, named))
 
-        standing = await self.db.row(_STANDING, key)
+        standing = await self.db.row(AGREEMENT, key)
         attempt(partial(check_standing, thread_id, standing))
         journal = await self.db.rows("SELECT delivery_id, body, seal FROM {s}.journal WHERE thread = $1", key)
         attempt(partial(journal_of, thread_id, 0, journal))

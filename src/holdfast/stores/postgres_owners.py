@@ -60,15 +60,16 @@ _STANDING = (
 SELECT {claimed}, t.fence, t.number, t.head, t.noted, t.status, t.last_seq, t.owner, t.process, p.identity,
   p.leased_until > clock_timestamp() AS is_leased,
   (SELECT max(number) FROM {s}.commits WHERE thread = $1) AS last,
-  (SELECT number FROM {s}.commits c WHERE c.thread = $1 AND """
-    + IS_THERE
-    + """ ORDER BY number DESC LIMIT 1) AS newest,
+  n.number AS newest,
   c.number AS found, c.parent, c.made_at, c.checkpoint_id, c.workflow, c.iteration, c.previous, c.timestamp, c.run_id,
   c.status AS checkpoint_status, c.seal, c.root, c.is_pinned,
   j.deliveries, j.bodies, j.seals, i.item_ids, i.kinds, i.items, i.item_seals
 FROM {from_}
 LEFT JOIN {s}.processes p ON p.process = t.process
-LEFT JOIN {s}.commits c ON c.thread = $1 AND c.number = t.head
+LEFT JOIN LATERAL (SELECT c.number FROM {s}.commits c WHERE c.thread = $1 AND """
+    + IS_THERE
+    + """ ORDER BY c.number DESC LIMIT 1) n ON true
+LEFT JOIN {s}.commits c ON c.thread = $1 AND c.number = n.number
 LEFT JOIN LATERAL (SELECT array_agg(delivery_id ORDER BY entry) AS deliveries,
   array_agg(body ORDER BY entry) AS bodies, array_agg(seal ORDER BY entry) AS seals
   FROM {s}.journal WHERE thread = $1) j ON true
@@ -77,6 +78,7 @@ LEFT JOIN LATERAL (SELECT array_agg(item_id ORDER BY item) AS item_ids, array_ag
   FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL) i ON true
 """
 )
+_STANDING = _STANDING.replace("{is_there}", IS_THERE)
 _OPEN = _CLAIM + _STANDING.replace(
     "{claimed}", "mine.fence AS new_fence, mine.number AS new_number, mine.head AS new_head, mine.noted AS new_noted"
 ).replace("{from_}", "(SELECT 1) one LEFT JOIN mine ON true LEFT JOIN {s}.threads t ON t.thread = $1")
@@ -251,13 +253,20 @@ def _is_as_claimed(row: Any) -> bool:
     return bool(now == (row["fence"] + 1, row["number"], row["head"], row["noted"]))
 
 
+AGREEMENT = f"""
+SELECT t.number, t.head, (SELECT max(number) FROM {{s}}.commits WHERE thread = $1) AS last, n.number AS newest,
+  n.checkpoint_id FROM {{s}}.threads t LEFT JOIN LATERAL (SELECT c.number, c.checkpoint_id FROM {{s}}.commits c
+    WHERE c.thread = $1 AND {IS_THERE} ORDER BY c.number DESC LIMIT 1) n ON true WHERE t.thread = $1
+"""
+
+
 def check_standing(thread_id: str, row: Any) -> None:
     """Raises DamagedCheckpoint if the thread's row and its commits do not agree."""
     number, head, last, newest = row["number"] or 0, row["head"], row["last"], row["newest"]
     if head != newest or number < (last or 0):
         said = f"commit {number} with its head at {head}"
         reason = f"the thread stands at {said}, and what is there ends at {last} with a head at {newest}"
-        raise DamagedCheckpoint("of its head", reason, thread_id)
+        raise DamagedCheckpoint(row["checkpoint_id"] or "of its head", reason, thread_id)
 
 
 def taken_over(lease: Lease, row: Any) -> ThreadConflict:

@@ -17,6 +17,7 @@ from holdfast.log import get_logger
 from holdfast.stores.garbage import Lineage, plan_pruning
 from holdfast.stores.postgres_commits import Writing, move_head
 from holdfast.stores.postgres_database import Session, Unknown
+from holdfast.stores.postgres_owners import AGREEMENT, check_standing
 from holdfast.stores.postgres_reading import IS_THERE
 from holdfast.stores.postgres_rows import LAST, as_words, is_text, key_of, words
 
@@ -116,6 +117,10 @@ class Forgetting(Writing):
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
         key = key_of(thread_id)
         wanted = [one for one in checkpoint_ids if is_text(one)]
+        standing = await self.db.row(AGREEMENT, key)
+        if standing is None:
+            return 0
+        check_standing(thread_id, standing)  # nothing is removed from a thread that is damaged
         rows = await self.db.rows(
             "SELECT c.number FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread WHERE c.thread = $1"
             f" AND c.checkpoint_id = ANY ($2::text[]) AND {IS_THERE} AND NOT c.is_pinned ORDER BY c.number",

@@ -22,6 +22,11 @@ c.thread, t.thread_id, c.number, c.seq, c.parent, c.made_at, c.checkpoint_id, c.
 """
 _FROM = "FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread"
 
+_HEAD = f"""
+SELECT t.head, {_INFO}, c.root, c.seal FROM {{s}}.threads t LEFT JOIN LATERAL (SELECT c.* FROM {{s}}.commits c
+  WHERE c.thread = t.thread AND {IS_THERE} ORDER BY c.number DESC LIMIT 1) c ON true WHERE t.thread = $1
+"""
+
 _NEAREST = f"""
 WITH RECURSIVE up AS (
   SELECT g.place, g.thread, g.number FROM unnest($1::int[], $2::uuid[], $3::bigint[]) g (place, thread, number)
@@ -82,19 +87,13 @@ class Reading:
         return None if row is None else await self._stored(row)
 
     async def head(self, thread_id: str) -> StoredCheckpoint | None:
-        row = await self.db.row(
-            f"SELECT t.head, (SELECT c.number FROM {{s}}.commits c WHERE c.thread = t.thread AND {IS_THERE}"
-            f" ORDER BY c.number DESC LIMIT 1) AS newest, {_INFO}, c.root, c.seal FROM {{s}}.threads t"
-            " LEFT JOIN {s}.commits c ON c.thread = t.thread AND c.number = t.head WHERE t.thread = $1",
-            key_of(thread_id),
-        )
-        if row is None or (row["head"] is None and row["newest"] is None):
+        row = await self.db.row(_HEAD, key_of(thread_id))
+        if row is None or (row["head"] is None and row["number"] is None):
             return None
-        if row["head"] != row["newest"]:
-            reason = (
-                f"its head is to be commit {row['head']}, and its newest checkpoint is that of commit {row['newest']}"
-            )
-            raise DamagedCheckpoint("of its head", reason, thread_id)
+        if row["head"] != row["number"]:
+            found = f"its newest checkpoint is that of commit {row['number']}"
+            reason = f"its head is to be commit {row['head']}, and {found}"
+            raise DamagedCheckpoint(row["checkpoint_id"] or "of its head", reason, thread_id)
         return await self._stored(row)
 
     async def _stored(self, row: Any) -> StoredCheckpoint:

@@ -81,36 +81,25 @@ class Rewriting(Whole):
         return await self.db.again(attempt)
 
     async def _rewrite_waiting(self, thread_id: str, change: Rewrite) -> int:
-        key = key_of(thread_id)
-
-        async def attempt() -> int:
-            count = 0
-            async with self.db.transaction() as session:
-                for row in await session.rows("SELECT * FROM {s}.journal WHERE thread = $1 FOR UPDATE", key):
-                    body = change("journal", str(row["delivery_id"]), row["body"])
-                    if body == row["body"]:
-                        continue
-                    count += 1
-                    await session.rows(
-                        "UPDATE {s}.journal SET body = $3, seal = $4 WHERE thread = $1 AND mark = $2",
-                        key,
-                        row["mark"],
-                        body,
-                        seal(thread_id, row["delivery_id"], body),
-                    )
-                waiting = "SELECT * FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL FOR UPDATE"
-                for row in await session.rows(waiting, key):
-                    body = change("inbox", row["item_id"], row["body"])
-                    if body == row["body"]:
-                        continue
-                    count += 1
-                    await session.rows(
-                        "UPDATE {s}.inbox SET body = $3, seal = $4 WHERE thread = $1 AND item_id = $2",
-                        key,
-                        row["item_id"],
-                        body,
-                        item_seal(thread_id, row["item_id"], row["kind"], body),
-                    )
-            return count
-
-        return await self.db.again(attempt)
+        """One by one: a commit that takes several of them away must not wait for one that waits for another."""
+        key, count = key_of(thread_id), 0
+        for row in await self.db.rows("SELECT mark, delivery_id, body FROM {s}.journal WHERE thread = $1", key):
+            body = change("journal", str(row["delivery_id"]), row["body"])
+            if body != row["body"]:
+                count += 1
+                sealed = seal(thread_id, row["delivery_id"], body)
+                await self.db.rows(
+                    "UPDATE {s}.journal SET body = $3, seal = $4 WHERE thread = $1 AND mark = $2",
+                    *(key, row["mark"], body, sealed),
+                )
+        waiting = "SELECT item_id, kind, body FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL"
+        for row in await self.db.rows(waiting, key):
+            body = change("inbox", row["item_id"], row["body"])
+            if body != row["body"]:
+                count += 1
+                sealed = item_seal(thread_id, row["item_id"], row["kind"], body)
+                await self.db.rows(
+                    "UPDATE {s}.inbox SET body = $3, seal = $4 WHERE thread = $1 AND item_id = $2 AND body IS NOT NULL",
+                    *(key, row["item_id"], body, sealed),
+                )
+        return count

@@ -85,10 +85,12 @@ CREATE TABLE {s}.commits (
   root bytea,
   events bytea,
   chunks bytea,
-  PRIMARY KEY (thread, number)
+  PRIMARY KEY (thread, number) WITH (fillfactor = 100) -- all three grow at their ends
 ) WITH (toast_tuple_target = 8160);      -- one row stays one row: reading back from a second table costs more
-CREATE INDEX commits_checkpoint ON {s}.commits (checkpoint_id) WHERE checkpoint_id IS NOT NULL;
-CREATE INDEX commits_workflow ON {s}.commits (workflow, seq) WHERE checkpoint_id IS NOT NULL;
+CREATE INDEX commits_checkpoint ON {s}.commits (checkpoint_id) WITH (fillfactor = 100)
+  WHERE checkpoint_id IS NOT NULL;
+CREATE INDEX commits_workflow ON {s}.commits (workflow, seq) WITH (fillfactor = 100)
+  WHERE checkpoint_id IS NOT NULL;
 CREATE INDEX commits_linked ON {s}.commits (thread, parent)
   WHERE parent <> number - 1 OR carried IS NOT NULL OR is_pinned;
 
@@ -121,7 +123,6 @@ CREATE TABLE {s}.requests (
   assignee text,
   PRIMARY KEY (thread, request_id)
 );
-CREATE INDEX requests_asked ON {s}.requests (asked_at);
 """
 
 UPGRADES: dict[int, str] = {}

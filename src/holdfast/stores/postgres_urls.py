@@ -39,3 +39,11 @@ def shown(url: str) -> str:
     user = before.partition(":")[0] + at if "/" not in before.partition(":")[0] else ""
     place = behind.partition("?")[0].partition("#")[0]
     return f"{scheme}://{user}{place}" + ("" if schema is None else f"?schema={quote(schema)}")
+
+
+def place_of(url: str, schema: str) -> str:
+    """Server, database and schema, without who uses them."""
+    rest = url.partition("://")[2].rpartition("@")[2].partition("?")[0]
+    host, _, database = rest.partition("/")
+    named = host if ":" in host.rpartition("]")[2] else f"{host}:5432"
+    return f"{named.lower()}/{database} {schema}"

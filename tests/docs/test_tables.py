@@ -1,0 +1,53 @@
+"""The reference of the tables in PostgreSQL names each table, column and index, and the how-to makes the same ones."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from holdfast.stores.postgres_schema import TABLES
+
+DOCS = Path(__file__).parents[2] / "docs"
+REFERENCE = DOCS / "reference" / "postgresql.md"
+HOW_TO = DOCS / "how-to" / "run-on-postgresql.md"
+
+
+def columns() -> dict[str, list[str]]:
+    """Of each table."""
+    code = re.sub(r"--.*", "", TABLES)
+    bodies = re.findall(r"CREATE TABLE \{s\}\.(\w+) \((.*?)\)(?: WITH \([^)]*\))?;", code, re.DOTALL)
+    return {
+        name: [word for word in re.findall(r"(?:^|,)\s*(\w+) [a-z]", body, re.MULTILINE) if word != "PRIMARY"]
+        for name, body in bodies
+    }
+
+
+def indexes(code: str) -> dict[str, str]:
+    """What each is made of, its own settings left out."""
+    found = re.findall(r"CREATE INDEX (\w+) ON \S+\.(\w+ .*?);", re.sub(r"\s+", " ", code))
+    return {name: re.sub(r" WITH \([^)]*\)", "", made) for name, made in found}
+
+
+def test_the_columns_are_found() -> None:
+    assert columns()["meta"] == ["version"]
+    assert columns()["requests"][:2] == ["thread", "request_id"]
+    assert {"number", "root", "chunks"} < set(columns()["commits"])
+
+
+def test_the_reference_names_every_table_column_and_index_and_no_other() -> None:
+    text = REFERENCE.read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+)`", text))
+    known = {name for table, names in columns().items() for name in (table, *names)} | indexes(TABLES).keys()
+    assert sorted(known - named) == []
+    cells = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*\|[^|]*)\|", text, re.MULTILINE))))
+    assert {name for name in cells if "_" in name} <= known | {"digest:length"}
+
+
+def test_a_partitioned_table_has_the_indexes_of_the_one_it_replaces() -> None:
+    [recipe] = [
+        sql for sql in re.findall(r"```sql\n(.*?)```", HOW_TO.read_text(encoding="utf-8"), re.DOTALL) if "HASH" in sql
+    ]
+    mine = {name: made for name, made in indexes(TABLES).items() if name.startswith("commits_")}
+    assert indexes(recipe) == mine
+    [target] = re.findall(r"toast_tuple_target = \d+", TABLES)
+    assert target in recipe

@@ -1,0 +1,99 @@
+"""PostgreSQL is killed, restarted and stopped while processes work: nothing that it acknowledged is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.conftest import SOAK
+from tests.crash.zygote import Zygote
+from tests.fleet.test_racing import check_histories, race
+from tests.servers.fixtures import Place
+from tests.servers.keeper import family
+from tests.servers.postgres import PostgresServer
+
+from holdfast.stores.postgres import PostgresStore
+from holdfast.testing.conformance.acts import own
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """Durable, as users have it: with any other a power cut would lose what was acknowledged."""
+    with PostgresServer(durable=True) as server:
+        yield server
+
+
+def kill_all(server: PostgresServer, chance: random.Random) -> None:
+    server.kill()
+    server.start()
+
+
+def restart(server: PostgresServer, chance: random.Random) -> None:
+    server.restart()
+
+
+def kill_one(server: PostgresServer, chance: random.Random) -> None:
+    """The server then ends all connections and recovers, as after a crash of its own."""
+    os.kill(chance.choice(family(server.pid)[1:]).pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("round_", range(10 if SOAK else 1))
+async def test_a_server_that_is_killed_again_and_again_loses_nothing_that_it_acknowledged(
+    harbour: Zygote, server: PostgresServer, tmp_path: Path, seed: int, round_: int
+) -> None:
+    chance = random.Random(seed)
+    place = Place(server.new_database(), "holdfast")
+    order = race(place, tmp_path, seed, processes=4, threads=10, turns=60)
+    racing = asyncio.create_task(asyncio.to_thread(harbour.life, "tests.fleet.racing:live", order))
+    harms = [kill_all, *(chance.choice([kill_all, restart, kill_one]) for _ in range(2))]
+    for harm in harms:
+        assert not (await asyncio.wait([racing], timeout=chance.uniform(0.05, 0.25)))[0], "It ended before it was harmed."
+        await asyncio.to_thread(harm, server, chance)
+    await racing
+    print([harm.__name__ for harm in harms])
+    await check_histories(place, tmp_path, fewest=100)
+
+
+async def test_a_server_that_is_restarted_between_two_calls_is_not_noticed(server: PostgresServer) -> None:
+    store = PostgresStore(server.new_database())
+    owner = await own(store)
+    await owner.save(events=1)
+    server.restart()
+    await owner.save(events=1)
+    server.kill()
+    server.start()
+    await store.post("t", "item", "message", b"1")
+    server.restart()
+    opened = await own(store, owner="another", takeover=True)
+    assert (opened.number, len(opened.opened.inbox)) == (2, 1)
+    await store.close()
+
+
+async def test_a_server_that_comes_back_after_a_while_is_waited_for(server: PostgresServer) -> None:
+    store = PostgresStore(server.new_database())
+    owner = await own(store)
+    await owner.save(events=1)
+    server.stop()
+    saving = [asyncio.create_task(owner.save(events=1)), asyncio.create_task(store.post("t", "item", "message", b"1"))]
+    assert not (await asyncio.wait(saving, timeout=0.7))[0]
+    await asyncio.to_thread(server.start)
+    await asyncio.gather(*saving)
+    assert (await store.threads())[0].number == 2
+    await store.close()
+
+
+async def test_a_server_that_stood_still_for_a_while_goes_on(server: PostgresServer) -> None:
+    store = PostgresStore(server.new_database())
+    owner = await own(store)
+    await owner.save(events=1)
+    server.pause()
+    saving = asyncio.create_task(owner.save(events=1))
+    assert not (await asyncio.wait([saving], timeout=0.3))[0]
+    server.resume()
+    assert (await saving).number == 2
+    await store.close()
