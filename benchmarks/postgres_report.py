@@ -158,9 +158,9 @@ use.
 **Finding and listing.** Warm: with a storage in use. Fresh: the storage is made and connects for each call.
 """,
     "prune": """
-**Pruning.** The thread's state is a list of the last 16 texts of 256 bytes, so that each checkpoint adds one and drops
-one. `prune(thread_id=..., keep_last=10)` in one process; in another, the same thread and a second one go on with a
-commit every few milliseconds.
+**Pruning.** A thread of runs of 100 checkpoints each, whose state is a list of the last 16 texts of 256 bytes: each
+checkpoint adds one and drops one. `prune(thread_id=..., keep_last=10)` in one process; in another, the same thread and
+a second one go on with a commit every few milliseconds.
 """,
 }
 

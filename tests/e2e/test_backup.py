@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.e2e.backed_up import THREADS, WHOLE, at_work, counting, go_on, undisturbed
-from tests.e2e.conftest import Call
 from tests.e2e.test_doctor_postgres import sql
-from tests.servers.postgres import Databases, programs
+from tests.servers.postgres import PostgresServer, programs
 
 from holdfast import AesGcm, MissingKey, PostgresCheckpointStorage, ThreadBusy, ThreadConflict
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "back-up-and-restore.md"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """Of the same version as the programs: those of a newer one say things that an older server does not know."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def dsn(server: PostgresServer) -> Iterator[str]:
+    with server.database() as dsn:
+        yield dsn
 
 
 def release_all() -> str:
@@ -38,20 +51,20 @@ async def restore(file: Path, dsn: str) -> None:
 
 
 async def test_a_dump_that_is_made_while_threads_run_holds_a_moment_from_which_all_of_them_go_on(
-    postgres_server: Databases, postgres_dsn: str, tmp_path: Path
+    server: PostgresServer, dsn: str, tmp_path: Path
 ) -> None:
-    async with PostgresCheckpointStorage(postgres_dsn) as storage:
+    async with PostgresCheckpointStorage(dsn) as storage:
         assert await storage.list_threads() == []  # makes the tables
         async with at_work(storage) as (gate, runs):
-            await asyncio.gather(*(dump(postgres_dsn, tmp_path / str(number)) for number in range(2)))
+            await dump(dsn, tmp_path / "early")
             await gate.all_wait.wait()
-            await dump(postgres_dsn, tmp_path / "late")
+            await dump(dsn, tmp_path / "late")
             gate.open()
             await undisturbed(runs)
-    for file in ("0", "1", "late"):
-        with postgres_server.database() as dsn:
-            await restore(tmp_path / file, dsn)
-            async with PostgresCheckpointStorage(dsn) as restored:
+    for file in ("early", "late"):
+        with server.database() as other:
+            await restore(tmp_path / file, other)
+            async with PostgresCheckpointStorage(other) as restored:
                 assert await restored.verify() == []
                 for one in await restored.list_threads():
                     result = await counting(restored).run(thread_id=one.thread_id, takeover=True)
@@ -61,30 +74,28 @@ async def test_a_dump_that_is_made_while_threads_run_holds_a_moment_from_which_a
 
 
 async def test_whoever_owned_a_thread_when_it_was_dumped_owns_it_in_the_copy_until_it_is_said_otherwise(
-    postgres_server: Databases, postgres_dsn: str, tmp_path: Path
+    server: PostgresServer, dsn: str, tmp_path: Path
 ) -> None:
-    async with PostgresCheckpointStorage(postgres_dsn) as storage, at_work(storage) as (gate, _):
+    async with PostgresCheckpointStorage(dsn) as storage, at_work(storage) as (gate, _):
         await gate.all_wait.wait()
-        await dump(postgres_dsn, tmp_path / "dump")
-    with postgres_server.database() as dsn:
-        await restore(tmp_path / "dump", dsn)
-        async with PostgresCheckpointStorage(dsn) as restored:
+        await dump(dsn, tmp_path / "dump")
+    with server.database() as other:
+        await restore(tmp_path / "dump", other)
+        async with PostgresCheckpointStorage(other) as restored:
             with pytest.raises(ThreadBusy):  # the process that owned it lives: it is this one
                 await counting(restored).run(thread_id=THREADS[0])
-            with sql(dsn) as session:
+            with sql(other) as session:
                 session.execute(release_all())
             await go_on(restored)
 
 
-async def test_a_process_of_before_cannot_write_to_what_was_restored_under_it(
-    postgres_dsn: str, tmp_path: Path
-) -> None:
-    async with PostgresCheckpointStorage(postgres_dsn) as storage, at_work(storage) as (gate, runs):
+async def test_a_process_of_before_cannot_write_to_what_was_restored_under_it(dsn: str, tmp_path: Path) -> None:
+    async with PostgresCheckpointStorage(dsn) as storage, at_work(storage) as (gate, runs):
         await gate.all_wait.wait()
-        await dump(postgres_dsn, tmp_path / "dump")
-        with sql(postgres_dsn) as session:
+        await dump(dsn, tmp_path / "dump")
+        with sql(dsn) as session:
             session.execute("DROP SCHEMA holdfast CASCADE")
-            await restore(tmp_path / "dump", postgres_dsn)
+            await restore(tmp_path / "dump", dsn)
             session.execute(release_all())
         gate.open()
         ended = await asyncio.gather(*runs, return_exceptions=True)
@@ -93,29 +104,19 @@ async def test_a_process_of_before_cannot_write_to_what_was_restored_under_it(
 
 
 async def test_a_dump_of_an_encrypted_store_is_of_use_only_to_those_who_have_its_keys(
-    postgres_server: Databases, postgres_dsn: str, tmp_path: Path
+    server: PostgresServer, dsn: str, tmp_path: Path
 ) -> None:
     keys = AesGcm(AesGcm.generate_key())
-    async with PostgresCheckpointStorage(postgres_dsn, encryption=keys) as storage, at_work(storage) as (gate, _):
+    async with PostgresCheckpointStorage(dsn, encryption=keys) as storage, at_work(storage) as (gate, _):
         await gate.all_wait.wait()
-        await dump(postgres_dsn, tmp_path / "dump")
-    with postgres_server.database() as dsn:
-        await restore(tmp_path / "dump", dsn)
-        with sql(dsn) as session:
+        await dump(dsn, tmp_path / "dump")
+    with server.database() as other:
+        await restore(tmp_path / "dump", other)
+        with sql(other) as session:
             session.execute(release_all())
         for wrong in (None, AesGcm(AesGcm.generate_key())):
-            async with PostgresCheckpointStorage(dsn, encryption=wrong) as restored:
+            async with PostgresCheckpointStorage(other, encryption=wrong) as restored:
                 with pytest.raises(MissingKey):
                     await counting(restored).run(thread_id=THREADS[0])
-        async with PostgresCheckpointStorage(dsn, encryption=keys) as restored:
+        async with PostgresCheckpointStorage(other, encryption=keys) as restored:
             await go_on(restored)
-
-
-def test_a_restored_store_is_verified_from_the_command_line(
-    call: Call, ids: list[str], postgres_server: Databases, postgres_dsn: str, tmp_path: Path
-) -> None:
-    assert call("transfer", "sqlite:///threads.db", postgres_dsn).returncode == 0
-    asyncio.run(dump(postgres_dsn, tmp_path / "dump"))
-    with postgres_server.database() as dsn:
-        asyncio.run(restore(tmp_path / "dump", dsn))
-        assert call("verify", dsn).stdout == "2 threads looked at: nothing is damaged.\n"

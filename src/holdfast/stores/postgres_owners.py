@@ -5,45 +5,28 @@ Leases are told by the server's clock, so those of the machines need not agree.
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from holdfast.errors import DamagedCheckpoint, HoldfastError, ThreadBusy, ThreadConflict, UnsupportedId
+from holdfast.errors import DamagedCheckpoint, ThreadBusy, ThreadConflict, UnsupportedId
 from holdfast.log import get_logger
 from holdfast.platform import is_process_alive
 from holdfast.records import JournalEntry, Lease, OpenedThread
 from holdfast.stores.combined import Combined
-from holdfast.stores.owners import LEASE_SECONDS, RENEW_SECONDS, from_json, this_process, to_json
+from holdfast.stores.owners import LEASE_SECONDS, from_json, this_process, to_json
 from holdfast.stores.postgres_database import Database, Unknown
+from holdfast.stores.postgres_heartbeat import RELEASE, RENEW, Heartbeat, own_process
 from holdfast.stores.postgres_reading import IS_THERE, Reading
 from holdfast.stores.postgres_rows import check_id, inbox_of, info_of, journal_of, key_of, root_of
 
 logger = get_logger("stores")
 
-_LEASED = f"clock_timestamp() + interval '{LEASE_SECONDS:g} seconds'"
-
-_RENEW = (
-    f"INSERT INTO {{s}}.processes (process, identity, leased_until) VALUES ($1, $2, {_LEASED})"
-    " ON CONFLICT (process) DO UPDATE SET leased_until = excluded.leased_until"
-)
-
 _FORGET_THE_DEAD = """
 DELETE FROM {s}.processes p WHERE leased_until < clock_timestamp() - interval '1 hour'
   AND NOT EXISTS (SELECT 1 FROM {s}.threads t WHERE t.process = p.process AND t.owner IS NOT NULL)
-"""
-
-_RELEASE = """
-UPDATE {s}.threads SET owner = NULL, process = NULL WHERE thread = $1 AND owner = $2
-  AND fence = $3
-RETURNING cardinality(forgotten) > 0 OR silent_swept < silent_before
 """
 
 _CLAIM = """
@@ -55,34 +38,35 @@ WITH mine AS (
 )
 """
 
-_STANDING = (
-    """
-SELECT {claimed}, t.fence, t.number, t.head, t.noted, t.status, t.last_seq, t.owner, t.process, p.identity,
+
+def _standing(also: str, of: str) -> str:
+    """Where a thread stands, with its head, its journal and its inbox."""
+    return f"""
+SELECT {also}, t.fence, t.number, t.head, t.noted, t.status, t.last_seq, t.owner, t.process, p.identity,
   p.leased_until > clock_timestamp() AS is_leased,
-  (SELECT max(number) FROM {s}.commits WHERE thread = $1) AS last,
-  n.number AS newest,
+  (SELECT max(number) FROM {{s}}.commits WHERE thread = $1) AS last, n.number AS newest,
   c.number AS found, c.parent, c.made_at, c.checkpoint_id, c.workflow, c.iteration, c.previous, c.timestamp, c.run_id,
   c.status AS checkpoint_status, c.seal, c.root, c.is_pinned,
   j.deliveries, j.bodies, j.seals, i.item_ids, i.kinds, i.items, i.item_seals
-FROM {from_}
-LEFT JOIN {s}.processes p ON p.process = t.process
-LEFT JOIN LATERAL (SELECT c.number FROM {s}.commits c WHERE c.thread = $1 AND """
-    + IS_THERE
-    + """ ORDER BY c.number DESC LIMIT 1) n ON true
-LEFT JOIN {s}.commits c ON c.thread = $1 AND c.number = n.number
+FROM {of}
+LEFT JOIN {{s}}.processes p ON p.process = t.process
+LEFT JOIN LATERAL (SELECT c.number FROM {{s}}.commits c WHERE c.thread = $1 AND {IS_THERE}
+  ORDER BY c.number DESC LIMIT 1) n ON true
+LEFT JOIN {{s}}.commits c ON c.thread = $1 AND c.number = n.number
 LEFT JOIN LATERAL (SELECT array_agg(delivery_id ORDER BY entry) AS deliveries,
   array_agg(body ORDER BY entry) AS bodies, array_agg(seal ORDER BY entry) AS seals
-  FROM {s}.journal WHERE thread = $1) j ON true
+  FROM {{s}}.journal WHERE thread = $1) j ON true
 LEFT JOIN LATERAL (SELECT array_agg(item_id ORDER BY item) AS item_ids, array_agg(kind ORDER BY item) AS kinds,
   array_agg(body ORDER BY item) AS items, array_agg(seal ORDER BY item) AS item_seals
-  FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL) i ON true
+  FROM {{s}}.inbox WHERE thread = $1 AND body IS NOT NULL) i ON true
 """
+
+
+_OPEN = _CLAIM + _standing(
+    "mine.fence AS new_fence, mine.number AS new_number, mine.head AS new_head, mine.noted AS new_noted",
+    "(SELECT 1) one LEFT JOIN mine ON true LEFT JOIN {s}.threads t ON t.thread = $1",
 )
-_STANDING = _STANDING.replace("{is_there}", IS_THERE)
-_OPEN = _CLAIM + _STANDING.replace(
-    "{claimed}", "mine.fence AS new_fence, mine.number AS new_number, mine.head AS new_head, mine.noted AS new_noted"
-).replace("{from_}", "(SELECT 1) one LEFT JOIN mine ON true LEFT JOIN {s}.threads t ON t.thread = $1")
-_LOOK = _STANDING.replace("{claimed}", "1").replace("{from_}", "{s}.threads t").rstrip() + "\nWHERE t.thread = $1"
+_LOOK = _standing("1", "{s}.threads t") + "WHERE t.thread = $1"
 
 
 class Owning(Reading):
@@ -184,7 +168,7 @@ class Owning(Reading):
     async def release(self, lease: Lease) -> None:
         self.held.pop(lease, None)
         try:
-            due = await self.db.value(_RELEASE, key_of(lease.thread_id), lease.owner, lease.fence)
+            due = await self.db.value(RELEASE, key_of(lease.thread_id), lease.owner, lease.fence)
         except BaseException:
             self._leave((lease.thread_id, lease.owner), lease.fence)
             raise
@@ -209,7 +193,7 @@ class Owning(Reading):
 
     async def beat(self) -> None:
         """Say that this process lives."""
-        await self.db.value(_RENEW, *_this_process())
+        await self.db.value(RENEW, *own_process())
 
     def _is_gone(self, process: UUID | None, identity: str | None, is_leased: bool | None) -> bool:
         if identity is None or process is None:
@@ -226,11 +210,6 @@ class Owning(Reading):
         if row is None or row["owner"] is None:
             return None
         return None if self._is_gone(row["process"], row["identity"], row["is_leased"]) else str(row["owner"])
-
-
-def _this_process() -> tuple[UUID, str]:
-    identity = to_json(this_process())
-    return key_of(identity), identity
 
 
 class Held:
@@ -272,83 +251,3 @@ def check_standing(thread_id: str, row: Any) -> None:
 def taken_over(lease: Lease, row: Any) -> ThreadConflict:
     held = f"fence {lease.fence} of run {lease.owner!r}"
     return ThreadConflict(lease.thread_id, f"with {held}", f"fence {0 if row is None else row['fence']}")
-
-
-class Heartbeat:
-    """Says every few seconds that this process lives, while it owns threads: from a thread and a connection of its own,
-    so that an event loop that is busy for long does not lose what it owns."""
-
-    def __init__(self, owning: Owning) -> None:
-        self._owning = weakref.ref(owning)
-        self._dsn = (owning.db.dsn, owning.db.schema)
-        self._thread: threading.Thread | None = None
-        self._ended = threading.Event()
-        self._lock = threading.Lock()
-
-    @property
-    def is_beating(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
-
-    def start(self) -> None:
-        """For a thread that is held from now on."""
-        with self._lock:
-            if not self.is_beating:  # also in a process that was forked off
-                self._ended.clear()
-                self._thread = threading.Thread(target=self._live, name="holdfast-postgres-heartbeat", daemon=True)
-                self._thread.start()
-
-    def stop(self) -> None:
-        self._ended.set()
-        thread, self._thread = self._thread, None
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout=5)
-
-    def _live(self) -> None:
-        dsn, schema = self._dsn
-        database = Database(dsn, schema, 1, LEASE_SECONDS, RENEW_SECONDS)
-        with _quiet_loop() as run:
-            while not self._ended.wait(RENEW_SECONDS) and self._goes_on():
-                try:
-                    run(self._beat(database))
-                except HoldfastError as error:
-                    logger.warning("the lease of this process could not be renewed: %s", error)
-            run(database.close())
-
-    async def _beat(self, database: Database) -> None:
-        await database.value(_RENEW, *_this_process())
-        owning = self._owning()
-        if owning is not None:
-            for claim, left in [*owning.unreleased.items()]:
-                if await self._is_given_up(database, owning, claim, left) and owning.unreleased.get(claim) is left:
-                    del owning.unreleased[claim]
-
-    async def _is_given_up(
-        self, database: Database, owning: Owning, claim: tuple[str, str], left: tuple[int | None, float]
-    ) -> bool:
-        (thread_id, owner), (fence, until) = claim, left
-        key = key_of(thread_id)
-        if fence is None:
-            fence = await database.value("SELECT fence FROM {s}.threads WHERE thread = $1 AND owner = $2", key, owner)
-        if fence is None:
-            return time.monotonic() > until
-        if owning.unreleased.get(claim) is left:  # else it was opened again
-            await database.value(_RELEASE, key, owner, fence)
-        return True
-
-    def _goes_on(self) -> bool:
-        """Ends by itself where nothing is held any more."""
-        owning = self._owning()
-        with self._lock:
-            if owning is not None and (owning.held or owning.unreleased):
-                return True
-            self._thread = None
-            return False
-
-
-@contextmanager
-def _quiet_loop() -> Iterator[Any]:
-    loop = asyncio.new_event_loop()
-    try:
-        yield loop.run_until_complete
-    finally:
-        loop.close()

@@ -135,7 +135,10 @@ class Pool:
         # Named statements live in a session, and a pooler gives the next transaction another.
         cached = {"statement_cache_size": 0} if self.is_pooled else {}
         connection = await asyncpg.connect(
-            self._dsn, timeout=CONNECT_SECONDS, command_timeout=self._statement_seconds, **cached
+            self._dsn,
+            timeout=min(CONNECT_SECONDS, self._statement_seconds),
+            command_timeout=self._statement_seconds,
+            **cached,
         )
         transport = getattr(connection, "_transport", None)
         if transport is not None and hasattr(transport, "max_size"):
