@@ -28,14 +28,15 @@ import stores_reading
 import stores_work
 from stores_work import BY_NAME, THREAD, Case, Stamps
 
+SAVER = "langgraph-checkpoint-postgres"
 MODULES = {
     "holdfast": "holdfast",
     "agent-framework-core": "agent_framework",
     "langgraph": "langgraph.graph",
-    "langgraph-checkpoint-postgres": "langgraph.checkpoint.postgres.aio",
+    SAVER: "langgraph.checkpoint.postgres.aio",
     "dbos": "dbos",
 }
-ALSO = {"holdfast": "holdfast.stores.postgres", "langgraph-checkpoint-postgres": "langgraph.graph"}
+ALSO = {"holdfast": "holdfast.stores.postgres", SAVER: "langgraph.graph"}
 """Imported when first used: here before anything is measured."""
 WARM_UP_TURNS = 20
 GO_ON = "go-on"
@@ -202,7 +203,8 @@ async def _measure(engine_name: str, measure: str, subject: str, folder: Path, g
 
 def _version(engine_name: str) -> str:
     try:
-        return version(engine_name)
+        found = version(engine_name)
+        return f"{found} of langgraph {version('langgraph')}" if engine_name == SAVER else found
     except PackageNotFoundError:
         return "checkout"
 

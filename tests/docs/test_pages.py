@@ -6,17 +6,20 @@ import asyncio
 import os
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from tests.docs.following import POSTGRES, VALKEY, Servers, blocks_of, follow, python_blocks, run_page
 from tests.e2e.command import needs_pseudo_terminals
-from tests.servers.postgres import PostgresServer
+from tests.servers.fixtures import POSTGRES_URL
+from tests.servers.postgres import Databases, PostgresServer
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+RUN_ON_POSTGRESQL = ROOT / "docs" / "how-to" / "run-on-postgresql.md"
 FOLLOWED = [
-    ROOT / "docs" / "how-to" / "run-on-postgresql.md",
+    RUN_ON_POSTGRESQL,
     ROOT / "docs" / "how-to" / "back-up-and-restore.md",
     ROOT / "docs" / "reference" / "postgresql.md",
 ]
@@ -47,24 +50,27 @@ async def test_every_example_of_a_page_runs(
     await run_page(page, servers)
 
 
-@pytest.fixture(scope="module")
-def own_server() -> Iterator[PostgresServer]:
-    """With the settings that one should have."""
-    with PostgresServer(durable=True) as server:
-        yield server
+@pytest.fixture
+def followed_servers(page: Path, request: pytest.FixtureRequest, valkey_url: str) -> Iterator[Servers]:
+    """One of its own for the page that shows its settings, and where the shared one is not that of the programs."""
+    with ExitStack() as stack:
+        if page == RUN_ON_POSTGRESQL or POSTGRES_URL in os.environ:
+            postgres: Databases = stack.enter_context(PostgresServer(durable=True))
+        else:
+            postgres = request.getfixturevalue("postgres_server")
+        servers = Servers(postgres, valkey_url)
+        yield servers
+        servers.close()
 
 
 @needs_pseudo_terminals
 @pytest.mark.parametrize("page", FOLLOWED, ids=name_of)
 def test_a_page_about_servers_can_be_followed_from_its_first_line_to_its_last(
-    page: Path, own_server: PostgresServer, valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, followed_servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    servers, written = Servers(own_server, valkey_url), page.read_text(encoding="utf-8")
-    try:
-        now = asyncio.run(follow(page, written, servers, monkeypatch))
-    finally:
-        servers.close()
+    written = page.read_text(encoding="utf-8")
+    now = asyncio.run(follow(page, written, followed_servers, monkeypatch))
     if os.environ.get("HOLDFAST_RECORD"):
         page.write_text(now, encoding="utf-8")
     else:
@@ -144,3 +150,36 @@ async def test_a_page_may_await_at_the_top_and_call_asyncio_run(tmp_path: Path) 
         "```python\nassert await one() == 1\n```\n"
     )
     await run_page(page)
+
+
+class Somewhere:
+    """Stands for a PostgreSQL: only its addresses are looked at."""
+
+    dsn = "postgresql://postgres:real@10.0.0.1:7777/postgres"
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def new_database(self) -> str:
+        self.said.append("new")
+        return f"postgresql://postgres:real@10.0.0.1:7777/d{len(self.said)}"
+
+    def drop_database(self, dsn: str) -> None:
+        self.said.append(f"drop {dsn.rpartition('/')[2]}")
+
+    def execute(self, statement: str) -> None:
+        self.said.append(statement)
+
+
+def test_servers_that_a_page_names_are_those_of_the_test() -> None:
+    somewhere = Somewhere()
+    servers = Servers(somewhere, "redis://:real@10.0.0.2/0")
+    real = "postgresql://postgres:real@10.0.0.1:7777/d1"
+    assert servers.meant("postgresql://localhost/a postgresql://postgres@localhost/a?x=1") == f"{real} {real}?x=1"
+    role = servers.meant("CREATE ROLE holdfast_app").split()[-1]
+    assert servers.meant("postgresql://holdfast_app:pw@localhost/a") == f"postgresql://{role}:pw@10.0.0.1:7777/d1"
+    assert servers.meant('redis_url="redis://localhost:6379/0"') == 'redis_url="redis://:real@10.0.0.2/0"'
+    assert servers.shown(f"{role} is at 10.0.0.1:7777/d1") == "holdfast_app is at localhost/a"
+    servers.close()
+    assert somewhere.said == ["new", "drop d1", f"DROP ROLE IF EXISTS {role}"]
+    assert Servers().meant("postgresql://localhost/a") == "postgresql://localhost/a"

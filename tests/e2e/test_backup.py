@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 from tests.e2e.backed_up import THREADS, WHOLE, at_work, counting, go_on, undisturbed
 from tests.e2e.test_doctor_postgres import sql
-from tests.servers.postgres import PostgresServer, programs
+from tests.servers.fixtures import POSTGRES_URL
+from tests.servers.postgres import Databases, PostgresServer, programs
 
 from holdfast import AesGcm, MissingKey, PostgresCheckpointStorage, ThreadBusy, ThreadConflict
 
@@ -18,14 +20,17 @@ HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "back-up-and-restore.md
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
+def server(request: pytest.FixtureRequest) -> Iterator[Databases]:
     """Of the same version as the programs: those of a newer one say things that an older server does not know."""
-    with PostgresServer() as server:
-        yield server
+    if POSTGRES_URL not in os.environ:
+        yield request.getfixturevalue("postgres_server")
+        return
+    with PostgresServer() as own:
+        yield own
 
 
 @pytest.fixture
-def dsn(server: PostgresServer) -> Iterator[str]:
+def dsn(server: Databases) -> Iterator[str]:
     with server.database() as dsn:
         yield dsn
 
@@ -51,7 +56,7 @@ async def restore(file: Path, dsn: str) -> None:
 
 
 async def test_a_dump_that_is_made_while_threads_run_holds_a_moment_from_which_all_of_them_go_on(
-    server: PostgresServer, dsn: str, tmp_path: Path
+    server: Databases, dsn: str, tmp_path: Path
 ) -> None:
     async with PostgresCheckpointStorage(dsn) as storage:
         assert await storage.list_threads() == []  # makes the tables
@@ -74,7 +79,7 @@ async def test_a_dump_that_is_made_while_threads_run_holds_a_moment_from_which_a
 
 
 async def test_whoever_owned_a_thread_when_it_was_dumped_owns_it_in_the_copy_until_it_is_said_otherwise(
-    server: PostgresServer, dsn: str, tmp_path: Path
+    server: Databases, dsn: str, tmp_path: Path
 ) -> None:
     async with PostgresCheckpointStorage(dsn) as storage, at_work(storage) as (gate, _):
         await gate.all_wait.wait()
@@ -104,7 +109,7 @@ async def test_a_process_of_before_cannot_write_to_what_was_restored_under_it(ds
 
 
 async def test_a_dump_of_an_encrypted_store_is_of_use_only_to_those_who_have_its_keys(
-    server: PostgresServer, dsn: str, tmp_path: Path
+    server: Databases, dsn: str, tmp_path: Path
 ) -> None:
     keys = AesGcm(AesGcm.generate_key())
     async with PostgresCheckpointStorage(dsn, encryption=keys) as storage, at_work(storage) as (gate, _):

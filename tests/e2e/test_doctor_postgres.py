@@ -149,6 +149,8 @@ def test_rights_that_are_missing_are_named_and_the_remedies_are_enough(
         administrator.execute(said.removeprefix("The owner of the tables says: "))
         assert told("doctor", low)["contents"]["threads"] == 1
         ask(call, "r-2", store=low)
+        administrator.execute(f"REVOKE DELETE ON holdfast.commits FROM {role}")
+        assert f"{role} is missing DELETE on commits. " in call("doctor", low).stdout
         administrator.execute(f"DROP OWNED BY {role}")
 
 

@@ -6,19 +6,16 @@ from pathlib import Path
 
 import pytest
 from tests.encryption.places import Place
-from tests.servers.fixtures import postgres_place, postgres_server
+from tests.schemas import where
 
 from holdfast.codecs.aes_gcm import VARIABLE
 
-__all__ = ["postgres_place", "postgres_server"]
+KINDS = ("sqlite", "file", "postgres")
 
 
 @pytest.fixture(autouse=True)
 def _no_keys_of_the_callers_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-
-
-KINDS = ("sqlite", "file", "postgres")
 
 
 @pytest.fixture(params=KINDS)
@@ -30,6 +27,5 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         return Place(kind, f"sqlite:///{folder / 'threads.db'}", folder)
     if kind == "file":
         return Place(kind, f"file:{folder / 'threads'}", folder)
-    dsn, schema = request.getfixturevalue("postgres_place")
-    joined = "&" if "?" in dsn else "?"
-    return Place(kind, f"{dsn}{joined}schema={schema}", folder, dsn, schema)
+    dsn, schema = where(folder)
+    return Place(kind, f"{dsn}&schema={schema}", folder, dsn, schema)

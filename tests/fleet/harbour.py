@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from tests.crash import zygote
 from tests.crash.zygote import ROOT, Zygote
 
-MODULES = ("racing", "stopping", "preparing")
+MODULES = ("racing", "stopping", "preparing", "working")
 """Of this folder, whose functions are called in lives."""
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -11,9 +13,11 @@ from tests.crash.zygote import Zygote
 from tests.fleet.acts import read_logs
 from tests.fleet.history import problems_of
 from tests.fleet.racing import Race
+from tests.fleet.working import Work, build
 from tests.servers.fixtures import Place
 from tests.servers.postgres import Databases
 
+from holdfast import PostgresCheckpointStorage, WorkflowRunState
 from holdfast.stores.postgres import PostgresStore
 
 
@@ -59,3 +63,32 @@ async def test_a_database_that_isolates_transactions_more_strictly_makes_no_diff
     place = Place(postgres_dsn, "holdfast")
     harbour.life("tests.fleet.racing:live", race(place, tmp_path, seed, processes=4, threads=5, turns=15))
     await check_histories(place, tmp_path, fewest=50)
+
+
+@pytest.mark.parametrize("round_", range(20 if SOAK else 1))
+async def test_runs_of_four_processes_on_three_threads_wait_their_turns_and_none_is_lost_or_repeated(
+    harbour: Zygote, postgres_place: Place, tmp_path: Path, seed: int, round_: int
+) -> None:
+    dsn, schema = postgres_place
+    order = Work(dsn=dsn, schema=schema, folder=str(tmp_path), seed=seed, processes=4, threads=3, runs=6)
+    harbour.life("tests.fleet.working:live", order)
+    outcomes = outcomes_in(tmp_path)
+    storage = PostgresCheckpointStorage(dsn, schema=schema)
+    for number in range(3):
+        thread_id = f"thread {number}"
+        latest = await build(storage).run(thread_id=thread_id, takeover=True)  # whatever a conflict left to be done
+        head = await storage.get_latest(workflow_name="work", thread_id=thread_id)
+        assert head is not None
+        words = head.state["words"]
+        assert len(words) == len(set(words)), f"{thread_id}: {words}"
+        for outcome, _, word, *outputs in (one for one in outcomes if one[1] == thread_id):
+            assert outcome != "done" or f"{word} was the {words.index(word) + 1}." in outputs, (outcomes, words)
+            assert outcome != "refused" or word not in words, (outcomes, words)
+        assert latest.get_final_state() == WorkflowRunState.IDLE
+    assert not await storage.verify()
+    await storage.close()
+    assert len([one for one in outcomes if one[0] == "done"]) > 8
+
+
+def outcomes_in(folder: Path) -> list[Any]:
+    return [one for file in folder.glob("outcomes-*") for one in json.loads(file.read_text(encoding="utf-8"))]

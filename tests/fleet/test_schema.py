@@ -30,8 +30,8 @@ async def test_many_processes_that_make_the_tables_at_once_make_them_once(
     harbour: Zygote, postgres_server: Databases, postgres_place: Place, round_: int
 ) -> None:
     harbour.life("tests.fleet.preparing:live", prepare(postgres_place))
-    versions = fetch(postgres_server, postgres_place, "SELECT value FROM {s}.meta WHERE key = 'version'")
-    assert versions == [(str(VERSION),)]
+    versions = fetch(postgres_server, postgres_place, "SELECT version FROM {s}.meta")
+    assert versions == [(VERSION,)]
     store = PostgresStore(postgres_place.dsn, schema=postgres_place.schema)
     assert sorted(await thread_ids(store)) == [f"thread {number}" for number in range(PROCESSES)]
     await store.close()
@@ -45,8 +45,8 @@ async def test_many_processes_that_change_older_tables_at_once_change_them_once(
     upgrade = "CREATE TABLE {s}.changes (at timestamptz); INSERT INTO {s}.changes VALUES (clock_timestamp())"
     harbour.life("tests.fleet.preparing:live", prepare(postgres_place, upgrade))
     assert fetch(postgres_server, postgres_place, "SELECT count(*) FROM {s}.changes") == [(1,)]
-    versions = fetch(postgres_server, postgres_place, "SELECT value FROM {s}.meta WHERE key = 'version'")
-    assert versions == [(str(VERSION + 1),)]
+    versions = fetch(postgres_server, postgres_place, "SELECT version FROM {s}.meta")
+    assert versions == [(VERSION + 1,)]
     assert len(await thread_ids(store)) == 1 + PROCESSES  # whoever was there goes on
     await store.close()
     with pytest.raises(NewerFormat, match=f"{VERSION + 1}"):
@@ -77,7 +77,7 @@ async def test_tables_of_a_newer_version_are_refused_and_left_alone(
     store = PostgresStore(postgres_place.dsn, schema=postgres_place.schema)
     await saved(store, "old")
     await store.close()
-    fetch(postgres_server, postgres_place, "UPDATE {s}.meta SET value = '99' WHERE key = 'version'")
+    fetch(postgres_server, postgres_place, "UPDATE {s}.meta SET version = 99")
     old = PostgresStore(postgres_place.dsn, schema=postgres_place.schema)
     for attempt in (own(old, "old"), old.threads(), old.post("old", "item", "message", b"1")):
         with pytest.raises(NewerFormat, match="99"):

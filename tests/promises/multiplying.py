@@ -46,18 +46,18 @@ def _in_sqlite(database: Path, count: int, *, in_own_threads: bool) -> None:
 
 OF_ONE_THREAD = """
 WITH last AS (SELECT * FROM {s}.commits ORDER BY seq DESC LIMIT 1),
-made AS (INSERT INTO {s}.commits (thread, number, seq, fence, parent, iteration, checkpoint_id, workflow, timestamp,
-  run_id, status, root, root_seal) SELECT thread, number + g, nextval('{s}.moves'), fence, number + g - 1, iteration,
-  'made-' || g, workflow, timestamp, run_id, status, root, root_seal FROM last, generate_series(1, $1::int) g
+made AS (INSERT INTO {s}.commits (thread, number, seq, parent, iteration, refers, checkpoint_id, workflow, made_at,
+  run_id, status, seal, root) SELECT thread, number + g, nextval('{s}.moves'), number + g - 1, iteration, refers,
+  'made-' || g, workflow, made_at, run_id, status, seal, root FROM last, generate_series(1, $1::int) g
   RETURNING thread, number, seq)
 UPDATE {s}.threads t SET number = m.number, head = m.number, moved = m.seq
   FROM (SELECT * FROM made ORDER BY number DESC LIMIT 1) m WHERE t.thread = m.thread
 """
 OF_MANY_THREADS = """
 WITH last AS (SELECT * FROM {s}.commits ORDER BY seq DESC LIMIT 1),
-made AS (INSERT INTO {s}.commits (thread, number, seq, fence, iteration, checkpoint_id, workflow, timestamp,
-  run_id, status, root, root_seal) SELECT gen_random_uuid(), number, nextval('{s}.moves'), fence, iteration,
-  'made-' || g, workflow, timestamp, run_id, status, root, root_seal FROM last, generate_series(1, $1::int) g
+made AS (INSERT INTO {s}.commits (thread, number, seq, iteration, refers, checkpoint_id, workflow, made_at,
+  run_id, status, seal, root) SELECT gen_random_uuid(), number, nextval('{s}.moves'), iteration, refers,
+  'made-' || g, workflow, made_at, run_id, status, seal, root FROM last, generate_series(1, $1::int) g
   RETURNING thread, number, seq, checkpoint_id, workflow, status)
 INSERT INTO {s}.threads (thread, thread_id, workflow, fence, number, head, moved, status)
   SELECT thread, checkpoint_id, workflow, 1, number, number, seq, status FROM made

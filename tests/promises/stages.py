@@ -59,6 +59,8 @@ class Stage:
     async def play(self, executor_id: str, message: Any) -> None:
         """A handler's part: be seen, wait at the gate, fail if told to."""
         self.calls.append(f"{executor_id}({message})")
+        async with self._changed:
+            self._changed.notify_all()
         try:
             if executor_id in self.gates:
                 self.entered[executor_id].set()
@@ -73,6 +75,11 @@ class Stage:
 
     def called(self, executor_id: str) -> int:
         return sum(call.startswith(f"{executor_id}(") for call in self.calls)
+
+    async def wait_for_calls(self, count: int) -> None:
+        """Until so many handlers have begun."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: len(self.calls) >= count)
 
     async def wait_for_records(self, count: int) -> None:
         """Until so many entries are in the journal that `watch_journal` watches."""

@@ -18,7 +18,7 @@ OF_T = f"thread = {T}"
 OF_HEAD = f"{OF_T} AND number = 6"
 OF_OTHER = "(SELECT thread FROM {s}.threads WHERE thread_id = 'other')"
 COPIED = (
-    "UPDATE {s}.commits c SET (root, root_seal, names, chunks) = ROW (o.root, o.root_seal, o.names, o.chunks)"
+    "UPDATE {s}.commits c SET (root, seal, names, chunks) = ROW (o.root, o.seal, o.names, o.chunks)"
     f" FROM {{s}}.commits o WHERE c.thread = {T} AND c.number = 6"
 )
 IN_TABLES: dict[str, str] = {
@@ -26,22 +26,27 @@ IN_TABLES: dict[str, str] = {
     "its root cut off": f"UPDATE {{s}}.commits SET root = substr(root, 1, 50) WHERE {OF_HEAD}",
     "an empty root": f"UPDATE {{s}}.commits SET root = '' WHERE {OF_HEAD}",
     "no root": f"UPDATE {{s}}.commits SET root = NULL WHERE {OF_HEAD}",
-    "a seal": f"UPDATE {{s}}.commits SET root_seal = '\\x00' WHERE {OF_HEAD}",
-    "no seal": f"UPDATE {{s}}.commits SET root_seal = NULL WHERE {OF_HEAD}",
+    "a seal": f"UPDATE {{s}}.commits SET seal = '\\x0000000000000000' || substr(seal, 9) WHERE {OF_HEAD}",
+    "no seal": f"UPDATE {{s}}.commits SET seal = '' WHERE {OF_HEAD}",
+    "its time": f"UPDATE {{s}}.commits SET made_at = made_at + interval '1 second' WHERE {OF_HEAD}",
     "its workflow": f"UPDATE {{s}}.commits SET workflow = 'another' WHERE {OF_HEAD}",
     "its status": f"UPDATE {{s}}.commits SET status = 'FAILED' WHERE {OF_HEAD}",
     "the root of another thread": f"{COPIED} AND o.thread = {OF_OTHER} AND o.number = 6",
     "the root of an older checkpoint": f"{COPIED} AND o.thread = c.thread AND o.number = 4",
     "a commit that it shares chunks with": (
-        "UPDATE {s}.commits SET chunks = ARRAY(SELECT overlay(one PLACING 'A' FROM 3) FROM unnest(chunks) one)"
-        f" WHERE {OF_T} AND number = 2"
+        f"UPDATE {{s}}.commits SET chunks = overlay(chunks PLACING 'A' FROM 3) WHERE {OF_T} AND number = 2"
     ),
     "a chunk under the name of another": (
-        "UPDATE {s}.commits c SET chunks = o.chunks FROM {s}.commits o"
-        f" WHERE c.thread = {T} AND c.number = 2 AND o.thread = c.thread AND o.number = 3"
+        "UPDATE {s}.commits c SET chunks = o.chunks, names = split_part(c.names, ':', 1) || ':' || length(o.chunks)"
+        f" FROM {{s}}.commits o WHERE c.thread = {T} AND c.number = 2 AND o.thread = c.thread AND o.number = 3"
     ),
-    "a chunk too few": f"UPDATE {{s}}.commits SET chunks = chunks[2:] WHERE {OF_T} AND number = 2",
-    "a chunk that it needs has another name": f"UPDATE {{s}}.commits SET names = '{{aa}}' WHERE {OF_T} AND number = 2",
+    "a chunk cut off": f"UPDATE {{s}}.commits SET chunks = substr(chunks, 1, 500) WHERE {OF_T} AND number = 2",
+    "no chunks": f"UPDATE {{s}}.commits SET chunks = NULL WHERE {OF_T} AND number = 2",
+    "no names": f"UPDATE {{s}}.commits SET names = NULL WHERE {OF_T} AND number = 2",
+    "names that are none": f"UPDATE {{s}}.commits SET names = 'aa:bb' WHERE {OF_T} AND number = 2",
+    "a chunk that it needs has another name": (
+        f"UPDATE {{s}}.commits SET names = 'a' || substr(names, 2) WHERE {OF_T} AND number = 2 AND names !~ '^a'"
+    ),
     "a commit that it shares chunks with is gone": f"DELETE FROM {{s}}.commits WHERE {OF_T} AND number = 2",
     "a head that is an older one": "UPDATE {s}.threads SET head = 4 WHERE thread_id = 't'",
     "no head": "UPDATE {s}.threads SET head = NULL WHERE thread_id = 't'",
@@ -112,7 +117,7 @@ async def test_a_schema_of_something_else_is_named_and_left_alone(place: Place) 
 async def test_a_schema_of_a_newer_version_is_refused_as_such(place: Place) -> None:
     async with place.storage() as storage:
         await write(storage)
-    SCHEMAS.fetch(place.folder, "UPDATE {s}.meta SET value = '99' WHERE key = 'version'")
+    SCHEMAS.fetch(place.folder, "UPDATE {s}.meta SET version = 99")
     before = SCHEMAS.fetch(place.folder, "SELECT * FROM {s}.threads ORDER BY thread")
     async with place.storage() as storage:
         with pytest.raises(NewerFormat, match=rf"{where(place.folder).schema}.*format 99.*upgrade holdfast"):

@@ -123,7 +123,7 @@ async def test_one_thread_that_fails_or_is_cancelled_disturbs_no_other(maybe_sto
     stage.close("tally")
     workflow = alone(Tally("tally", stage), maybe_storage)
     runs = [asyncio.create_task(workflow.run(one, thread_id=one)) for one in THREADS[:9]]
-    await stage.entered["tally"].wait()
+    await stage.wait_for_calls(9)
     runs[0].cancel()
     await asyncio.wait(runs[:1])
     stage.failing = {"tally"}

@@ -112,10 +112,12 @@ async def test_what_is_pruned_in_postgresql_is_written_over(place: Place) -> Non
             assert before > 3 * MB and left < (round_ + 1) * 0.1 * MB
             on_disk(place)
         await seen.look(storage)
-    assert max(sizes) < 1.1 * sizes[0], sizes
+    assert max(sizes) < 1.3 * sizes[0], sizes  # of three times as much that was written
 
 
 async def test_threads_that_are_deleted_leave_nothing_behind(place: Place) -> None:
+    if place.kind == "postgres":
+        SCHEMAS.drop(place.folder)
     async with place.storage() as storage:
         workflow = looping(storage)
         await workflow.run(1, thread_id="stays")

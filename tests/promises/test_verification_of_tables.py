@@ -64,16 +64,15 @@ IN_COMMITS = {
     "workflow": "'another'",
     "iteration": "iteration + 1",
     "parent": "parent - 1",
-    "timestamp": "'2026-01-01T00:00:00+00:00'",
+    "made_at": "made_at + interval '1 second'",
     "run_id": "'another'",
     "status": "'FAILED'",
     "first_seq": "first_seq + 1",
     "event_count": "event_count + 1",
-    "dropped": "'{aa.1}'",
+    "dropped": "'aa.1'",
     "root": "overlay(root PLACING 'A' FROM 21)",
-    "root_seal": "'\\x00'",
+    "seal": "overlay(seal PLACING '\\x00' FROM 2)",
     "events": "overlay(events PLACING 'A' FROM 3)",
-    "events_seal": "'\\x00'",
     "checkpoint_id that is gone": "NULL",
     "root that is gone": "NULL",
     "events that are gone": "NULL",
@@ -91,7 +90,6 @@ IN_THREADS = {
 }
 SWAPPED = "(SELECT {0} FROM {{s}}.commits o WHERE o.thread = commits.thread AND o.number = 3 - commits.number)"
 FIRST = "entry = (SELECT MIN(entry) FROM {s}.journal WHERE thread = {half})"
-CHUNK = "ARRAY(SELECT overlay(one PLACING 'A' FROM 3) FROM unnest(chunks) one)"
 
 
 def with_names(table: str, thread_id: str, changes: dict[str, str]) -> dict[str, tuple[str | None, Harm]]:
@@ -105,11 +103,12 @@ IN_TABLES: dict[str, tuple[str | None, Harm]] = {
     **{f"commits.{name}": ("branched", of_commit(name.split()[0], to)) for name, to in IN_COMMITS.items()},
     **with_names("threads", "sleeping", IN_THREADS),
     "threads.thread_id": ("another", column("threads", "thread_id", "'another'", "sleeping")),
-    "a byte of a chunk": ("branched", of_commit("chunks", CHUNK, 3)),
-    "a chunk too few": ("branched", of_commit("chunks", "chunks[2:]", 3)),
+    "a seal of events": ("branched", of_commit("seal", "overlay(seal PLACING '\\x00' FROM 10)", 3)),
+    "a byte of a chunk": ("branched", of_commit("chunks", "overlay(chunks PLACING 'A' FROM 3)", 3)),
+    "a chunk cut off": ("branched", of_commit("chunks", "substr(chunks, 1, 40)", 3)),
     "no chunks": ("branched", of_commit("chunks", "NULL", 3)),
     "no names": ("branched", of_commit("names", "NULL", 3)),
-    "another name": ("branched", of_commit("names", "'{aa}'::text[] || names[2:]", 3)),
+    "another name": ("branched", of_commit("names", "'aaaa' || substr(names, 5)", 3)),
     "swapped roots": ("branched", column("commits", "root", SWAPPED.format("o.root"), "branched", "number < 3")),
     "swapped chunks": ("branched", column("commits", "chunks", SWAPPED.format("o.chunks"), "branched", "number < 3")),
     "commits.previous": ("fork", column("commits", "previous", "'another'", "fork", "number = 1")),
@@ -136,7 +135,7 @@ IN_TABLES: dict[str, tuple[str | None, Harm]] = {
     "requests.assignee": ("asking", column("requests", "assignee", "'Eve'", "asking", "request_id = 'red'")),
     "requests.thread": ("branched", column("requests", "thread", "{branched}", "asking", "request_id = 'red'")),
     "a request is gone": ("asking", sql("DELETE FROM {s}.requests WHERE request_id = 'red'")),
-    "a pin of nothing": ("pruned", column("pins", "number", "99", "pruned")),
+    "a pin of nothing": ("pruned", column("commits", "is_pinned", "true", "pruned", "checkpoint_id IS NULL")),
 }
 """By name: which thread it is done to (None: that is not known any more), and the harm."""
 

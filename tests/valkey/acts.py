@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Collection
 from typing import Any
@@ -31,6 +32,7 @@ class Talker(Executor):
             self._pipe.say("at", left)
             await self._pipe.hear_of("go on")
         ctx.set_state("said", [*ctx.get_state("said", []), left])
+        ctx.set_state("large", [*ctx.get_state("large", []), os.urandom(150).hex()])
         if left > 1:
             await ctx.send_message(left - 1)
         else:

@@ -12,7 +12,7 @@ from holdfast.stores.postgres_history import AT_ONCE
 from holdfast.stores.postgres_owners import AGREEMENT, check_standing
 from holdfast.stores.postgres_reading import IS_THERE
 from holdfast.stores.postgres_rewriting import Rewriting
-from holdfast.stores.postgres_rows import chunks_of, events_of, inbox_of, journal_of, key_of, root_of
+from holdfast.stores.postgres_rows import chunks_of, events_of, id_in, inbox_of, journal_of, key_of, root_of
 
 _PAYLOADS = ("root", "events", "chunks", "names", "dropped", "carried", "checkpoint_id", "run_id")
 _ROW_BYTES = 120
@@ -79,7 +79,7 @@ class Checking(Rewriting):
                 _check_row(thread_id, row, attempt)
                 if row["parent"] is not None and row["parent"] not in numbers:
                     reason = f"commit {row['number']} continues from commit {row['parent']}, which is not there"
-                    found.append(Damage(reason, thread_id, row["checkpoint_id"]))
+                    found.append(Damage(reason, thread_id, id_in(row["checkpoint_id"])))
             after = rows[-1]["number"]
         return found
 

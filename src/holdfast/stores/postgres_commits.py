@@ -9,11 +9,12 @@ from uuid import UUID, uuid4
 
 from holdfast.errors import ThreadConflict
 from holdfast.records import Commit, JournalEntry, Lease
+from holdfast.stores.columns import RUN
 from holdfast.stores.packing import seal
 from holdfast.stores.postgres_database import Session, Unknown
 from holdfast.stores.postgres_owners import Held, Owning, taken_over
 from holdfast.stores.postgres_reading import IS_THERE
-from holdfast.stores.postgres_rows import COLUMNS, LAST, TYPES, check_id, item_seal, key_of, row_of, seal_of
+from holdfast.stores.postgres_rows import COLUMNS, LAST, TYPES, check_id, item_seal, key_of, packed_id, row_of, seal_of
 
 
 class Parts(NamedTuple):
@@ -146,7 +147,7 @@ class Writing(Owning):
             "SELECT 1 FROM {s}.commits WHERE thread = $1 AND number = $2 AND run_id = $3 AND seal = $4",
             key_of(commit.lease.thread_id),
             commit.number,
-            commit.run_id,
+            packed_id(commit.run_id, RUN),
             seal_of(commit),
         )
         return found is not None
@@ -229,8 +230,8 @@ def _check_ids(commit: Commit) -> None:
 
 _PARENT_IS_THERE = """
 SELECT 1 FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread WHERE c.thread = $1 AND c.number = $2
-  AND c.checkpoint_id IS NOT NULL AND c.number <> ALL (t.forgotten) FOR SHARE OF c
-"""
+  AND {is_there} FOR SHARE OF c
+""".replace("{is_there}", IS_THERE)
 """Locked, so that nobody prunes it before the commit."""
 
 _APPEND = """
@@ -266,12 +267,20 @@ def _given(commit: Commit, parts: Parts) -> list[Any]:
     return given
 
 
+async def lock_against_sweeps(session: Session, thread: UUID) -> None:
+    """Of whoever frees what a thread forgot there is one at a time. Ends with the transaction."""
+    await session.value("SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", str(thread))
+
+
 async def displace(session: Session, checkpoint_id: str, by: UUID) -> None:
     """Another checkpoint, of thread `by`, takes the place of those that have this id."""
+    packed = packed_id(checkpoint_id)
+    for row in await session.rows("SELECT thread FROM {s}.commits WHERE checkpoint_id = $1", packed):
+        await lock_against_sweeps(session, row["thread"])
     for row in await session.rows(
         "UPDATE {s}.commits SET checkpoint_id = NULL, is_pinned = false WHERE checkpoint_id = $1"
         " RETURNING thread, number",
-        checkpoint_id,
+        packed,
     ):
         place = (row["thread"], row["number"])
         await session.rows(

@@ -75,6 +75,9 @@ class Database:
         except DataError:
             pool.give_back(connection)
             raise
+        except TimeoutError as error:  # the server is still at it, and is told to leave it
+            pool.drop_gently(connection)
+            raise Unknown(f"no answer within {self.statement_seconds:g} s") from error
         except Lost as error:
             pool.drop(connection)
             raise Unknown(str(error) or type(error).__name__) from error

@@ -26,12 +26,14 @@ from holdfast.stores.postgres_rows import (
     TYPES,
     check_id,
     commit_of,
+    id_in,
     inbox_of,
     info_of,
     is_text,
     item_seal,
     journal_of,
     key_of,
+    packed_id,
     row_of,
 )
 
@@ -86,7 +88,7 @@ class Whole(Forgetting):
             f" WHERE c.checkpoint_id = $1 AND {IS_THERE} ORDER BY c.seq DESC LIMIT 1 FOR KEY SHARE OF t)"
             " UPDATE {s}.commits c SET is_pinned = $2 FROM found WHERE c.thread = found.thread"
             " AND c.number = found.number AND c.checkpoint_id = $1 RETURNING 1",
-            checkpoint_id,
+            packed_id(checkpoint_id),
             is_pinned,
         )
         if not found:
@@ -177,14 +179,14 @@ class Whole(Forgetting):
             if commit.info is not None:
                 check_id("checkpoint id", commit.info.checkpoint_id)
                 check_id("workflow name", commit.info.workflow_name)
-        ids = [commit.info.checkpoint_id for commit in commits if commit.info is not None]
+        ids = [packed_id(commit.info.checkpoint_id) for commit in commits if commit.info is not None]
         known = await session.row(
             "SELECT c.checkpoint_id, t.thread_id FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread"
-            " WHERE c.checkpoint_id = ANY ($1::text[]) LIMIT 1",
+            " WHERE c.checkpoint_id = ANY ($1::bytea[]) LIMIT 1",
             ids,
         )
         if known is not None:
-            reason = f"its checkpoint {known['checkpoint_id']!r} is one of thread {known['thread_id']!r} here"
+            reason = f"its checkpoint {id_in(known['checkpoint_id'])!r} is one of thread {known['thread_id']!r} here"
             raise ThreadExists(standing.thread_id, reason)
         lease = Lease(standing.thread_id, "", 0)
         key = key_of(standing.thread_id)
@@ -247,8 +249,8 @@ class Whole(Forgetting):
 
         async def attempt() -> None:
             async with self.db.transaction("repeatable_read") as session:  # one moment of the thread
-                is_made = "SELECT 1 FROM {s}.commits WHERE thread = $1 AND checkpoint_id = ANY ($2::text[]) LIMIT 1"
-                if not ids or not await session.value(is_made, key_of(to), [*ids.values()]):
+                is_made = "SELECT 1 FROM {s}.commits WHERE thread = $1 AND checkpoint_id = ANY ($2::bytea[]) LIMIT 1"
+                if not ids or not await session.value(is_made, key_of(to), [*map(packed_id, ids.values())]):
                     await self._copy(session, thread_id, to, ids)
 
         await self.db.again(attempt)

@@ -20,7 +20,7 @@ from holdfast.stores.owners import LEASE_SECONDS, from_json, this_process, to_js
 from holdfast.stores.postgres_database import Database, Unknown
 from holdfast.stores.postgres_heartbeat import RELEASE, RENEW, Heartbeat, own_process
 from holdfast.stores.postgres_reading import IS_THERE, Reading
-from holdfast.stores.postgres_rows import check_id, inbox_of, info_of, journal_of, key_of, root_of
+from holdfast.stores.postgres_rows import check_id, id_in, inbox_of, info_of, journal_of, key_of, root_of
 
 logger = get_logger("stores")
 
@@ -88,7 +88,11 @@ class Owning(Reading):
         left = self.unreleased.pop((thread_id, owner), None)
         try:
             return await self._open(thread_id, owner, takeover, left is not None)
-        except (ThreadBusy, UnsupportedId):
+        except ThreadBusy:
+            if left is not None:
+                self._leave((thread_id, owner), left[0])
+            raise
+        except UnsupportedId:
             raise
         except BaseException:  # it may have been claimed all the same
             self._leave((thread_id, owner), None)
@@ -167,8 +171,18 @@ class Owning(Reading):
 
     async def release(self, lease: Lease) -> None:
         self.held.pop(lease, None)
+        is_sure = True
+
+        async def give_up() -> Any:
+            nonlocal is_sure
+            try:
+                return await self.db.once("fetchval", RELEASE, (key_of(lease.thread_id), lease.owner, lease.fence))
+            except Unknown:
+                is_sure = False
+                raise
+
         try:
-            due = await self.db.value(RELEASE, key_of(lease.thread_id), lease.owner, lease.fence)
+            due = await self.db.again(give_up) or not is_sure
         except BaseException:
             self._leave((lease.thread_id, lease.owner), lease.fence)
             raise
@@ -245,7 +259,7 @@ def check_standing(thread_id: str, row: Any) -> None:
     if head != newest or number < (last or 0):
         said = f"commit {number} with its head at {head}"
         reason = f"the thread stands at {said}, and what is there ends at {last} with a head at {newest}"
-        raise DamagedCheckpoint(row["checkpoint_id"] or "of its head", reason, thread_id)
+        raise DamagedCheckpoint(id_in(row["checkpoint_id"]) or "of its head", reason, thread_id)
 
 
 def taken_over(lease: Lease, row: Any) -> ThreadConflict:

@@ -188,8 +188,8 @@ class Pool:
     async def close(self) -> None:
         """Those that are in use are closed when they are given back."""
         self._is_closed = True
-        while self._free:
-            await _close(self._free.pop())
+        free, self._free = self._free, []
+        await asyncio.gather(*map(_close, free))
         if self._closing:
             await asyncio.wait(self._closing)
         at_end, self._at_end = self._at_end, None

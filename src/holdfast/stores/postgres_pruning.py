@@ -6,6 +6,7 @@ references: never a payload, and never all of a thread. Chunks that go are cut o
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,11 +16,11 @@ from uuid import UUID
 from holdfast.errors import HoldfastError, ThreadBusy
 from holdfast.log import get_logger
 from holdfast.stores.garbage import Lineage, plan_pruning
-from holdfast.stores.postgres_commits import Writing, move_head
+from holdfast.stores.postgres_commits import Writing, lock_against_sweeps, move_head
 from holdfast.stores.postgres_database import Session, Unknown
 from holdfast.stores.postgres_owners import AGREEMENT, check_standing
 from holdfast.stores.postgres_reading import IS_THERE
-from holdfast.stores.postgres_rows import LAST, as_words, is_text, key_of, words
+from holdfast.stores.postgres_rows import LAST, as_words, is_text, key_of, packed_id, words
 
 logger = get_logger("stores")
 
@@ -29,6 +30,9 @@ small ones would write more than few large ones."""
 SWEEP_AT_LEAST, SWEEP_AT_MOST = 16, 256
 """Commits that are forgotten before they are freed: the more references are carried on, the more. All lists look
 through those that are forgotten and not yet freed."""
+
+SWEEP_AT_ONCE = 512
+"""Commits that are looked at by a sweep that a commit waits for."""
 
 _LINES = "number, parent, refers, names, dropped, carried, own, is_pinned, root IS NOT NULL AS has_root"
 
@@ -49,20 +53,41 @@ SELECT {_LINES} FROM {{s}}.commits WHERE thread = $1 AND carried IS NOT NULL
 
 _CUT = """
 UPDATE {s}.commits c SET (names, chunks) = (
-  SELECT string_agg(word, ' ' ORDER BY place), string_agg(substring(c.chunks FROM start FOR length), '' ORDER BY place)
+  SELECT string_agg(word, ' ' ORDER BY place), string_agg(substring(packed FROM start FOR length), '' ORDER BY place)
   FROM (
-    SELECT word, place, length, 1 + (sum(length) OVER (ORDER BY place))::int - length AS start
-    FROM unnest(string_to_array(c.names, ' ')) WITH ORDINALITY u (word, place),
+    SELECT word, place, length, packed, 1 + (sum(length) OVER (ORDER BY place))::int - length AS start
+    FROM (SELECT c.chunks || ''::bytea AS packed OFFSET 0) whole, -- once: else it is fetched for each chunk
+      unnest(string_to_array(c.names, ' ')) WITH ORDINALITY u (word, place),
       LATERAL (SELECT substring(word FROM ':([0-9]+)$')::int AS length) l
   ) lying WHERE substring(word FROM '^(.*):[0-9]+$') <> ALL (string_to_array(g.gone, ' '))
 ) FROM unnest($2::bigint[], $3::text[]) g (number, gone) WHERE c.thread = $1 AND c.number = g.number
 """
 """Chunks out of where they lie, without sending those that stay."""
 
+_FREE = """
+UPDATE {s}.commits c SET
+  checkpoint_id = CASE WHEN NOT is_doomed THEN checkpoint_id END, root = CASE WHEN NOT is_doomed THEN root END,
+  events = CASE WHEN NOT is_silent THEN events END, first_seq = CASE WHEN NOT is_silent THEN first_seq END,
+  event_count = CASE WHEN NOT is_silent THEN event_count END, own = CASE WHEN NOT is_silent THEN own END,
+  refers = refers AND NOT is_silent, parent = CASE WHEN NOT has_ended THEN parent END,
+  dropped = CASE WHEN NOT has_ended THEN dropped END, carried = CASE WHEN NOT has_ended THEN carried END
+FROM unnest($2::bigint[], $3::boolean[], $4::boolean[], $5::boolean[]) g (number, is_doomed, is_silent, has_ended)
+WHERE c.thread = $1 AND c.number = g.number AND (is_doomed OR is_silent OR has_ended)
+"""
+
 _EMPTY = """
 DELETE FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[]) AND checkpoint_id IS NULL AND names IS NULL
   AND events IS NULL
 """
+
+
+@dataclass(frozen=True)
+class Doomed:
+    """What a batch is to free: checkpoints, and events of commits before `silent_until`."""
+
+    checkpoints: Sequence[int]
+    silent: Sequence[int] = ()
+    silent_until: int = 0
 
 
 @dataclass
@@ -116,14 +141,14 @@ class Batch:
 class Forgetting(Writing):
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
         key = key_of(thread_id)
-        wanted = [one for one in checkpoint_ids if is_text(one)]
+        wanted = [packed_id(one) for one in checkpoint_ids if is_text(one)]
         standing = await self.db.row(AGREEMENT, key)
         if standing is None:
             return 0
         check_standing(thread_id, standing)  # nothing is removed from a thread that is damaged
         rows = await self.db.rows(
             "SELECT c.number FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread WHERE c.thread = $1"
-            f" AND c.checkpoint_id = ANY ($2::text[]) AND {IS_THERE} AND NOT c.is_pinned ORDER BY c.number",
+            f" AND c.checkpoint_id = ANY ($2::bytea[]) AND {IS_THERE} AND NOT c.is_pinned ORDER BY c.number",
             key,
             wanted,
         )
@@ -134,7 +159,7 @@ class Forgetting(Writing):
             await self._silence(key, min(events_before, LAST))
         count = 0
         for start in range(0, len(numbers), BATCH):
-            count += await self._free(thread_id, numbers[start : start + BATCH])
+            count += await self._free(thread_id, Doomed(numbers[start : start + BATCH]))
         await self._sweep(thread_id)
         return count
 
@@ -156,51 +181,55 @@ class Forgetting(Writing):
         return self.owner_in(await self.db.row(OWNER, key))
 
     async def sweep_quietly(self, thread_id: str) -> None:
+        """Not all that there is to do, and nothing if somebody else is at it: whoever commits is not to wait."""
         try:
-            await self._sweep(thread_id)
+            await self._sweep(thread_id, at_most=SWEEP_AT_ONCE)
         except (HoldfastError, Unknown) as error:  # the commit was made, whatever becomes of this
             logger.warning("thread %s: what it forgot still takes space: %s", thread_id, error)
 
-    async def _sweep(self, thread_id: str) -> None:
+    async def _sweep(self, thread_id: str, at_most: int | None = None) -> None:
         """Free what was forgotten before."""
-        key = key_of(thread_id)
+        key, size = key_of(thread_id), at_most or BATCH
         while True:
             row = await self.db.row(
                 "SELECT forgotten[:$2] AS doomed, silent_before, ARRAY(SELECT number FROM {s}.commits WHERE thread = $1"
                 " AND number >= silent_swept AND number < silent_before ORDER BY number LIMIT $2) AS silent"
                 " FROM {s}.threads WHERE thread = $1 AND (forgotten <> '{}' OR silent_swept < silent_before)",
                 key,
-                BATCH,
+                size,
             )
             if row is None:
                 return
-            await self._free(thread_id, row["doomed"], row["silent"], row["silent_before"])
+            silent_until = row["silent"][-1] + 1 if len(row["silent"]) == size else row["silent_before"]
+            await self._free(thread_id, Doomed(row["doomed"], row["silent"], silent_until), waits=at_most is None)
+            if at_most is not None:
+                return
 
-    async def _free(
-        self, thread_id: str, doomed: Sequence[int], silent: Sequence[int] = (), silent_before: int = 0
-    ) -> int:
+    async def _free(self, thread_id: str, doomed: Doomed, *, waits: bool = True) -> int:
         """One batch: how many checkpoints went. Raises ThreadBusy if one of them is the head of a thread in use."""
 
         async def attempt() -> int:
             async with self.db.transaction() as session:
-                return await self._free_in(session, thread_id, doomed, silent, silent_before)
+                key = key_of(thread_id)
+                if waits:
+                    await lock_against_sweeps(session, key)
+                elif not await session.value("SELECT pg_try_advisory_xact_lock(hashtextextended($1, 1))", str(key)):
+                    return 0
+                return await self._free_in(session, thread_id, doomed)
 
         return await self.db.again(attempt)
 
-    async def _free_in(
-        self, session: Session, thread_id: str, doomed: Sequence[int], silent: Sequence[int], silent_before: int
-    ) -> int:
+    async def _free_in(self, session: Session, thread_id: str, doomed: Doomed) -> int:
         key = key_of(thread_id)
-        await session.value("SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", f"{self.db.schema} {key}")
-        rows = {row["number"]: row for row in await session.rows(_LOCKED, key, [*doomed, *silent])}
-        going = {number for number in doomed if number in rows and not rows[number]["is_pinned"]}
+        rows = {row["number"]: row for row in await session.rows(_LOCKED, key, [*doomed.checkpoints, *doomed.silent])}
+        going = {number for number in doomed.checkpoints if number in rows and not rows[number]["is_pinned"]}
         head = await session.value("SELECT head FROM {s}.threads WHERE thread = $1", key)
         if head in going:  # only by hand: what a commit forgets is never the head
             await session.value("SELECT 1 FROM {s}.threads WHERE thread = $1 FOR UPDATE", key)
             owner = self.owner_in(await session.row(OWNER, key))  # looked at after the lock: it may have waited
             if owner is not None:
                 raise ThreadBusy(thread_id, owner)
-        batch = Batch(rows, going, silent_before)
+        batch = Batch(rows, going, doomed.silent_until)
         await self._plan(session, key, batch)
         carried = await self._write(session, key, batch)
         if head in going:
@@ -209,8 +238,8 @@ class Forgetting(Writing):
             "UPDATE {s}.threads SET forgotten = ARRAY(SELECT unnest(forgotten) EXCEPT SELECT unnest($2::bigint[])),"
             " silent_swept = GREATEST(silent_swept, $3), sweep_at = $4 WHERE thread = $1",
             key,
-            list(doomed),
-            silent[-1] + 1 if len(silent) == BATCH else silent_before,
+            list(doomed.checkpoints),
+            doomed.silent_until,
             min(max(SWEEP_AT_LEAST, carried // 8), SWEEP_AT_MOST),
         )
         return len(going)
@@ -232,7 +261,10 @@ class Forgetting(Writing):
             lines[row["number"]] = Lineage(row["number"], None, True, frozenset(), frozenset())
         # Of which chunks are needed a plan can only tell if it is given all commits of the thread. What has ended is
         # had by those who carry it, and by nobody else.
-        batch.relinked = plan_pruning(lines.values()).relinked
+        if len(lines) < SWEEP_AT_ONCE:
+            batch.relinked = plan_pruning(lines.values()).relinked
+        else:  # long enough to be noticed by whatever else runs in this loop
+            batch.relinked = (await asyncio.to_thread(plan_pruning, lines.values())).relinked
         for one in (lines | batch.relinked).values():
             if one.is_kept:
                 batch.needed |= one.carried
@@ -254,23 +286,12 @@ class Forgetting(Writing):
         await session.rows("DELETE FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[])", key, empty)
         left = {number: row for number, row in batch.rows.items() if number not in empty}
         await session.rows(
-            "UPDATE {s}.commits SET checkpoint_id = NULL, root = NULL"
-            " WHERE thread = $1 AND number = ANY ($2::bigint[])",
+            _FREE,
             key,
-            [number for number in left if number in batch.doomed],
-        )
-        await session.rows(
-            "UPDATE {s}.commits SET events = NULL, first_seq = NULL, event_count = NULL,"
-            " own = NULL, refers = false WHERE thread = $1 AND number = ANY ($2::bigint[])",
-            key,
-            [number for number, row in left.items() if batch.is_silent(row)],
-        )
-        ended = [number for number, row in left.items() if not batch.keeps_line(row)]
-        await session.rows(
-            "UPDATE {s}.commits SET parent = NULL, dropped = NULL, carried = NULL"
-            " WHERE thread = $1 AND number = ANY ($2::bigint[])",
-            key,
-            ended,
+            [*left],
+            [number in batch.doomed for number in left],
+            [batch.is_silent(row) for row in left.values()],
+            [not batch.keeps_line(row) for row in left.values()],
         )
         cut = {number: names for number, names in gone.items() if number not in empty}
         await session.rows(_CUT, key, [*cut], [" ".join(names) for names in cut.values()])

@@ -11,7 +11,19 @@ from uuid import UUID
 from holdfast.errors import CheckpointNotFound, CursorExpired, DamagedCheckpoint, ThreadNotFound
 from holdfast.records import CheckpointInfo, LoggedEvents, PendingRequest, StoredCheckpoint, ThreadInfo
 from holdfast.stores.postgres_database import Database, Session
-from holdfast.stores.postgres_rows import LAST, chunks_of, events_of, info_of, is_text, key_of, root_of, timestamp_of
+from holdfast.stores.postgres_rows import (
+    LAST,
+    chunks_of,
+    events_of,
+    id_in,
+    info_of,
+    is_text,
+    key_of,
+    packed_id,
+    root_of,
+    run_in,
+    timestamp_of,
+)
 
 IS_THERE = "c.checkpoint_id IS NOT NULL AND (c.number <> ALL (t.forgotten) OR c.is_pinned)"
 """Whether a commit `c` of thread `t` has a checkpoint."""
@@ -82,7 +94,7 @@ class Reading:
         row = await self.db.row(
             f"SELECT {_INFO}, c.root, c.seal {_FROM} WHERE c.checkpoint_id = $1 AND {IS_THERE}"
             " ORDER BY c.seq DESC LIMIT 1",
-            checkpoint_id,
+            packed_id(checkpoint_id),
         )
         return None if row is None else await self._stored(row)
 
@@ -93,7 +105,7 @@ class Reading:
         if row["head"] != row["number"]:
             found = f"its newest checkpoint is that of commit {row['number']}"
             reason = f"its head is to be commit {row['head']}, and {found}"
-            raise DamagedCheckpoint(row["checkpoint_id"] or "of its head", reason, thread_id)
+            raise DamagedCheckpoint(id_in(row["checkpoint_id"]) or "of its head", reason, thread_id)
         return await self._stored(row)
 
     async def _stored(self, row: Any) -> StoredCheckpoint:
@@ -102,7 +114,7 @@ class Reading:
 
     async def previous_of(self, rows: Sequence[tuple[UUID, Any]], session: Session | None = None) -> list[str | None]:
         """The checkpoints that these continue from: most are among them."""
-        known = {(thread, row["number"]): row["checkpoint_id"] for thread, row in rows}
+        known = {(thread, row["number"]): id_in(row["checkpoint_id"]) for thread, row in rows}
         found: list[str | None] = []
         missing = []
         for place, (thread, row) in enumerate(rows):
@@ -112,7 +124,7 @@ class Reading:
                 missing.append((place, thread, parent))
         if missing:
             for row in await (session or self.db).rows(_NEAREST, *map(list, zip(*missing, strict=True))):
-                found[row["place"]] = row["checkpoint_id"]
+                found[row["place"]] = id_in(row["checkpoint_id"])
         return found
 
     async def read_chunks(self, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
@@ -177,7 +189,7 @@ class Reading:
             row = await self.db.row(
                 f"SELECT c.thread, c.number, c.seq {_FROM} WHERE c.checkpoint_id = $1 AND {IS_THERE}"
                 " ORDER BY c.seq DESC LIMIT 1",
-                checkpoint_id,
+                packed_id(checkpoint_id),
             )
         if row is None:
             raise CheckpointNotFound(checkpoint_id)
@@ -198,25 +210,25 @@ class Reading:
                 raise ThreadNotFound(before)
         if workflow_name is not None and not is_text(workflow_name):
             return []
+        where, given = _filtered({"workflow = ": workflow_name, "thread = ": _key(thread_id), "moved < ": moved})
         rows = await self.db.rows(
-            f"{_THREAD} WHERE t.thread IN (SELECT thread FROM {{s}}.threads WHERE number > 0"
-            " AND ($1::text IS NULL OR workflow = $1) AND ($2::uuid IS NULL OR thread = $2)"
-            " AND ($3::bigint IS NULL OR moved < $3) ORDER BY moved DESC LIMIT $4) ORDER BY t.moved",
-            workflow_name,
-            None if thread_id is None else key_of(thread_id),
-            moved,
+            f"{_THREAD} WHERE t.thread IN (SELECT thread FROM {{s}}.threads WHERE number > 0{where}"
+            f" ORDER BY moved DESC LIMIT ${len(given) + 1}) ORDER BY t.moved",
+            *given,
             limit,
         )
         return [self._thread_info(row) for row in rows]
 
     def _thread_info(self, row: Any) -> ThreadInfo:
         said = (row["thread_id"], row["workflow"], row["number"], row["status"], row["updated_at"])
-        return ThreadInfo(*said, row["checkpoint_id"], row["due_at"], self.owner_in(row))
+        return ThreadInfo(*said, id_in(row["checkpoint_id"]), row["due_at"], self.owner_in(row))
 
     async def thread_ids(self, *, after: str | None = None, limit: int | None = None) -> Sequence[str]:
+        after_it = ">=" if after is None else ">"
         start = 'left(t.thread_id, 200) COLLATE "C"'  # as much of it as is in an index
         rows = await self.db.rows(
-            f'SELECT t.thread_id FROM {{s}}.threads t WHERE {start} >= left($1, 200) AND t.thread_id COLLATE "C" > $1'
+            f"SELECT t.thread_id FROM {{s}}.threads t WHERE {start} >= left($1, 200)"
+            f' AND t.thread_id COLLATE "C" {after_it} $1'
             " AND (t.number > 0 OR EXISTS (SELECT 1 FROM {s}.inbox i WHERE i.thread = t.thread)"
             " OR EXISTS (SELECT 1 FROM {s}.journal j WHERE j.thread = t.thread))"
             f' ORDER BY {start}, t.thread_id COLLATE "C" LIMIT $2',
@@ -230,19 +242,18 @@ class Reading:
     ) -> Sequence[PendingRequest]:
         if workflow_name is not None and not is_text(workflow_name):
             return []
+        where, given = _filtered({"t.workflow = ": workflow_name, "r.thread = ": _key(thread_id)})
         rows = await self.db.rows(
             "SELECT t.thread_id, r.request_id, r.executor_id, r.asked_at, r.deadline, r.assignee, t.workflow"
-            " FROM {s}.requests r JOIN {s}.threads t ON t.thread = r.thread"
-            " WHERE ($1::text IS NULL OR t.workflow = $1) AND ($2::uuid IS NULL OR r.thread = $2)"
-            ' ORDER BY r.asked_at, t.thread_id COLLATE "C", r.request_id COLLATE "C" LIMIT $3',
-            workflow_name,
-            None if thread_id is None else key_of(thread_id),
+            f" FROM {{s}}.requests r JOIN {{s}}.threads t ON t.thread = r.thread WHERE true{where}"
+            f' ORDER BY r.asked_at, t.thread_id COLLATE "C", r.request_id COLLATE "C" LIMIT ${len(given) + 1}',
+            *given,
             limit,
         )
         return [PendingRequest(*row) for row in rows]
 
     async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
-        found: list[ThreadInfo] = []
+        found: dict[str, ThreadInfo] = {}
         at_once = 1000 if limit is None else 2 * limit + 10
         for page in count():  # most of them have no owner
             rows = await self.db.rows(
@@ -251,10 +262,11 @@ class Reading:
                 at_once,
                 page * at_once,
             )
-            found += (info for row in rows if (info := self._thread_info(row)).run_id is None)
+            free = (info for row in rows if (info := self._thread_info(row)).run_id is None)
+            found |= {info.thread_id: info for info in free}  # one that was due later since the last look comes again
             if len(rows) < at_once or (limit is not None and len(found) >= limit):
                 break
-        return found[:limit]
+        return [*found.values()][:limit]
 
     # ------------------------------------------------------------ events
 
@@ -283,8 +295,19 @@ class Reading:
         for row in rows:
             events = events_of(thread_id, row)
             if events is not None:
-                said = (row["number"], row["run_id"], timestamp_of(row), infos.get(row["number"]))
+                said = (row["number"], run_in(row), timestamp_of(row), infos.get(row["number"]))
                 found.append(
                     LoggedEvents(events.first_seq, events.count, events.body, events.refers, events.own, *said)
                 )
         return found
+
+
+def _key(thread_id: str | None) -> UUID | None:
+    return None if thread_id is None else key_of(thread_id)
+
+
+def _filtered(conditions: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """Only those that are given: one text for all would be planned for none of them."""
+    given = [(condition, value) for condition, value in conditions.items() if value is not None]
+    where = "".join(f" AND {condition}${place}" for place, (condition, _) in enumerate(given, 1))
+    return where, [value for _, value in given]

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from holdfast.errors import DamagedCheckpoint, UnsupportedId
 from holdfast.records import CheckpointInfo, Commit, InboxItem, JournalEntry, Lease, LoggedEvents
-from holdfast.stores.columns import from_time, from_timestamp, to_time, to_timestamp
+from holdfast.stores.columns import RUN, from_time, from_timestamp, to_time, to_timestamp
 from holdfast.stores.packing import seal
 
 LONGEST_ID = 2000
@@ -46,6 +46,28 @@ def check_id(name: str, value: str | None, longest: int | None = LONGEST_ID) -> 
         raise UnsupportedId(name, value[:100], "PostgreSQL keeps only text, without a NUL in it")
     if longest is not None and len(value.encode()) > longest:
         raise UnsupportedId(name, value[:100] + "...", f"it has more than {longest} bytes")
+
+
+def packed_id(text: str, prefix: str = "") -> bytes:
+    """Hexadecimal digits as bytes, half as long; anything else as it is, behind a zero."""
+    digits = text.removeprefix(prefix)
+    try:
+        packed = bytes.fromhex(digits)
+    except ValueError:
+        packed = b""
+    if packed and packed[0] and prefix + packed.hex() == text:
+        return packed
+    return b"\0" + text.encode() if text else b""
+
+
+def id_in(packed: bytes | None, prefix: str = "") -> str | None:
+    if not packed:
+        return None if packed is None else ""
+    return packed[1:].decode() if packed[0] == 0 else prefix + packed.hex()
+
+
+def run_in(row: Any) -> str:
+    return id_in(row["run_id"], RUN) or ""
 
 
 def words(text: str | None) -> list[str]:
@@ -88,7 +110,7 @@ COLUMNS = (
 """Of a commit; before them come the thread and the place in the order of all."""
 TYPES = (
     *("bigint", "bigint", "bigint", "timestamptz", "int", "int", "boolean"),
-    *("text", "text", "text", "text", "text", "text"),
+    *("bytea", "text", "text", "text", "bytea", "text"),
     *("text", "text", "text", "text"),
     *("bytea", "bytea", "bytea", "bytea"),
 )
@@ -106,11 +128,11 @@ def row_of(commit: Commit) -> tuple[Any, ...]:
         None if info is None else info.iteration_count,
         None if events is None else events.count,
         events is not None and events.refers,
-        None if info is None else info.checkpoint_id,
+        None if info is None else packed_id(info.checkpoint_id),
         None if info is None else info.workflow_name,
         None if info is None or commit.parent is not None else info.previous_checkpoint_id,
         None if isinstance(time, int) else time,
-        commit.run_id,
+        packed_id(commit.run_id, RUN),
         commit.status,
         as_words([f"{name}:{len(chunk)}" for name, chunk in chunks.items()]),
         as_words(commit.dropped),
@@ -141,8 +163,8 @@ def told_by(commit: Commit) -> tuple[Any, ...]:
 
 
 def told_by_row(row: Any) -> tuple[Any, ...]:
-    said = (row["checkpoint_id"], row["workflow"], row["iteration"])
-    return (*said, timestamp_of(row), row["run_id"], row["status"])
+    said = (id_in(row["checkpoint_id"]), row["workflow"], row["iteration"])
+    return (*said, timestamp_of(row), run_in(row), row["status"])
 
 
 def timestamp_of(row: Any) -> str:
@@ -152,27 +174,32 @@ def timestamp_of(row: Any) -> str:
 
 def info_of(thread_id: str, row: Any, previous: str | None) -> CheckpointInfo:
     return CheckpointInfo(
-        row["checkpoint_id"],
+        id_in(row["checkpoint_id"]) or "",
         thread_id,
         row["workflow"] or "",
         row["number"],
         row["iteration"] or 0,
         previous,
         timestamp_of(row),
-        row["run_id"] or None,
+        run_in(row) or None,
         row["status"],
         row["is_pinned"],
     )
+
+
+def name_in(row: Any) -> str:
+    """What an error calls a commit."""
+    return id_in(row["checkpoint_id"]) or f"of commit {row['number']}"
 
 
 def root_of(thread_id: str, row: Any) -> bytes:
     """Raises DamagedCheckpoint for one that was changed, or stands where another belongs."""
     root, number = row["root"], row["number"]
     if root is None:
-        raise DamagedCheckpoint(row["checkpoint_id"], f"commit {number} holds no checkpoint", thread_id)
+        raise DamagedCheckpoint(name_in(row), f"commit {number} holds no checkpoint", thread_id)
     if root_seal(thread_id, number, told_by_row(row), root) != row["seal"][:_SEAL_BYTES]:
         reason = f"commit {number} was changed or damaged in its store"
-        raise DamagedCheckpoint(row["checkpoint_id"] or f"of commit {number}", reason, thread_id)
+        raise DamagedCheckpoint(name_in(row), reason, thread_id)
     return bytes(root)
 
 
@@ -183,8 +210,7 @@ def events_of(thread_id: str, row: Any) -> LoggedEvents | None:
         return None
     proof = row["seal"][_SEAL_BYTES:]
     if body is None or events_seal(thread_id, number, first, row["event_count"], body) != proof:
-        name = row["checkpoint_id"] or f"of commit {number}"
-        raise DamagedCheckpoint(name, f"the events of commit {number} were changed in its store", thread_id)
+        raise DamagedCheckpoint(name_in(row), f"the events of commit {number} were changed in its store", thread_id)
     return LoggedEvents(first, row["event_count"], bytes(body), row["refers"], words(row["own"]))
 
 
@@ -217,7 +243,7 @@ def commit_of(thread_id: str, row: Any, info: CheckpointInfo | None, silent_befo
         None if info is None else root_of(thread_id, row),
         events,
         status=row["status"],
-        run_id=row["run_id"],
+        run_id=run_in(row),
         timestamp=timestamp_of(row),
         parent=row["parent"],
         chunks=chunks,

@@ -71,11 +71,11 @@ CREATE TABLE {s}.commits (
   event_count int,
   refers boolean NOT NULL,               -- its events refer to chunks of its checkpoint
   is_pinned boolean NOT NULL DEFAULT false,
-  checkpoint_id text,
+  checkpoint_id bytea,                   -- ids of hexadecimal digits as bytes; others behind a zero
   workflow text,
   previous text,                         -- the checkpoint it continues from, where that is one of another thread
   timestamp text,                        -- as it was given, where `made_at` could not say it to the letter
-  run_id text NOT NULL,
+  run_id bytea NOT NULL,                 -- the same, without run-
   status text NOT NULL,
   names text,                            -- of its chunks: digest:length, in the order in which they lie in `chunks`
   dropped text,                          -- what its parent has and it has not
@@ -123,6 +123,7 @@ CREATE TABLE {s}.requests (
   assignee text,
   PRIMARY KEY (thread, request_id)
 );
+CREATE INDEX requests_asked ON {s}.requests (asked_at);
 """
 
 UPGRADES: dict[int, str] = {}

@@ -28,6 +28,7 @@ from holdfast import (
     handler,
     run_sync,
 )
+from holdfast.checkpoints import busy
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 
 STORAGES = pytest.mark.parametrize(
@@ -188,7 +189,10 @@ async def test_a_run_that_was_just_handed_the_thread_is_interrupted_like_any_oth
     assert (await both).get_outputs() == ["second", "third"] and seen == ["first", "second", "third"]
 
 
-async def test_a_run_interrupted_while_another_object_holds_the_thread_says_that_it_never_began() -> None:
+async def test_a_run_interrupted_while_another_object_holds_the_thread_says_that_it_never_began(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(busy, "LATEST_LOOK_SECONDS", 3600.0)  # it does not come to look by itself
     storage, gate, seen = InMemoryCheckpointStorage(), Gate(), list[str]()
     holder = start(gated(gate, checkpoint_storage=storage), "held")
     await gate.arrived.wait()
@@ -196,6 +200,7 @@ async def test_a_run_interrupted_while_another_object_holds_the_thread_says_that
     waiting = start(workflow, "waiting", on_busy="enqueue", run_id="the-waiting")
     while not storage.store.is_heard("t"):  # until it listens, which is how it waits
         await turns(1)
+    await turns(5)
     interrupter = start(workflow, "interrupting", on_busy="interrupt")
     with pytest.raises(RunInterrupted, match=r"'the-waiting' was interrupted.*before it had begun.*sent again"):
         await waiting
