@@ -37,6 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "orchestrations": {"agents", "graph", "engine", "checkpoints", "clock"},
     "interop": {"agents", "graph", "engine", "checkpoints", "storages", "store", "codec", "codecs", "clock"},
     "storages": {"checkpoints", "stores", "store", "codec", "codecs", "clock"},  # the one place that names stores
+    "checkpointers": {"storages", "checkpoints"},  # the same under other names
     "worker": {"storages", "orchestrations", "agents", "graph", "engine", "checkpoints", "store", "codec", "clock"},
     "server": {"storages", "orchestrations", "agents", "graph", "engine", "checkpoints", "store", "codec", "clock"},
 }

@@ -87,7 +87,7 @@ async def test_runs_of_four_processes_on_three_threads_wait_their_turns_and_none
         assert latest.get_final_state() == WorkflowRunState.IDLE
     assert not await storage.verify()
     await storage.close()
-    assert len([one for one in outcomes if one[0] == "done"]) > 8
+    assert len([one for one in outcomes if one[0] == "done"]) > 4
 
 
 def outcomes_in(folder: Path) -> list[Any]:

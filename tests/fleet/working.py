@@ -21,6 +21,7 @@ from holdfast import (
     Workflow,
     WorkflowBuilder,
     WorkflowContext,
+    WorkflowRunState,
     handler,
 )
 
@@ -84,14 +85,15 @@ async def _work(order: Work, number: int) -> None:
 
     async def run(turn: int) -> list[str]:
         word, thread_id = f"{number}.{turn}", f"thread {chance.randrange(order['threads'])}"
-        how: dict[str, Any] = chance.choice([{"on_busy": "enqueue"}] * 2 + [{"on_busy": "reject"}, {"takeover": True}])
+        how: dict[str, Any] = chance.choice([{"on_busy": "enqueue"}] * 6 + [{"on_busy": "reject"}, {"takeover": True}])
         try:
             result = await workflow.run(word, thread_id=thread_id, **how)
         except (ThreadBusy, ThreadNotIdle):
             return ["refused", thread_id, word]
-        except (ThreadConflict, RunInterrupted):  # taken from another process, or by a run of this one
+        except (ThreadConflict, RunInterrupted):
             return ["conflict", thread_id, word]
-        return ["done", thread_id, word, *result.get_outputs()]
+        is_done = result.get_final_state() == WorkflowRunState.IDLE  # otherwise a run of this process has taken it
+        return ["done" if is_done else "conflict", thread_id, word, *result.get_outputs()]
 
     outcomes = await asyncio.gather(*(run(turn) for turn in range(order["runs"])))
     (Path(order["folder"]) / f"outcomes-{number}").write_text(json.dumps(outcomes), encoding="utf-8")

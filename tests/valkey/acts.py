@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Collection
+from hashlib import sha256
 from typing import Any
 
 from tests.valkey.others import Pipe
@@ -32,7 +32,7 @@ class Talker(Executor):
             self._pipe.say("at", left)
             await self._pipe.hear_of("go on")
         ctx.set_state("said", [*ctx.get_state("said", []), left])
-        ctx.set_state("large", [*ctx.get_state("large", []), os.urandom(150).hex()])
+        ctx.set_state("large", [*ctx.get_state("large", []), sha256(b"%d" % left).hexdigest() * 5])
         if left > 1:
             await ctx.send_message(left - 1)
         else:

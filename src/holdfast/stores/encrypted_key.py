@@ -46,7 +46,8 @@ async def make_key(store: Store, encryption: Encryption) -> bytes:
 
 def place_of(store: Store) -> str:
     """How a store is called in a message."""
-    return str(getattr(store, "path", type(store).__name__))
+    of_server = getattr(getattr(store, "db", None), "name", type(store).__name__)
+    return str(getattr(store, "path", of_server))
 
 
 def _key_in(standing: ThreadStanding, encryption: Encryption, place: str) -> bytes:

@@ -8,11 +8,21 @@ from typing import Any
 
 from holdfast.errors import DamagedCheckpoint, HoldfastError
 from holdfast.records import Damage
+from holdfast.stores.packing import consumed_seal
 from holdfast.stores.postgres_history import AT_ONCE
 from holdfast.stores.postgres_owners import AGREEMENT, check_standing
 from holdfast.stores.postgres_reading import IS_THERE
 from holdfast.stores.postgres_rewriting import Rewriting
-from holdfast.stores.postgres_rows import chunks_of, events_of, id_in, inbox_of, journal_of, key_of, root_of
+from holdfast.stores.postgres_rows import (
+    are_links_sound,
+    chunks_of,
+    events_of,
+    id_in,
+    inbox_of,
+    journal_of,
+    key_of,
+    root_of,
+)
 
 _PAYLOADS = ("root", "events", "chunks", "names", "dropped", "carried", "checkpoint_id", "run_id")
 _ROW_BYTES = 120
@@ -63,6 +73,15 @@ class Checking(Rewriting):
 
         standing = await self.db.row(AGREEMENT, key)
         attempt(partial(check_standing, thread_id, standing))
+        if standing["newest_workflow"] not in (None, standing["workflow"]):
+            named = f"{standing['workflow']!r}, and its head is of {standing['newest_workflow']!r}"
+            found.append(Damage(f"the thread says that it is of workflow {named}", thread_id))
+        consumed = await self.db.rows("SELECT item_id, seal FROM {s}.inbox WHERE thread = $1 AND body IS NULL", key)
+        found += [
+            Damage(f"item {item_id!r} in its inbox was changed", thread_id)
+            for item_id, sealed in consumed
+            if sealed != consumed_seal(thread_id, item_id)
+        ]
         journal = await self.db.rows("SELECT delivery_id, body, seal FROM {s}.journal WHERE thread = $1", key)
         attempt(partial(journal_of, thread_id, 0, journal))
         inbox = "SELECT item_id, kind, body, seal FROM {s}.inbox WHERE thread = $1 AND body IS NOT NULL"
@@ -70,13 +89,19 @@ class Checking(Rewriting):
         numbers: set[int] = set()
         after = 0
         query = (
-            f"SELECT c.*, ({IS_THERE}) AS is_there FROM {{s}}.commits c JOIN {{s}}.threads t ON t.thread = c.thread"
+            f"SELECT c.*, ({IS_THERE}) AS is_there, c.number = ANY (t.forgotten) AS is_forgotten"
+            " FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread"
             " WHERE c.thread = $1 AND c.number > $2 ORDER BY c.number LIMIT $3"
         )
         while rows := await self.db.rows(query, key, after, AT_ONCE):
             for row in rows:
                 numbers.add(row["number"])
                 _check_row(thread_id, row, attempt)
+                if row["is_there"] and not are_links_sound(row):
+                    reason = f"what commit {row['number']} says of those before it was changed"
+                    found.append(Damage(reason, thread_id, id_in(row["checkpoint_id"])))
+                if row["root"] is not None and row["checkpoint_id"] is None and not row["is_forgotten"]:
+                    found.append(Damage(f"the checkpoint of commit {row['number']} has lost its id", thread_id))
                 if row["parent"] is not None and row["parent"] not in numbers:
                     reason = f"commit {row['number']} continues from commit {row['parent']}, which is not there"
                     found.append(Damage(reason, thread_id, id_in(row["checkpoint_id"])))

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 from holdfast.errors import ThreadConflict
 from holdfast.records import Commit, JournalEntry, Lease
 from holdfast.stores.columns import RUN
-from holdfast.stores.packing import seal
+from holdfast.stores.packing import consumed_seal, seal
 from holdfast.stores.postgres_database import Session, Unknown
 from holdfast.stores.postgres_owners import Held, Owning, taken_over
 from holdfast.stores.postgres_reading import IS_THERE
@@ -60,8 +60,9 @@ def commit_statement(parts: Parts) -> str:
         )
     if parts.consumes:
         more += (
-            ", consumed AS (UPDATE {s}.inbox SET body = NULL WHERE thread = $1 AND EXISTS (SELECT 1 FROM moved)"
-            f" AND item_id = ANY (${next(free)}::text[]))"
+            ", consumed AS (UPDATE {s}.inbox i SET body = NULL, seal = g.seal FROM moved,"
+            f" unnest(${next(free)}::text[], ${next(free)}::bytea[]) g (item_id, seal)"
+            " WHERE i.thread = $1 AND i.item_id = g.item_id)"
         )
     if parts.asks:
         ids, rest = f"${next(free)}::text[]", [f"${next(free)}::{kind}[]" for kind in _ASKED]
@@ -255,7 +256,7 @@ def _given(commit: Commit, parts: Parts) -> list[Any]:
     if parts.settles:
         given.append(list(commit.unsettled))
     if parts.consumes:
-        given.append(list(commit.consumed))
+        given += [list(commit.consumed), [consumed_seal(lease.thread_id, one) for one in commit.consumed]]
     if parts.asks:
         asked = commit.requests or ()
         given += [[one.request_id for one in asked], [one.executor_id for one in asked]]

@@ -17,7 +17,7 @@ from holdfast.errors import (
     ThreadNotFound,
 )
 from holdfast.records import CheckpointInfo, Commit, Lease, PendingRequest, ThreadStanding
-from holdfast.stores.packing import seal
+from holdfast.stores.packing import consumed_seal, seal
 from holdfast.stores.postgres_database import Session
 from holdfast.stores.postgres_pruning import OWNER, Forgetting
 from holdfast.stores.postgres_reading import IS_THERE
@@ -225,7 +225,7 @@ class Whole(Forgetting):
             ],
         )
         insert = "INSERT INTO {s}.inbox (thread, item_id, kind, body, seal) VALUES ($1, $2, $3, $4, $5)"
-        await session.many(insert, [(key, item_id, "", None, b"") for item_id in standing.consumed])
+        await session.many(insert, [(key, one, "", None, consumed_seal(thread_id, one)) for one in standing.consumed])
         await session.many(
             insert,
             [

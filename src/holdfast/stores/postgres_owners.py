@@ -247,9 +247,10 @@ def _is_as_claimed(row: Any) -> bool:
 
 
 AGREEMENT = f"""
-SELECT t.number, t.head, (SELECT max(number) FROM {{s}}.commits WHERE thread = $1) AS last, n.number AS newest,
-  n.checkpoint_id FROM {{s}}.threads t LEFT JOIN LATERAL (SELECT c.number, c.checkpoint_id FROM {{s}}.commits c
-    WHERE c.thread = $1 AND {IS_THERE} ORDER BY c.number DESC LIMIT 1) n ON true WHERE t.thread = $1
+SELECT t.number, t.head, t.workflow, n.workflow AS newest_workflow, n.number AS newest, n.checkpoint_id,
+  (SELECT max(number) FROM {{s}}.commits WHERE thread = $1) AS last
+FROM {{s}}.threads t LEFT JOIN LATERAL (SELECT c.number, c.checkpoint_id, c.workflow FROM {{s}}.commits c
+  WHERE c.thread = $1 AND {IS_THERE} ORDER BY c.number DESC LIMIT 1) n ON true WHERE t.thread = $1
 """
 
 

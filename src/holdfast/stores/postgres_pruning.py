@@ -20,7 +20,7 @@ from holdfast.stores.postgres_commits import Writing, lock_against_sweeps, move_
 from holdfast.stores.postgres_database import Session, Unknown
 from holdfast.stores.postgres_owners import AGREEMENT, check_standing
 from holdfast.stores.postgres_reading import IS_THERE
-from holdfast.stores.postgres_rows import LAST, as_words, is_text, key_of, packed_id, words
+from holdfast.stores.postgres_rows import LAST, as_words, is_text, key_of, links_sum, packed_id, words
 
 logger = get_logger("stores")
 
@@ -273,13 +273,14 @@ class Forgetting(Writing):
         """How many references are carried on by those that continue from what goes."""
         relinked = [*batch.relinked.values()]
         for one in relinked:
+            links = (one.parent, as_words(sorted(one.dropped)), as_words(sorted(one.carried)))
             await session.rows(
-                "UPDATE {s}.commits SET parent = $3, dropped = $4, carried = $5 WHERE thread = $1 AND number = $2",
+                "UPDATE {s}.commits SET parent = $3, dropped = $4, carried = $5, previous = NULL,"
+                " seal = substring(seal FOR 16) || $6::bytea WHERE thread = $1 AND number = $2",
                 key,
                 one.number,
-                one.parent,
-                as_words(sorted(one.dropped)),
-                as_words(sorted(one.carried)),
+                *links,
+                links_sum(links[0], None, *links[1:]),
             )
         gone = batch.gone_chunks()
         empty = [number for number, row in batch.rows.items() if batch.is_empty(row, gone.get(number, set()))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import count
+from itertools import chain, count
 from typing import Any
 from uuid import UUID
 
@@ -59,6 +59,13 @@ WITH RECURSIVE names AS (
 ) SELECT workflow FROM names WHERE workflow IS NOT NULL
 """
 """Each once, from the index: a list of all is put together from one of each."""
+
+_PAGE = f"""
+SELECT {_INFO}, ({IS_THERE}) AS is_there FROM (SELECT * FROM {{s}}.commits WHERE workflow = $1
+  AND checkpoint_id IS NOT NULL AND seq < $2 ORDER BY seq DESC LIMIT $3) c
+JOIN LATERAL (SELECT * FROM {{s}}.threads t WHERE t.thread = c.thread OFFSET 0) t ON true ORDER BY c.seq DESC
+"""
+"""First which, then what is told of them: so it needs no statistics to be read from the index."""
 
 _EVENTS = f"""
 SELECT t.first_seq AS oldest, t.last_seq AS newest, e.* FROM {{s}}.threads t LEFT JOIN LATERAL (
@@ -167,20 +174,22 @@ class Reading:
             names = [workflow_name]
             if workflow_name is None:
                 names = [row["workflow"] for row in await self.db.rows(_ALL_WORKFLOWS)]
-            rows = []
-            for name in names:
-                rows += await self.db.rows(
-                    f"SELECT {_INFO} {_FROM} WHERE c.workflow = $1 AND {IS_THERE}"
-                    " AND c.seq < $2 ORDER BY c.seq DESC LIMIT $3",
-                    name,
-                    seq,
-                    limit,
-                )
-            rows.sort(key=lambda row: -row["seq"])
-            rows = rows[:limit]
+            found = [await self._of_workflow(name, seq, limit) for name in names]
+            rows = sorted(chain(*found), key=lambda row: -row["seq"])[:limit]
         previous = await self.previous_of([(row["thread"], row) for row in rows])
-        found = [info_of(row["thread_id"], row, one) for row, one in zip(rows, previous, strict=True)]
-        return found[::-1]
+        infos = [info_of(row["thread_id"], row, one) for row, one in zip(rows, previous, strict=True)]
+        return infos[::-1]
+
+    async def _of_workflow(self, name: str | None, seq: int, limit: int | None) -> list[Any]:
+        """The newest before a place in the order of all. Some of what is read may be forgotten: then more is read."""
+        found: list[Any] = []
+        while True:
+            wanted = None if limit is None else limit - len(found)
+            rows = await self.db.rows(_PAGE, name, seq, wanted)
+            found += (row for row in rows if row["is_there"])
+            if wanted is None or len(rows) < wanted or len(found) >= (limit or 0):
+                return found
+            seq = rows[-1]["seq"]
 
     async def _place_of(self, checkpoint_id: str) -> Any:
         """Raises CheckpointNotFound."""

@@ -74,7 +74,7 @@ class Rewriting(Whole):
                         new_events,
                         as_words([f"{name}:{len(chunk)}" for name, chunk in new_chunks.items()]),
                         b"".join(new_chunks.values()) or None,
-                        of_root + events_seal(thread_id, number, *told, new_events),
+                        of_root + events_seal(thread_id, number, *told, new_events) + row["seal"][16:],
                     )
                 return int(changed)
 

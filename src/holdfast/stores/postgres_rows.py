@@ -7,6 +7,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
+from zlib import crc32
 
 from holdfast.errors import DamagedCheckpoint, UnsupportedId
 from holdfast.records import CheckpointInfo, Commit, InboxItem, JournalEntry, Lease, LoggedEvents
@@ -97,6 +98,16 @@ def events_seal(thread_id: str, number: int, first_seq: int | None, count: int |
     return seal(f"{thread_id}\0events {first_seq} {count}", number, events)[:_SEAL_BYTES]
 
 
+def links_sum(parent: int | None, previous: str | None, dropped: str | None, carried: str | None) -> bytes:
+    """Tells whether what a commit says of others was changed. Pruning writes it anew."""
+    return crc32(repr((parent, previous, dropped, carried)).encode()).to_bytes(4)
+
+
+def are_links_sound(row: Any) -> bool:
+    said = links_sum(row["parent"], row["previous"], row["dropped"], row["carried"])
+    return bool(row["seal"][2 * _SEAL_BYTES :] == said)
+
+
 def item_seal(thread_id: str, item_id: str, kind: str, body: bytes) -> bytes:
     return seal(f"{thread_id}\0{item_id}\0{kind}", 0, body)
 
@@ -149,8 +160,12 @@ def seal_of(commit: Commit) -> bytes:
     thread_id, number, events = commit.lease.thread_id, commit.number, commit.events
     of_root = root_seal(thread_id, number, told_by(commit), commit.root)
     if events is None:
-        return of_root + events_seal(thread_id, number, None, None, None)
-    return of_root + events_seal(thread_id, number, events.first_seq, events.count, events.body)
+        of_events = events_seal(thread_id, number, None, None, None)
+    else:
+        of_events = events_seal(thread_id, number, events.first_seq, events.count, events.body)
+    previous = None if commit.info is None or commit.parent is not None else commit.info.previous_checkpoint_id
+    links = links_sum(commit.parent, previous, as_words(commit.dropped), as_words(commit.carried))
+    return of_root + of_events + links
 
 
 def told_by(commit: Commit) -> tuple[Any, ...]:
@@ -208,7 +223,7 @@ def events_of(thread_id: str, row: Any) -> LoggedEvents | None:
     number, first, body = row["number"], row["first_seq"], row["events"]
     if first is None:
         return None
-    proof = row["seal"][_SEAL_BYTES:]
+    proof = row["seal"][_SEAL_BYTES : 2 * _SEAL_BYTES]
     if body is None or events_seal(thread_id, number, first, row["event_count"], body) != proof:
         raise DamagedCheckpoint(name_in(row), f"the events of commit {number} were changed in its store", thread_id)
     return LoggedEvents(first, row["event_count"], bytes(body), row["refers"], words(row["own"]))

@@ -81,7 +81,7 @@ CREATE TABLE {s}.commits (
   dropped text,                          -- what its parent has and it has not
   carried text,                          -- what it has of commits that are no longer in its line
   own text,                              -- chunks that only its events refer to
-  seal bytea NOT NULL,                   -- 8 bytes prove the root, 8 the events
+  seal bytea NOT NULL,                   -- 8 bytes prove the root, 8 the events, 4 the links
   root bytea,
   events bytea,
   chunks bytea,

@@ -69,10 +69,11 @@ class _Trial:
     name: str = ""
 
     async def undisturbed(self, faults: Faults) -> Ending:
-        storage = faults.wrap(self.make_storage())
+        made = self.make_storage()
+        storage = faults.wrap(made)
         workflow = build(self.make_workflow, storage)
         self.name = workflow.name
-        async with self._time_passes():
+        async with self._time_passes(), _closing(made):
             try:
                 return await take_to_the_end(workflow, storage, self.message, self.answers)
             except Exception as error:
@@ -89,7 +90,7 @@ class _Trial:
         recorded = RecordedWork(workflow.graph) if isinstance(storage, StoreCheckpointStorage) else None
         if recorded is not None:
             faults.watch(recorded.take)
-        async with self._time_passes():
+        async with self._time_passes(), _closing(storage):
             try:
                 await take_to_the_end(workflow, dying, self.message, self.answers)
             except ProcessGone:
@@ -117,3 +118,14 @@ def _factory(storage: Callable[[], Any] | None) -> Callable[[], Any]:
             f"{storage!r}: every crash needs a thread of its own to happen to."
         )
     return storage
+
+
+@asynccontextmanager
+async def _closing(storage: Any) -> AsyncIterator[None]:
+    """There is one for each trial, and a server has only so many connections."""
+    try:
+        yield
+    finally:
+        close = getattr(storage, "close", None)
+        if close is not None:
+            await close()
