@@ -48,21 +48,27 @@ class Where(NamedTuple):
 
 def where(folder: Path) -> Where:
     """The schema of a folder. Its tables are made by the first store that uses it, unless there are some to be had."""
-    told = os.environ.get(VARIABLE) or SCHEMAS.start() or _told_above(folder)
-    prefix, dsn = told.split(" ", 1)
-    schema = f"{prefix}_{sha256(os.path.realpath(folder).encode()).hexdigest()[:16]}"
-    SCHEMAS.prepare(schema)
+    dsn, schema = _found(folder)
+    SCHEMAS.prepare(dsn, schema)
     parts = urlsplit(dsn)
     # Whoever still uses a schema is known by this name.
     query = urlencode({**dict(parse_qsl(parts.query)), "application_name": schema})
     return Where(urlunsplit(parts._replace(query=query)), schema)
 
 
+def _found(folder: Path) -> Where:
+    told = _told_above(folder) or os.environ.get(VARIABLE) or SCHEMAS.start()
+    prefix, dsn = told.split(" ", 1)
+    return Where(dsn, f"{prefix}_{sha256(os.path.realpath(folder).encode()).hexdigest()[:16]}")
+
+
 def _told_above(folder: Path) -> str:
     for one in (folder, *folder.parents):
-        if (one / FILE).exists():
+        try:
             return (one / FILE).read_text(encoding="utf-8")
-    raise AssertionError(f"Nobody has said which PostgreSQL {folder} belongs to.")
+        except OSError:
+            continue
+    return ""
 
 
 class Schemas:
@@ -71,8 +77,8 @@ class Schemas:
     def __init__(self) -> None:
         self._server: Callable[[], Databases] | None = None
         self._beside: Path | None = None
-        self._prefix = ""
-        self._sql: Sql | None = None
+        self._prefix, self._dsn = "", ""
+        self._sql: dict[str, Sql] = {}
         self._taken: list[str] = []
         self._resting: list[str] = []
 
@@ -81,29 +87,41 @@ class Schemas:
         self._server, self._beside = server, beside
 
     def start(self) -> str:
-        if self._server is None or self._beside is None:
-            return ""
-        dsn = self._server().dsn
-        self._sql, self._prefix = Sql(dsn), unique_name()
-        told = f"{self._prefix} {dsn}"
+        assert self._server is not None and self._beside is not None, "nobody has said which PostgreSQL to use"
+        self._dsn, self._prefix = self._server().dsn, unique_name()
+        told = f"{self._prefix} {self._dsn}"
         os.environ[VARIABLE] = told
         (self._beside / FILE).write_text(told, encoding="utf-8")
         return told
 
-    def prepare(self, schema: str) -> None:
+    @contextmanager
+    def apart(self, folder: Path, dsn: str) -> Iterator[None]:
+        """What is in this folder is in a database of its own: there nobody's work keeps its vacuum waiting."""
+        (folder / FILE).write_text(f"{unique_name()} {dsn}", encoding="utf-8")
+        yield
+        if dsn in self._sql:
+            self._sql.pop(dsn).close()
+
+    def prepare(self, dsn: str, schema: str) -> None:
         """Give it empty tables, if some are at rest: those that a killed process may still write to are not."""
-        if self._sql is None or schema in self._taken:
+        if dsn != self._dsn or schema in self._taken:
             return
         self._taken.append(schema)
-        found = {row[0] for row in self._sql.fetch(_FREE, self._resting, schema)} if self._resting else set()
+        sql = self._connected(dsn)
+        found = {row[0] for row in sql.fetch(_FREE, self._resting, schema)} if self._resting else set()
         for old in self._resting if schema not in found else ():
             if old in found:
                 self._resting.remove(old)
                 try:
-                    self._sql.execute(_EMPTY.format(old=old, new=schema))
+                    sql.execute(_EMPTY.format(old=old, new=schema))
                 except asyncpg.UniqueViolationError:  # another process has just made it
                     self._resting.append(old)
                 return
+
+    def _connected(self, dsn: str) -> Sql:
+        if dsn not in self._sql:
+            self._sql[dsn] = Sql(dsn)
+        return self._sql[dsn]
 
     @contextmanager
     def lent(self) -> Iterator[None]:
@@ -121,25 +139,24 @@ class Schemas:
 
     def copy(self, folder: Path, to: Path) -> None:
         """All rows, into tables that are there already."""
-        assert self._sql is not None
-        self._sql.execute(_COPY.format(old=where(folder).schema, new=where(to).schema))
+        (dsn, old), (_, new) = _found(folder), _found(to)
+        self._connected(dsn).execute(_COPY.format(old=old, new=new))
 
     def fetch(self, folder: Path, statement: str, *given: object) -> Sequence[Any]:
         """With `{s}` for the folder's schema."""
-        schema = where(folder).schema
-        assert self._sql is not None
-        return self._sql.fetch(statement.replace("{s}", f'"{schema}"'), *given)
+        dsn, schema = _found(folder)
+        return self._connected(dsn).fetch(statement.replace("{s}", f'"{schema}"'), *given)
 
     def end(self) -> None:
-        if self._sql is None:
-            return
-        if POSTGRES_URL in os.environ:  # otherwise the server goes with all that is in it
-            query = "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)"
-            for row in self._sql.fetch(query, self._prefix):
-                self._sql.execute(f'DROP SCHEMA "{row[0]}" CASCADE')
-        self._sql.close()
-        self._sql = None
-        del os.environ[VARIABLE]
+        if POSTGRES_URL in os.environ and self._dsn:  # otherwise the server goes with all that is in it
+            sql = self._connected(self._dsn)
+            for row in sql.fetch("SELECT nspname FROM pg_namespace WHERE starts_with(nspname, $1)", self._prefix):
+                sql.execute(f'DROP SCHEMA "{row[0]}" CASCADE')
+        for one in self._sql.values():
+            one.close()
+        self._sql.clear()
+        self._dsn = ""
+        os.environ.pop(VARIABLE, None)
 
 
 SCHEMAS = Schemas()

@@ -30,7 +30,7 @@ PLACES: dict[str, Callable[[Path], StoreCheckpointStorage]] = {
 
 
 def prepared(place: str, folder: Path) -> Path:
-    """A folder for lives that are about to begin: a server is started, and tables are found, by whoever outlives them."""
+    """A folder for lives that are about to begin. A server is started, and tables are had, by who outlives them."""
     folder.mkdir(exist_ok=True)
     if place == "postgres":
         where(folder)

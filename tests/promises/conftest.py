@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.promises.processes import STORAGES, Place
 from tests.promises.stages import Again, with_a_new_object, with_the_same_object
+from tests.schemas import SCHEMAS
 from tests.six_methods import SixMethods
 
 from holdfast.checkpoints.storage import StoreCheckpointStorage
@@ -39,6 +40,18 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     made = Place(request.param, tmp_path)
     yield made
     made.end()
+
+
+@pytest.fixture
+def apart(request: pytest.FixtureRequest, place: Place) -> Iterator[Place]:
+    """One whose size is measured: in PostgreSQL a database of its own."""
+    if place.kind != "postgres":
+        yield place
+        return
+    folder = place.folder / "apart"
+    folder.mkdir()
+    with SCHEMAS.apart(folder, request.getfixturevalue("postgres_dsn")):
+        yield Place("postgres", folder)
 
 
 @pytest.fixture(params=[with_the_same_object, with_a_new_object], ids=["same object", "new object"])

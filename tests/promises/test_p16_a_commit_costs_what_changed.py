@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from tests.promises.processes import Place
 from tests.promises.stages import Does, alone
-from tests.schemas import SCHEMAS
 
 from holdfast import Executor, InMemoryCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, handler
 from holdfast.checkpoints.storage import StoreCheckpointStorage
@@ -59,21 +58,19 @@ vacuum: none is waited for."""
 
 
 @pytest.mark.parametrize("where", ["state", "executor"])
-async def test_w03_500_turns_of_1_kb_leave_at_most_three_times_their_payload(place: Place, where: str) -> None:
-    said, most = texts(500), MOST.get(place.kind, 3.0)
-    if place.kind == "postgres":
-        SCHEMAS.drop(place.folder)
+async def test_w03_500_turns_of_1_kb_leave_at_most_three_times_their_payload(apart: Place, where: str) -> None:
+    said, most = texts(500), MOST.get(apart.kind, 3.0)
     payload = 500 * KB
-    async with place.storage() as storage:
+    async with apart.storage() as storage:
         workflow = listening(where, storage)
         for message in said:
             await workflow.run(message, thread_id="t")
-        opened = place.on_disk()
-    closed = place.on_disk()
-    print(f"{place.kind}: {closed / payload:.2f} times the payload")
+        opened = apart.on_disk()
+    closed = apart.on_disk()
+    print(f"{apart.kind}: {closed / payload:.2f} times the payload")
     assert payload < closed <= most * payload, f"{closed / payload:.2f} times the payload"
     assert opened <= most * payload + 1.5 * 1024 * KB, f"{opened / payload:.2f} times the payload while it is open"
-    async with place.storage() as storage:
+    async with apart.storage() as storage:
         head = await storage.get_latest(thread_id="t")
     assert head is not None
     kept = head.state["log"] if where == "state" else head.executors["listener"].saved["conversation"]["messages"]

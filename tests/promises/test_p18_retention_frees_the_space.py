@@ -42,22 +42,20 @@ def looping(storage: StoreCheckpointStorage, *, grows: bool = False) -> Workflow
     return WorkflowBuilder(name="loop", start_executor=one, checkpoint_storage=storage).add_edge(one, one).build()
 
 
-async def test_1000_commits_under_latest_only_take_what_the_last_ones_need(place: Place) -> None:
+async def test_1000_commits_under_latest_only_take_what_the_last_ones_need(apart: Place) -> None:
     """17 MB are written: 1 MB that is still there, and the rest is gone. What 64 of them left is freed together."""
     most = 0
-    if place.kind == "postgres":
-        SCHEMAS.drop(place.folder)
-    async with place.storage(retention=LatestOnly()) as storage:
+    async with apart.storage(retention=LatestOnly()) as storage:
         workflow = looping(storage, grows=True)
         for _ in range(20):
             await workflow.run(49, thread_id="t")  # with the input 50 commits
-            most = max(most, on_disk(place))
-        assert await storage.store.size() == on_disk(place) or place.kind == "postgres"
+            most = max(most, on_disk(apart))
+        assert await storage.store.size() == on_disk(apart) or apart.kind == "postgres"
         assert await numbers(storage) == [1000]
         head = await storage.get_latest(thread_id="t")
         assert head is not None and len(head.state["log"]) == 980
-    closed = on_disk(place)
-    print(f"{place.kind}: open {most / MB:.1f} MB, closed {closed / MB:.1f} MB")
+    closed = on_disk(apart)
+    print(f"{apart.kind}: open {most / MB:.1f} MB, closed {closed / MB:.1f} MB")
     assert closed <= 4 * MB and most <= 8 * MB
 
 
@@ -80,55 +78,52 @@ async def test_a_list_that_grows_in_memory_does_not_keep_what_changes_beside_it(
 
 
 @pytest.mark.parametrize("place", ["sqlite", "file"], indirect=True)
-async def test_pruning_gives_the_space_back_at_once(place: Place) -> None:
-    async with place.storage() as storage:
+async def test_pruning_gives_the_space_back_at_once(apart: Place) -> None:
+    async with apart.storage() as storage:
         workflow, seen = looping(storage), Seen()
         await workflow.run(99, thread_id="t")
         await workflow.run(99, thread_id="u")
-        full = on_disk(place)
+        full = on_disk(apart)
         report = await storage.prune(keep_last=1)
-        left = on_disk(place)
+        left = on_disk(apart)
         assert report.freed_bytes == full - left and report.checkpoints == 198
         await seen.look(storage)
-    print(f"{place.kind}: {full / MB:.1f} MB, {left / MB:.1f} MB while it is open, {on_disk(place) / KB:.0f} KB")
-    assert full > 3 * MB and on_disk(place) < 0.15 * MB
+    print(f"{apart.kind}: {full / MB:.1f} MB, {left / MB:.1f} MB while it is open, {on_disk(apart) / KB:.0f} KB")
+    assert full > 3 * MB and on_disk(apart) < 0.15 * MB
 
 
 @pytest.mark.parametrize("place", ["postgres"], indirect=True)
-async def test_what_is_pruned_in_postgresql_is_written_over(place: Place) -> None:
+async def test_what_is_pruned_in_postgresql_is_written_over(apart: Place) -> None:
     """It keeps its tables as large as they were, and puts what comes into what was freed."""
-    SCHEMAS.drop(place.folder)
-    async with place.storage() as storage:
+    async with apart.storage() as storage:
         workflow, seen = looping(storage), Seen()
         sizes = []
         for round_ in range(3):
             await workflow.run(99, thread_id=f"t{round_}")
             await workflow.run(99, thread_id=f"u{round_}")
-            sizes.append(place.on_disk())
+            sizes.append(apart.on_disk())
             before = await storage.store.size()
             report = await storage.prune(keep_last=1)
             left = await storage.store.size()
             assert report.freed_bytes == before - left and report.checkpoints == 198
             assert before > 3 * MB and left < (round_ + 1) * 0.1 * MB
-            on_disk(place)
+            on_disk(apart)
         await seen.look(storage)
     assert max(sizes) < 1.3 * sizes[0], sizes  # of three times as much that was written
 
 
-async def test_threads_that_are_deleted_leave_nothing_behind(place: Place) -> None:
-    if place.kind == "postgres":
-        SCHEMAS.drop(place.folder)
-    async with place.storage() as storage:
+async def test_threads_that_are_deleted_leave_nothing_behind(apart: Place) -> None:
+    async with apart.storage() as storage:
         workflow = looping(storage)
         await workflow.run(1, thread_id="stays")
         await storage.close()
-        before = on_disk(place)
+        before = on_disk(apart)
         for number in range(20):
             await workflow.run(9, thread_id=f"t{number}")
         await storage.close()
-        full = on_disk(place)
+        full = on_disk(apart)
         [kept] = await storage.list_checkpoint_infos(thread_id="stays", limit=1)
         await storage.pin(kept)
         report = await storage.prune(older_than=timedelta(0), whole_threads=True)
         assert report.whole_threads == 20 and [one.thread_id for one in report.skipped] == ["stays"]
-    assert full > 3 * MB and on_disk(place) < before + 0.1 * MB
+    assert full > 3 * MB and on_disk(apart) < before + 0.1 * MB

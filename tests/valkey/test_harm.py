@@ -84,7 +84,15 @@ def expected_tokens() -> list[str]:
     return [f"{left}.{number}" for left in range(COUNT, 0, -1) for number in range(3)]
 
 
-@pytest.mark.parametrize("harm", HARMS)
+BOTH = ("killed and started again", "paused", "lagging", "full of rubbish")
+"""Harms that are tried with PostgreSQL, too; all with SQLite."""
+
+
+@pytest.mark.parametrize(
+    ("truth", "harm"),
+    [*(("sqlite", harm) for harm in HARMS), *(("postgres", harm) for harm in BOTH)],
+    indirect=["truth"],
+)
 async def test_whatever_becomes_of_valkey_runs_come_to_their_end_and_are_followed_without_gap_or_repeat(
     harm: str, truth: Place, own_valkey: ValkeyServer, others: Others
 ) -> None:

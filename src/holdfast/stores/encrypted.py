@@ -6,8 +6,8 @@ above and what is below need not know: plain payloads come in and go out, and th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import lru_cache
 from typing import Any
 
@@ -176,12 +176,7 @@ class EncryptedStore(EncryptedLists):
         return self._store.is_heard(thread_id)
 
     def listen(self, thread_id: str) -> AbstractAsyncContextManager[Listener]:
-        return self._listening(thread_id)
-
-    @asynccontextmanager
-    async def _listening(self, thread_id: str) -> AsyncIterator[Listener]:
-        async with self._store.listen(thread_id) as listener:
-            yield _Listener(listener, self._encryption, thread_id)
+        return _Listening(self._store.listen(thread_id), self._encryption, thread_id)
 
     # ------------------------------------------------------------ whole threads
 
@@ -211,6 +206,20 @@ class EncryptedStore(EncryptedLists):
     async def check(self) -> Sequence[Damage]:
         await self._check()
         return [*await self._store.check(), *await damages(self._store, self._encryption)]
+
+
+class _Listening(AbstractAsyncContextManager[Listener]):
+    """No generator: of several within each other, an event loop that ends closes all at once."""
+
+    def __init__(self, inner: AbstractAsyncContextManager[Listener], encryption: Encryption, thread_id: str) -> None:
+        self._inner = inner
+        self._given = (encryption, thread_id)
+
+    async def __aenter__(self) -> Listener:
+        return _Listener(await self._inner.__aenter__(), *self._given)
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._inner.__aexit__(*error)
 
 
 class _Listener:

@@ -295,7 +295,7 @@ class Forgetting(Writing):
             [not batch.keeps_line(row) for row in left.values()],
         )
         cut = {number: names for number, names in gone.items() if number not in empty}
-        await session.rows(_CUT, key, [*cut], [" ".join(names) for names in cut.values()])
+        await session.rows(_CUT, key, [*cut], [as_words(names) for names in cut.values()])
         await session.rows(_EMPTY, key, [*cut])
         return sum(len(one.carried) for one in relinked)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -73,11 +73,17 @@ def run_in(row: Any) -> str:
 
 def words(text: str | None) -> list[str]:
     """A list of names or references, as a column holds it."""
-    return text.split(" ") if text else []
+    if not text:
+        return []
+    found = text.split(" ")
+    return found if "%" not in text else [one.replace("%20", " ").replace("%25", "%") for one in found]
 
 
-def as_words(names: Iterable[str]) -> str | None:
-    return " ".join(names) or None
+def as_words(names: Collection[str]) -> str | None:
+    text = " ".join(names)
+    if "%" in text or text.count(" ") >= len(names):  # names that holdfast makes have neither
+        text = " ".join(one.replace("%", "%25").replace(" ", "%20") for one in names)
+    return text or None
 
 
 # ---------------------------------------------------------------- seals
