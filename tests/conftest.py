@@ -45,7 +45,8 @@ def _schemas_are_given_back() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _no_settings_of_the_callers_shell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HOLDFAST_LOG", raising=False)
+    for name in ("HOLDFAST_LOG", "HOLDFAST_KEYS", "HOLDFAST_REDIS_URL"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(autouse=True)

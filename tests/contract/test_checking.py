@@ -81,7 +81,7 @@ async def test_a_payload_that_was_changed_is_found_and_named(
 async def test_a_chunk_that_was_changed_is_found_where_a_commit_is_sealed_as_a_whole(
     another: Callable[[], Store], kind: str, tmp_path: Path
 ) -> None:
-    """Elsewhere its digest proves it, which the storage compares: tests/promises/test_verification_of_tables.py."""
+    """In PostgreSQL its digest proves it, which the storage compares: tests/promises/test_verification_of_tables.py."""
     await is_found_and_named(another, kind, tmp_path, "chunk")
 
 

@@ -19,6 +19,8 @@ from tests.crash.loss_windows import Window, measure
 from tests.crash.posting import PostTrials
 from tests.crash.trials import Tally, Trials
 from tests.crash.zygote import Zygote, zygote
+from tests.schemas import SCHEMAS
+from tests.servers.postgres import PostgresServer
 
 from holdfast.engine.request import RunOptions
 
@@ -29,7 +31,7 @@ MODES: list[tuple[RunOptions, int]] = [
     ({"durability": "async", "max_lag": 3}, 3),
     ({"durability": "async", "max_lag": 8}, 8),
 ]
-SYNCED = ["file", "sqlite"]
+SYNCED = ["file", "sqlite", "postgres"]
 
 
 def killed(started: Zygote, folder: Path, kills: int, seed: int) -> Iterator[Tally]:
@@ -90,7 +92,12 @@ def main() -> None:
     versions = f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {platform.system()}"
     print(f"seed {seed}; {versions}\n")
     began = time.monotonic()
-    with zygote() as started, tempfile.TemporaryDirectory(prefix="holdfast-tally-") as folder:
+    with (
+        PostgresServer(durable=True) as server,
+        zygote() as started,
+        tempfile.TemporaryDirectory(prefix="holdfast-tally-") as folder,
+    ):
+        SCHEMAS.begin(lambda: server, Path(folder))
         tallies = list(killed(started, Path(folder), options.kills, seed))
         measured = list(windows(started, Path(folder), options.window_kills, seed))
     print(summed("threads", tallies, shown), "\n")

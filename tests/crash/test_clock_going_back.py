@@ -6,22 +6,25 @@ import asyncio
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any, Never
+from uuid import UUID
 
 import pytest
 from tests.crash import notes
 from tests.crash.flows import Sleeper
 from tests.crash.lives import PLACES
+from tests.schemas import SCHEMAS
 
 import holdfast.checkpoints.checkpoint
 import holdfast.clock
 from holdfast import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.errors import ThreadBusy
+from holdfast.store import Store
 from holdfast.stores.file import FileStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import FakeClock
@@ -66,7 +69,7 @@ def _work_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     notes.begin_notes()
 
 
-STORES = {"file": PLACES["file, fsync=False"], "sqlite": PLACES["sqlite, NORMAL"]}
+STORES = {"file": PLACES["file, fsync=False"], "sqlite": PLACES["sqlite, NORMAL"], "postgres": PLACES["postgres"]}
 
 
 @pytest.fixture(params=STORES)
@@ -247,3 +250,41 @@ async def test_an_owner_elsewhere_that_lives_keeps_its_thread_when_the_clock_is_
         renew(tmp_path / name)
     await owner.close()
     await other.close()
+
+
+# ---------------------------------------------------------------- leases in PostgreSQL, which are told by its clock
+
+
+ELSEWHERE = UUID(int=1)
+
+
+@pytest.fixture
+async def two(tmp_path: Path) -> AsyncIterator[tuple[Store, Store]]:
+    """One that owns thread `t`, in another container, and one that would like to."""
+    owner, other = PLACES["postgres"](tmp_path).store, PLACES["postgres"](tmp_path).store
+    await owner.open("t", "the owner")
+    [(identity,)] = SCHEMAS.fetch(tmp_path, "SELECT identity FROM {s}.processes")
+    moved = json.dumps({**json.loads(identity), "pid_namespace": "another", "token": "another"})
+    SCHEMAS.fetch(tmp_path, "UPDATE {s}.processes SET identity = $1, process = $2", moved, ELSEWHERE)
+    SCHEMAS.fetch(tmp_path, "UPDATE {s}.threads SET process = $1", ELSEWHERE)
+    yield owner, other
+    await owner.close()
+    await other.close()
+
+
+@pytest.mark.parametrize("hours", [-1, 1, 24])
+async def test_an_owner_elsewhere_keeps_its_thread_whatever_this_machines_clock_says(
+    two: tuple[Store, Store], machine_clock: MachineClock, hours: int
+) -> None:
+    machine_clock.pass_by(hours * HOUR)
+    with pytest.raises(ThreadBusy):
+        await two[1].open("t", "the other")
+
+
+@pytest.mark.parametrize("hours", [-24, 0, 1])
+async def test_a_dead_owner_elsewhere_is_noticed_when_its_lease_has_run_out_by_the_servers_clock(
+    two: tuple[Store, Store], machine_clock: MachineClock, hours: int, tmp_path: Path
+) -> None:
+    machine_clock.pass_by(hours * HOUR)
+    SCHEMAS.fetch(tmp_path, "UPDATE {s}.processes SET leased_until = clock_timestamp() - interval '1 ms'")
+    assert (await two[1].open("t", "the heir")).lease.fence == 2

@@ -112,12 +112,12 @@ async def test_the_three_refusals_in_any_store(place: Place) -> None:
         await encrypted.open("t", "run-1")
     await plain.delete_thread("t")
     await full(encrypted)
+    without, other = place.storage(), place.store(AesGcm(OTHER))
     with pytest.raises(MissingKey, match="Pass encryption"):
-        await place.storage().list_threads()
-    other = place.store(AesGcm(OTHER))
+        await without.list_threads()
     with pytest.raises(MissingKey, match=AesGcm(OLD).current_key_id):
         await other.open("t", "run-1")
-    await closed(plain, encrypted, other)
+    await closed(plain, encrypted, without, other)
 
 
 async def test_another_key_under_the_same_id_is_told_from_damage(place: Place) -> None:

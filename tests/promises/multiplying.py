@@ -48,8 +48,8 @@ OF_ONE_THREAD = """
 WITH last AS (SELECT * FROM {s}.commits ORDER BY seq DESC LIMIT 1),
 made AS (INSERT INTO {s}.commits (thread, number, seq, parent, iteration, refers, checkpoint_id, workflow, made_at,
   run_id, status, seal, root) SELECT thread, number + g, nextval('{s}.moves'), number + g - 1, iteration, refers,
-  '\\x00' || convert_to('made-' || g, 'UTF8'), workflow, made_at, run_id, status, seal, root FROM last, generate_series(1, $1::int) g
-  RETURNING thread, number, seq)
+  '\\x00' || convert_to('made-' || g, 'UTF8'), workflow, made_at, run_id, status, seal, root
+  FROM last, generate_series(1, $1::int) g RETURNING thread, number, seq)
 UPDATE {s}.threads t SET number = m.number, head = m.number, moved = m.seq
   FROM (SELECT * FROM made ORDER BY number DESC LIMIT 1) m WHERE t.thread = m.thread
 """
@@ -57,8 +57,8 @@ OF_MANY_THREADS = """
 WITH last AS (SELECT * FROM {s}.commits ORDER BY seq DESC LIMIT 1),
 made AS (INSERT INTO {s}.commits (thread, number, seq, iteration, refers, checkpoint_id, workflow, made_at,
   run_id, status, seal, root) SELECT gen_random_uuid(), number, nextval('{s}.moves'), iteration, refers,
-  '\\x00' || convert_to('made-' || g, 'UTF8'), workflow, made_at, run_id, status, seal, root FROM last, generate_series(1, $1::int) g
-  RETURNING thread, number, seq, checkpoint_id, workflow, status)
+  '\\x00' || convert_to('made-' || g, 'UTF8'), workflow, made_at, run_id, status, seal, root
+  FROM last, generate_series(1, $1::int) g RETURNING thread, number, seq, checkpoint_id, workflow, status)
 INSERT INTO {s}.threads (thread, thread_id, workflow, fence, number, head, moved, status)
   SELECT thread, convert_from(substr(checkpoint_id, 2), 'UTF8'), workflow, 1, number, number, seq, status FROM made
 """

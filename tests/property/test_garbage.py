@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from tests.conftest import SOAK
 from tests.property.changing_trees import ChangingTree
 from tests.property.packed_threads import exact, shortened
+from tests.schemas import SCHEMAS, where
 
 from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
 from holdfast.checkpoints.recent import RecentThreads
@@ -23,6 +24,7 @@ from holdfast.store import Store
 from holdfast.stores.file import FileStore
 from holdfast.stores.garbage import Lineage, plan_pruning
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.sqlite import SqliteStore
 
 SEEDS = st.integers(0, 2**48)
@@ -253,13 +255,8 @@ class Threads:
             assert {f"{digest}.{number}" for number, chunks in stored.items() for digest in chunks} == needed
 
 
-async def explore(seed: int, path: Path) -> None:
+async def explore(seed: int, stores: list[Store]) -> None:
     random = Random(seed)
-    stores: list[Store] = [
-        MemoryStore(),
-        SqliteStore(path / "x.db", synchronous="NORMAL"),
-        FileStore(path / "files", fsync=False),
-    ]
     threads = Threads(random, stores)
     await threads.open()
     for _ in range(random.randint(5, 25)):
@@ -276,4 +273,14 @@ async def explore(seed: int, path: Path) -> None:
 @FEW
 def test_what_a_store_keeps_can_be_read_and_is_needed(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(explore(seed, Path(folder)))
+        path = Path(folder)
+        in_files = SqliteStore(path / "x.db", synchronous="NORMAL"), FileStore(path / "files", fsync=False)
+        asyncio.run(explore(seed, [MemoryStore(), *in_files]))
+
+
+@given(SEEDS)
+@settings(FEW, max_examples=200 if SOAK else 5)
+def test_what_postgresql_keeps_can_be_read_and_is_needed(seed: int) -> None:
+    with tempfile.TemporaryDirectory() as folder, SCHEMAS.lent():
+        dsn, schema = where(Path(folder))
+        asyncio.run(explore(seed, [PostgresStore(dsn, schema=schema)]))

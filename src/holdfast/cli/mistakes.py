@@ -12,6 +12,7 @@ from holdfast.errors import (
     DamagedCheckpoint,
     HoldfastError,
     IncompatibleWorkflow,
+    MissingKey,
     NoPendingRequests,
     ThreadBusy,
     ThreadExists,
@@ -105,6 +106,14 @@ def _wrong_type(problem: WrongStateType) -> str:
     )
 
 
+def _missing_key(problem: MissingKey) -> str:
+    with_which = "" if problem.key_id is None else f" with key {problem.key_id!r}"
+    return (
+        f"{problem.place} is encrypted{with_which}, and this key was not given. Nothing was changed. Put it into "
+        "HOLDFAST_KEYS: id:key,id:key, the one to write with first."
+    )
+
+
 _IN_OTHER_WORDS: dict[type[BaseException], Callable[..., str]] = {
     ThreadBusy: _busy,
     ThreadNotIdle: _not_idle,
@@ -112,6 +121,7 @@ _IN_OTHER_WORDS: dict[type[BaseException], Callable[..., str]] = {
     ThreadExists: _exists,
     CheckpointNotFound: _no_checkpoint,
     DamagedCheckpoint: _damaged,
+    MissingKey: _missing_key,
     WrongStateType: _wrong_type,
     NoPendingRequests: _nothing_asked,
     UnknownRequest: _unknown_request,

@@ -1,0 +1,61 @@
+"""What of the shared tests runs over PostgreSQL in `make test`, and what does not, with the reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from tests.conftest import SOAK
+
+NOT_FOR_POSTGRES: dict[str, str] = {
+    "compat/test_files.py": "about the folder of a FileCheckpointStorage; for other processes: tests/promises",
+    "contract/test_model_of_files.py": "an index beside the files, which can be lost",
+    "crash/power.py": "what a power cut leaves of files: in PostgreSQL its write-ahead log answers for that",
+    "crash/outages.py": "the same",
+    "crash/test_power_loss.py": "the same; servers that are killed and come back: tests/fleet",
+    "crash/scarce.py": "a disk that is full and a folder that may not be written: the server's, not ours",
+    "crash/test_scarcity.py": "the same; what a server that refuses does to a run: tests/fleet",
+    "promises/test_p09_stores_of_older_versions_open.py": "no older version has written to PostgreSQL",
+    "promises/test_p12_a_damaged_file_is_named.py": "files; for tables: test_p12_a_damaged_table_is_named.py",
+    "promises/test_verification.py": "rows of SQLite; for PostgreSQL: test_verification_of_tables.py",
+    "promises/test_verification_of_files.py": "files; for tables: test_verification_of_tables.py",
+}
+"""Modules that name stores in files and not PostgreSQL; test_over_postgres.py finds those that are missing here."""
+
+EVERY_COMBINATION = {
+    "test_any_text_is_a_thread_id",
+    "test_a_name_is_kept_or_it_is_refused_and_nothing_is_written",
+    "test_a_payload_that_was_changed_is_found_and_named",
+    "test_w03_500_turns_of_1_kb_leave_at_most_three_times_their_payload",
+}
+"""Tests whose parameters are what matters to PostgreSQL."""
+
+
+def choose(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Those to run and those to leave out: over PostgreSQL each test once, with one combination of its parameters.
+
+    Where it takes several stores, all of them are PostgreSQL then. HOLDFAST_SOAK=1 runs every combination.
+    """
+    best: dict[tuple[Any, ...], pytest.Item] = {}
+    for item in items:
+        key = _function(item)
+        if _count(item) > _count(best.get(key)):
+            best[key] = item
+    kept = [item for item in items if SOAK or not _count(item) or item is best[_function(item)] or _is_whole(item)]
+    chosen = {id(item) for item in kept}
+    return kept, [item for item in items if id(item) not in chosen]
+
+
+def _function(item: pytest.Item) -> tuple[Any, ...]:
+    return item.path, getattr(item, "cls", None), getattr(item, "originalname", item.name)
+
+
+def _count(item: pytest.Item | None) -> int:
+    """How many of its parameters are PostgreSQL."""
+    given = getattr(item, "callspec", None)
+    return 0 if given is None else sum(str(one) in ("postgres", "in postgres") for one in given.params.values())
+
+
+def _is_whole(item: pytest.Item) -> bool:
+    return getattr(item, "originalname", "") in EVERY_COMBINATION
