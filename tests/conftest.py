@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.over_postgres import choose
 from tests.schemas import SCHEMAS
 from tests.servers.fixtures import postgres_dsn, postgres_place, postgres_server, valkey_server, valkey_url
 
@@ -27,6 +28,12 @@ settings.register_profile(
 )
 SOAK = bool(os.environ.get("HOLDFAST_SOAK"))
 settings.load_profile("soak" if SOAK else "default")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not SOAK:
+        items[:], left_out = choose(items)
+        config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture(scope="session", autouse=True)

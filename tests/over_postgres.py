@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.conftest import SOAK
 
 NOT_FOR_POSTGRES: dict[str, str] = {
     "compat/test_files.py": "about the folder of a FileCheckpointStorage; for other processes: tests/promises",
@@ -42,7 +41,7 @@ def choose(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest
         key = _function(item)
         if _count(item) > _count(best.get(key)):
             best[key] = item
-    kept = [item for item in items if SOAK or not _count(item) or item is best[_function(item)] or _is_whole(item)]
+    kept = [item for item in items if not _count(item) or item is best[_function(item)] or _is_whole(item)]
     chosen = {id(item) for item in kept}
     return kept, [item for item in items if id(item) not in chosen]
 
@@ -54,7 +53,8 @@ def _function(item: pytest.Item) -> tuple[Any, ...]:
 def _count(item: pytest.Item | None) -> int:
     """How many of its parameters are PostgreSQL."""
     given = getattr(item, "callspec", None)
-    return 0 if given is None else sum(str(one) in ("postgres", "in postgres") for one in given.params.values())
+    params = () if given is None else given.params.values()
+    return sum(isinstance(one, str) and one in ("postgres", "in postgres") for one in params)
 
 
 def _is_whole(item: pytest.Item) -> bool:

@@ -100,6 +100,7 @@ def main() -> None:
         SCHEMAS.begin(lambda: server, Path(folder))
         tallies = list(killed(started, Path(folder), options.kills, seed))
         measured = list(windows(started, Path(folder), options.window_kills, seed))
+        SCHEMAS.end()
     print(summed("threads", tallies, shown), "\n")
     print(summed("store", tallies, lambda tally: tally.place), "\n")
     head = ["durability, store", "kills", "supersteps lost at most", "allowed"]

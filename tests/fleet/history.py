@@ -84,11 +84,13 @@ def _of_claims(told: Told) -> Iterator[str]:
     for act in told.refused:
         if told.begun[act] >= newest:
             yield f"{act} was refused, and nobody had a newer fence than its {told.begun[act]}"
+    used = {told.begun[act] for act in told.done}  # another may lose the thread again before it has looked
     for opened in told.opened:
         for item, posted_at in told.posted.items():
             consumer = told.consumed.get(item)
             taken_before = consumer is not None and told.begun[consumer] < opened.fence
-            if posted_at < opened.asked_at and item not in opened.inbox and not taken_before and not told.has_unknown:
+            is_due = posted_at < opened.asked_at and opened.fence in used and not told.has_unknown
+            if is_due and item not in opened.inbox and not taken_before:
                 yield f"{opened.by} did not find item {item}, which was posted before and taken in by {consumer}"
 
 

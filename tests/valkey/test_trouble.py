@@ -104,6 +104,17 @@ async def test_a_commit_does_not_wait_for_valkey_whether_it_answers_or_not(
     await store.close()
 
 
+async def test_telling_from_an_os_thread_without_an_event_loop_never_raises_and_is_heard_here(valkey_url: str) -> None:
+    store = AcceleratedStore(MemoryStore(), Valkey(valkey_url), "place")
+    async with store.listen("t") as listener:
+        await asyncio.to_thread(store.tell, "t", b'"told"')
+        assert await asyncio.to_thread(store.is_heard, "t") and not await asyncio.to_thread(store.is_heard, "u")
+        while (heard := await listener.next(SECONDS)) is None:
+            pass
+        assert heard == b'"told"'
+    await store.close()
+
+
 async def test_reading_waits_once_for_a_valkey_that_says_nothing_and_then_not_at_all(silent_port: int) -> None:
     valkey = Valkey(f"redis://127.0.0.1:{silent_port}")
     began = time.monotonic()

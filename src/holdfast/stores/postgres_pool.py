@@ -23,7 +23,7 @@ CONNECT_SECONDS = 10.0
 READ_BYTES = 64 * 1024
 """Read at once from a connection. asyncio would make room for 256 KB with each answer: a tenth of a commit's time."""
 
-Rolled = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+Rolled = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
 """The server undid the statement: it can be sent again."""
 
 Lost = (
@@ -38,6 +38,7 @@ Lost = (
     asyncpg.IdleSessionTimeoutError,
     asyncpg.TooManyConnectionsError,
     asyncpg.QueryCanceledError,
+    asyncpg.ReadOnlySQLTransactionError,  # it became a standby
 )
 """The connection is of no use any more (a time that ran out is an OSError), or there was none: whether the statement
 was executed is not known."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -27,6 +27,8 @@ logger = get_logger("stores")
 BATCH = 2000
 """Commits that are pruned in one transaction. What the next ones carry on is written with each batch, so that many
 small ones would write more than few large ones."""
+BATCH_NAMES = 2_000_000
+"""The same, in characters of the names of their chunks."""
 SWEEP_AT_LEAST, SWEEP_AT_MOST = 16, 256
 """Commits that are forgotten before they are freed: the more references are carried on, the more. All lists look
 through those that are forgotten and not yet freed."""
@@ -53,13 +55,14 @@ SELECT {_LINES} FROM {{s}}.commits WHERE thread = $1 AND carried IS NOT NULL
 
 _CUT = """
 UPDATE {s}.commits c SET (names, chunks) = (
-  SELECT string_agg(word, ' ' ORDER BY place), string_agg(substring(packed FROM start FOR length), '' ORDER BY place)
-  FROM (
-    SELECT word, place, length, packed, 1 + (sum(length) OVER (ORDER BY place))::int - length AS start
-    FROM (SELECT c.chunks || ''::bytea AS packed OFFSET 0) whole, -- once: else it is fetched for each chunk
-      unnest(string_to_array(c.names, ' ')) WITH ORDINALITY u (word, place),
-      LATERAL (SELECT substring(word FROM ':([0-9]+)$')::int AS length) l
-  ) lying WHERE substring(word FROM '^(.*):[0-9]+$') <> ALL (string_to_array(g.gone, ' '))
+  WITH whole AS MATERIALIZED (SELECT c.chunks || ''::bytea AS packed), -- once: else it is fetched for each chunk
+  gone AS MATERIALIZED (SELECT unnest(string_to_array(g.gone, ' ')) AS name),
+  lying AS (SELECT word, place, length, 1 + (sum(length) OVER (ORDER BY place))::int - length AS start
+    FROM unnest(string_to_array(c.names, ' ')) WITH ORDINALITY u (word, place),
+      LATERAL (SELECT substring(word FROM ':([0-9]+)$')::int AS length) l)
+  SELECT string_agg(word, ' ' ORDER BY place),
+    string_agg(substring((SELECT packed FROM whole) FROM start FOR length), '' ORDER BY place)
+  FROM lying WHERE substring(word FROM '^(.*):[0-9]+$') NOT IN (SELECT name FROM gone)
 ) FROM unnest($2::bigint[], $3::text[]) g (number, gone) WHERE c.thread = $1 AND c.number = g.number
 """
 """Chunks out of where they lie, without sending those that stay."""
@@ -147,7 +150,7 @@ class Forgetting(Writing):
             return 0
         check_standing(thread_id, standing)  # nothing is removed from a thread that is damaged
         rows = await self.db.rows(
-            "SELECT c.number FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread WHERE c.thread = $1"
+            "SELECT c.number, COALESCE(length(c.names), 0) AS names FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread WHERE c.thread = $1"
             f" AND c.checkpoint_id = ANY ($2::bytea[]) AND {IS_THERE} AND NOT c.is_pinned ORDER BY c.number",
             key,
             wanted,
@@ -158,8 +161,8 @@ class Forgetting(Writing):
         if events_before:
             await self._silence(key, min(events_before, LAST))
         count = 0
-        for start in range(0, len(numbers), BATCH):
-            count += await self._free(thread_id, Doomed(numbers[start : start + BATCH]))
+        for batch in _batches(rows):
+            count += await self._free(thread_id, Doomed(batch))
         await self._sweep(thread_id)
         return count
 
@@ -328,3 +331,17 @@ def _lineage(row: Any, *, is_kept: bool, parent: Any = ...) -> Lineage:
 def names_in(row: Any) -> list[str]:
     """Digests of the chunks that it holds."""
     return [word.rpartition(":")[0] for word in words(row["names"])]
+
+
+def _batches(rows: Iterable[Any]) -> Iterator[list[int]]:
+    """Numbers of commits, so many together that what they say of chunks stays small."""
+    batch: list[int] = []
+    size = 0
+    for row in rows:
+        batch.append(row["number"])
+        size += row["names"]
+        if len(batch) >= BATCH or size >= BATCH_NAMES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -73,11 +73,12 @@ class Valkey:
         self._line().sending.hint(channel, message, at_once=at_once)
 
     def publish(self, channel: bytes, message: bytes) -> None:
-        self._line().sending.put("PUBLISH", channel, message)
+        if asyncio._get_running_loop() is not None:  # else there is nobody to send it
+            self._line().sending.put("PUBLISH", channel, message)
 
     def may_be_heard(self, channel: bytes) -> bool:
         """False if nobody was subscribed a moment ago, or the server does not answer."""
-        return self._line().sending.may_be_heard(channel)
+        return asyncio._get_running_loop() is not None and self._line().sending.may_be_heard(channel)
 
     def hearing(self) -> Hearing:
         """What is heard in this event loop."""

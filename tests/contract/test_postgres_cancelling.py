@@ -1,0 +1,304 @@
+"""Tasks that are cancelled, loops that end and stores that are closed in the middle of what PostgreSQL does for them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import Any
+
+import pytest
+from tests.conftest import SOAK
+from tests.contract.acts import own, saved
+from tests.contract.forcing import Forced
+from tests.servers.fixtures import Place
+from tests.servers.proxy import Instant, Proxy
+
+from holdfast.errors import CheckpointNotFound, StoreUnavailable, ThreadBusy, ThreadConflict, ThreadNotFound
+from holdfast.records import JournalEntry, Lease
+from holdfast.stores.combined import Combined
+from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres_pool import Pool
+
+
+@pytest.fixture
+async def forced(postgres_place: Place) -> AsyncIterator[Forced]:
+    async with Forced(*postgres_place) as one:
+        yield one
+
+
+async def cancelled(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+# ---------------------------------------------------------------- turns
+
+
+async def test_a_turn_to_write_that_is_given_to_a_cancelled_task_goes_to_the_next() -> None:
+    together: Combined[int] = Combined()
+    is_free, written = asyncio.Event(), []
+
+    async def write(batch: Sequence[int]) -> None:
+        written.append(list(batch))
+        if batch[0] == 1:
+            await is_free.wait()
+            asyncio.get_running_loop().call_soon(tasks[1].cancel)  # in the instant in which it gets its turn
+
+    tasks = [asyncio.create_task(together.add(number, write)) for number in (1, 2, 3)]
+    await asyncio.sleep(0)
+    is_free.set()
+    async with asyncio.timeout(5):
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        await together.add(4, write)
+    assert [type(one) for one in ended] == [type(None), asyncio.CancelledError, type(None)]
+    assert written[-1] == [4]
+    assert any(3 in batch for batch in written)
+
+
+async def test_a_connection_that_is_given_to_a_cancelled_task_goes_to_the_next(forced: Forced) -> None:
+    pool = Pool(forced.dsn, 1, 5.0, 5.0)
+    connection = await pool.take()
+    first, second = asyncio.create_task(pool.take()), asyncio.create_task(pool.take())
+    await asyncio.sleep(0)
+    pool.give_back(connection)
+    first.cancel()  # it has been given the connection, and does not know yet
+    assert await second is connection
+    pool.give_back(connection)
+    await cancelled(first)
+    await pool.close()
+
+
+async def test_who_asks_again_and_again_does_not_keep_a_connection_from_others(forced: Forced) -> None:
+    store = forced.store(pool_size=1, acquire_seconds=5.0)
+    await store.threads()
+    is_over = asyncio.Event()
+
+    async def insist() -> None:
+        while not is_over.is_set():
+            await store.head("none")
+
+    insisting = asyncio.create_task(insist())
+    for _ in range(5):
+        await asyncio.sleep(0)
+        await store.threads()
+    is_over.set()
+    await insisting
+
+
+# ---------------------------------------------------------------- statements
+
+
+async def until_sent(proxy: Proxy, statement: str) -> None:
+    async with asyncio.timeout(5):
+        while not any(statement in one for one in proxy.counts.statements):  # noqa: ASYNC110  # no event tells
+            await asyncio.sleep(0.001)
+
+
+async def test_a_transaction_that_is_cancelled_as_it_begins_takes_in_nothing_that_follows(forced: Forced) -> None:
+    with Proxy(forced.dsn) as proxy:
+        store = forced.store(proxy.url, pool_size=1)
+        owner = await own(store, "t")
+        await owner.save()
+        proxy.delay_seconds = 0.1
+        with proxy.counted():
+            deleting = asyncio.create_task(store.delete_thread("none"))
+            await until_sent(proxy, "BEGIN")
+            await cancelled(deleting)
+        await owner.save()
+        proxy.delay_seconds = 0.0
+        await owner.save()
+        assert [info.number for info in await forced.store().infos(thread_id="t")] == [1, 2, 3]
+        await store.close()
+
+
+async def test_a_statement_that_was_cancelled_does_not_go_on_at_the_server(forced: Forced) -> None:
+    store = forced.store()
+    owner = await own(store, "t")
+    async with forced.locked("{s}.threads"):
+        saving = asyncio.create_task(owner.save())
+        await forced.until_waiting(1)
+        await cancelled(saving)
+        await forced.until_waiting(0)
+    assert await store.infos(thread_id="t") == []
+
+
+async def test_a_statement_that_takes_too_long_does_not_go_on_beside_the_next(forced: Forced) -> None:
+    store = forced.store(statement_seconds=0.2, pool_size=1)
+    owner = await own(store, "t")
+    at_once = []
+    async with forced.locked("{s}.threads"):
+        saving = asyncio.create_task(owner.save())
+        await forced.until_waiting(1)
+        for _ in range(15):  # in which it is sent several times
+            await asyncio.sleep(0.1)
+            at_once.append(await forced.waiting())
+    await saving
+    assert max(at_once) <= 1
+    assert [info.number for info in await store.infos(thread_id="t")] == [1]
+
+
+# ---------------------------------------------------------------- claims
+
+
+async def test_a_claim_that_nobody_was_told_of_is_given_up_soon(forced: Forced) -> None:
+    with Proxy(forced.dsn) as proxy:
+        store, other = forced.store(proxy.url), forced.store()
+        await saved(store, "opened", 1)
+        released = await own(store, "released")
+        proxy.delay_seconds = 0.1
+        with proxy.counted():
+            opening = asyncio.create_task(store.open("opened", "run"))
+            await until_sent(proxy, "INSERT INTO")
+            await cancelled(opening)
+        proxy.cut(Instant.BEFORE, "owner = NULL")
+        proxy.delay_seconds = 0.0
+        releasing = asyncio.create_task(released.release())
+        while not proxy.cuts:  # noqa: ASYNC110  # no event tells
+            await asyncio.sleep(0.001)
+        await cancelled(releasing)
+        await opened_by(other, "opened")
+        await opened_by(other, "released")
+        await store.close()
+
+
+async def opened_by(store: PostgresStore, thread_id: str) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            with contextlib.suppress(ThreadBusy):
+                await store.open(thread_id, "next")
+                return
+            await asyncio.sleep(0.05)
+
+
+OTHER_PROCESS = """
+import asyncio, sys
+from holdfast.errors import ThreadBusy
+from holdfast.stores.postgres import PostgresStore
+
+async def main(dsn, schema):
+    store = PostgresStore(dsn, schema=schema)
+    await store.release((await store.open("other", "run")).lease)
+    print("began", flush=True)
+    sys.stdin.readline()
+    try:
+        await store.open("t", "run")
+        print("opened")
+    except ThreadBusy:
+        print("busy")
+    await store.close()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_a_process_that_was_idle_for_long_owns_what_it_opens(forced: Forced) -> None:
+    store = forced.store()
+    await saved(store, "t", 1)
+    await store.close()  # which ends the heartbeat, as a few idle seconds do
+    await forced.execute("UPDATE {s}.processes SET leased_until = clock_timestamp() - interval '1 day'")
+    given = (OTHER_PROCESS, forced.dsn, forced.schema)
+    other = await asyncio.create_subprocess_exec(sys.executable, "-c", *given, stdin=PIPE, stdout=PIPE)
+    assert other.stdout is not None
+    assert await other.stdout.readline() == b"began\n"  # whoever begins forgets processes that are long gone
+    await store.open("t", "run")
+    found, _ = await other.communicate(b"\n")
+    assert found == b"busy\n"
+
+
+# ---------------------------------------------------------------- ends
+
+
+async def test_a_store_that_is_closed_while_it_is_in_use_leaves_no_connection(forced: Forced) -> None:
+    store = forced.store()
+    owner = await own(store, "t")
+    async with forced.locked("{s}.threads"):
+        saving = asyncio.create_task(owner.save())
+        await forced.until_waiting(1)
+        await store.close()
+    await saving
+    await forced.until_connections(0)
+    assert [info.number for info in await store.infos(thread_id="t")] == [1]
+
+
+async def test_event_loops_that_end_without_closing_the_store_leave_no_connection(forced: Forced) -> None:
+    store = forced.store()
+
+    def use() -> None:
+        for number in range(3):
+            asyncio.run(saved(store, f"t{number}", 1))
+
+    await asyncio.gather(*(asyncio.to_thread(use) for _ in range(1)))
+    await forced.until_connections(0)
+    assert len(await store.threads()) == 3
+
+
+# ---------------------------------------------------------------- at any instant
+
+
+class Cancelling:
+    """Acts that are cancelled at random instants, over connections that are slow or cut."""
+
+    def __init__(self, store: PostgresStore, lease: Lease) -> None:
+        self.seed = random.randrange(10**9)
+        print(f"seed {self.seed}")
+        self.random = random.Random(self.seed)
+        self._store = store
+        self._lease = lease
+
+    def act(self) -> Coroutine[Any, Any, object]:
+        store, name, some = self._store, f"x{self.random.randrange(4)}", self.random.randrange(10**6)
+        return self.random.choice(
+            [
+                lambda: store.post("t", f"item-{some}", "k", b"1"),
+                lambda: store.open(name, f"run-{some}", takeover=some % 2 == 0),
+                lambda: store.release(Lease(name, f"run-{some}", 1)),
+                lambda: store.prune(name, [f"{name}-1"], events_before=some % 3),
+                lambda: store.copy_thread("t", f"copy {name}"),
+                lambda: store.delete_thread(f"copy {name}"),
+                lambda: store.pin("t-1"),
+                lambda: store.rewrite("t", lambda kind, name, body: body),
+                lambda: store.append_journal(self._lease, JournalEntry(1, some, b"{}")),
+                lambda: store.events_after("t", 0),
+                lambda: store.standing("t"),
+                lambda: store.infos(limit=5),
+            ]
+        )()
+
+    async def some_acts(self) -> None:
+        tasks = [asyncio.create_task(self.act()) for _ in range(self.random.randrange(1, 6))]
+        for task in tasks:
+            if self.random.random() < 0.7:
+                asyncio.get_running_loop().call_later(self.random.random() * 0.02, task.cancel)
+        for ended in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(ended, Exception) and not isinstance(ended, ACCEPTED):
+                raise ended
+
+
+ACCEPTED = (ThreadBusy, ThreadConflict, ThreadNotFound, CheckpointNotFound, StoreUnavailable)
+
+
+@pytest.mark.parametrize("pool_size", [1, 3])
+async def test_whatever_is_cancelled_what_was_acknowledged_is_there(forced: Forced, pool_size: int) -> None:
+    with Proxy(forced.dsn) as proxy:
+        store = forced.store(proxy.url, pool_size=pool_size)
+        owner = await own(store, "t")
+        await owner.save(events=1)
+        cancelling = Cancelling(store, owner.lease)
+        rounds = 400 if SOAK else 25
+        for _ in range(rounds):
+            proxy.delay_seconds = cancelling.random.choice([0.0, 0.0, 0.001, 0.003])
+            if cancelling.random.random() < 0.05:
+                proxy.cut_all()
+            await cancelling.some_acts()
+            await owner.save(events=1)
+        proxy.delay_seconds = 0.0
+        found = await forced.store().infos(thread_id="t")
+        assert [info.number for info in found] == [*range(1, rounds + 2)]
+        await asyncio.gather(*(store.head("t") for _ in range(10)))  # all connections are of use
+        assert await store.check() == []
+        await store.close()
