@@ -150,7 +150,8 @@ class Forgetting(Writing):
             return 0
         check_standing(thread_id, standing)  # nothing is removed from a thread that is damaged
         rows = await self.db.rows(
-            "SELECT c.number, COALESCE(length(c.names), 0) AS names FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread WHERE c.thread = $1"
+            "SELECT c.number, COALESCE(length(c.names), 0) AS names FROM {s}.commits c"
+            " JOIN {s}.threads t ON t.thread = c.thread WHERE c.thread = $1"
             f" AND c.checkpoint_id = ANY ($2::bytea[]) AND {IS_THERE} AND NOT c.is_pinned ORDER BY c.number",
             key,
             wanted,
