@@ -36,7 +36,7 @@ MODULES = {
     SAVER: "langgraph.checkpoint.postgres.aio",
     "dbos": "dbos",
 }
-ALSO = {"holdfast": "holdfast.stores.postgres", SAVER: "langgraph.graph"}
+ALSO = {"holdfast": "holdfast.stores.postgres.store", SAVER: "langgraph.graph"}
 """Imported when first used: here before anything is measured."""
 WARM_UP_TURNS = 20
 GO_ON = "go-on"

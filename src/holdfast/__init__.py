@@ -157,8 +157,8 @@ if TYPE_CHECKING:
         SqliteCheckpointStorage as SqliteCheckpointStorage,
         open_store as open_store,
     )
-    from holdfast.stores.encrypted import EncryptedStore as EncryptedStore
-    from holdfast.stores.encrypted_rekey import NotRekeyed as NotRekeyed, RekeyReport as RekeyReport
+    from holdfast.stores.encrypted.rekey import NotRekeyed as NotRekeyed, RekeyReport as RekeyReport
+    from holdfast.stores.encrypted.store import EncryptedStore as EncryptedStore
 
 __version__ = "0.1.0"
 
@@ -193,7 +193,7 @@ _HOME = {
     "EdgeCondition": "holdfast.graph.edges",
     "EdgeDuplicationError": "holdfast.errors",
     "EdgeGroup": "holdfast.graph.edges",
-    "EncryptedStore": "holdfast.stores.encrypted",
+    "EncryptedStore": "holdfast.stores.encrypted.store",
     "Executor": "holdfast.graph.executor",
     "ExportReport": "holdfast.checkpoints.transfer",
     "FanInEdgeGroup": "holdfast.graph.edges",
@@ -229,7 +229,7 @@ _HOME = {
     "NoThreadFile": "holdfast.errors",
     "NotCopied": "holdfast.checkpoints.copying",
     "NotInAsyncCode": "holdfast.errors",
-    "NotRekeyed": "holdfast.stores.encrypted_rekey",
+    "NotRekeyed": "holdfast.stores.encrypted.rekey",
     "Opaque": "holdfast.codecs.opaque",
     "PendingRequest": "holdfast.records",
     "PickleSerializer": "holdfast.codecs.pickle_codec",
@@ -238,7 +238,7 @@ _HOME = {
     "PostgresCheckpointStorage": "holdfast.storages",
     "PruneReport": "holdfast.checkpoints.prune_report",
     "PrunedThread": "holdfast.checkpoints.prune_report",
-    "RekeyReport": "holdfast.stores.encrypted_rekey",
+    "RekeyReport": "holdfast.stores.encrypted.rekey",
     "RequestError": "holdfast.errors",
     "RequestExpired": "holdfast.errors",
     "RequestTerms": "holdfast.events",

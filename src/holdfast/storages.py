@@ -14,7 +14,7 @@ from holdfast.errors import did_you_mean
 from holdfast.store import Store
 from holdfast.stores.file import FileStore
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.postgres_urls import shown, split_schema
+from holdfast.stores.postgres.urls import shown, split_schema
 from holdfast.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class PostgresCheckpointStorage(StoreCheckpointStorage):
             raise ValueError(f"pool_size expects a number of connections, 1 or more, got {pool_size!r}.")
         _check_seconds(acquire_seconds, "acquire_seconds")
         _check_seconds(statement_seconds, "statement_seconds")
-        from holdfast.stores.postgres import PostgresStore  # needs the extra `postgres`
+        from holdfast.stores.postgres.store import PostgresStore  # needs the extra `postgres`
 
         store = PostgresStore(
             dsn,
@@ -208,7 +208,7 @@ _EXAMPLES = "sqlite:///threads.db, file:folder, postgresql://host/database or me
 def _layered(store: Store, encryption: AesGcm | None) -> Store:
     if encryption is None:
         return store
-    from holdfast.stores.encrypted import EncryptedStore
+    from holdfast.stores.encrypted.store import EncryptedStore
 
     if not hasattr(encryption, "encrypt"):  # never shown: it may be a key
         raise TypeError(f"encryption expects AesGcm(key), got a {type(encryption).__name__}.")
@@ -218,8 +218,8 @@ def _layered(store: Store, encryption: AesGcm | None) -> Store:
 def _accelerated(store: Store, redis_url: str | None, place: str) -> Store:
     if redis_url is None:
         return store
-    from holdfast.stores.accelerated import AcceleratedStore  # needs the extra `redis`
-    from holdfast.stores.valkey import Valkey
+    from holdfast.stores.valkey.connection import Valkey
+    from holdfast.stores.valkey.store import AcceleratedStore  # needs the extra `redis`
 
     return AcceleratedStore(store, Valkey(redis_url), place)
 

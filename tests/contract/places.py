@@ -10,7 +10,7 @@ from tests.schemas import where
 from holdfast.store import Store
 from holdfast.stores.file import FileStore
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.sqlite import SqliteStore
 
 STORES: dict[str, Callable[[Path], Store]] = {

@@ -20,8 +20,8 @@ from tests.servers.proxy import Instant, Proxy
 from holdfast.errors import CheckpointNotFound, StoreUnavailable, ThreadBusy, ThreadConflict, ThreadNotFound
 from holdfast.records import JournalEntry, Lease
 from holdfast.stores.combined import Combined
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres_pool import Pool
+from holdfast.stores.postgres.pool import Pool
+from holdfast.stores.postgres.store import PostgresStore
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ async def opened_by(store: PostgresStore, thread_id: str) -> None:
 OTHER_PROCESS = """
 import asyncio, sys
 from holdfast.errors import ThreadBusy
-from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.store import PostgresStore
 
 async def main(dsn, schema):
     store = PostgresStore(dsn, schema=schema)

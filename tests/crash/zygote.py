@@ -99,7 +99,7 @@ def _warm_up() -> None:
     from tests.crash import crowd, flows, forking, lives, loss_windows, posting, scarce, stopping  # noqa: F401  # only to be loaded
 
     from holdfast import InMemoryCheckpointStorage
-    from holdfast.stores import postgres  # noqa: F401  # and its driver
+    from holdfast.stores.postgres import store  # noqa: F401  # and its driver
     from holdfast.testing.survival import take_to_the_end
 
     async def all_flows() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.cli.findings import Finding, contents_found, disk_found, version_found
 from holdfast.cli.postgres_findings import postgres_found
-from holdfast.stores.postgres_report import Connections, Holder, Report, Schema, Server, Standby, Table
+from holdfast.stores.postgres.report import Connections, Holder, Report, Schema, Server, Standby, Table
 from holdfast.stores.report import Contents
 
 SETTINGS = {

@@ -9,7 +9,7 @@ from tests.encryption.places import OLD
 
 from holdfast.codecs.aes_gcm import AesGcm
 from holdfast.store import Store
-from holdfast.stores.encrypted import EncryptedStore
+from holdfast.stores.encrypted.store import EncryptedStore
 from holdfast.stores.file import FileStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore

@@ -10,7 +10,7 @@ from tests.encryption.places import NEW, OLD
 
 from holdfast.codecs.aes_gcm import AesGcm
 from holdfast.errors import UnreadableValue
-from holdfast.stores.encrypted import EncryptedStore
+from holdfast.stores.encrypted.store import EncryptedStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.conformance.acts import full, own
 

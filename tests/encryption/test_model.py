@@ -12,7 +12,7 @@ from tests.contract.test_model import Beside, some_examples
 from tests.encryption.places import NEW, OLD
 
 from holdfast.codecs.aes_gcm import AesGcm
-from holdfast.stores.encrypted import EncryptedStore
+from holdfast.stores.encrypted.store import EncryptedStore
 
 EXAMPLES = {"memory": 10, "sqlite": 4, "file": 3}
 

@@ -9,7 +9,7 @@ from tests.encryption.places import NEW, OLD
 from holdfast.codecs.aes_gcm import AesGcm
 from holdfast.digests import SHORT, digest_of
 from holdfast.errors import UnsupportedId
-from holdfast.stores.encrypted_names import Names
+from holdfast.stores.encrypted.names import Names
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 NAMES = st.text(ALPHABET, max_size=70)

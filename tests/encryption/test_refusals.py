@@ -19,7 +19,7 @@ from holdfast.checkpoints.copying import copy_store
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.codecs.aes_gcm import AesGcm
 from holdfast.errors import DamagedStore, MissingKey, PlaintextRefused, UnsupportedId
-from holdfast.stores.encrypted import EncryptedStore
+from holdfast.stores.encrypted.store import EncryptedStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.conformance.acts import everything, full, own, saved

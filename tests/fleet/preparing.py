@@ -8,8 +8,8 @@ from typing import TypedDict
 
 from tests.fleet.harbour import all_at_once
 
-from holdfast.stores import postgres_schema
-from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres import schema as postgres_schema
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.conformance.acts import own
 
 

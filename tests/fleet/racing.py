@@ -16,7 +16,7 @@ from tests.fleet.harbour import all_at_once
 from holdfast.errors import StoreUnavailable, ThreadBusy, ThreadConflict
 from holdfast.records import LoggedEvents
 from holdfast.store import Store
-from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.conformance.acts import Owner, own
 
 RUNS = 3

@@ -12,7 +12,7 @@ from typing import TypedDict
 
 from holdfast import platform
 from holdfast.errors import ThreadBusy, ThreadConflict
-from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.conformance.acts import Owner, everything, inside, own
 
 THREAD = "wanted"

@@ -14,7 +14,7 @@ from tests.servers.fixtures import Place
 from tests.servers.proxy import Counts, Instant, Proxy
 
 from holdfast.store import Store
-from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.conformance.acts import Owner, own, saved
 
 Act = Callable[[Owner], Awaitable[object]]

@@ -17,7 +17,7 @@ from tests.servers.fixtures import Place
 from tests.servers.keeper import family
 from tests.servers.postgres import PostgresServer
 
-from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.conformance.acts import own
 
 

@@ -11,7 +11,7 @@ from tests.fleet.stopping import Stop, let_time_pass
 from tests.servers.fixtures import Place
 
 from holdfast.errors import ThreadConflict
-from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.conformance.acts import inside, own
 
 

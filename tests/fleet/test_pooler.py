@@ -18,7 +18,7 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.conformance.acts import own
 
 

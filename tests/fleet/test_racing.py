@@ -18,7 +18,7 @@ from tests.servers.fixtures import Place
 from tests.servers.postgres import Databases
 
 from holdfast import PostgresCheckpointStorage, WorkflowRunState
-from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.store import PostgresStore
 
 
 def race(place: Place, folder: Path, seed: int, *, processes: int, threads: int, turns: int) -> Race:

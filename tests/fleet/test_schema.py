@@ -10,8 +10,8 @@ from tests.servers.fixtures import Place
 from tests.servers.postgres import Databases
 
 from holdfast.errors import NewerFormat, StorageFailed
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres_schema import VERSION
+from holdfast.stores.postgres.schema import VERSION
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.conformance.acts import own, saved, thread_ids
 
 PROCESSES = 8

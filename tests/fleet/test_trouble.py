@@ -14,8 +14,8 @@ from tests.servers.proxy import Instant, Proxy
 
 from holdfast.errors import PoolExhausted, StoreUnavailable, ThreadConflict
 from holdfast.records import Commit
-from holdfast.stores import postgres_database
-from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres import database as postgres_database
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.conformance.acts import everything, full, own, saved
 
 MakeStore = Callable[..., PostgresStore]

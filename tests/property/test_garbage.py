@@ -24,7 +24,7 @@ from holdfast.store import Store
 from holdfast.stores.file import FileStore
 from holdfast.stores.garbage import Lineage, plan_pruning
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.sqlite import SqliteStore
 
 SEEDS = st.integers(0, 2**48)

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from holdfast.store import Store
-from holdfast.stores.accelerated import AcceleratedStore
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.valkey import Valkey
+from holdfast.stores.valkey.connection import Valkey
+from holdfast.stores.valkey.store import AcceleratedStore
 
 URL = "HOLDFAST_TRIED_VALKEY_URL"
 """In the environment, for the other processes."""

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.store import Store
-from holdfast.stores.accelerated import AcceleratedStore
-from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.valkey import Valkey
+from holdfast.stores.valkey.connection import Valkey
+from holdfast.stores.valkey.store import AcceleratedStore
 
 NEVER = 3600.0
 

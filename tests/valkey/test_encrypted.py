@@ -16,7 +16,7 @@ from tests.valkey.places import Place
 
 from holdfast import AesGcm, WorkflowCheckpoint
 from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.stores.encrypted import EncryptedStore
+from holdfast.stores.encrypted.store import EncryptedStore
 
 SECRET = "the patient's name is Anna"
 OLD, NEW = (AesGcm.generate_key() for _ in range(2))

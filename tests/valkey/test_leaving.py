@@ -17,9 +17,9 @@ from tests.valkey.acts import talking
 from tests.valkey.others import SECONDS
 from tests.valkey.places import Place
 
-from holdfast.stores.accelerated import AcceleratedStore
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.valkey import Valkey
+from holdfast.stores.valkey.connection import Valkey
+from holdfast.stores.valkey.store import AcceleratedStore
 from holdfast.testing.conformance.acts import own
 
 SQLITE = pytest.mark.parametrize("truth", ["sqlite"], indirect=True)

@@ -16,8 +16,8 @@ from tests.valkey.places import Place
 
 from holdfast import CheckpointNotFound, WorkflowCheckpoint
 from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.stores.accelerated import AcceleratedStore
-from holdfast.stores.valkey import Valkey
+from holdfast.stores.valkey.connection import Valkey
+from holdfast.stores.valkey.store import AcceleratedStore
 
 ITEMS = 30
 SQLITE = pytest.mark.parametrize("truth", ["sqlite"], indirect=True)

@@ -21,10 +21,10 @@ from tests.valkey.places import Place
 
 from holdfast import MissingExtra
 from holdfast.store import Store
-from holdfast.stores.accelerated import AcceleratedStore
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.valkey import Valkey
-from holdfast.stores.valkey_trouble import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Trouble
+from holdfast.stores.valkey.connection import Valkey
+from holdfast.stores.valkey.store import AcceleratedStore
+from holdfast.stores.valkey.trouble import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Trouble
 from holdfast.testing.conformance.acts import own
 
 SECRET = "hunter2-%2Fsecret"
@@ -168,7 +168,7 @@ def test_without_the_extra_holdfast_is_imported_and_valkey_says_what_is_missing(
 import sys
 sys.modules["redis"] = None
 import holdfast
-from holdfast.stores.valkey import Valkey
+from holdfast.stores.valkey.connection import Valkey
 try:
     Valkey("redis://localhost")
 except holdfast.MissingExtra as error:

@@ -17,10 +17,10 @@ from holdfast import Workflow
 from holdfast.checkpoints import busy
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.store import Listener
-from holdfast.stores import accelerated
-from holdfast.stores.accelerated import AcceleratedStore
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.valkey import Valkey
+from holdfast.stores.valkey import store as accelerated
+from holdfast.stores.valkey.connection import Valkey
+from holdfast.stores.valkey.store import AcceleratedStore
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from holdfast.cli.file_findings import files_found, sqlite_found
 from holdfast.cli.findings import Finding
 from holdfast.cli.places import DEFAULT_SCHEMA, REDIS_VARIABLE, find_store, json_option, named_store, store_option
 from holdfast.cli.tables import near, print_folded, print_json, print_table
-from holdfast.stores.postgres_urls import is_postgres, shown, split_schema
+from holdfast.stores.postgres.urls import is_postgres, shown, split_schema
 from holdfast.stores.sqlite import SqliteStore
 
 HEADERS = ("TABLE", "ROWS", "DEAD", "SIZE", "INDEXES", "HOT", "VACUUMED")
@@ -84,8 +84,8 @@ def _look_at_files(store: Any) -> Found:
 
 async def _look_at_postgres(url: str) -> Found:
     from holdfast.cli.postgres_findings import postgres_found
-    from holdfast.stores import postgres_report
-    from holdfast.stores.postgres_refusals import NotReached
+    from holdfast.stores.postgres import report as postgres_report
+    from holdfast.stores.postgres.refusals import NotReached
 
     dsn, schema = split_schema(url)
     try:
@@ -99,7 +99,7 @@ async def _look_at_postgres(url: str) -> Found:
 
 async def _add_valkey(found: Found, url: str) -> None:
     from holdfast.cli.postgres_findings import valkey_found
-    from holdfast.stores import valkey_report
+    from holdfast.stores.valkey import report as valkey_report
 
     try:
         report = await valkey_report.look(url)

@@ -21,7 +21,7 @@ from holdfast.cli.readable import printable
 from holdfast.records import ThreadInfo
 from holdfast.storages import open_store
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.postgres_urls import is_postgres, shown, split_schema
+from holdfast.stores.postgres.urls import is_postgres, shown, split_schema
 
 if TYPE_CHECKING:
     from holdfast.codecs.aes_gcm import AesGcm
@@ -113,8 +113,8 @@ def named_store(url: str, named: str, *, encryption: AesGcm | None = None) -> St
 def _check_postgres(url: str, *, may_be_new: bool) -> None:
     """Whether it can be reached, and is there: a storage would make it, and wait for a server that is away. Raises
     Mistake."""
-    from holdfast.stores.postgres_refusals import NotReached
-    from holdfast.stores.postgres_report import look_at_schema
+    from holdfast.stores.postgres.refusals import NotReached
+    from holdfast.stores.postgres.report import look_at_schema
 
     dsn, named = split_schema(url)
     schema = named or DEFAULT_SCHEMA

@@ -6,9 +6,9 @@ import re
 
 from holdfast.cli.amounts import counted, size
 from holdfast.cli.findings import Finding, contents_found, version_found
-from holdfast.stores.postgres_report import Connections, Holder, Report, Schema, Server, Standby, Table
-from holdfast.stores.postgres_schema import quoted
-from holdfast.stores.valkey_report import ValkeyReport
+from holdfast.stores.postgres.report import Connections, Holder, Report, Schema, Server, Standby, Table
+from holdfast.stores.postgres.schema import quoted
+from holdfast.stores.valkey.report import ValkeyReport
 
 OLDEST, NEWEST = 14, 18
 """Versions of PostgreSQL that holdfast is made for."""

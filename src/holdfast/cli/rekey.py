@@ -16,7 +16,7 @@ from holdfast.cli.places import existing_store, given_keys, json_option, store_o
 from holdfast.cli.tables import print_folded, print_json, print_table
 
 if TYPE_CHECKING:
-    from holdfast.stores.encrypted_rekey import RekeyReport
+    from holdfast.stores.encrypted.rekey import RekeyReport
 
 
 @click.command(short_help="Put an encrypted store under its new key.")

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from holdfast.errors import CheckpointNotFound, CursorExpired, DamagedCheckpoint, ThreadNotFound
 from holdfast.records import CheckpointInfo, LoggedEvents, PendingRequest, StoredCheckpoint, ThreadInfo
-from holdfast.stores.postgres_database import Database, Session
-from holdfast.stores.postgres_rows import (
+from holdfast.stores.postgres.database import Database, Session
+from holdfast.stores.postgres.rows import (
     LAST,
     chunks_of,
     events_of,

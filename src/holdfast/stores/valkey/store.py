@@ -18,8 +18,8 @@ import msgspec
 from holdfast.records import Commit, Lease, ThreadStanding
 from holdfast.store import Listener, Rewrite, Store
 from holdfast.stores.listening import Ear, Hall, Listening, Seat
-from holdfast.stores.valkey import VERSION_DIGITS, Valkey
-from holdfast.stores.valkey_hearing import Hearing, hint_from, told_from
+from holdfast.stores.valkey.connection import VERSION_DIGITS, Valkey
+from holdfast.stores.valkey.hearing import Hearing, hint_from, told_from
 
 Packs = Mapping[int, Mapping[str, bytes]]
 """Chunks by commit and digest."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.stores.listening import Hall
-from holdfast.stores.valkey_trouble import FIRST_PAUSE_SECONDS, Trouble
+from holdfast.stores.valkey.trouble import FIRST_PAUSE_SECONDS, Trouble
 
 SILENT_SECONDS = 0.5
 """After which a server is asked whether it is still there, and by when it must have answered."""

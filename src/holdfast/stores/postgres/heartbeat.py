@@ -13,8 +13,8 @@ from holdfast.errors import HoldfastError
 from holdfast.log import get_logger
 from holdfast.records import Lease
 from holdfast.stores.owners import LEASE_SECONDS, RENEW_SECONDS, this_process, to_json
-from holdfast.stores.postgres_database import Database
-from holdfast.stores.postgres_rows import key_of
+from holdfast.stores.postgres.database import Database
+from holdfast.stores.postgres.rows import key_of
 
 logger = get_logger("stores")
 

@@ -11,7 +11,7 @@ from holdfast.errors import DamagedCheckpoint, DamagedStore, WorkflowCheckpointE
 from holdfast.names import RESERVED_THREAD
 from holdfast.records import Damage
 from holdfast.store import Store
-from holdfast.stores.encrypted_payloads import Encryption, ThreadPayloads
+from holdfast.stores.encrypted.payloads import Encryption, ThreadPayloads
 
 Progress = Callable[[int, int, str], None]
 """Told of each thread that is done with: how many were, how many there are, and its id."""

@@ -7,9 +7,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from holdfast.errors import MissingExtra
-from holdfast.stores.valkey_hearing import Hearing
-from holdfast.stores.valkey_sending import Sending
-from holdfast.stores.valkey_trouble import Trouble
+from holdfast.stores.valkey.hearing import Hearing
+from holdfast.stores.valkey.sending import Sending
+from holdfast.stores.valkey.trouble import Trouble
 
 TIMEOUT_SECONDS = 0.25
 _SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss", "unix": "unix"}

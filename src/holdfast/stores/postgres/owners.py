@@ -17,10 +17,10 @@ from holdfast.platform import is_process_alive
 from holdfast.records import JournalEntry, Lease, OpenedThread
 from holdfast.stores.combined import Combined
 from holdfast.stores.owners import LEASE_SECONDS, from_json, this_process, to_json
-from holdfast.stores.postgres_database import Database, Unknown
-from holdfast.stores.postgres_heartbeat import RELEASE, RENEW, Heartbeat, own_process
-from holdfast.stores.postgres_reading import IS_THERE, Reading
-from holdfast.stores.postgres_rows import check_id, id_in, inbox_of, info_of, journal_of, key_of, root_of
+from holdfast.stores.postgres.database import Database, Unknown
+from holdfast.stores.postgres.heartbeat import RELEASE, RENEW, Heartbeat, own_process
+from holdfast.stores.postgres.reading import IS_THERE, Reading
+from holdfast.stores.postgres.rows import check_id, id_in, inbox_of, info_of, journal_of, key_of, root_of
 
 logger = get_logger("stores")
 

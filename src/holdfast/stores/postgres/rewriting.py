@@ -5,8 +5,8 @@ from __future__ import annotations
 from holdfast.errors import DamagedCheckpoint
 from holdfast.store import Rewrite
 from holdfast.stores.packing import seal
-from holdfast.stores.postgres_history import AT_ONCE, Whole
-from holdfast.stores.postgres_rows import (
+from holdfast.stores.postgres.history import AT_ONCE, Whole
+from holdfast.stores.postgres.rows import (
     as_words,
     chunks_of,
     events_of,

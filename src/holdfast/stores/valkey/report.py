@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.stores import valkey
+from holdfast.stores.valkey import connection as valkey
 
 PROBES = 5
 

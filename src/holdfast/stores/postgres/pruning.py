@@ -16,11 +16,11 @@ from uuid import UUID
 from holdfast.errors import HoldfastError, ThreadBusy
 from holdfast.log import get_logger
 from holdfast.stores.garbage import Lineage, plan_pruning
-from holdfast.stores.postgres_commits import Writing, lock_against_sweeps, move_head
-from holdfast.stores.postgres_database import Session, Unknown
-from holdfast.stores.postgres_owners import AGREEMENT, check_standing
-from holdfast.stores.postgres_reading import IS_THERE
-from holdfast.stores.postgres_rows import LAST, as_words, is_text, key_of, links_sum, packed_id, words
+from holdfast.stores.postgres.commits import Writing, lock_against_sweeps, move_head
+from holdfast.stores.postgres.database import Session, Unknown
+from holdfast.stores.postgres.owners import AGREEMENT, check_standing
+from holdfast.stores.postgres.reading import IS_THERE
+from holdfast.stores.postgres.rows import LAST, as_words, is_text, key_of, links_sum, packed_id, words
 
 logger = get_logger("stores")
 

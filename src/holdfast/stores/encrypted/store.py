@@ -27,12 +27,12 @@ from holdfast.records import (
     ThreadStanding,
 )
 from holdfast.store import Listener, Rewrite, Store
-from holdfast.stores.encrypted_copying import copy_thread
-from holdfast.stores.encrypted_key import find_key, make_key
-from holdfast.stores.encrypted_lists import EncryptedLists
-from holdfast.stores.encrypted_names import Names
-from holdfast.stores.encrypted_payloads import Encryption, ThreadPayloads
-from holdfast.stores.encrypted_rekey import Progress, RekeyReport, damages, rekey
+from holdfast.stores.encrypted.copying import copy_thread
+from holdfast.stores.encrypted.key import find_key, make_key
+from holdfast.stores.encrypted.lists import EncryptedLists
+from holdfast.stores.encrypted.names import Names
+from holdfast.stores.encrypted.payloads import Encryption, ThreadPayloads
+from holdfast.stores.encrypted.rekey import Progress, RekeyReport, damages, rekey
 
 logger = get_logger("stores")
 THREADS = 1024

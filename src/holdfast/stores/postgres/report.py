@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 from holdfast.errors import StorageFailed
 from holdfast.names import RESERVED_THREAD
-from holdfast.stores import postgres_questions as ask
-from holdfast.stores.postgres_pool import CONNECT_SECONDS, Lost, Pool, Refused
-from holdfast.stores.postgres_refusals import not_reached
-from holdfast.stores.postgres_rows import key_of
-from holdfast.stores.postgres_schema import TABLES, VERSION, find_version, quoted
+from holdfast.stores.postgres import questions as ask
+from holdfast.stores.postgres.pool import CONNECT_SECONDS, Lost, Pool, Refused
+from holdfast.stores.postgres.refusals import not_reached
+from holdfast.stores.postgres.rows import key_of
+from holdfast.stores.postgres.schema import TABLES, VERSION, find_version, quoted
 from holdfast.stores.report import Contents, is_gone
 
 T = TypeVar("T")

@@ -9,11 +9,11 @@ from typing import Any
 from holdfast.errors import DamagedCheckpoint, HoldfastError
 from holdfast.records import Damage
 from holdfast.stores.packing import consumed_seal
-from holdfast.stores.postgres_history import AT_ONCE
-from holdfast.stores.postgres_owners import AGREEMENT, check_standing
-from holdfast.stores.postgres_reading import IS_THERE
-from holdfast.stores.postgres_rewriting import Rewriting
-from holdfast.stores.postgres_rows import (
+from holdfast.stores.postgres.history import AT_ONCE
+from holdfast.stores.postgres.owners import AGREEMENT, check_standing
+from holdfast.stores.postgres.reading import IS_THERE
+from holdfast.stores.postgres.rewriting import Rewriting
+from holdfast.stores.postgres.rows import (
     are_links_sound,
     chunks_of,
     events_of,

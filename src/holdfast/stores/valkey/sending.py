@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
-from holdfast.stores.valkey_trouble import Trouble
+from holdfast.stores.valkey.trouble import Trouble
 
 WAITING_BYTES = 8 * 1024 * 1024
 """What may wait to be sent; more is dropped."""

@@ -30,7 +30,7 @@ from holdfast.records import (
     ThreadStanding,
 )
 from holdfast.store import Rewrite
-from holdfast.stores.encrypted_names import Names, Scramble
+from holdfast.stores.encrypted.names import Names, Scramble
 
 _TOLD = {
     "root": "the checkpoint of commit {}",

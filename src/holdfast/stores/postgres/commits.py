@@ -11,10 +11,10 @@ from holdfast.errors import ThreadConflict
 from holdfast.records import Commit, JournalEntry, Lease
 from holdfast.stores.columns import RUN
 from holdfast.stores.packing import consumed_seal, seal
-from holdfast.stores.postgres_database import Session, Unknown
-from holdfast.stores.postgres_owners import Held, Owning, taken_over
-from holdfast.stores.postgres_reading import IS_THERE
-from holdfast.stores.postgres_rows import COLUMNS, LAST, TYPES, check_id, item_seal, key_of, packed_id, row_of, seal_of
+from holdfast.stores.postgres.database import Session, Unknown
+from holdfast.stores.postgres.owners import Held, Owning, taken_over
+from holdfast.stores.postgres.reading import IS_THERE
+from holdfast.stores.postgres.rows import COLUMNS, LAST, TYPES, check_id, item_seal, key_of, packed_id, row_of, seal_of
 
 
 class Parts(NamedTuple):

@@ -14,7 +14,7 @@ from holdfast.errors import DamagedCheckpoint, DamagedStore, MissingKey, Plainte
 from holdfast.names import RESERVED_THREAD
 from holdfast.records import Commit, InboxItem, ThreadStanding
 from holdfast.store import Store
-from holdfast.stores.encrypted_payloads import Encryption, ThreadPayloads
+from holdfast.stores.encrypted.payloads import Encryption, ThreadPayloads
 
 ITEM, KIND = "digest-key", "key"
 KEY_BYTES = 32

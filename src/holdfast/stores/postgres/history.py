@@ -18,10 +18,10 @@ from holdfast.errors import (
 )
 from holdfast.records import CheckpointInfo, Commit, Lease, PendingRequest, ThreadStanding
 from holdfast.stores.packing import consumed_seal, seal
-from holdfast.stores.postgres_database import Session
-from holdfast.stores.postgres_pruning import OWNER, Forgetting
-from holdfast.stores.postgres_reading import IS_THERE
-from holdfast.stores.postgres_rows import (
+from holdfast.stores.postgres.database import Session
+from holdfast.stores.postgres.pruning import OWNER, Forgetting
+from holdfast.stores.postgres.reading import IS_THERE
+from holdfast.stores.postgres.rows import (
     COLUMNS,
     TYPES,
     check_id,

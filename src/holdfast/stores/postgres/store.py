@@ -6,9 +6,9 @@ import asyncio
 
 from holdfast.records import Commit, Lease
 from holdfast.stores.listening import Listening, hall_of
-from holdfast.stores.postgres_checking import Checking
-from holdfast.stores.postgres_database import Database
-from holdfast.stores.postgres_urls import place_of
+from holdfast.stores.postgres.checking import Checking
+from holdfast.stores.postgres.database import Database
+from holdfast.stores.postgres.urls import place_of
 
 
 class PostgresStore(Checking, Listening):

@@ -6,7 +6,7 @@ import socket
 import ssl
 from urllib.parse import urlsplit
 
-from holdfast.stores.postgres_urls import shown
+from holdfast.stores.postgres.urls import shown
 
 HOW_A_URL_LOOKS = (
     "Write it as postgresql://user:password@host:5432/database. Characters of a password that mean something in a URL "

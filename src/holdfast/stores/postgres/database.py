@@ -11,9 +11,9 @@ from random import random
 from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError, StorageFailed, StoreUnavailable, UnsupportedId
-from holdfast.stores.postgres_pool import DataError, Lost, NameTooLong, NotText, Pool, Refused, Rolled
-from holdfast.stores.postgres_schema import in_schema, prepare
-from holdfast.stores.postgres_urls import shown
+from holdfast.stores.postgres.pool import DataError, Lost, NameTooLong, NotText, Pool, Refused, Rolled
+from holdfast.stores.postgres.schema import in_schema, prepare
+from holdfast.stores.postgres.urls import shown
 
 T = TypeVar("T")
 
