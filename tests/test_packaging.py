@@ -132,7 +132,10 @@ for public in (holdfast, holdfast.exceptions, holdfast.testing):
         getattr(public, name)
 for module in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
     if not module.name.endswith(("__main__", "testing.plugin")):  # a program; what pytest alone loads
-        __import__(module.name)
+        try:
+            __import__(module.name)
+        except holdfast.MissingExtra as error:  # of an extra that is not installed here
+            assert error.extra == "postgres" and "postgres" in module.name, error
 print(holdfast.__file__)
 """
 

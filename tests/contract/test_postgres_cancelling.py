@@ -1,4 +1,4 @@
-"""Tasks that are cancelled, loops that end and stores that are closed in the middle of what PostgreSQL does for them."""
+"""Tasks that are cancelled, loops that end and stores that are closed while PostgreSQL does something for them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,183 @@
+"""What a PostgreSQL store reads does not grow with what it keeps: counted by the server, in rows."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from tests.contract.acts import FAR, asked, at, own, told
+from tests.contract.forcing import Forced
+from tests.servers.fixtures import Place
+
+from holdfast.records import CheckpointInfo, Commit, Lease, ThreadStanding
+from holdfast.stores.postgres.store import PostgresStore
+
+FEW, MANY = 20, 2000
+
+READ = """
+SELECT COALESCE(sum(seq_tup_read) + sum(idx_tup_fetch), 0) FROM pg_stat_all_tables
+  WHERE schemaname = $1 OR (schemaname = 'pg_toast' AND relname IN (
+    SELECT t.relname FROM pg_class c JOIN pg_class t ON t.oid = c.reltoastrelid
+      WHERE c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1)))
+"""
+
+
+@pytest.fixture
+async def forced(postgres_place: Place) -> AsyncIterator[Forced]:
+    async with Forced(*postgres_place) as one:
+        yield one
+
+
+def made(thread_id: str, count: int) -> tuple[ThreadStanding, list[Commit]]:
+    """A thread with so many checkpoints: each brings a chunk and drops one, and tells of an event."""
+    commits = []
+    for number in range(1, count + 1):
+        stamp = at(number).isoformat()
+        info = CheckpointInfo(f"{thread_id}-{number}", thread_id, "w", number, number, None, stamp, "run", "IDLE")
+        commits.append(
+            Commit(
+                Lease(thread_id, "", 0),
+                number,
+                info,
+                b'{"root":%d}' % number,
+                told(number, 1),
+                status="IDLE",
+                run_id="run",
+                timestamp=stamp,
+                parent=number - 1 or None,
+                chunks={f"{number:024x}": b'"%d"' % number},
+                dropped=[f"{number - 5:024x}.{number - 5}"] if number > 5 else [],
+            )
+        )
+    last = commits[-1]
+    standing = ThreadStanding(thread_id, "w", count, 1, "IDLE", last.timestamp, count, head=count, due_at=FAR)
+    return standing, commits
+
+
+class Counted:
+    """A store of one connection, and how many rows the server reads for what it is asked."""
+
+    def __init__(self, forced: Forced) -> None:
+        self.store: PostgresStore = forced.store(pool_size=1)
+        self._forced = forced
+
+    async def rows(self, act: Callable[[], Awaitable[Any]]) -> int:
+        await act()  # plans are made, and what is looked up once is known
+        before = await self._read()
+        await act()
+        return await self._read() - before
+
+    async def _read(self) -> int:
+        await self.store.db.value("SELECT pg_stat_force_next_flush()")
+        await self.store.db.value("SELECT 1")
+        return int(await self._forced.value(READ, self._forced.schema))
+
+
+def reads(store: PostgresStore, thread_id: str, count: int) -> dict[str, Callable[[], Awaitable[Any]]]:
+    """All that is asked of one thread, or of some in the order of all."""
+    middle = f"{thread_id}-{count // 2}"
+
+    async def opened() -> None:
+        await store.release((await store.open(thread_id, "run")).lease)
+
+    async def moved() -> None:
+        owner = await own(store, thread_id)
+        await owner.save(events=1)
+        await owner.record(1)
+        await owner.release()
+
+    async def pinned() -> None:
+        await store.pin(middle)
+        await store.unpin(middle)
+
+    return {
+        "head": lambda: store.head(thread_id),
+        "open": opened,
+        "move": moved,
+        "pin": pinned,
+        "find": lambda: store.find_checkpoint(middle),
+        "infos": lambda: store.infos(thread_id=thread_id, limit=5),
+        "infos before": lambda: store.infos(thread_id=thread_id, limit=5, before=middle),
+        "infos of all": lambda: store.infos(limit=5),
+        "infos of a workflow": lambda: store.infos(workflow_name="w", limit=5, before=middle),
+        "thread": lambda: store.threads(thread_id=thread_id),
+        "events": lambda: store.events_after(thread_id, count - 3),
+        "standing": lambda: store.standing(thread_id),
+        "commits": lambda: store.commits(thread_id, after=count // 2, limit=5),
+        "chunks": lambda: store.read_chunks(thread_id, [count // 2]),
+        "post": lambda: store.post(thread_id, "item", "k", b"1"),
+        "questions": lambda: store.pending_requests(thread_id=thread_id),
+        "due": lambda: store.due(FAR, limit=2),
+        "ids": lambda: store.thread_ids(after=thread_id, limit=2),
+    }
+
+
+async def test_what_is_read_of_a_thread_does_not_grow_with_its_history_or_with_other_threads(forced: Forced) -> None:
+    counted = Counted(forced)
+    store = counted.store
+    await store.add_thread(*made("small", FEW))
+    few = {name: await counted.rows(act) for name, act in reads(store, "small", FEW).items()}
+    await store.add_thread(*made("large", MANY))
+    for number in range(300):
+        standing, commits = made(f"beside {number}", 1)
+        standing = ThreadStanding(standing.thread_id, "other", 1, 1, "IDLE", standing.updated_at, 1, head=1, due_at=FAR)
+        await store.add_thread(standing, commits)
+    await forced.execute("ANALYZE {s}.commits, {s}.threads")
+    many = {name: await counted.rows(act) for name, act in reads(store, "large", MANY).items()}
+    grown = {name: (few[name], many[name]) for name in few if many[name] > few[name] + 40}
+    assert grown == {}
+
+
+async def test_lists_of_one_thread_stay_cheap_after_many_of_all_threads(forced: Forced) -> None:
+    """PostgreSQL keeps the plan that was good for the lists before."""
+    counted = Counted(forced)
+    store = counted.store
+    for number in range(300):
+        standing, commits = made(f"t{number}", 1)
+        await store.add_thread(standing, commits)
+    owner = await own(store, "t5")
+    await owner.save(requests=[asked("t5", "q")])
+    await forced.execute(
+        "INSERT INTO {s}.requests SELECT gen_random_uuid(), 'q', 'e', now() FROM generate_series(1, 2000)"
+    )
+    await forced.execute("ANALYZE {s}.requests, {s}.threads")
+    for _ in range(8):
+        await store.pending_requests()
+        await store.threads()
+    assert await counted.rows(lambda: store.pending_requests(thread_id="t5")) < 50
+    assert await counted.rows(lambda: store.threads(thread_id="t5")) < 50
+
+
+async def test_all_but_the_newest_of_thousands_are_pruned_with_what_they_hold(forced: Forced) -> None:
+    store = forced.store()
+    await store.add_thread(*made("t", MANY))
+    doomed = [f"t-{number}" for number in range(1, MANY)]
+    assert await store.prune("t", doomed, events_before=MANY) == MANY - 1
+    assert [info.number for info in await store.infos(thread_id="t")] == [MANY]
+    found = await store.read_chunks("t", range(1, MANY + 1))
+    assert sorted(found) == [*range(MANY - 4, MANY + 1)]  # those that it has
+    assert await forced.value("SELECT count(*) FROM {s}.commits") == 5
+    assert await store.check() == []
+
+
+async def test_half_of_thousands_of_chunks_are_cut_out_of_a_commit_in_a_moment(forced: Forced) -> None:
+    store = forced.store(statement_seconds=3.0)
+    owner = await own(store, "t")
+    names = [f"{number:024x}" for number in range(5000)]
+    await owner.save(chunks={name: b'"' + name.encode() * 40 + b'"' for name in names})
+    await owner.save(dropped=[f"{name}.1" for name in names[::2]])
+    assert await store.prune("t", ["t-1"]) == 1
+    assert [*(await store.read_chunks("t", [1]))[1]] == names[1::2]
+
+
+async def test_what_is_forgotten_and_not_freed_stays_little_however_much_is_carried_on(forced: Forced) -> None:
+    counted = Counted(forced)
+    owner = await own(counted.store, "t")
+    await owner.save(chunks={f"{number:024x}": b"1" for number in range(4000)})
+    for _ in range(600):
+        await owner.save(forgets=[owner.number])
+    await forced.execute("ANALYZE {s}.commits, {s}.threads")
+    assert await forced.value("SELECT count(*) FROM {s}.commits") < 400
+    assert await counted.rows(lambda: counted.store.head("t")) < 20
+    assert await counted.rows(lambda: counted.store.infos(thread_id="t", limit=5)) < 400
