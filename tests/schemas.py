@@ -7,7 +7,7 @@ test has left is emptied and gets the name of the next folder.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -36,7 +36,11 @@ END $$
 _COPY = """
 DO $$ DECLARE one text; BEGIN
   FOR one IN SELECT relname FROM pg_class WHERE relnamespace = '"{old}"'::regnamespace AND relkind = 'r'
-    AND relname <> 'meta' LOOP EXECUTE format('INSERT INTO "{new}".%I SELECT * FROM "{old}".%I', one, one); END LOOP;
+    AND relname NOT IN ('meta', 'processes') LOOP
+    EXECUTE format('DELETE FROM "{new}".%I', one);
+    EXECUTE format('INSERT INTO "{new}".%I SELECT * FROM "{old}".%I WHERE thread IN'
+      '(SELECT thread FROM "{old}".threads WHERE thread_id = ANY (%L))', one, one, '{{{threads}}}');
+  END LOOP;
 END $$
 """
 
@@ -137,10 +141,11 @@ class Schemas:
         """Where more than its rows was changed, or what it held before matters: whoever comes next makes it anew."""
         self.fetch(folder, "DROP SCHEMA IF EXISTS {s} CASCADE")
 
-    def copy(self, folder: Path, to: Path) -> None:
-        """All rows, into tables that are there already."""
+    def copy(self, folder: Path, to: Path, thread_ids: Iterable[str]) -> None:
+        """All rows of these threads, into tables that are there already: afterwards they hold nothing else."""
         (dsn, old), (_, new) = _found(folder), _found(to)
-        self._connected(dsn).execute(_COPY.format(old=old, new=new))
+        listed = ", ".join(f'"{one}"' for one in thread_ids)
+        self._connected(dsn).execute(_COPY.format(old=old, new=new, threads=listed))
 
     def fetch(self, folder: Path, statement: str, *given: object) -> Sequence[Any]:
         """With `{s}` for the folder's schema."""

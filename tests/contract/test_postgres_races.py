@@ -256,7 +256,7 @@ async def test_what_is_done_in_several_statements_is_done_once_if_the_last_is_no
 
 async def test_nothing_is_lost_whatever_is_done_at_once(forced: Forced) -> None:
     """Owners that take threads from each other, posts, pins, prunes, copies, rewrites and readers; see the seed."""
-    acts = AtOnce([forced.store(pool_size=4) for _ in range(4)], seconds=60 if SOAK else 3)
+    acts = AtOnce([forced.store(pool_size=4) for _ in range(4)], seconds=60 if SOAK else 2)
     await acts.run()
     assert acts.wrong == [], f"seed {acts.seed}"
     assert acts.done["commit"] and acts.done["copy"] and acts.done["pin"] and acts.done["rewrite"], acts.done

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,6 +15,7 @@ from tests.crash import notes
 from tests.crash.flows import FLOWS, Flow
 from tests.crash.lives import PLACES, Acknowledged
 from tests.crash.notes import Story
+from tests.schemas import SCHEMAS
 
 from holdfast import InMemoryCheckpointStorage, Workflow
 from holdfast.checkpoints.storage import StoreCheckpointStorage
@@ -87,10 +89,13 @@ async def test_whichever_write_fails_the_thread_goes_on_from_what_was_acknowledg
     points: tuple[Point, ...] = get_args(Point)
     moments: tuple[When, ...] = get_args(When)
     writes = [(point, nth + 1) for point in points for nth in range(undisturbed.faults.counts[point])]
-    for number, (point, nth, when) in enumerate((*write, when) for write in writes for when in moments):
+    all_of_them = [(*write, when) for write in writes for when in moments]
+    for number, (point, nth, when) in enumerate(all_of_them[:: 3 if place == "postgres" and not SOAK else 1]):
         folder = tmp_path / f"{point}-{nth}-{when}"
         folder.mkdir()
-        async with STORES[place](folder) as storage:
+        async with AsyncExitStack() as stack:
+            stack.enter_context(SCHEMAS.lent())
+            storage = await stack.enter_async_context(STORES[place](folder))
             life = Life(FLOWS[name], storage)
             life.faults.fail(point, nth=nth, when=when, error=OSError(errno.EIO, "the disk gave up"))
             refusal = await refusal_of(life.to_the_end())

@@ -10,6 +10,7 @@ from tests.servers.fixtures import Place
 from tests.servers.postgres import Databases
 
 from holdfast.errors import NewerFormat, StorageFailed
+from holdfast.stores.postgres import schema as postgres_schema
 from holdfast.stores.postgres.schema import VERSION
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.conformance.acts import own, saved, thread_ids
@@ -58,9 +59,9 @@ async def test_a_change_that_fails_leaves_the_older_tables_as_they_were(
 ) -> None:
     store = PostgresStore(postgres_place.dsn, schema=postgres_place.schema)
     await saved(store, "old", 2)
-    monkeypatch.setattr("holdfast.stores.postgres_schema.VERSION", VERSION + 1)
+    monkeypatch.setattr(postgres_schema, "VERSION", VERSION + 1)
     broken = {VERSION: "CREATE TABLE {s}.half_done (); SELECT no_such_function()"}
-    monkeypatch.setattr("holdfast.stores.postgres_schema.UPGRADES", broken)
+    monkeypatch.setattr(postgres_schema, "UPGRADES", broken)
     newer = PostgresStore(postgres_place.dsn, schema=postgres_place.schema)
     with pytest.raises(StorageFailed, match="no_such_function"):
         await newer.threads()

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.conftest import SOAK
 from tests.promises.histories import Seen, numbers
 from tests.promises.processes import Place
 from tests.promises.stages import Does
@@ -44,16 +45,16 @@ def looping(storage: StoreCheckpointStorage, *, grows: bool = False) -> Workflow
 
 async def test_1000_commits_under_latest_only_take_what_the_last_ones_need(apart: Place) -> None:
     """17 MB are written: 1 MB that is still there, and the rest is gone. What 64 of them left is freed together."""
-    most = 0
+    most, rounds = 0, 10 if apart.kind == "postgres" and not SOAK else 20
     async with apart.storage(retention=LatestOnly()) as storage:
         workflow = looping(storage, grows=True)
-        for _ in range(20):
+        for _ in range(rounds):
             await workflow.run(49, thread_id="t")  # with the input 50 commits
             most = max(most, on_disk(apart))
         assert await storage.store.size() == on_disk(apart) or apart.kind == "postgres"
-        assert await numbers(storage) == [1000]
+        assert await numbers(storage) == [50 * rounds]
         head = await storage.get_latest(thread_id="t")
-        assert head is not None and len(head.state["log"]) == 980
+        assert head is not None and len(head.state["log"]) == 49 * rounds
     closed = on_disk(apart)
     print(f"{apart.kind}: open {most / MB:.1f} MB, closed {closed / MB:.1f} MB")
     assert closed <= 4 * MB and most <= 8 * MB

@@ -161,7 +161,7 @@ class PostgresTraffic:
         self._portals: dict[bytes, str] = {}
 
     def sent(self, data: bytes) -> list[tuple[bytes, str | None, bool]]:
-        """Messages, each with the SQL that it executes, and whether the server answers before it takes more."""
+        """Messages, each with the SQL that it executes, and whether it is the last of those that are sent together."""
         return [self._seen(frame, was_untyped) for frame, was_untyped in self._cut(data)]
 
     def _cut(self, data: bytes) -> list[tuple[bytes, bool]]:
@@ -172,7 +172,7 @@ class PostgresTraffic:
     def _seen(self, frame: bytes, is_untyped: bool) -> tuple[bytes, str | None, bool]:
         if is_untyped:
             self._single_bytes += wire.startup_code(frame) in (wire.SSL, wire.GSS)  # answered with one byte
-            return frame, None, False
+            return frame, None, True
         kind = frame[:1]
         if kind == b"P":
             name, rest = wire.parsed(frame)
@@ -184,7 +184,7 @@ class PostgresTraffic:
             return frame, self._portals.get(frame[5:].partition(b"\0")[0], ""), False
         elif kind == b"Q":
             return frame, frame[5:-1].decode(), True
-        return frame, None, kind == b"S"
+        return frame, None, kind not in (b"P", b"B", b"D", b"C")
 
     def answered(self, data: bytes) -> bool:
         """Whether the server has come to the end of what it was told."""
@@ -207,7 +207,7 @@ class Link:
         self._is_asked = False
         """Whether the client has said something that was not answered yet."""
         self._doom: Instant | None = None
-        self._held = bytearray()
+        self._held = b""
         self._ways: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
@@ -225,19 +225,24 @@ class Link:
             await asyncio.gather(*self._ways, return_exceptions=True)
 
     async def _forth(self) -> None:
+        together = b""
         while data := await self._client[0].read(65536):
             await self._proxy.flowing.wait()
             self._is_asked = self._traffic.is_logged_in
-            for message, sql, is_end in self._traffic.sent(data):
+            for message, sql, is_last in self._traffic.sent(data):
+                together += message
                 if sql is not None:
                     self._executes(sql)
+                if not is_last:
+                    continue
                 if self._doom is Instant.BEFORE:
                     return
                 if self._doom is Instant.LATE:
-                    self._held += message
+                    self._held = together
                 else:
-                    self._server[1].write(message)
-                if is_end and self._doom in (Instant.AFTER, Instant.LATE):
+                    self._server[1].write(together)
+                together = b""
+                if self._doom in (Instant.AFTER, Instant.LATE):
                     self._client[1].transport.abort()
                     return
             await self._server[1].drain()

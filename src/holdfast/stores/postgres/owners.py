@@ -44,15 +44,14 @@ def _standing(also: str, of: str) -> str:
     return f"""
 SELECT {also}, t.fence, t.number, t.head, t.noted, t.status, t.last_seq, t.owner, t.process, p.identity,
   p.leased_until > clock_timestamp() AS is_leased,
-  (SELECT max(number) FROM {{s}}.commits WHERE thread = $1) AS last, n.number AS newest,
+  (SELECT max(number) FROM {{s}}.commits WHERE thread = $1) AS last, c.number AS newest,
   c.number AS found, c.parent, c.made_at, c.checkpoint_id, c.workflow, c.iteration, c.previous, c.timestamp, c.run_id,
   c.status AS checkpoint_status, c.seal, c.root, c.is_pinned,
   j.deliveries, j.bodies, j.seals, i.item_ids, i.kinds, i.items, i.item_seals
 FROM {of}
 LEFT JOIN {{s}}.processes p ON p.process = t.process
-LEFT JOIN LATERAL (SELECT c.number FROM {{s}}.commits c WHERE c.thread = $1 AND {IS_THERE}
-  ORDER BY c.number DESC LIMIT 1) n ON true
-LEFT JOIN {{s}}.commits c ON c.thread = $1 AND c.number = n.number
+LEFT JOIN LATERAL (SELECT c.* FROM {{s}}.commits c WHERE c.thread = $1 AND {IS_THERE}
+  ORDER BY c.number DESC LIMIT 1) c ON true
 LEFT JOIN LATERAL (SELECT array_agg(delivery_id ORDER BY entry) AS deliveries,
   array_agg(body ORDER BY entry) AS bodies, array_agg(seal ORDER BY entry) AS seals
   FROM {{s}}.journal WHERE thread = $1) j ON true

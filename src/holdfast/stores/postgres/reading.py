@@ -43,12 +43,15 @@ _NEAREST = f"""
 WITH RECURSIVE up AS (
   SELECT g.place, g.thread, g.number FROM unnest($1::int[], $2::uuid[], $3::bigint[]) g (place, thread, number)
   UNION ALL
-  SELECT up.place, up.thread, c.parent FROM up JOIN {{s}}.commits c ON c.thread = up.thread AND c.number = up.number
-    JOIN {{s}}.threads t ON t.thread = c.thread WHERE c.parent IS NOT NULL AND NOT ({IS_THERE})
+  SELECT up.place, up.thread, found.parent FROM up, LATERAL (SELECT c.parent FROM {{s}}.commits c,
+    LATERAL (SELECT t.forgotten FROM {{s}}.threads t WHERE t.thread = c.thread OFFSET 0) t
+    WHERE c.thread = up.thread AND c.number = up.number AND c.parent IS NOT NULL AND NOT ({IS_THERE}) OFFSET 0) found
 )
-SELECT up.place, c.checkpoint_id FROM up JOIN {{s}}.commits c ON c.thread = up.thread AND c.number = up.number
-  JOIN {{s}}.threads t ON t.thread = c.thread WHERE {IS_THERE}
+SELECT up.place, found.checkpoint_id FROM up, LATERAL (SELECT c.checkpoint_id FROM {{s}}.commits c,
+  LATERAL (SELECT t.forgotten FROM {{s}}.threads t WHERE t.thread = c.thread OFFSET 0) t
+  WHERE c.thread = up.thread AND c.number = up.number AND {IS_THERE} OFFSET 0) found
 """
+"""Row by row from the index, whatever is known of how many there are."""
 
 _ALL_WORKFLOWS = """
 WITH RECURSIVE names AS (

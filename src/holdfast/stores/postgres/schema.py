@@ -91,8 +91,8 @@ CREATE INDEX commits_checkpoint ON {s}.commits (checkpoint_id) WITH (fillfactor 
   WHERE checkpoint_id IS NOT NULL;
 CREATE INDEX commits_workflow ON {s}.commits (workflow, seq) WITH (fillfactor = 100)
   WHERE checkpoint_id IS NOT NULL;
-CREATE INDEX commits_linked ON {s}.commits (thread, parent)
-  WHERE parent <> number - 1 OR carried IS NOT NULL OR is_pinned;
+CREATE INDEX commits_branching ON {s}.commits (thread, parent) WHERE parent <> number - 1;
+CREATE INDEX commits_kept ON {s}.commits (thread, number) WHERE carried IS NOT NULL OR is_pinned;
 
 CREATE TABLE {s}.journal (
   thread uuid NOT NULL,
