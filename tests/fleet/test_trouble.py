@@ -149,19 +149,19 @@ async def test_connections_that_the_server_ends_all_the_time_lose_and_repeat_not
     owners = [await own(store, f"t{number}") for number in range(4)]
 
     async def move(number: int) -> None:
-        for turn in range(15):
+        for turn in range(10):
             await store.post(f"t{number}", f"item {turn}", "message", b"1")
             await owners[number].save(brings=[f"chunk {turn}"], events=1)
 
     moving = asyncio.gather(*(move(number) for number in range(4)))
     while not moving.done():
         await connection.execute(ENDING)
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.05)
     await moving
     for thread in await store.threads():
         standing = await store.standing(thread.thread_id)
         assert standing is not None
-        assert (standing.number, standing.last_seq, len(standing.inbox)) == (15, 15, 15)
+        assert (standing.number, standing.last_seq, len(standing.inbox)) == (10, 10, 10)
     assert not await store.check()
 
 
