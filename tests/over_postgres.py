@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+FOLDERS = ("contract", "promises", "compat", "crash", "property")
+"""Whose tests are tried on every store."""
+
 NOT_FOR_POSTGRES: dict[str, str] = {
     "compat/test_files.py": "about the folder of a FileCheckpointStorage; for other processes: tests/promises",
     "contract/test_model_of_files.py": "an index beside the files, which can be lost",
@@ -64,8 +67,8 @@ def _function(item: pytest.Item) -> tuple[Any, ...]:
 
 
 def _count(item: pytest.Item | None) -> int:
-    """How many of its parameters are PostgreSQL."""
-    given = getattr(item, "callspec", None)
+    """How many of its parameters are PostgreSQL, if it is one of the shared tests."""
+    given = getattr(item, "callspec", None) if item is not None and item.path.parent.name in FOLDERS else None
     params = () if given is None else given.params.values()
     return sum(isinstance(one, str) and one in ("postgres", "in postgres") for one in params)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.over_postgres import NOT_FOR_POSTGRES
+from tests.over_postgres import FOLDERS, NOT_FOR_POSTGRES
 
 TESTS = Path(__file__).parents[1]
-FOLDERS = ("contract", "promises", "compat", "crash", "property")
 NAMED = re.compile(r'"sqlite|SqliteStore\(|SqliteCheckpointStorage\(|FileStore\(|FileCheckpointStorage\(|"file"')
 
 

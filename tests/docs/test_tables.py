@@ -24,7 +24,7 @@ def columns() -> dict[str, list[str]]:
 
 def indexes(code: str) -> dict[str, str]:
     """What each is made of, its own settings left out."""
-    found = re.findall(r"CREATE INDEX (\w+) ON \S+\.(\w+ .*?);", re.sub(r"\s+", " ", code))
+    found = re.findall(r"CREATE (?:UNIQUE )?INDEX (\w+) ON \S+\.(\w+ .*?);", re.sub(r"\s+", " ", code))
     return {name: re.sub(r" WITH \([^)]*\)", "", made) for name, made in found}
 
 

@@ -244,14 +244,13 @@ class Place:
         with closing(sqlite3.connect(self.database)) as db:
             return db.execute(query.replace("{s}", "")).fetchall()
 
-    def change(self, statement: str, *given: Any, postgres: str | None = None) -> None:
-        """One row of its tables, behind everybody's back. `postgres`: the same as PostgreSQL has it, with `{s}.`."""
+    def change(self, *given: Any, sqlite: str = "", postgres: str = "") -> None:
+        """One row of its tables, behind everybody's back: the statement for each kind, in PostgreSQL with `{s}.`."""
         if self.kind == "postgres":
-            assert postgres is not None
             assert len(SCHEMAS.fetch(self.folder, f"{postgres} RETURNING 1", *given)) == 1
             return
         with closing(sqlite3.connect(self.database)) as db, db:
-            assert db.execute(statement, given).rowcount == 1
+            assert db.execute(sqlite, given).rowcount == 1
 
     def on_disk(self) -> int:
         """Bytes that it takes there: of PostgreSQL all tables and indexes, with rows that nobody needs any more."""

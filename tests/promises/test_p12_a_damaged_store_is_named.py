@@ -52,7 +52,7 @@ def sqlite_place(tmp_path: Path) -> Place:
 async def test_damage_in_the_rows_of_a_thread_names_its_head(sqlite_place: Place, statement: str) -> None:
     async with sqlite_place.storage() as storage:
         head_id = await write(storage)
-    sqlite_place.change(statement)
+    sqlite_place.change(sqlite=statement)
     await is_refused(sqlite_place, "t", head_id)
     await go_on(sqlite_place, "other", "half")
 
@@ -60,7 +60,7 @@ async def test_damage_in_the_rows_of_a_thread_names_its_head(sqlite_place: Place
 async def test_a_head_whose_row_is_gone_is_missed(sqlite_place: Place) -> None:
     async with sqlite_place.storage() as storage:
         await write(storage)
-    sqlite_place.change(f"DELETE FROM commits WHERE {OF_HEAD}")
+    sqlite_place.change(sqlite=f"DELETE FROM commits WHERE {OF_HEAD}")
     await is_refused(sqlite_place, "t")
     await go_on(sqlite_place, "other", "half")
 
@@ -84,7 +84,7 @@ async def test_a_journal_or_an_inbox_that_was_changed_is_not_believed(place: Pla
         await write(storage)
         await storage.store.post("t", "item", "message", b'"posted"')
     for in_sqlite, in_postgres in (JOURNAL, INBOX):
-        place.change(in_sqlite, postgres=in_postgres)
+        place.change(sqlite=in_sqlite, postgres=in_postgres)
     right = {"half": ["x-source-a+x-source-b+x-source-c"], "t": [[*WRITTEN, "posted"]]}
     async with place.storage() as storage:
         for make, thread_id in ((fan, "half"), (ledger, "t")):

@@ -70,7 +70,7 @@ def _is_not_used_again(place: Place) -> Iterator[None]:
 async def test_damage_in_the_rows_of_a_thread_names_its_head(place: Place, name: str) -> None:
     async with place.storage() as storage:
         head_id = await write(storage)
-    place.change("", postgres=IN_TABLES[name])
+    place.change(postgres=IN_TABLES[name])
     await is_refused(place, "t", head_id)
     await go_on(place, "other", "half")
 
@@ -78,7 +78,7 @@ async def test_damage_in_the_rows_of_a_thread_names_its_head(place: Place, name:
 async def test_a_head_whose_row_is_gone_is_missed(place: Place) -> None:
     async with place.storage() as storage:
         await write(storage)
-    place.change("", postgres=f"DELETE FROM {{s}}.commits WHERE {OF_HEAD}")
+    place.change(postgres=f"DELETE FROM {{s}}.commits WHERE {OF_HEAD}")
     await is_refused(place, "t")
     await go_on(place, "other", "half")
 
@@ -93,7 +93,7 @@ async def test_rows_of_two_threads_that_were_exchanged_are_both_refused(place: P
         f"UPDATE {{s}}.commits SET thread = {OF_OTHER}, number = 6 WHERE number = 1006",
     )
     for statement in steps:
-        place.change("", postgres=statement)
+        place.change(postgres=statement)
     await is_refused(place, "t")
     await is_refused(place, "other")
     await go_on(place, "half")

@@ -42,10 +42,10 @@ def change_owner(place: Place, leased_seconds: float = LEASE_SECONDS, **changes:
     found = "SELECT p.process, p.identity FROM {s}processes p JOIN {s}threads t ON t.process = p.process"
     ((process, identity),) = place.read(found)
     place.change(
-        "UPDATE processes SET identity = ?, leased_until = ? WHERE process = ?",
         json.dumps({**json.loads(identity), **changes}),
         time.time() + leased_seconds,
         process,
+        sqlite="UPDATE processes SET identity = ?, leased_until = ? WHERE process = ?",
         postgres="UPDATE {s}.processes SET identity = $1, leased_until = to_timestamp($2) WHERE process = $3",
     )
 

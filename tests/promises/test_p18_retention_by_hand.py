@@ -184,7 +184,7 @@ async def test_a_damaged_thread_is_left_alone_and_named_and_the_others_are_prune
         flip(file, file.stat().st_size // 2)
     else:
         place.change(
-            "UPDATE commits SET body = zeroblob(20) WHERE number = 3 AND thread = "
+            sqlite="UPDATE commits SET body = zeroblob(20) WHERE number = 3 AND thread = "
             "(SELECT thread FROM threads WHERE thread_id = 'damaged')",
             postgres="UPDATE {s}.threads SET head = 3 WHERE thread_id = 'damaged'",  # it needs no payload
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
@@ -22,6 +23,7 @@ def main() -> None:
         time.sleep(POLL_SECONDS)
         if not psutil.pid_exists(owner):
             _end(folder)
+            remove_shared_memory(folder)
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -47,6 +49,15 @@ def _end(folder: Path) -> None:
     if not are_gone_in_time(members):
         send(members, signal.SIGKILL)
         are_gone_in_time(members)
+
+
+def remove_shared_memory(folder: Path) -> None:
+    """What a PostgreSQL that was killed has left behind: a segment of a few bytes that says that it runs."""
+    try:
+        segment = int((folder / "data" / "postmaster.pid").read_text(encoding="utf-8").splitlines()[6].split()[1])
+    except (OSError, IndexError, ValueError):
+        return  # it ended in order, or is no PostgreSQL
+    ctypes.CDLL(None).shmctl(segment, 0, None)  # 0: IPC_RMID
 
 
 # ---------------------------------------------------------------- processes of a server

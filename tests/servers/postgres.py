@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import itertools
 import os
@@ -16,6 +15,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from tests.servers.daemon import Daemon, free_port
+from tests.servers.keeper import remove_shared_memory
 from tests.servers.sql import Sql
 
 SETTINGS = {
@@ -168,7 +168,7 @@ class PostgresServer(Databases):
         super().close()
         self._daemon.resume()
         self._daemon.end(signal.SIGQUIT)  # it gives its shared memory back, which a killed one does not
-        _remove_shared_memory(self._data)
+        remove_shared_memory(self.folder)
         self._daemon.close()
 
     def __enter__(self) -> Self:
@@ -218,12 +218,3 @@ def _programs(folder: Path) -> Path:
     for path in folder.rglob("*"):
         path.chmod(0o755)
     return target / "pginstall" / "bin"
-
-
-def _remove_shared_memory(data: Path) -> None:
-    """What a killed server has left: a segment of a few bytes that says that it runs."""
-    try:
-        segment = int((data / "postmaster.pid").read_text(encoding="utf-8").splitlines()[6].split()[1])
-    except (OSError, IndexError, ValueError):
-        return  # it ended in order
-    ctypes.CDLL(None).shmctl(segment, 0, None)  # 0: IPC_RMID

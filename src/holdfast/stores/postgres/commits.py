@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
+from holdfast.cancelling import to_its_end
 from holdfast.errors import ThreadConflict
 from holdfast.records import Commit, JournalEntry, Lease
 from holdfast.stores.columns import RUN
@@ -139,6 +140,10 @@ class Writing(Owning):
             except Unknown:
                 is_sure = False
                 raise
+            except ThreadConflict:  # said with the thread's row locked: an attempt that came late has come by now
+                if is_sure or not await self._is_made(commit):
+                    raise
+                return False
 
         return await self.db.again(attempt)
 
@@ -179,7 +184,11 @@ class Writing(Owning):
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
         held = self.held.get(lease) or Held(has_journal=True)  # given up, or opened by another object
         held.has_journal = True
-        await held.journal.add((uuid4(), entry), lambda batch: self._write_journal(lease, batch))
+        # To its end: what is on its way is recorded, although a sibling that failed ends the superstep meanwhile.
+        adding = held.journal.add((uuid4(), entry), lambda batch: self._write_journal(lease, batch))
+        _, cancelled = await to_its_end(adding)
+        if cancelled is not None:
+            raise cancelled
 
     async def _write_journal(self, lease: Lease, batch: Sequence[tuple[UUID, JournalEntry]]) -> None:
         thread_id, key = lease.thread_id, key_of(lease.thread_id)

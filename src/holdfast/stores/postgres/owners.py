@@ -19,7 +19,7 @@ from holdfast.stores.combined import Combined
 from holdfast.stores.owners import LEASE_SECONDS, from_json, this_process, to_json
 from holdfast.stores.postgres.database import Database, Unknown
 from holdfast.stores.postgres.heartbeat import RELEASE, RENEW, Heartbeat, own_process
-from holdfast.stores.postgres.reading import IS_THERE, Reading
+from holdfast.stores.postgres.reading import IS_THERE, PARENT_ID, Reading
 from holdfast.stores.postgres.rows import check_id, id_in, inbox_of, info_of, journal_of, key_of, root_of
 
 logger = get_logger("stores")
@@ -46,7 +46,7 @@ SELECT {also}, t.fence, t.number, t.head, t.noted, t.status, t.last_seq, t.owner
   p.leased_until > clock_timestamp() AS is_leased,
   (SELECT max(number) FROM {{s}}.commits WHERE thread = $1) AS last, c.number AS newest,
   c.number AS found, c.parent, c.made_at, c.checkpoint_id, c.workflow, c.iteration, c.previous, c.timestamp, c.run_id,
-  c.status AS checkpoint_status, c.seal, c.root, c.is_pinned,
+  c.status AS checkpoint_status, c.seal, c.root, c.is_pinned, {PARENT_ID},
   j.deliveries, j.bodies, j.seals, i.item_ids, i.kinds, i.items, i.item_seals
 FROM {of}
 LEFT JOIN {{s}}.processes p ON p.process = t.process

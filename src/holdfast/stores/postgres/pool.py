@@ -23,8 +23,14 @@ CONNECT_SECONDS = 10.0
 READ_BYTES = 64 * 1024
 """Read at once from a connection. asyncio would make room for 256 KB with each answer: a tenth of a commit's time."""
 
-Rolled = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
-"""The server undid the statement: it can be sent again."""
+Rolled = (
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.UniqueViolationError,
+)
+"""The server undid the statement: it can be sent again. (Of two that bring the same checkpoint id at once, one finds
+the other then.)"""
 
 Lost = (
     OSError,
@@ -172,6 +178,9 @@ class Pool:
         connection = await self.take()
         try:
             async with connection.transaction(isolation=isolation):
+                # Who vanishes in the middle must not keep others from what was locked until the network gives up.
+                idle = int(min(10.0, self._statement_seconds) * 1000)
+                await connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {idle}")
                 yield connection
         except (HoldfastError, Refused):
             self.give_back(connection)  # it was rolled back

@@ -63,7 +63,8 @@ UPDATE {s}.commits c SET (names, chunks) = (
   SELECT string_agg(word, ' ' ORDER BY place),
     string_agg(substring((SELECT packed FROM whole) FROM start FOR length), '' ORDER BY place)
   FROM lying WHERE substring(word FROM '^(.*):[0-9]+$') NOT IN (SELECT name FROM gone)
-) FROM unnest($2::bigint[], $3::text[]) g (number, gone) WHERE c.thread = $1 AND c.number = g.number
+) FROM unnest($2::bigint[], $3::text[]) g (number, gone)
+WHERE c.thread = $1 AND c.number = ANY ($2::bigint[]) AND c.number = g.number
 """
 """Chunks out of where they lie, without sending those that stay."""
 
@@ -75,7 +76,7 @@ UPDATE {s}.commits c SET
   refers = refers AND NOT is_silent, parent = CASE WHEN NOT has_ended THEN parent END,
   dropped = CASE WHEN NOT has_ended THEN dropped END, carried = CASE WHEN NOT has_ended THEN carried END
 FROM unnest($2::bigint[], $3::boolean[], $4::boolean[], $5::boolean[]) g (number, is_doomed, is_silent, has_ended)
-WHERE c.thread = $1 AND c.number = g.number AND (is_doomed OR is_silent OR has_ended)
+WHERE c.thread = $1 AND c.number = ANY ($2::bigint[]) AND c.number = g.number AND (is_doomed OR is_silent OR has_ended)
 """
 
 _EMPTY = """

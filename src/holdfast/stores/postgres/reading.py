@@ -28,6 +28,12 @@ from holdfast.stores.postgres.rows import (
 IS_THERE = "c.checkpoint_id IS NOT NULL AND (c.number <> ALL (t.forgotten) OR c.is_pinned)"
 """Whether a commit `c` of thread `t` has a checkpoint."""
 
+PARENT_ID = """
+(SELECT p.checkpoint_id FROM {s}.commits p WHERE p.thread = c.thread AND p.number = c.parent
+  AND (p.number <> ALL (t.forgotten) OR p.is_pinned)) AS parent_id
+"""
+"""The checkpoint that `c` continues from; NULL if that is gone, and one before it has to be looked for."""
+
 _INFO = """
 c.thread, t.thread_id, c.number, c.seq, c.parent, c.made_at, c.checkpoint_id, c.workflow, c.iteration, c.previous,
   c.timestamp, c.run_id, c.status, c.is_pinned
@@ -35,7 +41,8 @@ c.thread, t.thread_id, c.number, c.seq, c.parent, c.made_at, c.checkpoint_id, c.
 _FROM = "FROM {s}.commits c JOIN {s}.threads t ON t.thread = c.thread"
 
 _HEAD = f"""
-SELECT t.head, {_INFO}, c.root, c.seal FROM {{s}}.threads t LEFT JOIN LATERAL (SELECT c.* FROM {{s}}.commits c
+SELECT t.head, {_INFO}, {PARENT_ID}, c.root, c.seal FROM {{s}}.threads t
+LEFT JOIN LATERAL (SELECT c.* FROM {{s}}.commits c
   WHERE c.thread = t.thread AND {IS_THERE} ORDER BY c.number DESC LIMIT 1) c ON true WHERE t.thread = $1
 """
 
@@ -71,12 +78,13 @@ JOIN LATERAL (SELECT * FROM {{s}}.threads t WHERE t.thread = c.thread OFFSET 0) 
 """First which, then what is told of them: so it needs no statistics to be read from the index."""
 
 _EVENTS = f"""
-SELECT t.first_seq AS oldest, t.last_seq AS newest, e.* FROM {{s}}.threads t LEFT JOIN LATERAL (
+SELECT t.first_seq AS oldest, t.last_seq AS newest, e.* FROM {{s}}.threads t
+JOIN LATERAL (SELECT COALESCE((SELECT number FROM {{s}}.commits WHERE thread = $1
+  AND first_seq <= COALESCE($2, t.first_seq - 1) ORDER BY number DESC LIMIT 1), 0) AS number OFFSET 0) start ON true
+LEFT JOIN LATERAL (
   SELECT {_INFO}, ({IS_THERE}) AS is_there, c.first_seq, c.event_count, c.refers, c.own, c.events, c.seal
   FROM {{s}}.commits c WHERE c.thread = $1 AND c.first_seq IS NOT NULL AND c.number >= t.silent_before
-    AND c.number >= COALESCE((SELECT number FROM {{s}}.commits WHERE thread = $1
-      AND first_seq <= COALESCE($2, t.first_seq - 1) ORDER BY number DESC LIMIT 1), 0)
-    AND c.first_seq + c.event_count > COALESCE($2, t.first_seq - 1) + 1
+    AND c.number >= start.number AND c.first_seq + c.event_count > COALESCE($2, t.first_seq - 1) + 1 OFFSET 0
 ) e ON true WHERE t.thread = $1 ORDER BY e.number
 """
 """The log and what is kept of it, as one look at both."""
@@ -102,7 +110,7 @@ class Reading:
         if not is_text(checkpoint_id):
             return None
         row = await self.db.row(
-            f"SELECT {_INFO}, c.root, c.seal {_FROM} WHERE c.checkpoint_id = $1 AND {IS_THERE}"
+            f"SELECT {_INFO}, {PARENT_ID}, c.root, c.seal {_FROM} WHERE c.checkpoint_id = $1 AND {IS_THERE}"
             " ORDER BY c.seq DESC LIMIT 1",
             packed_id(checkpoint_id),
         )
@@ -130,6 +138,8 @@ class Reading:
         for place, (thread, row) in enumerate(rows):
             parent = row["parent"]
             found.append(row["previous"] if parent is None else known.get((thread, parent)))
+            if parent is not None and found[-1] is None and "parent_id" in row:
+                found[-1] = id_in(row["parent_id"])
             if parent is not None and found[-1] is None:
                 missing.append((place, thread, parent))
         if missing:

@@ -87,7 +87,7 @@ CREATE TABLE {s}.commits (
   chunks bytea,
   PRIMARY KEY (thread, number) WITH (fillfactor = 100) -- all three grow at their ends
 ) WITH (toast_tuple_target = 8160);      -- one row stays one row: reading back from a second table costs more
-CREATE INDEX commits_checkpoint ON {s}.commits (checkpoint_id) WITH (fillfactor = 100)
+CREATE UNIQUE INDEX commits_checkpoint ON {s}.commits (checkpoint_id) WITH (fillfactor = 100)
   WHERE checkpoint_id IS NOT NULL;
 CREATE INDEX commits_workflow ON {s}.commits (workflow, seq) WITH (fillfactor = 100)
   WHERE checkpoint_id IS NOT NULL;

@@ -1,0 +1,98 @@
+"""What things may cost: today's numbers. Whoever makes one dearer has to say so here; whoever makes it cheaper, too."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Asked(NamedTuple):
+    """Of PostgreSQL."""
+
+    round_trips: int
+    statements: int
+
+
+ASKED: dict[str, Asked] = {
+    "a commit": Asked(1, 1),
+    "a commit without a checkpoint": Asked(1, 1),
+    "a commit that does all it can": Asked(1, 1),
+    "a commit that settles the journal": Asked(1, 1),
+    "a journal entry": Asked(1, 1),
+    "a post": Asked(1, 1),
+    "an opening": Asked(2, 2),
+    "a renewal": Asked(2, 2),
+    "a release": Asked(1, 1),
+    "a head": Asked(2, 2),
+    "chunks": Asked(1, 1),
+    "a list of 10": Asked(1, 1),
+    "threads": Asked(1, 1),
+    "events": Asked(2, 2),
+    "what is asked": Asked(1, 1),
+    "a turn": Asked(5, 5),
+    "a turn of a new workflow object": Asked(6, 6),
+    "a turn of 10 supersteps": Asked(14, 14),
+    "a turn of 20 supersteps": Asked(24, 24),
+    "a turn with three siblings": Asked(9, 9),
+    "a resume": Asked(4, 4),
+    "a resume in a new process": Asked(31, 17),
+    "a turn in a new process": Asked(33, 18),
+    "tables made": Asked(26, 16),
+}
+"""Exactly so often. A statement that is new to a connection takes a second round trip, and some take a third."""
+
+
+class Made(NamedTuple):
+    """In the event loop: tasks, and hops from a store's own thread back to it."""
+
+    tasks_of_a_superstep: int
+    tasks_beside: int
+    """Of a turn, beside its supersteps."""
+    hops_of_a_superstep: int
+    hops_beside: int
+
+
+MADE: dict[tuple[str, str], Made] = {
+    ("memory", "sync"): Made(0, 3, 0, 0),
+    ("memory", "async"): Made(2, 5, 0, 0),
+    ("memory", "exit"): Made(0, 3, 0, 0),
+    ("file", "sync"): Made(0, 3, 1, 3),
+    ("file", "async"): Made(2, 5, 1, 3),
+    ("file", "exit"): Made(0, 3, 0, 5),
+    ("sqlite", "sync"): Made(0, 3, 1, 3),
+    ("sqlite", "async"): Made(2, 5, 1, 3),
+    ("sqlite", "exit"): Made(0, 3, 0, 5),
+    ("sqlite, NORMAL", "sync"): Made(0, 3, 0, 2),
+    ("sqlite, NORMAL", "async"): Made(2, 5, 0, 2),
+    ("sqlite, NORMAL", "exit"): Made(0, 3, 0, 2),
+    ("postgres", "sync"): Made(1, 4, 0, 0),
+    ("postgres", "async"): Made(2, 5, 0, 0),
+    ("postgres", "exit"): Made(0, 6, 0, 0),
+}
+"""Exactly so many, by store and durability."""
+
+KB_OF_A_TURN: dict[str, float] = {
+    "file": 2.8,
+    "sqlite, NORMAL": 2.78,
+    "postgres": 3.03,
+    "postgres, in its log": 3.72,
+}
+"""Which brings 1 KB: at most so much, and at least nineteen twentieths of it."""
+
+
+def check_asked(found: dict[str, Asked]) -> None:
+    _check([f"{name}: {one}, budgeted: {ASKED.get(name)}" for name, one in found.items() if one != ASKED.get(name)])
+
+
+def check_made(kind: str, durability: str, found: Made) -> None:
+    budgeted = MADE[kind, durability]
+    _check([] if found == budgeted else [f"{kind}, {durability}: {found}, budgeted: {budgeted}"])
+
+
+def check_bytes(kind: str, kb: float) -> None:
+    most = KB_OF_A_TURN[kind]
+    _check([] if 0.95 * most <= kb <= most else [f"{kind}: {kb:.3f} KB of a turn of 1 KB, budgeted: {most}"])
+
+
+def _check(problems: list[str]) -> None:
+    if problems:
+        raise AssertionError("\n".join(["budgets are in tests/budgets/budgets.py", *problems]))
