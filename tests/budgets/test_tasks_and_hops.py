@@ -43,8 +43,11 @@ def counted() -> Iterator[Counts]:
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("kind", STORAGES)
-async def test_a_superstep_and_a_turn(kind: str, durability: Any, tmp_path: Path, dsn: str) -> None:
+async def test_a_superstep_and_a_turn(
+    kind: str, durability: Any, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     made: dict[int, Counts] = {}
+    dsn = request.getfixturevalue("dsn") if kind == "postgres" else ""
     async with STORAGES[kind](tmp_path, dsn) as storage:
         workflow = steps(storage)
         await workflow.run(3, thread_id="t", durability=durability)

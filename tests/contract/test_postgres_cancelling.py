@@ -134,7 +134,7 @@ async def test_a_statement_that_takes_too_long_does_not_go_on_beside_the_next(fo
     async with forced.locked("{s}.threads"):
         saving = asyncio.create_task(owner.save())
         await forced.until_waiting(1)
-        for _ in range(15):  # in which it is sent several times
+        for _ in range(8):  # in which it is sent several times
             await asyncio.sleep(0.1)
             at_once.append(await forced.waiting())
     await saving
@@ -288,7 +288,7 @@ async def test_whatever_is_cancelled_what_was_acknowledged_is_there(forced: Forc
         owner = await own(store, "t")
         await owner.save(events=1)
         cancelling = Cancelling(store, owner.lease)
-        rounds = 400 if SOAK else 12
+        rounds = 400 if SOAK else 8
         for _ in range(rounds):
             proxy.delay_seconds = cancelling.random.choice([0.0, 0.0, 0.001, 0.003])
             if cancelling.random.random() < 0.05:

@@ -116,12 +116,12 @@ def reads(store: PostgresStore, thread_id: str, count: int) -> dict[str, Callabl
 BESIDE = """
 INSERT INTO {s}.threads SELECT (json_populate_record(t, json_build_object('thread', md5(n::text)::uuid,
     'thread_id', 'beside ' || n, 'moved', 100000 + n, 'due_at', t.due_at - n * interval '1 second'))).*
-  FROM {s}.threads t, generate_series(1, 5000) n WHERE t.thread_id = 'pattern';
+  FROM {s}.threads t, generate_series(1, 3000) n WHERE t.thread_id = 'pattern';
 INSERT INTO {s}.commits SELECT (json_populate_record(c, json_build_object('thread', md5(n::text)::uuid,
     'checkpoint_id', '\\x' || md5(n::text), 'seq', 100000 + n))).*
-  FROM {s}.commits c JOIN {s}.threads t USING (thread), generate_series(1, 5000) n WHERE t.thread_id = 'pattern';
+  FROM {s}.commits c JOIN {s}.threads t USING (thread), generate_series(1, 3000) n WHERE t.thread_id = 'pattern';
 INSERT INTO {s}.requests SELECT md5(n::text)::uuid, 'q', 'e', now() + n * interval '1 second'
-  FROM generate_series(1, 5000) n;
+  FROM generate_series(1, 3000) n;
 ANALYZE {s}.commits, {s}.threads, {s}.requests
 """
 """Thousands of threads like that of the name `pattern`."""

@@ -82,7 +82,12 @@ def test_users_of_the_reference_can_catch_what_they_caught(kind: type[HoldfastEr
 
 
 @pytest.mark.parametrize(
-    "kind", [one for one in EVERY if one not in (errors.NotInAsyncCode, errors.MissingProgram, HoldfastError)]
+    "kind",
+    [
+        one
+        for one in EVERY
+        if one not in (errors.NotInAsyncCode, errors.MissingProgram, errors.MissingExtra, HoldfastError)
+    ],
 )
 def test_every_error_about_a_workflow_is_a_workflow_exception(kind: type[HoldfastError]) -> None:
     assert issubclass(kind, errors.WorkflowException)

@@ -14,12 +14,14 @@ from holdfast import (
     CheckpointStorage,
     FileCheckpointStorage,
     InMemoryCheckpointStorage,
+    PostgresCheckpointStorage,
     SqliteCheckpointStorage,
     WorkflowCheckpoint,
     open_store,
 )
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.stores.file import FileStore
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.sqlite import SqliteStore
 
 
@@ -243,7 +245,7 @@ def test_an_unknown_scheme_is_refused_with_the_one_that_was_meant(url: str) -> N
 
 @pytest.mark.parametrize("url", ["mysql://host/db", "", "threads", ":", "://", "http://example.com/a.db"])
 def test_what_names_no_store_is_refused_with_examples(url: str) -> None:
-    with pytest.raises(ValueError, match=r"sqlite:///threads\.db, file:folder or memory:"):
+    with pytest.raises(ValueError, match=r"sqlite:///threads\.db, file:folder, postgresql://host/database or memory:"):
         open_store(url)
 
 
@@ -259,11 +261,49 @@ def test_a_url_with_options_is_refused_rather_than_taken_for_a_name(url: str) ->
         open_store(url)
 
 
-@pytest.mark.parametrize("url", ["postgresql://user:secret@host/db", "postgres://host/db"])
-def test_postgresql_is_refused_by_name_and_without_its_password(url: str) -> None:
-    with pytest.raises(ValueError, match="PostgreSQL") as caught:
+@pytest.mark.parametrize("url", ["postgresql://user:secret@host/db", "postgres://host/db?schema=holdfast"])
+def test_a_url_of_postgresql_opens_nothing_yet(url: str) -> None:
+    storage = open_store(url)
+    assert isinstance(storage, PostgresCheckpointStorage)
+    assert isinstance(storage.store, PostgresStore) and storage.store.place == "host:5432/db holdfast"
+
+
+@pytest.mark.parametrize("url", ["postgresq://user:secret@host/db", "mysql://user:secret@host/db"])
+def test_a_mistyped_scheme_does_not_show_a_password(url: str) -> None:
+    with pytest.raises(ValueError, match="names no store") as caught:
         open_store(url)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"dsn": "host=db password=secret"}, "begins with postgresql://"),
+        ({"dsn": None}, "begins with postgresql://"),
+        ({"pool_size": 0}, "pool_size expects"),
+        ({"pool_size": True}, "pool_size expects"),
+        ({"acquire_seconds": -1}, "acquire_seconds expects"),
+        ({"statement_seconds": "10"}, "statement_seconds expects"),
+        ({"schema": ""}, "schema expects"),
+        ({"schema": "pg_mine"}, "schema expects"),
+        ({"schema": "s" * 64}, "schema expects"),
+    ],
+)
+def test_what_a_postgresql_storage_is_given_is_checked(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        PostgresCheckpointStorage(**{"dsn": "postgresql://host/db", **given})
+    assert "secret" not in str(caught.value)
+
+
+def test_encryption_that_is_none_is_refused_and_not_shown() -> None:
+    with pytest.raises(TypeError, match=r"encryption expects AesGcm\(key\), got a str") as caught:
+        InMemoryCheckpointStorage(encryption="secret")  # type: ignore[arg-type]  # what people try
+    assert "secret" not in str(caught.value)
+
+
+def test_redis_is_for_postgresql_only() -> None:
+    with pytest.raises(ValueError, match="redis_url is for a store in PostgreSQL"):
+        open_store("sqlite:///threads.db", redis_url="redis://localhost")
 
 
 @pytest.mark.parametrize("url", [None, 7, b"sqlite:///a.db"])
