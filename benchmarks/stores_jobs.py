@@ -17,7 +17,7 @@ FULL = {
     "repeat": 100,
     # Of PostgreSQL: threads at a time, supersteps of a single one and of each of many, and fewer for slower peers.
     "threads": 16,
-    "single": 1000,
+    "single": 2000,
     "each": 250,
     "peer_single": 300,
     "peer_each": 40,

@@ -117,7 +117,28 @@ async def test_chunks_that_are_needed_stay_where_checkpoints_and_events_go_toget
     owner.head = third
     await owner.save(forgets=[2], forgets_events_before=2)  # what carries a goes, and what holds it is looked at
     await owner.release()
+    await store.prune("t", [])  # what was not freed yet
     assert await store.read_chunks("t", [1]) == {1: {b: b'"B"'}}
+
+
+async def test_chunks_that_are_rewritten_while_others_are_cut_out_beside_them_stay_whole(forced: Forced) -> None:
+    one, other = forced.store(), forced.store()
+    owner = await own(one, "t")
+    a, b, c = "a" * 24, "b" * 24, "c" * 24
+    await owner.save(chunks={a: b'"A"', b: b'"BBB"', c: b'"CCCCC"'})
+    await owner.save(dropped=[f"{b}.1"])
+    owner.head = await owner.save(parent=1, dropped=[f"{a}.1"])
+    await owner.save()
+    await one.prune("t", ["t-1"])  # which then only holds what others have of it
+    async with forced.under_way("commits", "UPDATE"):
+        rewriting = asyncio.create_task(other.rewrite("t", lambda kind, name, body: body + b"  "))
+        await forced.until_waiting(1)
+        pruning = asyncio.create_task(one.prune("t", ["t-2"]))
+        await forced.until_waiting(2)
+    await rewriting
+    await pruning
+    assert await one.read_chunks("t", [1]) == {1: {b: b'"BBB"  ', c: b'"CCCCC"  '}}
+    assert await one.check() == []
 
 
 async def test_a_prune_that_is_refused_forgets_no_events(forced: Forced) -> None:

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoints.locked import Access
+from holdfast.errors import DamagedCheckpoint, DamagedStore, StorageFailed
 from holdfast.records import Damage, ThreadInfo
 
 if TYPE_CHECKING:
@@ -49,7 +50,10 @@ class TransferMethods(Access):
         """
         from holdfast.checkpoints.verification import verify
 
-        await self.unlock()
+        try:
+            await self.unlock()
+        except (DamagedStore, DamagedCheckpoint, StorageFailed):
+            pass  # what cannot be looked at is told below, as damage
         return await verify(self.store, thread_id=thread_id, progress=progress)
 
     async def rekey(self, *, dry_run: bool = False, progress: Progress | None = None) -> Any:

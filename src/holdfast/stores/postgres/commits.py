@@ -14,8 +14,11 @@ from holdfast.stores.columns import RUN
 from holdfast.stores.packing import consumed_seal, seal
 from holdfast.stores.postgres.database import Session, Unknown
 from holdfast.stores.postgres.owners import Held, Owning, taken_over
+from holdfast.stores.postgres.pool import IdTaken
 from holdfast.stores.postgres.reading import IS_THERE
 from holdfast.stores.postgres.rows import COLUMNS, LAST, TYPES, check_id, item_seal, key_of, packed_id, row_of, seal_of
+
+_NONE_ADDED = "INSERT 0 0"
 
 
 class Parts(NamedTuple):
@@ -30,14 +33,23 @@ class Parts(NamedTuple):
     forgets: bool
     silences: bool
     is_checked: bool = False
-    """Whether its parent and its id were looked at already."""
+    """Whether its parent was looked at already."""
+
+    @property
+    def may_sweep(self) -> bool:
+        return self.forgets or self.silences
+
+    @property
+    def method(self) -> str:
+        """Of a connection. Without a sweep nothing is returned: how many rows were added says all."""
+        return "fetchrow" if self.may_sweep else "execute"
 
 
 _OWN_PARAMETERS = ("$1", "$2", "$3", "$4", "$5")
 """Thread, owner, fence, last seq, timestamp; then comes the row."""
 _FENCE, _LAST_SEQ, _TIMESTAMP = _OWN_PARAMETERS[2:]
 _FIRST_FREE = len(_OWN_PARAMETERS) + len(TYPES) + 1
-_NUMBER, _PARENT, _FIRST_SEQ, _CHECKPOINT, _WORKFLOW, _STATUS = "$6", "$7", "$8", "$13", "$14", "$18"
+_NUMBER, _PARENT, _FIRST_SEQ, _WORKFLOW, _STATUS = "$6", "$7", "$8", "$14", "$18"
 
 
 @lru_cache(maxsize=256)
@@ -50,8 +62,6 @@ def commit_statement(parts: Parts) -> str:
     more = ""
     if parts.has_checkpoint:
         changes += [f"head = {_NUMBER}", f"workflow = {_WORKFLOW}", f"due_at = ${next(free)}::timestamptz"]
-    if parts.has_checkpoint and not parts.is_checked:
-        only_if.append(f"NOT EXISTS (SELECT 1 FROM {{s}}.commits WHERE checkpoint_id = {_CHECKPOINT})")
     if parts.has_parent and not parts.is_checked:
         only_if.append(f"t.head = {_PARENT}")
     if parts.settles:
@@ -88,6 +98,12 @@ def commit_statement(parts: Parts) -> str:
             f" CASE WHEN {before} <= {_NUMBER} THEN {_FIRST_SEQ}::bigint END, GREATEST(t.last_seq, {_LAST_SEQ}) + 1))"
         )
     values = ", ".join(f"${number}::{kind}" for number, kind in enumerate(TYPES, len(_OWN_PARAMETERS) + 1))
+    if not parts.may_sweep:
+        return (
+            f"WITH moved AS (UPDATE {{s}}.threads t SET {', '.join(changes)} WHERE {' AND '.join(only_if)}"
+            f" RETURNING moved){more} INSERT INTO {{s}}.commits (thread, seq, {COLUMNS})"
+            f" SELECT $1, moved, {values} FROM moved"
+        )
     return (
         f"WITH moved AS (UPDATE {{s}}.threads t SET {', '.join(changes)} WHERE {' AND '.join(only_if)}"
         " RETURNING moved, cardinality(forgotten) >= sweep_at OR silent_before - silent_swept >= 16 AS is_sweep_due),"
@@ -131,9 +147,9 @@ class Writing(Owning):
         async def attempt() -> bool:
             nonlocal is_sure
             try:
-                done = await self.db.once("fetchrow", commit_statement(parts), tuple(_given(commit, parts)))
+                done = await self._try(commit, parts)
                 if done is not None:
-                    return bool(done["is_sweep_due"])
+                    return parts.may_sweep and bool(done["is_sweep_due"])
                 if not is_sure and await self._is_made(commit):
                     return False
                 return await self._send_by_another_way(commit, parts)
@@ -146,6 +162,14 @@ class Writing(Owning):
                 return False
 
         return await self.db.again(attempt)
+
+    async def _try(self, commit: Commit, parts: Parts) -> Any:
+        """None if it was refused: it is not the next, or its checkpoint has the id of another."""
+        try:
+            done = await self.db.once(parts.method, commit_statement(parts), tuple(_given(commit, parts)))
+        except IdTaken:
+            return None
+        return None if done == _NONE_ADDED else done
 
     async def _is_made(self, commit: Commit) -> bool:
         """What has its number, its run and its seal is it: nobody else could have made the same in its place."""
@@ -177,7 +201,7 @@ class Writing(Owning):
                 raise ThreadConflict(lease.thread_id, f"after commit {commit.parent}", "no such checkpoint any more")
             parts = parts._replace(is_checked=True)
             done = await session.row(commit_statement(parts), *_given(commit, parts))
-            return bool(done["is_sweep_due"])
+            return parts.may_sweep and bool(done["is_sweep_due"])
 
     # ------------------------------------------------------------ journal
 
@@ -279,7 +303,7 @@ def _given(commit: Commit, parts: Parts) -> list[Any]:
 
 async def lock_against_sweeps(session: Session, thread: UUID) -> None:
     """Of whoever frees what a thread forgot there is one at a time. Ends with the transaction."""
-    await session.value("SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", str(thread))
+    await session.value("SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", session.lock_name(thread))
 
 
 async def displace(session: Session, checkpoint_id: str, by: UUID) -> None:

@@ -91,12 +91,12 @@ class Database:
         return found
 
     @asynccontextmanager
-    async def transaction(self, isolation: str = "read_committed") -> AsyncIterator[Session]:
+    async def transaction(self, isolation: str = "read_committed", *, is_brisk: bool = True) -> AsyncIterator[Session]:
         """All or nothing. Raises Unknown if it is not known which. Each statement sees what is there when it begins,
         whatever the server's default is."""
         pool = await self._pool()
         try:
-            async with pool.transaction(isolation) as connection:
+            async with pool.transaction(isolation, is_brisk=is_brisk) as connection:
                 yield Session(self, connection)
         except (HoldfastError, DataError):
             raise
@@ -107,7 +107,7 @@ class Database:
     async def single_transaction(self) -> AsyncIterator[Session]:
         """One that cannot be repeated: what it writes can be read only once. Raises StoreUnavailable, StorageFailed."""
         try:
-            async with self.transaction() as session:
+            async with self.transaction(is_brisk=False) as session:  # whoever gives what is written chooses the pace
                 yield session
         except (Unknown, *Lost) as error:
             if isinstance(error, HoldfastError):
@@ -210,6 +210,10 @@ def _jitter() -> float:
 
 class Session:
     """Within a transaction."""
+
+    def lock_name(self, thread: object) -> str:
+        """Of a thread, among all schemas of the database."""
+        return f"{self._database.schema} {thread}"
 
     def __init__(self, database: Database, connection: Any) -> None:
         self._database = database

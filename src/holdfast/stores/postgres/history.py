@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.errors import (
     CheckpointNotFound,
+    StorageFailed,
     ThreadBusy,
     ThreadExists,
     ThreadNotFound,
@@ -19,6 +20,7 @@ from holdfast.errors import (
 from holdfast.records import CheckpointInfo, Commit, Lease, PendingRequest, ThreadStanding
 from holdfast.stores.packing import consumed_seal, seal
 from holdfast.stores.postgres.database import Session
+from holdfast.stores.postgres.pool import IdTaken
 from holdfast.stores.postgres.pruning import OWNER, Forgetting
 from holdfast.stores.postgres.reading import IS_THERE
 from holdfast.stores.postgres.rows import (
@@ -150,11 +152,17 @@ class Whole(Forgetting):
     async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
         check_id("thread id", standing.thread_id, None)
         given = iter(commits)
-        async with self.db.single_transaction() as session:
-            await self._make_room(session, standing.thread_id)
-            while batch := list(islice(given, AT_ONCE)):
-                await self._add(session, standing, batch)
-            await self._stand(session, standing)
+        try:
+            async with self.db.single_transaction() as session:
+                await self._make_room(session, standing.thread_id)
+                while batch := list(islice(given, AT_ONCE)):
+                    await self._add(session, standing, batch)
+                await self._stand(session, standing)
+        except StorageFailed as error:
+            if isinstance(error.__cause__, IdTaken):
+                reason = "one of its checkpoints has just come to be in another thread here"
+                raise ThreadExists(standing.thread_id, reason) from error
+            raise
 
     async def _make_room(self, session: Session, thread_id: str) -> None:
         """Raises ThreadExists if anything was ever put into it."""

@@ -56,6 +56,9 @@ NameTooLong = asyncpg.ProgramLimitExceededError
 
 NotText = (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError)
 
+IdTaken = asyncpg.UniqueViolationError
+"""Another commit has the checkpoint's id."""
+
 DataError = asyncpg.DataError
 """What was given cannot be sent: nothing was."""
 
@@ -174,13 +177,13 @@ class Pool:
         self._hand_on(None)
 
     @asynccontextmanager
-    async def transaction(self, isolation: str) -> AsyncIterator[Any]:
+    async def transaction(self, isolation: str, *, is_brisk: bool) -> AsyncIterator[Any]:
         connection = await self.take()
         try:
             async with connection.transaction(isolation=isolation):
-                # Who vanishes in the middle must not keep others from what was locked until the network gives up.
-                idle = int(min(10.0, self._statement_seconds) * 1000)
-                await connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {idle}")
+                if is_brisk:  # who vanishes in the middle must not keep what it locked until the network gives up
+                    idle = int(min(10.0, self._statement_seconds) * 1000)
+                    await connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {idle}")
                 yield connection
         except (HoldfastError, Refused):
             self.give_back(connection)  # it was rolled back

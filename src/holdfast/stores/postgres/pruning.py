@@ -68,6 +68,8 @@ WHERE c.thread = $1 AND c.number = ANY ($2::bigint[]) AND c.number = g.number
 """
 """Chunks out of where they lie, without sending those that stay."""
 
+_TRY_LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended($1, 1))"
+
 _FREE = """
 UPDATE {s}.commits c SET
   checkpoint_id = CASE WHEN NOT is_doomed THEN checkpoint_id END, root = CASE WHEN NOT is_doomed THEN root END,
@@ -164,7 +166,9 @@ class Forgetting(Writing):
             await self._silence(key, min(events_before, LAST))
         count = 0
         for batch in _batches(rows):
-            count += await self._free(thread_id, Doomed(batch))
+            row = await self.db.row(_SILENT_UP_TO, key, batch[-1])
+            silent, until = ((), 0) if row is None else (row["silent"], row["until"])
+            count += await self._free(thread_id, Doomed(batch, silent, until))
         await self._sweep(thread_id)
         return count
 
@@ -218,7 +222,7 @@ class Forgetting(Writing):
                 key = key_of(thread_id)
                 if waits:
                     await lock_against_sweeps(session, key)
-                elif not await session.value("SELECT pg_try_advisory_xact_lock(hashtextextended($1, 1))", str(key)):
+                elif not await session.value(_TRY_LOCK, session.lock_name(key)):
                     return 0
                 return await self._free_in(session, thread_id, doomed)
 
@@ -300,6 +304,8 @@ class Forgetting(Writing):
             [not batch.keeps_line(row) for row in left.values()],
         )
         cut = {number: names for number, names in gone.items() if number not in empty}
+        # Locked first: a row that is changed meanwhile would be looked at half as it was and half as it is.
+        await session.rows(_LOCKED, key, [*cut])
         await session.rows(_CUT, key, [*cut], [as_words(names) for names in cut.values()])
         await session.rows(_EMPTY, key, [*cut])
         return sum(len(one.carried) for one in relinked)
@@ -309,6 +315,13 @@ OWNER = """
 SELECT t.owner, t.process, p.identity, p.leased_until > clock_timestamp() AS is_leased
 FROM {s}.threads t LEFT JOIN {s}.processes p ON p.process = t.process WHERE t.thread = $1
 """
+
+_SILENT_UP_TO = """
+SELECT LEAST(silent_before, $2 + 1) AS until, ARRAY(SELECT number FROM {s}.commits WHERE thread = $1
+  AND number >= silent_swept AND number < LEAST(silent_before, $2 + 1) ORDER BY number) AS silent
+FROM {s}.threads WHERE thread = $1 AND silent_swept < silent_before
+"""
+"""The events that go with a batch: rows of which nothing is left are then removed, and not written anew before."""
 
 _SILENCE = """
 UPDATE {s}.threads t SET silent_before = GREATEST(t.silent_before, LEAST($2, t.number + 1)),

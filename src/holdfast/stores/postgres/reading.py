@@ -79,15 +79,17 @@ JOIN LATERAL (SELECT * FROM {{s}}.threads t WHERE t.thread = c.thread OFFSET 0) 
 
 _EVENTS = f"""
 SELECT t.first_seq AS oldest, t.last_seq AS newest, e.* FROM {{s}}.threads t
-JOIN LATERAL (SELECT COALESCE((SELECT number FROM {{s}}.commits WHERE thread = $1
-  AND first_seq <= COALESCE($2, t.first_seq - 1) ORDER BY number DESC LIMIT 1), 0) AS number OFFSET 0) start ON true
+JOIN LATERAL (SELECT COALESCE(
+  (SELECT max(number) FROM {{s}}.commits WHERE thread = $1 AND number > t.number - 64 AND first_seq <= $2),
+  (SELECT number FROM {{s}}.commits WHERE thread = $1
+    AND first_seq <= COALESCE($2, t.first_seq - 1) ORDER BY number DESC LIMIT 1), 0) AS number OFFSET 0) start ON true
 LEFT JOIN LATERAL (
   SELECT {_INFO}, ({IS_THERE}) AS is_there, c.first_seq, c.event_count, c.refers, c.own, c.events, c.seal
   FROM {{s}}.commits c WHERE c.thread = $1 AND c.first_seq IS NOT NULL AND c.number >= t.silent_before
     AND c.number >= start.number AND c.first_seq + c.event_count > COALESCE($2, t.first_seq - 1) + 1 OFFSET 0
 ) e ON true WHERE t.thread = $1 ORDER BY e.number
 """
-"""The log and what is kept of it, as one look at both."""
+"""The log and what is kept of it, as one look at both. Most who ask are near its end, and are not to read all of it."""
 
 _THREAD = """
 SELECT t.thread_id, t.workflow, t.number, t.status, t.updated_at, t.due_at, t.owner, t.process, p.identity,

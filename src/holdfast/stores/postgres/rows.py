@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -80,6 +81,8 @@ def words(text: str | None) -> list[str]:
 
 
 def as_words(names: Collection[str]) -> str | None:
+    if not names:
+        return None
     text = " ".join(names)
     if "%" in text or text.count(" ") >= len(names):  # names that holdfast makes have neither
         text = " ".join(one.replace("%", "%25").replace(" ", "%20") for one in names)
@@ -135,43 +138,50 @@ TYPES = (
 
 def row_of(commit: Commit) -> tuple[Any, ...]:
     """Its values for COLUMNS."""
-    info, events, chunks, number = commit.info, commit.events, commit.chunks, commit.number
-    time = from_timestamp(commit.timestamp)
+    info, events, chunks, parent = commit.info, commit.events, commit.chunks, commit.parent
+    dropped, carried = as_words(commit.dropped), as_words(commit.carried)
+    names = as_words([f"{name}:{len(chunk)}" for name, chunk in chunks.items()]) if chunks else None
+    checkpoint_id = workflow = iteration = previous = None
+    if info is not None:
+        checkpoint_id, workflow, iteration = packed_id(info.checkpoint_id), info.workflow_name, info.iteration_count
+        previous = info.previous_checkpoint_id if parent is None else None
+    first_seq = count = own = body = None
+    if events is not None:
+        first_seq, count, own, body = events.first_seq, events.count, as_words(events.own), events.body
+    made_at = _moment(commit.timestamp)
     return (
-        number,
-        commit.parent,
-        None if events is None else events.first_seq,
-        to_time(time) if isinstance(time, int) else None,
-        None if info is None else info.iteration_count,
-        None if events is None else events.count,
-        events is not None and events.refers,
-        None if info is None else packed_id(info.checkpoint_id),
-        None if info is None else info.workflow_name,
-        None if info is None or commit.parent is not None else info.previous_checkpoint_id,
-        None if isinstance(time, int) else time,
-        packed_id(commit.run_id, RUN),
-        commit.status,
-        as_words([f"{name}:{len(chunk)}" for name, chunk in chunks.items()]),
-        as_words(commit.dropped),
-        as_words(commit.carried),
-        None if events is None else as_words(events.own),
-        seal_of(commit),
-        commit.root,
-        None if events is None else events.body,
+        *(commit.number, parent, first_seq, made_at, iteration, count, events is not None and events.refers),
+        *(checkpoint_id, workflow, previous, commit.timestamp if made_at is None else None),
+        *(packed_id(commit.run_id, RUN), commit.status, names, dropped, carried, own),
+        *(_seal(commit, links_sum(parent, previous, dropped, carried)), commit.root, body),
         b"".join(chunks.values()) or None,
     )
 
 
+def _moment(timestamp: str) -> datetime | None:
+    """None where the text cannot be made from it again, to the letter."""
+    if len(timestamp) == 32 and timestamp[26:] == "+00:00" and timestamp[10] == "T":  # as holdfast writes it
+        try:
+            time = datetime.fromisoformat(timestamp)
+        except ValueError:
+            return None
+        if time.microsecond and time.isoformat() == timestamp:
+            return time
+    number = from_timestamp(timestamp)
+    return to_time(number) if isinstance(number, int) else None
+
+
 def seal_of(commit: Commit) -> bytes:
+    previous = None if commit.info is None or commit.parent is not None else commit.info.previous_checkpoint_id
+    return _seal(commit, links_sum(commit.parent, previous, as_words(commit.dropped), as_words(commit.carried)))
+
+
+def _seal(commit: Commit, links: bytes) -> bytes:
     thread_id, number, events = commit.lease.thread_id, commit.number, commit.events
     of_root = root_seal(thread_id, number, told_by(commit), commit.root)
     if events is None:
-        of_events = events_seal(thread_id, number, None, None, None)
-    else:
-        of_events = events_seal(thread_id, number, events.first_seq, events.count, events.body)
-    previous = None if commit.info is None or commit.parent is not None else commit.info.previous_checkpoint_id
-    links = links_sum(commit.parent, previous, as_words(commit.dropped), as_words(commit.carried))
-    return of_root + of_events + links
+        return of_root + bytes(_SEAL_BYTES) + links
+    return of_root + events_seal(thread_id, number, events.first_seq, events.count, events.body) + links
 
 
 def told_by(commit: Commit) -> tuple[Any, ...]:
