@@ -73,7 +73,8 @@ class Checking(Rewriting):
 
         standing = await self.db.row(AGREEMENT, key)
         attempt(partial(check_standing, thread_id, standing))
-        if standing["newest_workflow"] not in (None, standing["workflow"]):
+        is_newest = standing["is_newest_ever"]  # else the thread says of which workflow one was that is gone
+        if is_newest and standing["newest_workflow"] not in (None, standing["workflow"]):
             named = f"{standing['workflow']!r}, and its head is of {standing['newest_workflow']!r}"
             found.append(Damage(f"the thread says that it is of workflow {named}", thread_id))
         consumed = await self.db.rows("SELECT item_id, seal FROM {s}.inbox WHERE thread = $1 AND body IS NULL", key)

@@ -247,7 +247,9 @@ def _is_as_claimed(row: Any) -> bool:
 
 AGREEMENT = f"""
 SELECT t.number, t.head, t.workflow, n.workflow AS newest_workflow, n.number AS newest, n.checkpoint_id,
-  (SELECT max(number) FROM {{s}}.commits WHERE thread = $1) AS last
+  (SELECT max(number) FROM {{s}}.commits WHERE thread = $1) AS last,
+  (SELECT count(*) = t.number - t.head AND count(workflow) = 0 FROM {{s}}.commits
+    WHERE thread = $1 AND number > t.head) AS is_newest_ever
 FROM {{s}}.threads t LEFT JOIN LATERAL (SELECT c.number, c.checkpoint_id, c.workflow FROM {{s}}.commits c
   WHERE c.thread = $1 AND {IS_THERE} ORDER BY c.number DESC LIMIT 1) n ON true WHERE t.thread = $1
 """
