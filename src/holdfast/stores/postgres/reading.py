@@ -151,8 +151,8 @@ class Reading:
 
     async def read_chunks(self, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
         rows = await self.db.rows(
-            "SELECT c.number, c.names, c.chunks FROM unnest($2::bigint[]) n (number), LATERAL (SELECT number, names, chunks"
-            " FROM {s}.commits WHERE thread = $1 AND number = n.number OFFSET 0) c",
+            "SELECT c.number, c.names, c.chunks FROM unnest($2::bigint[]) n (number), LATERAL (SELECT number, names,"
+            " chunks FROM {s}.commits WHERE thread = $1 AND number = n.number OFFSET 0) c",
             key_of(thread_id),
             list(numbers),
         )
