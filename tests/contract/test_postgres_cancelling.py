@@ -134,11 +134,11 @@ async def test_a_statement_that_takes_too_long_does_not_go_on_beside_the_next(fo
     async with forced.locked("{s}.threads"):
         saving = asyncio.create_task(owner.save())
         await forced.until_waiting(1)
-        for _ in range(8):  # in which it is sent several times
+        for _ in range(12):  # in which it is sent several times
             await asyncio.sleep(0.1)
             at_once.append(await forced.waiting())
     await saving
-    assert max(at_once) <= 1
+    assert max(at_once) <= 2  # one that is being cancelled, and the next
     assert [info.number for info in await store.infos(thread_id="t")] == [1]
 
 

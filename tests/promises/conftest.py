@@ -10,6 +10,7 @@ import pytest
 from tests.promises.processes import STORAGES, Place
 from tests.promises.stages import Again, with_a_new_object, with_the_same_object
 from tests.schemas import SCHEMAS
+from tests.servers.postgres import PostgresServer
 from tests.six_methods import SixMethods
 
 from holdfast.checkpoints.storage import StoreCheckpointStorage
@@ -44,13 +45,14 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 @pytest.fixture
 def apart(request: pytest.FixtureRequest, place: Place) -> Iterator[Place]:
-    """One whose size is measured: in PostgreSQL a database of its own."""
+    """One whose size is measured: in PostgreSQL on a server of its own, where nobody's snapshot, not even that of a
+    vacuum of something else, keeps dead rows."""
     if place.kind != "postgres":
         yield place
         return
     folder = place.folder / "apart"
     folder.mkdir()
-    with SCHEMAS.apart(folder, request.getfixturevalue("postgres_dsn")):
+    with PostgresServer(settings={"autovacuum": "off"}) as server, SCHEMAS.apart(folder, server.dsn):
         yield Place("postgres", folder)
 
 

@@ -50,6 +50,8 @@ async def _cancel_all() -> None:
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+    for _ in range(3):  # what was aborted is closed in the next turns
+        await asyncio.sleep(0)
     await asyncio.sleep(0)  # sockets are closed in the turn after
 
 
@@ -60,7 +62,7 @@ class Door:
         self.port = free_port()
         self._receive = receive
         self._listening: asyncio.Server | None = None
-        self._inside: set[asyncio.Task[None]] = set()
+        self._inside: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def open(self) -> None:
         self._listening = await asyncio.start_server(self._let_in, "127.0.0.1", self.port)
@@ -73,21 +75,24 @@ class Door:
         await self.throw_out()
 
     async def throw_out(self) -> None:
-        for task in self._inside:
+        inside = [*self._inside]
+        for task in inside:
             task.cancel()
-        await asyncio.gather(*self._inside, return_exceptions=True)
+        await asyncio.gather(*inside, return_exceptions=True)
 
-    async def _let_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._inside.add(task)
+    def _let_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._inside[task] = writer
+        task.add_done_callback(self._let_out)  # also of one that was cancelled before it had begun
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await self._receive(reader, writer)
-        except (ConnectionError, asyncio.CancelledError):
+        except ConnectionError:
             pass  # either side may go at any time
-        finally:
-            self._inside.discard(task)
-            writer.transport.abort()
+
+    def _let_out(self, task: asyncio.Task[None]) -> None:
+        self._inside.pop(task).transport.abort()
 
 
 def at_port(url: str, port: int) -> str:
