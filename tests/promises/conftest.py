@@ -43,16 +43,23 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     made.end()
 
 
+@pytest.fixture(scope="package")
+def quiet_server() -> Iterator[PostgresServer]:
+    """Where nobody's snapshot, not even that of a vacuum of something else, keeps dead rows."""
+    with PostgresServer(settings={"autovacuum": "off"}) as server:
+        yield server
+
+
 @pytest.fixture
 def apart(request: pytest.FixtureRequest, place: Place) -> Iterator[Place]:
-    """One whose size is measured: in PostgreSQL on a server of its own, where nobody's snapshot, not even that of a
-    vacuum of something else, keeps dead rows."""
+    """One whose size is measured: in PostgreSQL a database of its own, and nobody else on its server."""
     if place.kind != "postgres":
         yield place
         return
     folder = place.folder / "apart"
     folder.mkdir()
-    with PostgresServer(settings={"autovacuum": "off"}) as server, SCHEMAS.apart(folder, server.dsn):
+    server: PostgresServer = request.getfixturevalue("quiet_server")
+    with server.database() as dsn, SCHEMAS.apart(folder, dsn):
         yield Place("postgres", folder)
 
 

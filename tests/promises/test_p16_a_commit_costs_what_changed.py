@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from tests.promises.processes import Place
 from tests.promises.stages import Does, alone
-from tests.schemas import SCHEMAS
 
 from holdfast import Executor, InMemoryCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, handler
 from holdfast.checkpoints.storage import StoreCheckpointStorage
@@ -63,10 +62,6 @@ async def test_w03_500_turns_of_1_kb_leave_at_most_three_times_their_payload(apa
     said, most = texts(500), MOST.get(apart.kind, 3.0)
     payload = 500 * KB
     async with apart.storage() as storage:
-        await storage.list_threads()
-        if apart.kind == "postgres":
-            for table in ("commits", "threads"):
-                SCHEMAS.fetch(apart.folder, f"ALTER TABLE {{s}}.{table} SET (autovacuum_enabled = off)")
         workflow = listening(where, storage)
         for message in said:
             await workflow.run(message, thread_id="t")
