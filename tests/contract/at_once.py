@@ -50,8 +50,9 @@ class AtOnce:
         self._end = time.monotonic() + seconds
         self._made = 0
         self._journal: dict[str, Told] = defaultdict(Told)
-        self._saves: Counter[str] = Counter()
-        """Of each thread, those that were begun: one may settle an entry before its writer is told that it is there."""
+        self._read: set[int] = set()
+        """Entries that somebody who opened their thread has read: a commit of that one may settle them before their
+        writer is told that they are there."""
         self._posts: dict[str, Told] = defaultdict(Told)
         self._pinned: set[str] = set()
         self.done: Counter[str] = Counter()
@@ -96,6 +97,7 @@ class AtOnce:
     def _check_opened(self, opened: OpenedThread, journal: set[Any], posts: set[Any]) -> None:
         if opened.damage is not None:
             self.wrong.append(f"opened a thread that is damaged: {opened.damage}")
+        self._read |= {entry.delivery_id for entry in opened.journal}
         if lost := journal - {entry.delivery_id for entry in opened.journal}:
             self.wrong.append(f"journal entries lost: {lost}")
         if lost := posts - {item.item_id for item in opened.inbox}:
@@ -107,9 +109,9 @@ class AtOnce:
         for _ in range(self._random.randrange(1, 8)):
             act = self._random.random()
             if act < 0.3:
-                delivery_id, saves = self._new(), self._saves[name]
+                delivery_id = self._new()
                 await owner.record(delivery_id)
-                if self._saves[name] == saves:
+                if delivery_id not in self._read:
                     self._journal[name].there.add(delivery_id)
             elif act < 0.4:
                 await owner.note(events=self._random.randrange(2))
@@ -137,7 +139,6 @@ class AtOnce:
         going = (set(journal.there), set(consumed))
         journal.going |= going[0]
         posts.going |= going[1]
-        self._saves[name] += 1
         try:
             await owner.save(
                 f"{name}-{number}-{self._new()}",

@@ -189,7 +189,7 @@ class Owning(Reading):
             await self.sweep_quietly(lease.thread_id)
 
     async def sweep_quietly(self, thread_id: str) -> None:
-        """Free what was forgotten."""
+        """Free what was forgotten: done by `Forgetting`, which is made of this."""
         raise NotImplementedError
 
     # ------------------------------------------------------------ processes

@@ -104,6 +104,7 @@ class Reading:
         self.db = database
 
     def owner_in(self, row: Any) -> str | None:
+        """The run that holds a thread, if it still does: who owns is told by `Owning`, which is made of this."""
         raise NotImplementedError
 
     # ------------------------------------------------------------ checkpoints
