@@ -89,7 +89,7 @@ async def test_a_turn_a_superstep_and_a_resume(proxy: Proxy) -> None:
         await counting.count("a turn of 20 supersteps", lambda: stepping.run(20, thread_id="s"))
         await counting.count("a turn with three siblings", lambda: fanning.run("x", thread_id="f"))
         await counting.count("a resume", lambda: talking.run(thread_id="t"))
-    for name, message in (("a resume in a new process", None), ("a turn in a new process", "x")):
+    for name, message in (("a resume over a new connection", None), ("a turn over a new connection", "x")):
         async with PostgresCheckpointStorage(proxy.url) as storage:
             await counting.count(name, partial(ledger(Stage(), storage).run, message, thread_id="t"), is_cold=True)
     check_asked(counting.found)

@@ -118,13 +118,36 @@ async def test_a_transaction_that_is_cancelled_as_it_begins_takes_in_nothing_tha
 
 async def test_a_statement_that_was_cancelled_does_not_go_on_at_the_server(forced: Forced) -> None:
     store = forced.store()
-    owner = await own(store, "t")
+    await own(store, "t")
     async with forced.locked("{s}.threads"):
-        saving = asyncio.create_task(owner.save())
+        posting = asyncio.create_task(store.post("t", "item", "k", b"1"))
         await forced.until_waiting(1)
-        await cancelled(saving)
+        await cancelled(posting)
         await forced.until_waiting(0)
-    assert await store.infos(thread_id="t") == []
+    standing = await store.standing("t")
+    assert standing is None or standing.inbox == []
+
+
+async def test_a_commit_that_was_cancelled_is_made_once_and_its_caller_knows_of_both(forced: Forced) -> None:
+    store = forced.store()
+    owner = await own(store, "t")
+    ended = []
+
+    async def save() -> None:
+        await owner.save(events=1)
+        task = asyncio.current_task()
+        ended.append(task is not None and task.cancelling())
+
+    async with forced.locked("{s}.threads"):
+        saving = asyncio.create_task(save())
+        await forced.until_waiting(1)
+        for _ in range(2):  # the first is heard by its own statement, the second by whoever finds out what became of it
+            saving.cancel()
+            await asyncio.sleep(0)
+            await forced.until_waiting(1)
+    await saving
+    assert ended == [2]
+    assert [info.number for info in await store.infos(thread_id="t")] == [1]
 
 
 async def test_a_statement_that_takes_too_long_does_not_go_on_beside_the_next(forced: Forced) -> None:

@@ -43,8 +43,8 @@ class Told:
     """Its fence, by act."""
     done: dict[str, int] = field(default_factory=dict)
     """Number of the commit, by act."""
-    order: list[list[str]] = field(default_factory=list)
-    """Each process's acts that were acknowledged, in its order."""
+    begun_at: dict[str, int] = field(default_factory=dict)
+    done_at: dict[str, int] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     posted: dict[str, int] = field(default_factory=dict)
     """When the posting was acknowledged, by item."""
@@ -64,14 +64,9 @@ def read_logs(folder: Path) -> dict[str, Told]:
     """By thread id, what all processes said."""
     threads: dict[str, Told] = defaultdict(Told)
     for file in sorted(folder.glob("acts-*")):
-        own: dict[str, list[str]] = defaultdict(list)
         for line in file.read_text(encoding="utf-8").splitlines():
             one = json.loads(line)
             _take(threads[one["thread_id"]], one)
-            if one["what"] == "done":
-                own[one["thread_id"]].append(one["act"])
-        for thread_id, acts in own.items():
-            threads[thread_id].order.append(acts)
     return dict(threads)
 
 
@@ -81,8 +76,10 @@ def _take(told: Told, one: dict[str, Any]) -> None:
         told.opened.append(Opened(act, one["asked_at"], one["fence"], one["inbox"]))
     elif what == "begun":
         told.begun[act] = one["fence"]
+        told.begun_at[act] = one["at"]
     elif what == "done":
         told.done[act] = one["number"]
+        told.done_at[act] = one["at"]
         told.repeated += [item for item in one["consumed"] if item in told.consumed]
         told.consumed.update(dict.fromkeys(one["consumed"], act))
     elif what == "refused":

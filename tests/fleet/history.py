@@ -105,10 +105,10 @@ def _of_acts(made: Sequence[Made], told: Told) -> Iterator[str]:
     for act, count in times.items():
         if act not in told.begun or count > 1:
             yield f"{act} is there {count} times, {'' if act in told.begun else 'never '}begun"
-    for acts in told.order:
-        numbers = [at.get(act, 0) for act in acts]
-        if numbers != sorted(numbers):
-            yield f"one process made {acts} in this order, and they are at {numbers}"
+    for first, done_at in told.done_at.items():
+        for then in at:
+            if done_at < told.begun_at.get(then, 0) and at.get(first, 0) >= at[then]:
+                yield f"{first} was acknowledged before {then} began, and they are at {at.get(first)} and {at[then]}"
 
 
 def _of_the_inbox(standing: ThreadStanding, told: Told) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -119,7 +120,7 @@ _ASKED = ("text", "timestamptz", "timestamptz", "text")
 class Writing(Owning):
     """Commits, journal and inbox."""
 
-    finishes_commits = False
+    finishes_commits = True
 
     async def commit(self, commit: Commit) -> None:
         lease, info = commit.lease, commit.info
@@ -134,15 +135,18 @@ class Writing(Owning):
             bool(commit.forgets),
             bool(commit.forgets_events_before),
         )
-        is_sweep_due = await self._send(commit, parts)
+        try:
+            is_sweep_due = await self._send(commit, parts, is_sure=True)
+        except asyncio.CancelledError:  # it may have been made: found out in a task of its own, which plain ones spare
+            is_sweep_due, _ = await to_its_end(self._send(commit, parts, is_sure=False))
         if parts.settles and held is not None:
             held.has_journal = bool(commit.unsettled)
         if is_sweep_due:
-            await self.sweep_quietly(lease.thread_id)
+            await to_its_end(self.sweep_quietly(lease.thread_id))
 
-    async def _send(self, commit: Commit, parts: Parts) -> bool:
-        """Raises ThreadConflict, and sends it again if and only if it did not happen."""
-        is_sure = True
+    async def _send(self, commit: Commit, parts: Parts, *, is_sure: bool) -> bool:
+        """Raises ThreadConflict, and sends it again if and only if it did not happen. Not `is_sure`: it may have been
+        made before."""
 
         async def attempt() -> bool:
             nonlocal is_sure

@@ -24,10 +24,11 @@ from holdfast.stores.postgres.rows import check_id, id_in, inbox_of, info_of, jo
 
 logger = get_logger("stores")
 
-_FORGET_THE_DEAD = """
-DELETE FROM {s}.processes p WHERE leased_until < clock_timestamp() - interval '1 hour'
-  AND NOT EXISTS (SELECT 1 FROM {s}.threads t WHERE t.process = p.process AND t.owner IS NOT NULL)
+_BEGIN = f"""
+WITH gone AS (DELETE FROM {{s}}.processes p WHERE leased_until < clock_timestamp() - interval '1 hour' AND process <> $1
+  AND NOT EXISTS (SELECT 1 FROM {{s}}.threads t WHERE t.process = p.process AND t.owner IS NOT NULL)) {RENEW}
 """
+"""Says that this process lives, and forgets those that are long dead."""
 
 _CLAIM = """
 WITH mine AS (
@@ -197,9 +198,8 @@ class Owning(Reading):
     async def _own_process(self) -> UUID:
         process = key_of(to_json(this_process()))
         if self._process != process:  # the first use, or a fork of the process
-            await self.beat()
+            await self.db.value(_BEGIN, *own_process())
             self._process = process
-            await self.db.rows(_FORGET_THE_DEAD)
         elif not self._heartbeat.is_beating:  # nothing was held: the lease may have run out, and its row may be gone
             await self.beat()
         return process

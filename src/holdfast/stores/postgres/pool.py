@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 from holdfast.errors import HoldfastError, MissingExtra, PoolExhausted
@@ -61,6 +62,30 @@ IdTaken = asyncpg.UniqueViolationError
 
 DataError = asyncpg.DataError
 """What was given cannot be sent: nothing was."""
+
+
+_FIRST_OWN_TYPE = 16384
+"""Below this, the numbers of types are PostgreSQL's own, and the same in every database."""
+
+_known_types: dict[frozenset[int], Any] = {}
+
+
+class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
+    """Asks what PostgreSQL's own types are once for all connections: the answer takes the server some milliseconds."""
+
+    async def _introspect_types(self, typeoids: Iterable[int], timeout: float | None) -> tuple[Any, Any]:
+        asked = frozenset(typeoids)
+        known = _known_types.get(asked)
+        if known is not None:
+            return known, _NO_STATEMENT
+        found, statement = await super()._introspect_types(asked, timeout)
+        if max(asked) < _FIRST_OWN_TYPE:
+            _known_types[asked] = found
+        return found, statement
+
+
+_NO_STATEMENT = SimpleNamespace(name="none")
+"""In place of the one that asked: it has a name, so no other was displaced by it."""
 
 
 class Pool:
@@ -148,6 +173,7 @@ class Pool:
             self._dsn,
             timeout=min(CONNECT_SECONDS, self._statement_seconds),
             command_timeout=self._statement_seconds,
+            connection_class=_Connection,
             **cached,
         )
         transport = getattr(connection, "_transport", None)

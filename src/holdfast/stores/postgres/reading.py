@@ -77,6 +77,12 @@ JOIN LATERAL (SELECT * FROM {{s}}.threads t WHERE t.thread = c.thread OFFSET 0) 
 """
 """First which, then what is told of them: so it needs no statistics to be read from the index."""
 
+_PAGE_OF_THREAD = f"""
+SELECT {_INFO}, ({IS_THERE}) AS is_there FROM (SELECT * FROM {{s}}.commits WHERE thread = $1
+  AND checkpoint_id IS NOT NULL AND number < $2 AND seq < $4 ORDER BY number DESC LIMIT $3) c
+JOIN LATERAL (SELECT * FROM {{s}}.threads t WHERE t.thread = c.thread OFFSET 0) t ON true ORDER BY c.number DESC
+"""
+
 _EVENTS = f"""
 SELECT t.first_seq AS oldest, t.last_seq AS newest, e.* FROM {{s}}.threads t
 JOIN LATERAL (SELECT COALESCE(
@@ -178,35 +184,30 @@ class Reading:
         if workflow_name is not None and not is_text(workflow_name):
             return []
         if thread_id is not None:
-            rows = await self.db.rows(
-                f"SELECT {_INFO} {_FROM} WHERE c.thread = $1 AND {IS_THERE} AND ($2::text IS NULL OR c.workflow = $2)"
-                " AND c.number < $3 AND c.seq < $4 ORDER BY c.number DESC LIMIT $5",
-                key_of(thread_id),
-                workflow_name,
-                number,
-                seq,
-                limit,
-            )
+            of = (key_of(thread_id), number, limit, seq)
+            rows = await self._newest(_PAGE_OF_THREAD, "number", *of, workflow=workflow_name)
         else:
             names = [workflow_name]
             if workflow_name is None:
                 names = [row["workflow"] for row in await self.db.rows(_ALL_WORKFLOWS)]
-            found = [await self._of_workflow(name, seq, limit) for name in names]
+            found = [await self._newest(_PAGE, "seq", name, seq, limit) for name in names]
             rows = sorted(chain(*found), key=lambda row: -row["seq"])[:limit]
         previous = await self.previous_of([(row["thread"], row) for row in rows])
         infos = [info_of(row["thread_id"], row, one) for row, one in zip(rows, previous, strict=True)]
         return infos[::-1]
 
-    async def _of_workflow(self, name: str | None, seq: int, limit: int | None) -> list[Any]:
-        """The newest before a place in the order of all. Some of what is read may be forgotten: then more is read."""
+    async def _newest(
+        self, page: str, by: str, of: Any, before: int, limit: int | None, *more: Any, workflow: str | None = None
+    ) -> list[Any]:
+        """Checkpoints before a place in an order. Some of what is read may be forgotten: then more is read."""
         found: list[Any] = []
+        at_once = limit
         while True:
-            wanted = None if limit is None else limit - len(found)
-            rows = await self.db.rows(_PAGE, name, seq, wanted)
-            found += (row for row in rows if row["is_there"])
-            if wanted is None or len(rows) < wanted or len(found) >= (limit or 0):
-                return found
-            seq = rows[-1]["seq"]
+            rows = await self.db.rows(page, of, before, at_once, *more)
+            found += (row for row in rows if row["is_there"] and workflow in (None, row["workflow"]))
+            if limit is None or at_once is None or len(rows) < at_once or len(found) >= limit:
+                return found[:limit]
+            before, at_once = rows[-1][by], 2 * at_once + 10
 
     async def _place_of(self, checkpoint_id: str) -> Any:
         """Raises CheckpointNotFound."""
