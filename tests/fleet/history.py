@@ -106,9 +106,9 @@ def _of_acts(made: Sequence[Made], told: Told) -> Iterator[str]:
         if act not in told.begun or count > 1:
             yield f"{act} is there {count} times, {'' if act in told.begun else 'never '}begun"
     for first, done_at in told.done_at.items():
-        for then in at:
-            if done_at < told.begun_at.get(then, 0) and at.get(first, 0) >= at[then]:
-                yield f"{first} was acknowledged before {then} began, and they are at {at.get(first)} and {at[then]}"
+        for then, number in at.items():
+            if done_at < told.begun_at.get(then, 0) and at.get(first, 0) >= number:
+                yield f"{first} was acknowledged before {then} began, and they are at {at.get(first)} and {number}"
 
 
 def _of_the_inbox(standing: ThreadStanding, told: Told) -> Iterator[str]:
