@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from tests.e2e.conftest import Call, Told
 from tests.e2e.test_doctor import found, marks
 from tests.e2e.test_doctor_postgres import password_of, sql
 from tests.e2e.threads import ask
 from tests.servers.postgres import PostgresServer, programs
+
+from holdfast.stores.postgres import database as postgres_database
 
 REPLICATES = {"wal_level": "replica", "max_wal_senders": "4"}
 SEEN = "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming' AND flush_lsn IS NOT NULL"
@@ -40,7 +43,9 @@ def follower_of(dsn: str, folder: Path) -> Iterator[None]:
             process.kill()
 
 
-def test_a_server_tells_of_its_standbys_and_a_standby_is_refused(call: Call, told: Told, tmp_path: Path) -> None:
+def test_a_server_tells_of_its_standbys_and_a_standby_is_refused(
+    call: Call, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with PostgresServer(settings=REPLICATES) as server:
         ask(call, "r-1", store=server.dsn)
         with follower_of(server.dsn, tmp_path):
@@ -58,4 +63,5 @@ def test_a_server_tells_of_its_standbys_and_a_standby_is_refused(call: Call, tol
         assert marks(done, 1)["threads"] == "ok"
         assert password_of(server.dsn) not in done.stdout
         assert call("verify", server.dsn).stdout == "1 thread looked at: nothing is damaged.\n"
+        monkeypatch.setattr(postgres_database, "RECONNECT_SECONDS", 0.3)  # it might be promoted meanwhile
         assert "read-only" in call("run", "office:titles", "x", store=server.dsn).stderr
