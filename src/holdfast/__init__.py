@@ -6,6 +6,22 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from holdfast.agents.base import BaseAgent as BaseAgent, SupportsAgentRun as SupportsAgentRun
+    from holdfast.agents.content import Content as Content, UsageDetails as UsageDetails
+    from holdfast.agents.executor import (
+        AgentExecutor as AgentExecutor,
+        AgentExecutorRequest as AgentExecutorRequest,
+        AgentExecutorResponse as AgentExecutorResponse,
+    )
+    from holdfast.agents.message import Message as Message
+    from holdfast.agents.response import AgentResponse as AgentResponse, AgentResponseUpdate as AgentResponseUpdate
+    from holdfast.agents.session import AgentSession as AgentSession
+    from holdfast.agents.tools import Tool as Tool, ToolContext as ToolContext, tool as tool
+    from holdfast.agents.workflow_agent import (
+        RequestInfoFunctionArgs as RequestInfoFunctionArgs,
+        WorkflowAgent as WorkflowAgent,
+    )
+    from holdfast.agents.workflows import Workflow as Workflow, WorkflowBuilder as WorkflowBuilder
     from holdfast.checkpoints.checkpoint import CheckpointID as CheckpointID, WorkflowCheckpoint as WorkflowCheckpoint
     from holdfast.checkpoints.copying import CopyReport as CopyReport, NotCopied as NotCopied, copy_store as copy_store
     from holdfast.checkpoints.difference import Change as Change, CheckpointDiff as CheckpointDiff
@@ -29,7 +45,6 @@ if TYPE_CHECKING:
     from holdfast.codecs.opaque import Opaque as Opaque
     from holdfast.codecs.pickle_codec import PickleSerializer as PickleSerializer
     from holdfast.codecs.types import register_type as register_type
-    from holdfast.engine.builder import WorkflowBuilder as WorkflowBuilder
     from holdfast.engine.functions import FunctionalWorkflow as FunctionalWorkflow, workflow as workflow
     from holdfast.engine.handle import RunHandle as RunHandle
     from holdfast.engine.hooks import HookContext as HookContext
@@ -40,7 +55,6 @@ if TYPE_CHECKING:
     from holdfast.engine.step_function import StepWrapper as StepWrapper, step as step
     from holdfast.engine.stream import ResponseStream as ResponseStream
     from holdfast.engine.sync import run_sync as run_sync
-    from holdfast.engine.workflow import Workflow as Workflow
     from holdfast.errors import (
         AlreadyAnswered as AlreadyAnswered,
         AnswerRejected as AnswerRejected,
@@ -166,8 +180,15 @@ __version__ = "0.1.0"
 # tests/test_public_names.py keeps the two alike.
 _HOME = {
     "AesGcm": "holdfast.codecs.aes_gcm",
+    "AgentExecutor": "holdfast.agents.executor",
+    "AgentExecutorRequest": "holdfast.agents.executor",
+    "AgentExecutorResponse": "holdfast.agents.executor",
+    "AgentResponse": "holdfast.agents.response",
+    "AgentResponseUpdate": "holdfast.agents.response",
+    "AgentSession": "holdfast.agents.session",
     "AlreadyAnswered": "holdfast.errors",
     "AnswerRejected": "holdfast.errors",
+    "BaseAgent": "holdfast.agents.base",
     "Branch": "holdfast.checkpoints.history",
     "Branches": "holdfast.checkpoints.history",
     "Case": "holdfast.graph.edges",
@@ -179,6 +200,7 @@ _HOME = {
     "CheckpointNotFound": "holdfast.errors",
     "CheckpointPinned": "holdfast.errors",
     "CheckpointStorage": "holdfast.checkpoints.storage",
+    "Content": "holdfast.agents.content",
     "ContextEnded": "holdfast.errors",
     "CopyReport": "holdfast.checkpoints.copying",
     "CursorExpired": "holdfast.errors",
@@ -214,6 +236,7 @@ _HOME = {
     "KeepLast": "holdfast.checkpoints.retention",
     "KeyProvider": "holdfast.codecs.aes_gcm",
     "LatestOnly": "holdfast.checkpoints.retention",
+    "Message": "holdfast.agents.message",
     "MessageType": "holdfast.records",
     "Migration": "holdfast.checkpoints.migrations",
     "MigrationFailed": "holdfast.errors",
@@ -241,6 +264,7 @@ _HOME = {
     "RekeyReport": "holdfast.stores.encrypted.rekey",
     "RequestError": "holdfast.errors",
     "RequestExpired": "holdfast.errors",
+    "RequestInfoFunctionArgs": "holdfast.agents.workflow_agent",
     "RequestTerms": "holdfast.events",
     "RequestWithdrawn": "holdfast.errors",
     "ResponseStream": "holdfast.engine.stream",
@@ -264,6 +288,7 @@ _HOME = {
     "SubWorkflowFailed": "holdfast.errors",
     "SubWorkflowRequestMessage": "holdfast.graph.workflow_executor",
     "SubWorkflowResponseMessage": "holdfast.graph.workflow_executor",
+    "SupportsAgentRun": "holdfast.agents.base",
     "SwitchCaseEdgeGroup": "holdfast.graph.edges",
     "SwitchCaseEdgeGroupCase": "holdfast.graph.edges",
     "SwitchCaseEdgeGroupDefault": "holdfast.graph.edges",
@@ -276,15 +301,19 @@ _HOME = {
     "ThreadNotFound": "holdfast.errors",
     "ThreadNotIdle": "holdfast.errors",
     "TimedOut": "holdfast.errors",
+    "Tool": "holdfast.agents.tools",
+    "ToolContext": "holdfast.agents.tools",
     "TypeCompatibilityError": "holdfast.errors",
     "UnknownExecutor": "holdfast.errors",
     "UnknownRequest": "holdfast.errors",
     "UnreadableValue": "holdfast.errors",
     "UnsavableValue": "holdfast.errors",
     "UnsupportedId": "holdfast.errors",
+    "UsageDetails": "holdfast.agents.content",
     "ValidationTypeEnum": "holdfast.errors",
-    "Workflow": "holdfast.engine.workflow",
-    "WorkflowBuilder": "holdfast.engine.builder",
+    "Workflow": "holdfast.agents.workflows",
+    "WorkflowAgent": "holdfast.agents.workflow_agent",
+    "WorkflowBuilder": "holdfast.agents.workflows",
     "WorkflowCheckpoint": "holdfast.checkpoints.checkpoint",
     "WorkflowCheckpointException": "holdfast.errors",
     "WorkflowContext": "holdfast.graph.context",
@@ -316,6 +345,7 @@ _HOME = {
     "response_handler": "holdfast.graph.handlers",
     "run_sync": "holdfast.engine.sync",
     "step": "holdfast.engine.step_function",
+    "tool": "holdfast.agents.tools",
     "validate_workflow_graph": "holdfast.graph.validation",
     "workflow": "holdfast.engine.functions",
 }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from holdfast.checkpoints.migrations import AnyMigration
 from holdfast.clock import Clock
-from holdfast.engine.request import check_storage
+from holdfast.engine.request import Durability, check_storage
 from holdfast.engine.workflow import Workflow
 from holdfast.graph.builder import DEFAULT_MAX_ITERATIONS, Designated, GraphBuilder, Participant
 from holdfast.graph.reducers import Reducer
@@ -18,6 +18,9 @@ class WorkflowBuilder(GraphBuilder):
 
     Where executors are expected, agents and functions that make one are accepted too.
     """
+
+    workflow_class: ClassVar[type[Workflow]] = Workflow
+    """What it builds."""
 
     def __init__(
         self,
@@ -34,6 +37,7 @@ class WorkflowBuilder(GraphBuilder):
         allowed_types: Iterable[type | str] = (),
         migrations: Iterable[AnyMigration] = (),
         clock: Clock | None = None,
+        durability: Durability = "sync",
     ) -> None:
         super().__init__(
             max_iterations,
@@ -48,6 +52,7 @@ class WorkflowBuilder(GraphBuilder):
         self._allowed_types = tuple(allowed_types)
         self._migrations = tuple(migrations)
         self._clock = clock
+        self._durability = durability
         self._storage: Any = None
         if checkpoint_storage is not None:
             self.with_checkpointing(checkpoint_storage)
@@ -60,10 +65,11 @@ class WorkflowBuilder(GraphBuilder):
 
     def build(self) -> Workflow:
         """Check the graph and make the workflow. Raises WorkflowValidationError."""
-        return Workflow(
+        return self.workflow_class(
             self.graph(),
             self._storage,
             allowed_types=self._allowed_types,
             migrations=self._migrations,
             clock=self._clock,
+            durability=self._durability,
         )

@@ -227,6 +227,7 @@ class Committer:
             suspended=after.suspended,
             children=child_checkpoints(after) if after.children else {},
             run_kwargs=without_secrets(after.run_kwargs) if after.run_kwargs else {},
+            metadata={"usage": after.usage} if after.usage else {},
             counters=counters_of(after),
             graph_signature=compiled.signature,
             migrations=compiled.migrations.names,

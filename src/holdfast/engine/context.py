@@ -110,6 +110,17 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         )
         self.delivery.tell_once(lane.in_child(taken))
 
+    def tell_live(self, data: Any) -> None:
+        """To whoever watches now, and to nobody else: it is in no log, and is not told again."""
+        lane = self._lane
+        event = WorkflowEvent("data", data, origin=WorkflowEventSource.EXECUTOR, executor_id=lane.told_id)
+        lane.scope.emit(lane.in_child(event))
+
+    def add_usage(self, usage: Mapping[str, int]) -> None:
+        """Counts that add up over the whole thread, such as tokens."""
+        effects = self._effects if self.used is None else self.used.sink
+        effects.use(usage)
+
     async def request_info(
         self,
         request_data: object,
@@ -124,7 +135,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         check_identifier("assignee", assignee)
         terms = agreed_terms(response_type, deadline, default, assignee)
         # Made from the delivery, so that one that is run again after a crash asks the same question, not a second one.
-        made_id = f"{self._made_id()}-{self.delivery.requests_made + 1}"
+        made_id = f"{self.delivery_name}-{self.delivery.requests_made + 1}"
         chosen = request_id if request_id is not None else made_id
         taken = any(chosen == one.request_id for one in (*self._effects.requests, *self.delivery.sink.requests))
         if taken or self.is_pending(chosen):
@@ -136,7 +147,9 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         self._tell_request(event)
         self._warn_if_unanswerable(request_data, response_type)
 
-    def _made_id(self) -> str:
+    @property
+    def delivery_name(self) -> str:
+        """The same whenever this delivery is run, and of no other in its thread."""
         return f"{self._lane.told_id}-{self._message.delivery_id}"
 
     def is_pending(self, request_id: str) -> bool:
@@ -305,7 +318,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         session = self.delivery.session
         call = session.question([data, response_type], request_id)
         digest = hashlib.blake2b(call.key.encode(), digest_size=6).hexdigest()
-        chosen = request_id if request_id is not None else f"{self._made_id()}-{digest}"
+        chosen = request_id if request_id is not None else f"{self.delivery_name}-{digest}"
 
         def ask_once() -> None:
             before = self.delivery.before

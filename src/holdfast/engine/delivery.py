@@ -251,3 +251,4 @@ def _add(some: Effects, to: Effects) -> None:
     to.sends += some.sends
     to.outputs += some.outputs
     to.ask(some.requests)
+    to.use(some.usage)

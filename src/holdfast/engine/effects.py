@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.checkpoints.parts import decode_request, encode_request
@@ -58,6 +58,8 @@ class Effects:
     forwarded_to: str | None = None
     """It failed, and this executor gets its message."""
 
+    usage: Mapping[str, int] | None = None
+    """What it adds to the counts of the thread."""
     requests: Sequence[WorkflowEvent] = ()
     writes: Sequence[tuple[str, Any]] = ()
     """(key, value, DELETED or Replaced), in order; for a key with a reducer a value is a contribution."""
@@ -70,6 +72,10 @@ class Effects:
 
     def ask(self, requests: Iterable[WorkflowEvent]) -> None:
         self.requests = [*self.requests, *requests]
+
+    def use(self, usage: Mapping[str, int] | None) -> None:
+        if usage:
+            self.usage = added(self.usage, usage)
 
     def write(self, writes: Iterable[tuple[str, Any]]) -> None:
         if isinstance(self.writes, list):
@@ -84,6 +90,14 @@ class Effects:
                 raise AttributeError(f"{name!r} is nothing special")
             setattr(self, name, value)
         self.is_plain = self.is_plain and not any(special.values())
+
+
+def added(counts: Mapping[str, int] | None, more: Mapping[str, int]) -> dict[str, int]:
+    """The sum, name by name."""
+    total = dict(counts or {})
+    for name, count in more.items():
+        total[name] = total.get(name, 0) + count
+    return total
 
 
 _SPECIAL = ("message", "suspended", "withdrawn", "is_start", "answers", "is_isolated", "forwarded_to")
@@ -101,6 +115,8 @@ def encode_effects(effects: Effects, executor_id: str, codec: Codec) -> Tree:
     }
     if effects.private is not None:
         tree["private"] = codec.encode(effects.private, f"private state of {executor_id!r}")
+    if effects.usage:
+        tree["usage"] = dict(effects.usage)
     if effects.answers:
         tree["answers"] = [
             [codec.encode(one.data, f"{path}.answers"), encode_request(one.source_event, codec)]
@@ -140,6 +156,7 @@ def decode_effects(tree: Tree, executor_id: str, codec: Codec, message: Workflow
     effects.saved = None if tree["saved"] is None else Encoded(tree["saved"], codec)
     if "private" in tree:
         effects.private = codec.decode(tree["private"], path)
+    effects.use(tree.get("usage"))
     effects.is_settled = True
     answers = (
         SubWorkflowResponseMessage(codec.decode(data, path), decode_request(request, codec))

@@ -27,6 +27,8 @@ class Position:
         self.saved: dict[str, Any] = {}
         """Hook dicts by executor, frozen."""
         self.run_kwargs: dict[str, Any] = {}
+        self.usage: dict[str, int] = {}
+        """What its agents used, since the thread began."""
         self.suspended: dict[int, SuspendedDelivery] = {}
         """Deliveries that wait for a time or an answer, by id."""
         self.children: dict[int, Child] = {}
@@ -156,6 +158,7 @@ def position_of(checkpoint: WorkflowCheckpoint) -> Position:
     position = _level_of(checkpoint)
     position.outputs = list(checkpoint.outputs)
     position.run_kwargs = dict(checkpoint.run_kwargs)
+    position.usage = dict(checkpoint.metadata.get("usage", {}))
     position.iteration = checkpoint.iteration_count
     position.since_input = checkpoint.counters.since_input
     position.next_delivery_id = checkpoint.counters.next_delivery_id

@@ -69,6 +69,11 @@ class RunRequest:
     client_kwargs: Mapping[str, Any] | None = None
 
 
+def check_durability(durability: Any) -> None:
+    """Raises InvalidRun."""
+    _one_of("durability", durability, Durability)
+
+
 def make_request(message: Any, own_storage: Any, options: RunOptions) -> RunRequest:
     """Raises InvalidRun for a call that has no meaning, and TypeError for an option that there is not."""
     given: dict[str, Any] = dict(options)
@@ -81,7 +86,7 @@ def make_request(message: Any, own_storage: Any, options: RunOptions) -> RunRequ
     if given.get("answered_by") is not None and responses is None:
         raise InvalidRun("run(answered_by=...) says who gave the responses, and there are none.")
     check_identifier("answered_by", given.get("answered_by"))
-    _one_of("durability", given.get("durability", "sync"), Durability)
+    check_durability(given.get("durability", "sync"))
     _one_of("on_busy", given.get("on_busy", "reject"), OnBusy)
     _positive("max_lag", given.get("max_lag", 8))
     check_identifier("thread_id", given.get("thread_id"))

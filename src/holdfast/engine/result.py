@@ -35,6 +35,7 @@ class WorkflowRunResult(list[WorkflowEvent]):
         self.checkpoint_id = checkpoint_id
         """Where the thread stands now; None without a storage."""
         self.usage: dict[str, int] = usage or {}
+        """What the thread's agents used since it began: tokens and the like, by name."""
 
     def get_outputs(self) -> list[Any]:
         return [event.data for event in self._outputs if event.type == "output"]

@@ -177,6 +177,7 @@ class Run:
             thread_id=thread.thread_id,
             run_id=self.run_id,
             checkpoint_id=thread.head_id,
+            usage=dict(position.usage),
         )
 
     def _scope(self, thread: Thread, keeper: ThreadKeeper | None) -> RunScope:

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.codec import Codec
 from holdfast.engine.children import asking_child, designated_outputs, risen, started_child
-from holdfast.engine.effects import Effects
+from holdfast.engine.effects import Effects, added
 from holdfast.engine.guards import contained, guard_of
 from holdfast.engine.lane import Lane
 from holdfast.engine.level import Level
@@ -109,6 +109,9 @@ class _Merge:
             after.outputs = [*after.outputs, *self.outputs]
         if self.requests:
             after.requests = _with_requests(after.requests, self.requests)
+        for effects in self.effects:
+            if effects.usage is not None:
+                after.usage = added(after.usage, effects.usage)
         after.iteration += 1
         return after, self.told, self.effects
 

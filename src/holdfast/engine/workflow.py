@@ -16,7 +16,7 @@ from holdfast.engine.compiled import Compiled
 from holdfast.engine.handle import RunHandle
 from holdfast.engine.history_methods import HistoryMethods
 from holdfast.engine.live import LiveThreads
-from holdfast.engine.request import OnBusy, RunOptions, check_storage, make_request
+from holdfast.engine.request import Durability, OnBusy, RunOptions, check_durability, check_storage, make_request
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.run import Run
 from holdfast.engine.stream import ResponseStream
@@ -43,9 +43,12 @@ class Workflow(HistoryMethods):
         allowed_types: Iterable[type | str] = (),
         migrations: Iterable[AnyMigration] = (),
         clock: Clock | None = None,
+        durability: Durability = "sync",
     ) -> None:
         self._graph = graph
         self._storage = checkpoint_storage
+        check_durability(durability)
+        self._durability = durability
         self.allowed_types = tuple(allowed_types)
         self._compiled = Compiled(graph, self.allowed_types, migrations)
         self._live = LiveThreads(graph)
@@ -74,6 +77,8 @@ class Workflow(HistoryMethods):
         Gives something to await for the result or, with `stream=True`, to iterate for events as they happen. Calls that
         have no meaning raise InvalidRun here, before anything happens. The options are those of `RunOptions`.
         """
+        if self._durability != "sync":
+            options.setdefault("durability", self._durability)
         run = Run(self._compiled, self._live, self._clock, make_request(message, self._storage, options))
         if not stream:
             return run.execute()

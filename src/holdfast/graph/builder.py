@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from holdfast.errors import DuplicateExecutorId, GraphConnectivityError, InvalidRun, did_you_mean
 from holdfast.graph.edges import (
@@ -25,7 +25,7 @@ from holdfast.graph.edges import (
     SwitchCaseEdgeGroupDefault,
 )
 from holdfast.graph.graph import Graph, Node
-from holdfast.graph.participants import node_of
+from holdfast.graph.participants import AgentHost, node_of
 from holdfast.graph.policy import DEFAULT, ISOLATE, SKIP, STOP, FailurePolicy, RetryPolicy, Seconds, executor_policy
 from holdfast.graph.reducers import Reducer
 from holdfast.graph.validation import check_paths, designate, validate_workflow_graph
@@ -43,6 +43,9 @@ _RANDOM_ID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[1-8][0-9a-f]{3}-?[89ab][0-9
 
 class GraphBuilder:
     """Collects executors and edges; `graph()` checks them and freezes the result."""
+
+    agent_host: ClassVar[AgentHost | None] = None
+    """What agents stand in; None where there may be none."""
 
     def __init__(
         self,
@@ -123,7 +126,7 @@ class GraphBuilder:
         known = self._ids_by_thing.get(id(thing))
         if known is not None:
             return known
-        node = node_of(thing)
+        node = node_of(thing, type(self).agent_host)
         executor_id = node.executor.id
         if executor_id in self._nodes:
             raise DuplicateExecutorId(executor_id)

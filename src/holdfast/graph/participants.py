@@ -6,28 +6,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeGuard
 
-from holdfast.graph.context import WorkflowContext
 from holdfast.graph.executor import Executor
 from holdfast.graph.graph import Node
-from holdfast.graph.handlers import handler
 from holdfast.graph.workflow_executor import WorkflowExecutor, find_graph
-
-
-class AgentNode(Executor):
-    """An agent as an executor: it is given the message, and its response goes on and out."""
-
-    may_end_here = True
-    """A terminal agent's response has been yielded already, so nobody needs to be told that no edge takes it."""
-
-    def __init__(self, agent: Any, id: str | None = None) -> None:
-        super().__init__(id or agent_name(agent))
-        self.agent = agent
-
-    @handler(input=object, output=object, workflow_output=object)
-    async def respond(self, message: Any, ctx: WorkflowContext[Any, Any]) -> None:
-        response = await self.agent.run(message)
-        await ctx.yield_output(response)
-        await ctx.send_message(response)
 
 
 def agent_name(agent: Any) -> str:
@@ -45,7 +26,11 @@ def is_agent(thing: object) -> bool:
     )
 
 
-def node_of(thing: Any) -> Node:
+AgentHost = Callable[[Any], Executor]
+"""Makes the executor that an agent stands in."""
+
+
+def node_of(thing: Any, host: AgentHost | None) -> Node:
     """The node for an executor, an agent, or a factory of one. Raises TypeError for anything else."""
     if isinstance(thing, Executor):
         if not hasattr(thing, "table"):
@@ -58,10 +43,10 @@ def node_of(thing: Any) -> Node:
     if graph is not None:
         name = graph.name
         return Node(WorkflowExecutor(thing, name), lambda: WorkflowExecutor(thing, name))
-    if is_agent(thing):
-        return Node(AgentNode(thing), lambda: AgentNode(thing))
+    if is_agent(thing) and host is not None:
+        return Node(host(thing), lambda: host(thing))
     if _is_factory(thing):
-        return Node(_made_by(thing), lambda: _made_by(thing))
+        return Node(_made_by(thing, host), lambda: _made_by(thing, host))
     raise TypeError(
         f"Expected an Executor, an agent (something with run() and a name), or a function that makes one, got "
         f"{thing!r}."
@@ -72,13 +57,13 @@ def _is_factory(thing: object) -> TypeGuard[Callable[[], Any]]:
     return callable(thing) and not inspect.iscoroutinefunction(thing)
 
 
-def _made_by(factory: Callable[[], Any]) -> Executor:
+def _made_by(factory: Callable[[], Any], host: AgentHost | None) -> Executor:
     try:
         made = factory()
     except TypeError as error:
         raise TypeError(f"The factory {factory!r} could not be called without arguments: {error}") from error
     if isinstance(made, Executor):
         return made
-    if is_agent(made):
-        return AgentNode(made)
+    if is_agent(made) and host is not None:
+        return host(made)
     raise TypeError(f"The factory {factory!r} made {made!r}, expected an Executor or an agent.")

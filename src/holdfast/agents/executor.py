@@ -1,0 +1,156 @@
+"""AgentExecutor: an agent in a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.agents.message import Message, as_messages
+from holdfast.agents.response import AgentResponse
+from holdfast.agents.session import AgentSession
+from holdfast.agents.turns import take_live_turn
+from holdfast.graph.context import WorkflowContext
+from holdfast.graph.executor import Executor
+from holdfast.graph.handlers import handler
+from holdfast.graph.participants import agent_name
+
+ContextMode: TypeAlias = Literal["full", "last_agent", "custom"]
+ContextFilter: TypeAlias = Callable[[list[Message]], Sequence[Message]]
+
+
+class AgentExecutorRequest(msgspec.Struct, frozen=True):
+    """Messages for an agent; with `should_respond=False` it only takes note of them."""
+
+    messages: list[Message]
+    should_respond: bool = True
+
+
+class AgentExecutorResponse(msgspec.Struct, frozen=True):
+    """What an agent answered, with the whole conversation, for the executor that comes next."""
+
+    executor_id: str
+    agent_response: AgentResponse
+    full_conversation: list[Message] = []  # msgspec copies it
+
+    def with_text(self, text: str) -> AgentExecutorResponse:
+        """The same, as if the agent had said this."""
+        kept = self.full_conversation[: len(self.full_conversation) - len(self.agent_response.messages)]
+        said = Message("assistant", text, _author(self.agent_response))
+        response = msgspec.structs.replace(self.agent_response, messages=(said,), value=None)
+        return AgentExecutorResponse(self.executor_id, response, [*kept, said])
+
+
+def _author(response: AgentResponse) -> str | None:
+    return next((one.author_name for one in reversed(response.messages) if one.author_name), None)
+
+
+class AgentExecutor(Executor):
+    """Gives an agent what comes in, and sends on and yields what it answers.
+
+    The agent's session is a part of the thread. `context_mode` says what it is told of the agent before it: the whole
+    conversation (`"full"`), only what that agent said (`"last_agent"`), or what `context_filter` makes of it
+    (`"custom"`).
+    """
+
+    may_end_here = True
+
+    def __init__(
+        self,
+        agent: Any,
+        *,
+        session: AgentSession | None = None,
+        id: str | None = None,
+        context_mode: ContextMode | None = None,
+        context_filter: ContextFilter | None = None,
+        **policy: Any,
+    ) -> None:
+        super().__init__(id or agent_name(agent), **policy)
+        if (context_mode == "custom") is not (context_filter is not None):
+            raise ValueError("context_filter goes with context_mode='custom', and with nothing else.")
+        if context_mode not in ("full", "last_agent", "custom", None):
+            raise ValueError(f"context_mode is 'full', 'last_agent' or 'custom', got {context_mode!r}.")
+        self.agent = agent
+        self.description = getattr(agent, "description", None)
+        self._session = session
+        self._mode: ContextMode = context_mode or "full"
+        self._filter = context_filter
+
+    # ------------------------------------------------------------ what comes in
+
+    @handler
+    async def run(
+        self, request: AgentExecutorRequest, ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]
+    ) -> None:
+        await self._hear(as_messages(request.messages), ctx, should_respond=request.should_respond)
+
+    @handler
+    async def from_response(
+        self, prior: AgentExecutorResponse, ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]
+    ) -> None:
+        known = ctx.private.get("conversation", [])
+        conversation = prior.full_conversation
+        if self._mode == "last_agent":
+            new = list(prior.agent_response.messages)
+        elif conversation[: len(known)] == known:  # it was here before, and knows the beginning
+            new = conversation[len(known) :]
+        else:
+            new = conversation
+        if self._filter is not None:
+            new = as_messages(self._filter(list(new)))
+        await self._hear(new, ctx)
+
+    @handler
+    async def from_str(self, text: str, ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]) -> None:
+        await self._hear(as_messages(text), ctx)
+
+    @handler
+    async def from_message(self, message: Message, ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]) -> None:
+        await self._hear([message], ctx)
+
+    @handler
+    async def from_messages(
+        self, messages: list[str | Message], ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]
+    ) -> None:
+        await self._hear(as_messages(messages), ctx)
+
+    # ------------------------------------------------------------ the turn
+
+    async def _hear(
+        self,
+        messages: Sequence[Message],
+        ctx: WorkflowContext[AgentExecutorResponse, AgentResponse],
+        *,
+        should_respond: bool = True,
+    ) -> None:
+        waiting = [*ctx.private.get("cache", []), *messages]
+        if not should_respond:
+            ctx.private["cache"] = waiting
+            return
+        response = await self.respond(waiting, ctx)
+        ctx.private["cache"] = []
+        conversation = [*ctx.private.get("conversation", []), *waiting, *response.messages]
+        ctx.private["conversation"] = conversation
+        await ctx.yield_output(response)
+        await ctx.send_message(AgentExecutorResponse(self.id, response, conversation))
+
+    async def respond(self, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]) -> AgentResponse:
+        """One turn of the agent, in its session of this thread."""
+        session = ctx.private.get("session")
+        if session is None:
+            session = AgentSession(session_id=f"{ctx.thread_id}/{self.id}")
+            if self._session is not None:
+                session = self._session.copy()
+        response = await take_live_turn(self.agent, messages, session, **_arguments(ctx))
+        ctx.private["session"] = session
+        return response
+
+
+def _arguments(ctx: WorkflowContext[Any, Any]) -> dict[str, Any]:
+    """Of this run, for tools and model clients."""
+    given = {
+        "function_invocation_kwargs": dict(ctx.function_invocation_kwargs),
+        "client_kwargs": dict(ctx.client_kwargs),
+    }
+    return {name: value for name, value in given.items() if value}

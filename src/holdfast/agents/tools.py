@@ -1,0 +1,181 @@
+"""Tools: functions that an agent may call, each call a recorded step, some of them only if somebody agrees."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, overload
+
+import msgspec
+
+from holdfast.agents.content import Content
+from holdfast.agents.recording import answered, recorded, request_id_for, working_for
+from holdfast.graph.function_executor import is_async
+from holdfast.graph.policy import RetryPolicy, Seconds
+
+Approval: TypeAlias = bool | Callable[[Mapping[str, Any]], bool]
+"""Whether a call needs somebody's approval: always, never, or as a function of its arguments says."""
+
+
+class ToolContext(msgspec.Struct, frozen=True):
+    """What a tool may know of the call that it is for: a parameter with this annotation is given it, and the model does
+    not see it."""
+
+    call_id: str
+    agent_name: str
+    idempotency_key: str
+    """For outside services: the same whenever this call is tried, across crashes and resumes."""
+    thread_id: str | None = None
+    """None outside of a workflow."""
+
+
+class Tool:
+    """A function as a tool. Made of plain functions by itself; by `@tool(...)` where there is more to say."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        approval: Approval = False,
+        retry: RetryPolicy | int | None = None,
+        timeout: Seconds | None = None,
+        ends_turn: bool = False,
+    ) -> None:
+        self.function = function
+        self.name = name or str(getattr(function, "__name__", type(function).__name__))
+        self.description = description if description is not None else inspect.getdoc(function) or ""
+        self.approval = approval
+        self.retry = retry
+        self.timeout = timeout
+        self.ends_turn = ends_turn
+        """Whether the agent stops after it was called: the model is not asked what it makes of the result."""
+        functools.update_wrapper(self, function, updated=())
+
+    @functools.cached_property
+    def context_parameter(self) -> str | None:
+        """The parameter that takes the ToolContext."""
+        signature = inspect.signature(self.function, eval_str=True)
+        return next((name for name, one in signature.parameters.items() if one.annotation is ToolContext), None)
+
+    def needs_approval(self, arguments: Mapping[str, Any]) -> bool:
+        return self.approval(arguments) if callable(self.approval) else bool(self.approval)
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
+        """What the function gives. One that is not async runs in a thread. Raises what it raises, and TypeError for
+        arguments that it does not take."""
+        given = dict(arguments)
+        if self.context_parameter is not None:
+            given[self.context_parameter] = context
+        inspect.signature(self.function).bind(**given)
+        if is_async(self.function):
+            return await self.function(**given)
+        return await asyncio.to_thread(functools.partial(self.function, **given))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function itself, as it was before."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"Tool({self.name!r})"
+
+
+@overload
+def tool(function: Callable[..., Any]) -> Tool: ...
+@overload
+def tool(
+    function: None = None,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    approval: Approval = False,
+    retry: RetryPolicy | int | None = None,
+    timeout: Seconds | None = None,
+    ends_turn: bool = False,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Make a function a tool: `@tool`, or `@tool(approval=True)` for one that is called only if somebody agrees.
+
+    `approval` may be a function of the arguments. `retry` and `timeout` are those of a step.
+    """
+    return Tool(function, **options) if function is not None else functools.partial(Tool, **options)
+
+
+def as_tool(given: Any) -> Tool:
+    """Raises TypeError for what cannot be called."""
+    if isinstance(given, Tool):
+        return given
+    if not callable(given):
+        raise TypeError(f"A tool is a function, got {given!r}.")
+    return Tool(given)
+
+
+class Rejected(Exception):
+    """A call that somebody did not approve. The model is told why, and goes on."""
+
+    def __init__(self, reason: str | None) -> None:
+        super().__init__(reason or "The call was not approved.")
+
+
+class ApprovalNeeded(Exception):
+    """A call that needs approval, outside of a workflow, where nobody can be asked while it waits."""
+
+    def __init__(self, request: Content) -> None:
+        super().__init__(f"The call of {request.function_call and request.function_call.name!r} needs approval.")
+        self.request = request
+
+
+async def approved(tool: Tool, call: Content, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments to call it with, once that is agreed to: those of the call, or others in their place.
+
+    Waits as long as it takes, across restarts. Raises Rejected, and ApprovalNeeded outside of a workflow.
+    """
+    if not tool.needs_approval(arguments):
+        return arguments
+    request_id = request_id_for(str(call.call_id))
+    request = Content.from_function_approval_request(request_id, call)
+    answer = await answered(request, key=request_id)
+    if answer is None:
+        raise ApprovalNeeded(request)
+    if not answer.approved:
+        raise Rejected(answer.reason)
+    return arguments if answer.function_call is None else answer.function_call.parse_arguments()
+
+
+async def performed(
+    tool: Tool, call: Content, arguments: Mapping[str, Any], agent_name: str, begin: Callable[[], None] | None = None
+) -> Any:
+    """The tool's result, recorded under the id of the call: it is found again by that, and not called twice. `begin`
+    is called whenever the tool is."""
+
+    async def make_call() -> Any:
+        if begin is not None:
+            begin()
+        context = working_for()
+        key = f"{agent_name}-{call.call_id}" if context is None else context.idempotency_key
+        thread_id = None if context is None else context.thread_id
+        return await tool.call(arguments, ToolContext(str(call.call_id), agent_name, key, thread_id))
+
+    name, key = f"{agent_name}.{tool.name}", str(call.call_id)
+    return await recorded(make_call, name=name, key=key, retry=tool.retry, timeout=tool.timeout)
+
+
+async def result_of(
+    tool: Tool | None, call: Content, agent_name: str, begin: Callable[[], None] | None = None
+) -> Content:
+    """What the model is told of its call: the result, or what was wrong with the call. A tool that raises fails no
+    turn: that is for the model to deal with."""
+    call_id = str(call.call_id)
+    if tool is None:
+        return Content.from_function_result(call_id, exception=f"There is no tool {call.name!r}.")
+    try:
+        arguments = await approved(tool, call, call.parse_arguments())
+        result = await performed(tool, call, arguments, agent_name, begin)
+        return Content.from_function_result(call_id, result=result)
+    except ApprovalNeeded:
+        raise
+    except Exception as error:  # noqa: BLE001  # whatever a tool raises
+        return Content.from_function_result(call_id, exception=f"{type(error).__name__}: {error}")

@@ -1,0 +1,129 @@
+"""One turn of any agent, recorded: call by call if the agent does that itself, else as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.agents.adapters import adapted
+from holdfast.agents.content import Content
+from holdfast.agents.foreign import as_response, as_update
+from holdfast.agents.message import Message
+from holdfast.agents.recording import heard_by, is_heard, recorded, tell, working_for
+from holdfast.agents.response import AgentResponse, AgentResponseUpdate
+from holdfast.agents.session import AgentSession
+from holdfast.errors import InvalidRun
+from holdfast.graph.participants import agent_name
+
+
+class _Turn(msgspec.Struct, frozen=True):
+    """What came of a turn of an agent that keeps its own session."""
+
+    response: AgentResponse
+    state: dict[str, Any]
+    service_session_id: str | None
+
+
+async def take_turn(
+    agent: Any, messages: Sequence[Message], session: AgentSession | None = None, **kwargs: Any
+) -> AgentResponse:
+    """What the agent answers, its questions to people answered meanwhile. The session goes on with it."""
+    agent = adapted(agent)
+    given = list(messages)
+    said: list[Message] = []
+    while True:
+        response = await _one_turn(agent, given, session, kwargs)
+        said += response.messages
+        asked = response.user_input_requests
+        if not asked or working_for() is None:
+            break
+        answers = await asyncio.gather(*map(_answered, asked))
+        given = [Message("user", tuple(answers))]
+        said += given
+    return response if len(said) == len(response.messages) else msgspec.structs.replace(response, messages=tuple(said))
+
+
+async def take_live_turn(
+    agent: Any, messages: Sequence[Message], session: AgentSession | None = None, **kwargs: Any
+) -> AgentResponse:
+    """The same in a handler: updates stream to whoever watches the run, but those that it was told before."""
+    context = working_for()
+    if context is None:
+        raise InvalidRun("Outside of a workflow nobody watches: use `agent.run`.")
+    name = agent_name(agent)
+
+    def listen(update: AgentResponseUpdate, *, replayed: bool) -> None:
+        if not replayed:
+            told = update if update.author_name is not None else msgspec.structs.replace(update, author_name=name)
+            context.tell_live(told)
+
+    with heard_by(listen if context.is_streaming() else None):
+        return await take_turn(agent, messages, session, **kwargs)
+
+
+async def _answered(request: Content) -> Content:
+    context = working_for()
+    assert context is not None  # noqa: S101  # asked only where there is one
+    answer: Content = await context.ask(request, Content, request_id=f"{context.delivery_name}-{request.id}")
+    return answer
+
+
+async def _one_turn(agent: Any, messages: list[Message], session: AgentSession | None, kwargs: Any) -> AgentResponse:
+    if getattr(agent, "records_itself", False):
+        response: AgentResponse = await agent.run(messages, session=session, **kwargs)
+        return response
+    name = agent_name(agent)
+
+    async def whole_turn(given: list[Message], standing: Any) -> _Turn:
+        own = None if session is None else session.copy()
+        response = await _run(agent, name, given, own, kwargs)
+        return _Turn(response, own.state if own else {}, own.service_session_id if own else None)
+
+    standing = None if session is None else [session.session_id, session.version]
+    turn: _Turn = await recorded(whole_turn, messages, standing, name=f"{name}.turn")
+    context = working_for()
+    if context is not None and turn.response.usage_details:
+        context.add_usage(turn.response.usage_details)
+    if session is not None:
+        session.add([*messages, *turn.response.messages])
+        session.state, session.service_session_id = dict(turn.state), turn.service_session_id
+    return turn.response
+
+
+async def _run(
+    agent: Any, name: str, messages: list[Message], session: AgentSession | None, kwargs: Any
+) -> AgentResponse:
+    """An agent that takes no session is told all that was said before."""
+    takes = _parameters(agent)
+    options = {key: value for key, value in kwargs.items() if takes is None or key in takes}
+    if takes is None or "session" in takes:
+        options["session"] = session
+    elif session is not None:
+        messages = [*session.messages, *messages]
+    if is_heard() and (takes is None or "stream" in takes):
+        updates = []
+        async for one in await _awaited(agent.run(messages, stream=True, **options)):
+            updates.append(as_update(one, name))
+            tell(updates[-1])
+        return AgentResponse.from_updates(updates)
+    return as_response(await _awaited(agent.run(messages, **options)), name)
+
+
+async def _awaited(given: Any) -> Any:
+    """Some agents give a stream, others a coroutine that gives one."""
+    return await given if inspect.isawaitable(given) and not hasattr(given, "__aiter__") else given
+
+
+def _parameters(agent: Any) -> frozenset[str] | None:
+    """The names that its `run` takes; None if it takes any."""
+    try:
+        parameters = inspect.signature(agent.run).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return None
+    return frozenset(one.name for one in parameters)

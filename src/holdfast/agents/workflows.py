@@ -1,0 +1,32 @@
+"""Workflow and WorkflowBuilder as users have them: agents stand in the graph, and a workflow can be an agent."""
+
+from __future__ import annotations
+
+from typing import ClassVar, cast
+
+from holdfast.agents.executor import AgentExecutor
+from holdfast.agents.workflow_agent import WorkflowAgent
+from holdfast.engine import builder, workflow
+from holdfast.graph.participants import AgentHost
+
+
+class Workflow(workflow.Workflow):
+    """A graph that can be run. Made by `WorkflowBuilder(...).build()`."""
+
+    def as_agent(self, name: str | None = None, *, description: str | None = None) -> WorkflowAgent:
+        """The workflow as an agent: each session is a thread of it. Its start executor must accept `list[Message]`."""
+        return WorkflowAgent(self, name, description=description)
+
+
+class WorkflowBuilder(builder.WorkflowBuilder):
+    """`WorkflowBuilder(start_executor=a).add_edge(a, b).build()`.
+
+    Where executors are expected, agents and functions that make one are accepted too.
+    """
+
+    agent_host: ClassVar[AgentHost | None] = AgentExecutor
+    workflow_class: ClassVar[type[workflow.Workflow]] = Workflow
+
+    def build(self) -> Workflow:
+        """Check the graph and make the workflow. Raises WorkflowValidationError."""
+        return cast(Workflow, super().build())
