@@ -292,13 +292,17 @@ def test_nothing_but_the_pickle_codec_can_run_code_from_data() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+NAMES_OF_THE_REFERENCE = {"BaseAgent", "BaseGroupChatOrchestrator", "StandardMagenticManager"}
+"""Which users know: not ours to choose."""
+
+
 def test_names_do_not_hide_that_nobody_decided() -> None:
     vague = re.compile(r"^(Base|Abstract)[A-Z]|(Impl|Manager|Helper)$")
     wrong = [
         f"{relative(path)}:{name}"
         for path in FILES
         for name, node in blocks(path)
-        if isinstance(node, ast.ClassDef) and vague.search(node.name)
+        if isinstance(node, ast.ClassDef) and vague.search(node.name) and node.name not in NAMES_OF_THE_REFERENCE
     ]
     assert not wrong, wrong
     files = {path.stem for path in FILES} & {"utils", "common", "misc", "helpers"}

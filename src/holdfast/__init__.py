@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         AgentExecutorRequest as AgentExecutorRequest,
         AgentExecutorResponse as AgentExecutorResponse,
     )
+    from holdfast.agents.functions import FunctionalWorkflow as FunctionalWorkflow, workflow as workflow
     from holdfast.agents.message import Message as Message
     from holdfast.agents.response import AgentResponse as AgentResponse, AgentResponseUpdate as AgentResponseUpdate
     from holdfast.agents.session import AgentSession as AgentSession
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from holdfast.codecs.opaque import Opaque as Opaque
     from holdfast.codecs.pickle_codec import PickleSerializer as PickleSerializer
     from holdfast.codecs.types import register_type as register_type
-    from holdfast.engine.functions import FunctionalWorkflow as FunctionalWorkflow, workflow as workflow
     from holdfast.engine.handle import RunHandle as RunHandle
     from holdfast.engine.hooks import HookContext as HookContext
     from holdfast.engine.migrating import ThreadFit as ThreadFit, ThreadFits as ThreadFits
@@ -148,6 +148,7 @@ if TYPE_CHECKING:
     from holdfast.graph.executor import Executor as Executor
     from holdfast.graph.function_executor import FunctionExecutor as FunctionExecutor, executor as executor
     from holdfast.graph.handlers import handler as handler, response_handler as response_handler
+    from holdfast.graph.participants import resolve_agent_id as resolve_agent_id
     from holdfast.graph.policy import RetryPolicy as RetryPolicy
     from holdfast.graph.reducers import add as add, append as append, merge as merge
     from holdfast.graph.validation import validate_workflow_graph as validate_workflow_graph
@@ -223,7 +224,7 @@ _HOME = {
     "FileCheckpointStorage": "holdfast.storages",
     "FullHistory": "holdfast.checkpoints.retention",
     "FunctionExecutor": "holdfast.graph.function_executor",
-    "FunctionalWorkflow": "holdfast.engine.functions",
+    "FunctionalWorkflow": "holdfast.agents.functions",
     "GraphConnectivityError": "holdfast.errors",
     "HandlerCancelled": "holdfast.errors",
     "HoldfastError": "holdfast.errors",
@@ -342,12 +343,13 @@ _HOME = {
     "open_store": "holdfast.storages",
     "outcomes_of": "holdfast.graph.drawing.outcomes",
     "register_type": "holdfast.codecs.types",
+    "resolve_agent_id": "holdfast.graph.participants",
     "response_handler": "holdfast.graph.handlers",
     "run_sync": "holdfast.engine.sync",
     "step": "holdfast.engine.step_function",
     "tool": "holdfast.agents.tools",
     "validate_workflow_graph": "holdfast.graph.validation",
-    "workflow": "holdfast.engine.functions",
+    "workflow": "holdfast.agents.functions",
 }
 
 __all__ = list(_HOME)

@@ -7,27 +7,33 @@ from typing import Any
 import pytest
 from tests.unit.engine.flows import Tally, relay, sink, warnings_of
 
-from holdfast import DuplicateExecutorId, Executor, GraphConnectivityError, WorkflowBuilder, WorkflowContext, handler
+from holdfast import (
+    DuplicateExecutorId,
+    Executor,
+    GraphConnectivityError,
+    Message,
+    WorkflowBuilder,
+    WorkflowContext,
+    handler,
+)
 
 
 class Agent:
-    """Anything with `async run(message)` and a name is one."""
+    """Anything with `async run(messages)` and a name is one."""
 
     def __init__(self, name: str = "writer") -> None:
         self.name = name
-        self.seen: list[Any] = []
 
-    async def run(self, message: Any) -> str:
-        self.seen.append(message)
-        return f"{self.name}({message})"
+    async def run(self, messages: list[Message]) -> str:
+        return f"{self.name}({messages[-1].text})"
 
 
 class NamedById:
     def __init__(self, id: str) -> None:
         self.id = id
 
-    async def run(self, message: Any) -> str:
-        return f"{self.id}({message})"
+    async def run(self, messages: list[Message]) -> str:
+        return f"{self.id}({messages[-1].text})"
 
 
 # ---------------------------------------------------------------- agents
@@ -38,7 +44,7 @@ async def test_an_agent_stands_where_an_executor_is_expected() -> None:
     workflow = WorkflowBuilder(start_executor=writer).add_edge(writer, critic).build()
     result = await workflow.run("draft")
     assert list(workflow.executors) == ["writer", "critic"]
-    assert result.get_outputs() == ["writer(draft)", "critic(writer(draft))"]
+    assert [one.text for one in result.get_outputs()] == ["writer(draft)", "critic(writer(draft))"]
 
 
 async def test_the_response_of_a_terminal_agent_is_no_reason_to_warn() -> None:
@@ -49,7 +55,8 @@ async def test_an_agent_and_executors_may_be_mixed_in_every_kind_of_edge() -> No
     start, one, two = relay("start"), Agent("one"), NamedById("two")
     builder = WorkflowBuilder(start_executor=start).add_fan_out_edges(start, [one, two])
     result = await builder.add_fan_in_edges([one, two], sink("all", accepts=list)).build().run("m")
-    assert result.get_outputs()[-1] == ("all", ["one(m)", "two(m)"])
+    _, joined = result.get_outputs()[-1]
+    assert [one.agent_response.text for one in joined] == ["one(m)", "two(m)"]
 
 
 def test_one_agent_object_is_one_node() -> None:
@@ -97,7 +104,7 @@ async def test_a_class_is_a_factory_if_it_needs_no_arguments() -> None:
 
 async def test_a_factory_may_make_an_agent() -> None:
     workflow = WorkflowBuilder(start_executor=lambda: Agent("made")).build()
-    assert (await workflow.run("x")).get_outputs() == ["made(x)"]
+    assert [one.text for one in (await workflow.run("x")).get_outputs()] == ["made(x)"]
 
 
 def test_one_factory_is_one_node() -> None:
@@ -127,7 +134,8 @@ async def test_registered_names_stand_for_their_executors_everywhere() -> None:
     builder.register_executor(lambda: sink("s1"), "last")
     workflow = builder.set_start_executor("first").add_chain(["first", "second", "last"]).build()
     assert list(workflow.executors) == ["r1", "writer", "s1"]
-    assert (await workflow.run("x")).get_outputs() == [("s1", "writer(x)")]
+    [(last, response)] = (await workflow.run("x")).get_outputs()
+    assert (last, response.agent_response.text) == ("s1", "writer(x)")
 
 
 def test_an_executor_already_in_the_graph_may_be_named_by_its_id() -> None:

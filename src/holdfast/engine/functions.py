@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, ClassVar, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from holdfast.checkpoints.migrations import AnyMigration
 from holdfast.clock import Clock
@@ -29,6 +29,8 @@ R = TypeVar("R")
 
 class FunctionalWorkflow(Generic[P, R]):
     """What `@workflow` makes of a function. `run` it, or `build` a Workflow with a storage of its own."""
+
+    workflow_class: ClassVar[type[Workflow]] = Workflow
 
     def __init__(
         self,
@@ -64,7 +66,9 @@ class FunctionalWorkflow(Generic[P, R]):
         if storage is not None:
             check_storage(storage)
         chosen = self._migrations if migrations is None else migrations
-        return Workflow(self._new_graph(), storage, allowed_types=allowed_types, migrations=chosen, clock=clock)
+        return self.workflow_class(
+            self._new_graph(), storage, allowed_types=allowed_types, migrations=chosen, clock=clock
+        )
 
     def _new_graph(self) -> Graph:
         return GraphBuilder(
@@ -135,40 +139,3 @@ class FunctionalWorkflow(Generic[P, R]):
 
 
 show_options(FunctionalWorkflow.run)
-
-
-@overload
-def workflow(func: Callable[P, Coroutine[Any, Any, R]]) -> FunctionalWorkflow[P, R]: ...
-@overload
-def workflow(
-    func: None = None,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    checkpoint_storage: Any = None,
-    migrations: Iterable[AnyMigration] = (),
-) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], FunctionalWorkflow[P, R]]: ...
-def workflow(
-    func: Callable[..., Any] | None = None,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    checkpoint_storage: Any = None,
-    migrations: Iterable[AnyMigration] = (),
-) -> Any:
-    """Make an async function a workflow: `@workflow` or `@workflow(name="triage", checkpoint_storage=...)`.
-
-    It takes the message and, if it wants one, a `RunContext`. It may be run again from the top at any time: what it
-    does outside of steps must come out the same, and have no effect.
-    """
-
-    def make(function: Callable[..., Any]) -> FunctionalWorkflow[Any, Any]:
-        return FunctionalWorkflow(
-            function,
-            name=name,
-            description=description,
-            checkpoint_storage=checkpoint_storage,
-            migrations=migrations,
-        )
-
-    return make if func is None else make(func)

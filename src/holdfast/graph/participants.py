@@ -18,6 +18,11 @@ def agent_name(agent: Any) -> str:
     return name
 
 
+def resolve_agent_id(agent: Any) -> str:
+    """The id of the executor that an agent stands in: its name or, without one, its id."""
+    return agent_name(agent)
+
+
 def is_agent(thing: object) -> bool:
     return (
         not isinstance(thing, (type, Executor))

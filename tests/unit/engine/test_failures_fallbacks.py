@@ -19,7 +19,7 @@ from tests.unit.engine.policy_flows import (
     worker,
 )
 
-from holdfast import Executor, InMemoryCheckpointStorage, RetryPolicy, Workflow, WorkflowBuilder
+from holdfast import Executor, InMemoryCheckpointStorage, Message, RetryPolicy, Workflow, WorkflowBuilder
 from holdfast.testing import FakeClock
 
 ALWAYS = 99
@@ -112,16 +112,16 @@ class Agent:
         self.name = name
         self.flaky = Flaky(failures)
 
-    async def run(self, message: Any) -> str:
-        self.flaky.meet(message)
-        return f"{self.name}({message})"
+    async def run(self, messages: list[Message]) -> str:
+        self.flaky.meet(messages[-1].text)
+        return f"{self.name}({messages[-1].text})"
 
 
 async def test_an_agent_stands_in_for_an_agent() -> None:
     first, second = Agent("first", ALWAYS), Agent("second")
     builder = WorkflowBuilder(start_executor=first).with_policy(first, retry=AT_ONCE, on_error=second)
     result = await builder.add_edge(first, sink()).build().run("x")
-    assert result.get_outputs()[-1] == "second(x)"
+    assert result.get_outputs()[-1].agent_response.text == "second(x)"
     assert first.flaky.calls == ["x"] * 3
 
 
