@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, ClassVar, Literal, Self, TypeAlias, cast
 
 import msgspec
 
@@ -59,7 +59,28 @@ class Content(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=Tr
     approved: bool | None = None
     reason: str | None = None
     """`function_approval_response`: why not; told to the model."""
+    user_input_request: bool | None = None
+    """Whether somebody has to answer it before the agent goes on."""
     additional_properties: dict[str, Any] | None = None
+
+    free: ClassVar[frozenset[str]] = frozenset({"arguments", "result", "additional_properties"})
+
+    def __post_init__(self) -> None:
+        if self.arguments is not None and not isinstance(self.arguments, (str, dict)):
+            raise TypeError(f"The arguments of a call are a text or a dict, got {self.arguments!r}.")
+        if self.additional_properties is not None and not self.additional_properties:
+            msgspec.structs.force_setattr(self, "additional_properties", None)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Raises ValueError for what is none. What other frameworks know of it beside is in `additional_properties`."""
+        known = {name: value for name, value in data.items() if name in cls.__struct_fields__}
+        others = {name: value for name, value in data.items() if name not in known and value not in (None, False)}
+        if others:
+            known["additional_properties"] = {**(known.get("additional_properties") or {}), **others}
+        if isinstance(counts := known.get("usage_details"), Mapping):
+            known["usage_details"] = {name: count for name, count in counts.items() if count is not None}
+        return super().from_dict(known)
 
     # ------------------------------------------------------------ making one
 
@@ -104,7 +125,7 @@ class Content(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=Tr
 
     @classmethod
     def from_function_approval_request(cls, id: str, function_call: Content) -> Content:
-        return cls("function_approval_request", id=id, function_call=function_call)
+        return cls("function_approval_request", id=id, function_call=function_call, user_input_request=True)
 
     @classmethod
     def from_function_approval_response(
@@ -132,11 +153,6 @@ class Content(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=Tr
     def reject(self, reason: str | None = None) -> Content:
         return self.to_function_approval_response(False, reason=reason)
 
-    @property
-    def user_input_request(self) -> bool:
-        """Whether somebody has to answer before the agent goes on."""
-        return self.type == "function_approval_request"
-
     def parse_arguments(self) -> dict[str, Any]:
         """Of a function call. Raises ValueError for a text that is no JSON object."""
         if self.arguments is None or self.arguments == "":
@@ -162,6 +178,9 @@ class Content(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=Tr
 
     def __str__(self) -> str:
         return self.text or ""
+
+
+Content.parts = {"function_call": Content}
 
 
 def add_usage(first: UsageDetails | None, second: UsageDetails | None) -> dict[str, int]:

@@ -21,8 +21,11 @@ def as_response(given: Any, agent_name: str) -> AgentResponse:
         return AgentResponse(
             messages=tuple(as_spoken(one, agent_name) for one in messages),
             response_id=_text(given, "response_id"),
+            created_at=_text(given, "created_at"),
+            finish_reason=_text(given, "finish_reason"),
             usage_details=_counts(getattr(given, "usage_details", None)),
             value=getattr(given, "value", None),
+            additional_properties=_properties(given),
         )
     raise TypeError(
         f"Agent {agent_name!r} gave {given!r}. Expected an AgentResponse, a text, a Message, or something with "
@@ -45,6 +48,9 @@ def as_update(given: Any, agent_name: str) -> AgentResponseUpdate:
         author_name=_text(given, "author_name") or agent_name,
         response_id=_text(given, "response_id"),
         message_id=_text(given, "message_id"),
+        created_at=_text(given, "created_at"),
+        finish_reason=_text(given, "finish_reason"),
+        additional_properties=_properties(given),
     )
 
 
@@ -59,8 +65,9 @@ def as_spoken(given: Any, agent_name: str) -> Message:
     if role is None or contents is None:
         raise TypeError(f"Agent {agent_name!r} gave {given!r} as a message.")
     spoken = tuple(as_content(one) for one in contents)
-    author = _text(given, "author_name") or (agent_name if str(role) == "assistant" else None)
-    return Message(str(getattr(role, "value", role)), spoken, author, _text(given, "message_id"))
+    speaks_as = str(getattr(role, "value", role))
+    author = _text(given, "author_name") or (agent_name if speaks_as == "assistant" else None)
+    return Message(speaks_as, spoken, author, _text(given, "message_id"), _properties(given))
 
 
 def as_content(given: Any) -> Content:
@@ -70,18 +77,19 @@ def as_content(given: Any) -> Content:
     if isinstance(given, str):
         return Content.from_text(given)
     to_dict = getattr(given, "to_dict", None)
-    if callable(to_dict):
-        given = to_dict()
-    if not isinstance(given, Mapping) or not isinstance(given.get("type"), str):
+    told = to_dict() if callable(to_dict) else given
+    if not isinstance(told, Mapping) or not isinstance(told.get("type"), str):
         raise TypeError(f"Expected a Content, got {given!r}.")
-    known = {name: one for name, one in given.items() if name in Content.__struct_fields__}
-    if isinstance(known.get("function_call"), Mapping):
-        known["function_call"] = as_content(known["function_call"])
-    return Content(**known)
+    return Content.from_dict(told)
 
 
 def _several(given: Any) -> Sequence[Any]:
     return given if isinstance(given, (list, tuple)) else [given]
+
+
+def _properties(given: Any) -> dict[str, Any] | None:
+    found = getattr(given, "additional_properties", None)
+    return dict(found) if isinstance(found, Mapping) and found else None
 
 
 def _text(given: Any, name: str) -> str | None:

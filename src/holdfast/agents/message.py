@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import msgspec
 
@@ -21,24 +21,30 @@ class Message(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=Tr
     message_id: str | None = None
     additional_properties: dict[str, Any] | None = None
 
+    kind: ClassVar[str | None] = "message"
+    parts: ClassVar[Mapping[str, type[Serialised]]] = {"contents": Content}
+    free: ClassVar[frozenset[str]] = frozenset({"additional_properties"})
+
     if TYPE_CHECKING:
 
         def __init__(
             self,
             role: str,
-            contents: str | Content | Iterable[str | Content] = (),
+            contents: str | Content | Iterable[str | Content] | None = (),
             author_name: str | None = None,
             message_id: str | None = None,
             additional_properties: dict[str, Any] | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
+        if self.additional_properties is not None and not self.additional_properties:
+            msgspec.structs.force_setattr(self, "additional_properties", None)
         given: Any = self.contents
         if type(given) is tuple and all(type(one) is Content for one in given):
             return
         if isinstance(given, (str, Content)):
             given = (given,)
-        contents = tuple(Content.from_text(one) if isinstance(one, str) else one for one in given)
+        contents = tuple(Content.from_text(one) if isinstance(one, str) else one for one in given or ())
         wrong = next((one for one in contents if not isinstance(one, Content)), None)
         if wrong is not None:
             raise TypeError(f"A message is made of texts and Contents, got {wrong!r}.")

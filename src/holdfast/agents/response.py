@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from collections.abc import AsyncIterable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 
-from holdfast.agents.content import Content, add_usage
+from holdfast.agents.content import Content
+from holdfast.agents.joining import Joined
 from holdfast.agents.message import Message
 from holdfast.agents.serialised import Serialised
 
@@ -26,10 +27,33 @@ class AgentResponseUpdate(Serialised, frozen=True, omit_defaults=True, repr_omit
     value: Any = None
     """The structured output, with the last update."""
     additional_properties: dict[str, Any] | None = None
+    is_whole: bool = False
+    """A message as it is: nothing is joined to it, and nothing taken out of it."""
+
+    kind: ClassVar[str | None] = "agent_response_update"
+    parts: ClassVar[Mapping[str, type[Serialised]]] = {"contents": Content}
+    free: ClassVar[frozenset[str]] = frozenset({"value", "additional_properties"})
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            contents: str | Content | Iterable[str | Content] | None = (),
+            role: str | None = None,
+            author_name: str | None = None,
+            agent_id: str | None = None,
+            response_id: str | None = None,
+            message_id: str | None = None,
+            created_at: str | None = None,
+            finish_reason: str | None = None,
+            value: Any = None,
+            additional_properties: dict[str, Any] | None = None,
+            is_whole: bool = False,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
-        if type(self.contents) is not tuple:
-            msgspec.structs.force_setattr(self, "contents", Message("", self.contents).contents)
+        msgspec.structs.force_setattr(self, "contents", Message("", self.contents).contents)
 
     @property
     def text(self) -> str:
@@ -56,10 +80,34 @@ class AgentResponse(Serialised, frozen=True, omit_defaults=True, repr_omit_defau
     """The structured output, if one was asked for."""
     additional_properties: dict[str, Any] | None = None
 
+    kind: ClassVar[str | None] = "agent_response"
+    parts: ClassVar[Mapping[str, type[Serialised]]] = {"messages": Message}
+    free: ClassVar[frozenset[str]] = frozenset({"value", "additional_properties"})
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            messages: Message | Iterable[Message] | None = (),
+            response_id: str | None = None,
+            agent_id: str | None = None,
+            created_at: str | None = None,
+            finish_reason: str | None = None,
+            usage_details: dict[str, int] | None = None,
+            value: Any = None,
+            additional_properties: dict[str, Any] | None = None,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
-        if type(self.messages) is not tuple:
-            given = [self.messages] if isinstance(self.messages, Message) else self.messages
-            msgspec.structs.force_setattr(self, "messages", tuple(given))
+        given: Any = [self.messages] if isinstance(self.messages, (Message, str)) else self.messages or ()
+        messages = tuple(given)
+        wrong = next((one for one in messages if not isinstance(one, Message)), None)
+        if wrong is not None:
+            raise TypeError(f"A response is made of Messages, got {wrong!r}.")
+        msgspec.structs.force_setattr(self, "messages", messages)
+        if self.additional_properties is not None and not self.additional_properties:
+            msgspec.structs.force_setattr(self, "additional_properties", None)
 
     @property
     def text(self) -> str:
@@ -74,10 +122,15 @@ class AgentResponse(Serialised, frozen=True, omit_defaults=True, repr_omit_defau
     @classmethod
     def from_updates(cls, updates: Iterable[AgentResponseUpdate]) -> Self:
         """The response that was streamed."""
-        joined = _Joined()
+        joined = Joined()
         for update in updates:
             joined.add(update)
         return cls(messages=tuple(joined.messages()), usage_details=joined.usage, **joined.rest)
+
+    @classmethod
+    async def from_update_generator(cls, updates: AsyncIterable[AgentResponseUpdate]) -> Self:
+        """The response that is being streamed."""
+        return cls.from_updates([update async for update in updates])
 
     def to_updates(self) -> list[AgentResponseUpdate]:
         """Updates that join up to this response."""
@@ -87,16 +140,16 @@ class AgentResponse(Serialised, frozen=True, omit_defaults=True, repr_omit_defau
                 contents=one.contents,
                 role=one.role,
                 author_name=one.author_name,
-                message_id=one.message_id or f"message-{place}",
+                message_id=one.message_id,
                 additional_properties=one.additional_properties,
+                is_whole=True,
                 **said,
             )
-            for place, one in enumerate(self.messages, 1)
+            for one in self.messages
         ]
         usage = () if self.usage_details is None else (Content.from_usage(self.usage_details),)
-        ended = (self.created_at, self.finish_reason, self.value)
-        if usage or any(one is not None for one in ended):
-            last = dict(zip(("created_at", "finish_reason", "value"), ended, strict=True))
+        last = {name: getattr(self, name) for name in _LAST}
+        if usage or any(one is not None for one in (last if updates else {**last, **said}).values()):
             updates.append(AgentResponseUpdate(contents=usage, **said, **last))
         return updates
 
@@ -104,67 +157,5 @@ class AgentResponse(Serialised, frozen=True, omit_defaults=True, repr_omit_defau
         return self.text
 
 
-class _Joined:
-    """Messages as they are put together from updates."""
-
-    def __init__(self) -> None:
-        self._of: list[tuple[AgentResponseUpdate, list[Content]]] = []
-        self.usage: dict[str, int] | None = None
-        self.rest: dict[str, Any] = {}
-
-    def add(self, update: AgentResponseUpdate) -> None:
-        for name in ("response_id", "agent_id", "created_at", "finish_reason", "value"):
-            if getattr(update, name) is not None:
-                self.rest[name] = getattr(update, name)
-        contents = []
-        for one in update.contents:
-            if one.type == "usage":
-                self.usage = add_usage(self.usage, one.usage_details)
-            else:
-                contents.append(one)
-        if not contents and update.role is None:
-            return
-        if not self._of or _is_another(self._of[-1][0], update):
-            self._of.append((update, []))
-        _append(self._of[-1][1], contents)
-
-    def messages(self) -> list[Message]:
-        return [
-            Message(
-                first.role or "assistant",
-                tuple(contents),
-                first.author_name,
-                None if first.message_id is not None and first.message_id.startswith("message-") else first.message_id,
-                first.additional_properties,
-            )
-            for first, contents in self._of
-        ]
-
-
-def _is_another(before: AgentResponseUpdate, update: AgentResponseUpdate) -> bool:
-    if update.message_id is not None and before.message_id is not None and update.message_id != before.message_id:
-        return True
-    return any(getattr(update, name) not in (None, getattr(before, name)) for name in ("role", "author_name"))
-
-
-def _append(contents: list[Content], more: Sequence[Content]) -> None:
-    """Texts that follow each other are one text; pieces of one call are one call."""
-    for one in more:
-        last = contents[-1] if contents else None
-        if (
-            last is not None
-            and one.type == last.type
-            and one.type in ("text", "text_reasoning")
-            and _is_plain(one, last)
-        ):
-            contents[-1] = msgspec.structs.replace(last, text=(last.text or "") + (one.text or ""))
-        elif last is not None and one.type == last.type == "function_call" and one.call_id == last.call_id:
-            first, then = last.arguments or "", one.arguments or ""
-            joined = first + then if isinstance(first, str) and isinstance(then, str) else then or first
-            contents[-1] = msgspec.structs.replace(last, arguments=joined, name=last.name or one.name)
-        else:
-            contents.append(one)
-
-
-def _is_plain(*some: Content) -> bool:
-    return not any(one.additional_properties for one in some)
+_LAST = ("created_at", "finish_reason", "value", "additional_properties")
+"""What the last update tells of a response."""

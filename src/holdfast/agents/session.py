@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 from uuid import uuid4
 
 import msgspec
 
 from holdfast.agents.message import Message
+from holdfast.agents.serialised import read_value, told_value
+from holdfast.errors import UnreadableValue
+from holdfast.isolation import isolated
 
 
 class AgentSession(msgspec.Struct, kw_only=True):
@@ -32,18 +35,30 @@ class AgentSession(msgspec.Struct, kw_only=True):
     def add(self, messages: Iterable[Message]) -> None:
         self.messages.extend(messages)
 
-    def copy(self) -> AgentSession:
+    def copy(self, *, session_id: str | None = None) -> AgentSession:
         """One that goes its own way from here."""
         return AgentSession(
-            session_id=self.session_id,
+            session_id=session_id or self.session_id,
             messages=list(self.messages),
             service_session_id=self.service_session_id,
-            state=dict(self.state),
+            state=isolated(self.state),
         )
 
     def to_dict(self) -> dict[str, Any]:
-        return {"type": "session", **msgspec.to_builtins(self)}
+        """Only what JSON has."""
+        told = {"type": "session", "session_id": self.session_id, "service_session_id": self.service_session_id}
+        told |= {"state": told_value(self.state, "AgentSession.state")}
+        return told | {"messages": [one.to_dict() for one in self.messages]}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        return msgspec.convert(data, cls)
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Raises ValueError for what is none."""
+        try:
+            return cls(
+                session_id=msgspec.convert(data["session_id"], str),
+                messages=[Message.from_dict(one) for one in data.get("messages") or ()],
+                service_session_id=msgspec.convert(data.get("service_session_id"), str | None),
+                state=msgspec.convert(read_value(data.get("state") or {}, "AgentSession.state"), dict[str, Any]),
+            )
+        except (KeyError, msgspec.ValidationError, UnreadableValue) as error:
+            raise ValueError(f"No AgentSession: {error}") from error
