@@ -30,6 +30,8 @@ class BaseAgent:
 
     records_itself: ClassVar[bool] = False
     """Whether its `run` records what it does, call by call. A turn of one that does not is recorded as a whole."""
+    value_types: tuple[Any, ...] = ()
+    """The types of its structured outputs: a checkpoint may hold them."""
 
     def __init__(self, name: str, *, id: str | None = None, description: str | None = None) -> None:
         if not name:

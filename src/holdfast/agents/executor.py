@@ -73,6 +73,7 @@ class AgentExecutor(Executor):
             raise ValueError(f"context_mode is 'full', 'last_agent' or 'custom', got {context_mode!r}.")
         self.agent = agent
         self.description = getattr(agent, "description", None)
+        self.value_types = tuple(getattr(agent, "value_types", ()))
         self._session = session
         self._mode: ContextMode = context_mode or "full"
         self._filter = context_filter

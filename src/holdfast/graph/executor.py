@@ -177,6 +177,8 @@ class Executor:
 
     may_end_here = False
     """Whether a message that no edge takes is worth no warning: it has been yielded already."""
+    value_types: tuple[Any, ...] = ()
+    """Types that a checkpoint may hold for it, beside those that its handlers name."""
     is_function = False
     """Whether it is a function workflow, whose steps are told under their own names."""
 

@@ -72,4 +72,5 @@ class Graph:
             for one in (*executor.table.handlers, *executor.table.responses):
                 types = (one.message_type, one.request_type, *one.output_types, *one.workflow_output_types)
                 found.update((annotation, None) for annotation in types if annotation is not None)
+            found.update((annotation, None) for annotation in executor.value_types)
         return tuple(found)
