@@ -87,7 +87,8 @@ class Recorder:
             did.write((key, Replaced(isolated(value))) for key, value in changed)
         if frame.private:
             did.private = changes(frame.private, lane.private)
-        is_something = did.sends or did.outputs or did.requests or did.writes or did.private is not None
+        did.use(frame.effects.usage)
+        is_something = did.sends or did.outputs or did.requests or did.writes or did.usage or did.private is not None
         return did if is_something else None
 
     # ------------------------------------------------------------ errors
