@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.lazy import lazily
+
 if TYPE_CHECKING:
     from holdfast.testing.clock import (
         FakeClock as FakeClock,
@@ -34,12 +36,17 @@ if TYPE_CHECKING:
         ScriptedExecutor as ScriptedExecutor,
         ScriptOver as ScriptOver,
     )
+    from holdfast.testing.scripted_agent import (
+        Call as Call,
+        ScriptedAgent as ScriptedAgent,
+    )
     from holdfast.testing.survival import (
         Survival as Survival,
     )
 
 _HOME = {
     "Ask": "holdfast.testing.scripted",
+    "Call": "holdfast.testing.scripted_agent",
     "EventRecorder": "holdfast.testing.events",
     "FakeClock": "holdfast.testing.clock",
     "Faults": "holdfast.testing.faults",
@@ -48,6 +55,7 @@ _HOME = {
     "Pause": "holdfast.testing.faults",
     "ProcessGone": "holdfast.testing.faults",
     "ScriptOver": "holdfast.testing.scripted",
+    "ScriptedAgent": "holdfast.testing.scripted_agent",
     "ScriptedExecutor": "holdfast.testing.scripted",
     "Survival": "holdfast.testing.survival",
     "assert_survives_crash": "holdfast.testing.crashing",
@@ -56,21 +64,5 @@ _HOME = {
 
 __all__ = list(_HOME)
 
-
 if not TYPE_CHECKING:  # checkers take the imports above; with this in sight they would let every misspelt name pass
-
-    def __getattr__(name: str) -> object:
-        home = _HOME.get(name)
-        if home is None:
-            from holdfast.errors import did_you_mean
-
-            raise AttributeError(f"module 'holdfast.testing' has no attribute {name!r}{did_you_mean(name, _HOME)}")
-        from importlib import import_module
-
-        value: object = getattr(import_module(home), name)
-        globals()[name] = value  # found directly from now on
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
+    __getattr__, __dir__ = lazily(__name__, _HOME)
