@@ -6,7 +6,8 @@ Outside of a workflow the same calls are just made.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+import hashlib
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -15,9 +16,13 @@ from holdfast.agents.content import Content
 from holdfast.agents.message import Message
 from holdfast.agents.response import AgentResponse, AgentResponseUpdate
 from holdfast.agents.session import AgentSession
+from holdfast.clock import SystemClock
+from holdfast.engine.calls import frame_of
 from holdfast.engine.context import DeliveryContext
 from holdfast.engine.lane import current_context
-from holdfast.graph.policy import RetryPolicy, Seconds, in_seconds
+from holdfast.engine.timeouts import TimeIsUp, within
+from holdfast.errors import TimedOut
+from holdfast.graph.policy import STOP, RetryPolicy, Seconds, step_policy
 
 
 class Listener(Protocol):
@@ -68,18 +73,22 @@ async def recorded_turn(
     if context is None:
         return await turn(list(messages))
 
-    async def take_turn(given: list[Message], standing: Any) -> AgentResponse:
+    async def take_turn(given: list[Message], place: int | None) -> AgentResponse:
         return await turn(given)
 
-    standing = None if session is None else [session.session_id, session.version]
-    response: AgentResponse = await context.step(take_turn, list(messages), standing, name=f"{agent}.turn")
+    response: AgentResponse = await context.step(take_turn, list(messages), standing(session), name=f"{agent}.turn")
     if response.usage_details:
         context.add_usage(response.usage_details)
     return response
 
 
+def standing(session: AgentSession | None) -> int | None:
+    """What tells turns in one session apart. Not its id: one that is made in a handler has another each time."""
+    return None if session is None else session.version
+
+
 async def recorded(
-    work: Callable[..., Awaitable[Any]],
+    work: Callable[..., Coroutine[Any, Any, Any]],
     *arguments: Any,
     name: str,
     key: str | None = None,
@@ -90,8 +99,21 @@ async def recorded(
     context = working_for()
     if context is not None:
         return await context.step(work, *arguments, name=name, key=key, retry=retry, timeout=timeout)
-    async with asyncio.timeout(None if timeout is None else in_seconds("timeout", timeout)):
-        return await work(*arguments)
+    policy, made = step_policy(name, retry, timeout, STOP), 0
+    while True:
+        try:
+            if policy.timeout is None:
+                return await work(*arguments)
+            return await within(policy.timeout, work(*arguments), SystemClock())
+        except TimeIsUp as late:
+            error: Exception = TimedOut(name, policy.timeout or 0)
+            error.__cause__ = late.__cause__
+        except Exception as raised:  # noqa: BLE001  # raised again, unless it is to be tried again
+            error = raised
+        made += 1
+        if policy.retry is None or not policy.retry.retries(error, made):
+            raise error
+        await asyncio.sleep(policy.retry.delay_after(made))
 
 
 async def answered(request: Content, *, key: str) -> Content | None:
@@ -105,6 +127,10 @@ async def answered(request: Content, *, key: str) -> Content | None:
 
 
 def request_id_for(call_id: str) -> str:
-    """Of a call that is to be approved: the same whenever its turn is run again, and in no other thread."""
+    """Of a call that is to be approved: the same whenever its turn is run again, and of no other turn or thread."""
     context = working_for()
-    return call_id if context is None else f"{context.delivery_name}-{call_id}"
+    if context is None:
+        return call_id
+    frame = frame_of(context.delivery)
+    turn = "" if frame is None else hashlib.blake2b(frame.call.key.encode(), digest_size=4).hexdigest()
+    return "-".join(filter(None, (context.delivery_name, call_id, turn)))

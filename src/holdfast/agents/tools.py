@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, overload
+from typing import Any, TypeAlias, get_args, overload
 
 import msgspec
 
 from holdfast.agents.content import Content
-from holdfast.agents.recording import answered, recorded, request_id_for, working_for
+from holdfast.agents.recording import answered, heard_by, recorded, request_id_for, working_for
+from holdfast.engine.work import Work
 from holdfast.graph.function_executor import is_async
-from holdfast.graph.policy import RetryPolicy, Seconds
+from holdfast.graph.policy import DEFAULT, RetryPolicy, Seconds
 
 Approval: TypeAlias = bool | Callable[[Mapping[str, Any]], bool]
 """Whether a call needs somebody's approval: always, never, or as a function of its arguments says."""
@@ -29,6 +30,8 @@ class ToolContext(msgspec.Struct, frozen=True):
     """For outside services: the same whenever this call is tried, across crashes and resumes."""
     thread_id: str | None = None
     """None outside of a workflow."""
+    function_invocation_kwargs: dict[str, Any] = {}  # msgspec copies it
+    """What was given to the run for tools: `workflow.run(..., function_invocation_kwargs={...})`."""
 
 
 class Tool:
@@ -45,9 +48,14 @@ class Tool:
         timeout: Seconds | None = None,
         ends_turn: bool = False,
     ) -> None:
+        plain = function
+        while isinstance(plain, functools.partial):
+            plain = plain.func
+        if callable(approval) and is_async(approval):
+            raise TypeError(f"approval= expects a plain function of the arguments, got {approval!r}, which is async.")
         self.function = function
-        self.name = name or str(getattr(function, "__name__", type(function).__name__))
-        self.description = description if description is not None else inspect.getdoc(function) or ""
+        self.name = name or str(getattr(plain, "__name__", type(plain).__name__))
+        self.description = description if description is not None else inspect.getdoc(plain) or ""
         self.approval = approval
         self.retry = retry
         self.timeout = timeout
@@ -58,8 +66,24 @@ class Tool:
     @functools.cached_property
     def context_parameter(self) -> str | None:
         """The parameter that takes the ToolContext."""
-        signature = inspect.signature(self.function, eval_str=True)
-        return next((name for name, one in signature.parameters.items() if one.annotation is ToolContext), None)
+        return next((name for name, one in self._annotations.items() if _is_context(one)), None)
+
+    @property
+    def returns(self) -> Any:
+        """The annotation of its result; None if it has none."""
+        return self._annotations.get("return")
+
+    @functools.cached_property
+    def _annotations(self) -> dict[str, Any]:
+        """As classes where they can be found, else as they are written."""
+        for is_read in (True, False):
+            try:
+                signature = inspect.signature(self.function, eval_str=is_read)
+            except Exception:  # noqa: BLE001, S112  # whatever an annotation raises that was never meant to be read
+                continue
+            found = {name: one.annotation for name, one in signature.parameters.items()}
+            return {"return": _said(signature.return_annotation), **found}
+        return {}
 
     def needs_approval(self, arguments: Mapping[str, Any]) -> bool:
         return self.approval(arguments) if callable(self.approval) else bool(self.approval)
@@ -70,10 +94,9 @@ class Tool:
         given = dict(arguments)
         if self.context_parameter is not None:
             given[self.context_parameter] = context
-        inspect.signature(self.function).bind(**given)
-        if is_async(self.function):
-            return await self.function(**given)
-        return await asyncio.to_thread(functools.partial(self.function, **given))
+        with contextlib.suppress(ValueError):  # of a builtin that does not tell its parameters
+            inspect.signature(self.function).bind(**given)
+        return await Work(self.function, (), given, DEFAULT).done()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself, as it was before."""
@@ -113,6 +136,24 @@ def as_tool(given: Any) -> Tool:
     return Tool(given)
 
 
+def types_of(agent: Any) -> tuple[Any, ...]:
+    """Annotations of the values that its turns may hold: those of its own, and what its tools give."""
+    tools = getattr(agent, "tools", None) or ()
+    given = tools.values() if isinstance(tools, Mapping) else tools if isinstance(tools, (list, tuple)) else ()
+    results = (one.returns for one in given if isinstance(one, Tool))
+    return (*getattr(agent, "value_types", ()), *(one for one in results if not isinstance(one, (str, type(None)))))
+
+
+def _is_context(annotation: Any) -> bool:
+    if isinstance(annotation, str):
+        return annotation.split(".")[-1].removesuffix(" | None") == ToolContext.__name__
+    return annotation is ToolContext or ToolContext in get_args(annotation)
+
+
+def _said(annotation: Any) -> Any:
+    return None if annotation is inspect.Signature.empty else annotation
+
+
 class Rejected(Exception):
     """A call that somebody did not approve. The model is told why, and goes on."""
 
@@ -140,6 +181,8 @@ async def approved(tool: Tool, call: Content, arguments: Mapping[str, Any]) -> M
     answer = await answered(request, key=request_id)
     if answer is None:
         raise ApprovalNeeded(request)
+    if answer.type != "function_approval_response":
+        raise Rejected(f"The call was answered with a {answer.type}, which approves nothing.")
     if not answer.approved:
         raise Rejected(answer.reason)
     return arguments if answer.function_call is None else answer.function_call.parse_arguments()
@@ -154,13 +197,19 @@ async def performed(
     async def make_call() -> Any:
         if begin is not None:
             begin()
-        context = working_for()
-        key = f"{agent_name}-{call.call_id}" if context is None else context.idempotency_key
-        thread_id = None if context is None else context.thread_id
-        return await tool.call(arguments, ToolContext(str(call.call_id), agent_name, key, thread_id))
+        with heard_by(None):  # an agent that it asks says nothing here
+            return await tool.call(arguments, _context_of(call, agent_name))
 
-    name, key = f"{agent_name}.{tool.name}", str(call.call_id)
+    name, key = f"{agent_name}.tool.{tool.name}", str(call.call_id)
     return await recorded(make_call, name=name, key=key, retry=tool.retry, timeout=tool.timeout)
+
+
+def _context_of(call: Content, agent_name: str) -> ToolContext:
+    call_id, context = str(call.call_id), working_for()
+    if context is None:
+        return ToolContext(call_id, agent_name, f"{agent_name}-{call_id}")
+    kwargs = dict(context.function_invocation_kwargs)
+    return ToolContext(call_id, agent_name, context.idempotency_key, context.thread_id, kwargs)
 
 
 async def result_of(

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from holdfast.agents.adapters import adapted
-from holdfast.agents.content import Content
+from holdfast.agents.content import Content, add_usage
 from holdfast.agents.foreign import as_response, as_update
 from holdfast.agents.message import Message
-from holdfast.agents.recording import heard_by, is_heard, recorded, tell, working_for
+from holdfast.agents.recording import heard_by, is_heard, recorded, request_id_for, standing, tell, working_for
 from holdfast.agents.response import AgentResponse, AgentResponseUpdate
 from holdfast.agents.session import AgentSession
 from holdfast.errors import InvalidRun
@@ -35,16 +35,23 @@ async def take_turn(
     agent = adapted(agent)
     given = list(messages)
     said: list[Message] = []
+    usage: dict[str, int] | None = None
     while True:
         response = await _one_turn(agent, given, session, kwargs)
         said += response.messages
+        usage = response.usage_details if usage is None else add_usage(usage, response.usage_details)
         asked = response.user_input_requests
         if not asked or working_for() is None:
             break
         answers = await asyncio.gather(*map(_answered, asked))
-        given = [Message("user", tuple(answers))]
-        said += given
-    return response if len(said) == len(response.messages) else msgspec.structs.replace(response, messages=tuple(said))
+        is_result = all(one.type == "function_result" for one in answers)
+        answering = Message("tool" if is_result else "user", answers)
+        # One without a session knows nothing of what it asked.
+        given = [answering] if session is not None else [*given, *response.messages, answering]
+        said.append(answering)
+    if len(said) == len(response.messages):
+        return response
+    return msgspec.structs.replace(response, messages=tuple(said), usage_details=usage)
 
 
 async def take_live_turn(
@@ -68,8 +75,11 @@ async def take_live_turn(
 async def _answered(request: Content) -> Content:
     context = working_for()
     assert context is not None  # noqa: S101  # asked only where there is one
-    answer: Content = await context.ask(request, Content, request_id=f"{context.delivery_name}-{request.id}")
-    return answer
+    request_id = request_id_for(str(request.id or request.call_id))
+    answer: Content = await context.ask(request, Content, request_id=request_id)
+    if answer.type == "function_result":
+        return msgspec.structs.replace(answer, call_id=request.call_id)
+    return msgspec.structs.replace(answer, id=request.id)
 
 
 async def _one_turn(agent: Any, messages: list[Message], session: AgentSession | None, kwargs: Any) -> AgentResponse:
@@ -78,13 +88,12 @@ async def _one_turn(agent: Any, messages: list[Message], session: AgentSession |
         return response
     name = agent_name(agent)
 
-    async def whole_turn(given: list[Message], standing: Any) -> _Turn:
+    async def whole_turn(given: list[Message], place: int | None) -> _Turn:
         own = None if session is None else session.copy()
         response = await _run(agent, name, given, own, kwargs)
         return _Turn(response, own.state if own else {}, own.service_session_id if own else None)
 
-    standing = None if session is None else [session.session_id, session.version]
-    turn: _Turn = await recorded(whole_turn, messages, standing, name=f"{name}.turn")
+    turn: _Turn = await recorded(whole_turn, messages, standing(session), name=f"{name}.turn")
     context = working_for()
     if context is not None and turn.response.usage_details:
         context.add_usage(turn.response.usage_details)
@@ -105,12 +114,19 @@ async def _run(
     elif session is not None:
         messages = [*session.messages, *messages]
     if is_heard() and (takes is None or "stream" in takes):
-        updates = []
-        async for one in await _awaited(agent.run(messages, stream=True, **options)):
-            updates.append(as_update(one, name))
-            tell(updates[-1])
-        return AgentResponse.from_updates(updates)
+        return await _streamed(agent, name, messages, options)
     return as_response(await _awaited(agent.run(messages, **options)), name)
+
+
+async def _streamed(agent: Any, name: str, messages: list[Message], options: Any) -> AgentResponse:
+    stream, updates = await _awaited(agent.run(messages, stream=True, **options)), []
+    async for one in stream:
+        updates.append(as_update(one, name))
+        tell(updates[-1])
+    final = getattr(stream, "get_final_response", None)
+    if final is not None:  # what it gives when it is not streamed
+        return as_response(await _awaited(final()), name)
+    return AgentResponse.from_updates(updates)
 
 
 async def _awaited(given: Any) -> Any:

@@ -1,0 +1,110 @@
+"""AgentBasedGroupChatOrchestrator: an agent that leads a group chat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.agents.executor import run_arguments
+from holdfast.agents.message import Message
+from holdfast.agents.session import AgentSession
+from holdfast.agents.structured import value_in
+from holdfast.agents.turns import take_turn
+from holdfast.errors import InvalidSelection
+from holdfast.graph.context import WorkflowContext
+from holdfast.graph.participants import agent_name
+from holdfast.orchestrations.group_chat_orchestrator import ORCHESTRATOR_ID, BaseGroupChatOrchestrator
+from holdfast.orchestrations.group_chat_types import (
+    AgentOrchestrationOutput,
+    GroupChatState,
+    ParticipantRegistry,
+    TerminationCondition,
+)
+
+INSTRUCTION = """\
+Decide how the conversation goes on. Answer with a JSON object, and nothing else:
+{{
+  "terminate": <true if it should end now, else false>,
+  "reason": "<why>",
+  "next_speaker": "<who speaks next; null if it ends>",
+  "final_message": "<what to end with, if it ends; else null>"
+}}
+These may speak. Write a name exactly as it stands here:
+{participants}"""
+
+
+class AgentBasedGroupChatOrchestrator(BaseGroupChatOrchestrator):
+    """Leads by an agent, which is told what is new and gives an AgentOrchestrationOutput.
+
+    An answer that cannot be used, such as the name of somebody who takes no part, is given back to it with the reason,
+    `retry_attempts` times. Then the run fails with InvalidSelection; a resume asks again.
+    """
+
+    def __init__(
+        self,
+        agent: Any,
+        participant_registry: ParticipantRegistry | None = None,
+        *,
+        max_rounds: int | None = None,
+        termination_condition: TerminationCondition | None = None,
+        retry_attempts: int | None = 2,
+        session: AgentSession | None = None,
+        id: str = ORCHESTRATOR_ID,
+    ) -> None:
+        super().__init__(
+            id,
+            participant_registry,
+            name=agent_name(agent),
+            max_rounds=max_rounds,
+            termination_condition=termination_condition,
+        )
+        self.agent = agent
+        self.retry_attempts = retry_attempts or 0
+        self._session = session
+
+    async def decide(self, state: GroupChatState, ctx: WorkflowContext[Any, Any]) -> AgentOrchestrationOutput:
+        session = self._session_of(ctx)
+        told = ctx.private.get("told", 0)
+        listed = "\n".join(f"{name}: {description}" for name, description in state.participants.items())
+        messages = [*state.conversation[told:], Message("user", INSTRUCTION.format(participants=listed))]
+        tries = asked_again = 0
+        while True:
+            response = await take_turn(
+                self.agent, messages, session, response_format=AgentOrchestrationOutput, **run_arguments(ctx)
+            )
+            try:
+                decision = value_in(response, AgentOrchestrationOutput)
+                if not decision.terminate:
+                    self.checked_speaker(decision.next_speaker, ctx)
+                break
+            except (ValueError, InvalidSelection) as error:
+                tries += 1
+                asked_again += await _is_new(ctx, tries)
+                if asked_again > self.retry_attempts:
+                    raise self._given_up(error, asked_again, ctx) from error
+                messages = [Message("user", self._complaint(response.text, state))]
+        ctx.private["session"], ctx.private["told"] = session, len(state.conversation)
+        return decision
+
+    def _session_of(self, ctx: WorkflowContext[Any, Any]) -> AgentSession:
+        kept: AgentSession | None = ctx.private.get("session")
+        if kept is not None:
+            return kept
+        if self._session is not None:
+            return self._session.copy()
+        return AgentSession(session_id=f"{ctx.thread_id}/{self.id}")
+
+    def _complaint(self, problem: str) -> str:
+        return f"That answer cannot be used. {problem} Answer again, with the JSON object."
+
+
+async def _is_new(ctx: WorkflowContext[Any, Any], number: int) -> bool:
+    """Whether this answer was given now. What an earlier run was told is replayed, and must not use up the tries of
+    the run that is to go on after the mistake was mended."""
+    is_new = False
+
+    async def note() -> None:
+        nonlocal is_new
+        is_new = True
+
+    await ctx.step(note, name="unusable answer", key=str(number))
+    return is_new

@@ -1,0 +1,81 @@
+"""What is said in a handoff: to the user, to whoever watches, and between the agents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from holdfast.agents.content import Content
+from holdfast.agents.message import Message, as_messages
+from holdfast.agents.response import AgentResponse
+
+_SAID_BY_USERS = frozenset({"text", "data", "uri"})
+_SAID_BY_OTHERS = frozenset({"text"})
+
+UserAnswer: TypeAlias = list[str | Message] | Message | str
+"""What a HandoffAgentUserRequest is answered with: messages, as `create_response` makes them, or just a text."""
+
+
+class HandoffSentEvent(msgspec.Struct, frozen=True):
+    """The data of a `handoff_sent` event."""
+
+    source: str
+    target: str
+
+
+class HandoffAgentUserRequest(msgspec.Struct, frozen=True):
+    """An agent has answered without a handoff: it is the user's turn."""
+
+    agent_response: AgentResponse
+
+    @staticmethod
+    def create_response(response: Any) -> list[Message]:
+        """What the user says: a text, a Message, or several. Raises ValueError for nothing, which would be
+        `terminate()`."""
+        said = as_messages(response)
+        if not said:
+            raise ValueError("An answer without messages would end the conversation: say so with terminate().")
+        return said
+
+    @staticmethod
+    def terminate() -> list[Message]:
+        """Nothing more: the conversation ends."""
+        return []
+
+
+class TakeTurn(msgspec.Struct, frozen=True):
+    """It is an agent's turn: all that it has not heard yet."""
+
+    messages: list[Message]
+
+
+class TurnTaken(msgspec.Struct, frozen=True):
+    """What an agent made of its turn."""
+
+    agent: str
+    response: AgentResponse
+    target: str | None
+    """Whom it hands off to."""
+
+
+def clean_conversation_for_handoff(conversation: Iterable[Message]) -> list[Message]:
+    """What was said, without what is between an agent and its tools: others could make nothing of calls that are not
+    theirs, and models refuse them.
+
+    Text stays; of users also data and URIs. Messages with nothing else are left out, others are the same objects.
+    """
+    return [one for one in map(_cleaned, conversation) if one is not None]
+
+
+def _cleaned(message: Message) -> Message | None:
+    kinds = _SAID_BY_USERS if message.role == "user" else _SAID_BY_OTHERS
+    kept = tuple(one for one in message.contents if one.type in kinds and not _is_empty(one))
+    if not kept:
+        return None
+    return message if len(kept) == len(message.contents) else msgspec.structs.replace(message, contents=kept)
+
+
+def _is_empty(content: Content) -> bool:
+    return content.type == "text" and not content.text

@@ -1,0 +1,45 @@
+"""What every orchestration may be told beside who takes part: its name, and how its threads are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.agents.workflows import WorkflowBuilder
+from holdfast.engine.request import Durability, check_storage
+from holdfast.graph.builder import DEFAULT_MAX_ITERATIONS
+from holdfast.graph.executor import Executor
+from holdfast.names import check_identifier
+from holdfast.orchestrations.participants import Designation
+
+
+@dataclass(slots=True)
+class Settings:
+    """Checked when it is made."""
+
+    name: str
+    description: str | None
+    checkpoint_storage: Any
+    durability: Durability
+
+    def __post_init__(self) -> None:
+        check_identifier("name", self.name)
+        if self.checkpoint_storage is not None:
+            check_storage(self.checkpoint_storage)
+
+    def keep_in(self, checkpoint_storage: Any) -> None:
+        check_storage(checkpoint_storage)
+        self.checkpoint_storage = checkpoint_storage
+
+    def builder(
+        self, start: Executor, designation: Designation, *, max_iterations: int = DEFAULT_MAX_ITERATIONS
+    ) -> WorkflowBuilder:
+        return WorkflowBuilder(
+            max_iterations,
+            self.name,
+            self.description,
+            start_executor=start,
+            checkpoint_storage=self.checkpoint_storage,
+            durability=self.durability,
+            **designation,
+        )
