@@ -7,9 +7,13 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.agents.adapters import adapted
+from holdfast.agents.hearing import joined, unheard, up_to
 from holdfast.agents.message import Message, as_messages
+from holdfast.agents.recording import working_for
 from holdfast.agents.response import AgentResponse
 from holdfast.agents.session import AgentSession
+from holdfast.agents.tools import types_of
 from holdfast.agents.turns import take_live_turn
 from holdfast.graph.context import WorkflowContext
 from holdfast.graph.executor import Executor
@@ -73,6 +77,7 @@ class AgentExecutor(Executor):
             raise ValueError(f"context_mode is 'full', 'last_agent' or 'custom', got {context_mode!r}.")
         self.agent = agent
         self.description = getattr(agent, "description", None)
+        self.value_types = types_of(adapted(agent))
         self.value_types = tuple(getattr(agent, "value_types", ()))
         self._session = session
         self._mode: ContextMode = context_mode or "full"
@@ -90,17 +95,14 @@ class AgentExecutor(Executor):
     async def from_response(
         self, prior: AgentExecutorResponse, ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]
     ) -> None:
-        known = ctx.private.get("conversation", [])
-        conversation = prior.full_conversation
-        if self._mode == "last_agent":
-            new = list(prior.agent_response.messages)
-        elif conversation[: len(known)] == known:  # it was here before, and knows the beginning
-            new = conversation[len(known) :]
-        else:
-            new = conversation
-        if self._filter is not None:
-            new = as_messages(self._filter(list(new)))
-        await self._hear(new, ctx)
+        await self._hear(self._told_by([prior], ctx), ctx)
+
+    @handler
+    async def from_responses(
+        self, priors: list[AgentExecutorResponse], ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]
+    ) -> None:
+        """Of a fan-in: what they have in common is told once."""
+        await self._hear(self._told_by(priors, ctx), ctx)
 
     @handler
     async def from_str(self, text: str, ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]) -> None:
@@ -115,6 +117,20 @@ class AgentExecutor(Executor):
         self, messages: list[str | Message], ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]
     ) -> None:
         await self._hear(as_messages(messages), ctx)
+
+    def _told_by(
+        self, priors: Sequence[AgentExecutorResponse], ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]
+    ) -> list[Message]:
+        if self._mode == "last_agent":
+            return [message for prior in priors for message in prior.agent_response.messages]
+        if self._filter is not None:
+            return as_messages(self._filter(joined([prior.full_conversation for prior in priors])))
+        known, heard = ctx.private.get("conversation", []), dict(ctx.private.get("heard", {}))
+        new = [unheard(prior.full_conversation, known, heard.get(prior.executor_id)) for prior in priors]
+        for prior in priors:
+            heard[prior.executor_id] = up_to(prior.full_conversation)
+        ctx.private["heard"] = heard
+        return joined(new)
 
     # ------------------------------------------------------------ the turn
 
@@ -140,18 +156,26 @@ class AgentExecutor(Executor):
         """One turn of the agent, in its session of this thread."""
         session = ctx.private.get("session")
         if session is None:
-            session = AgentSession(session_id=f"{ctx.thread_id}/{self.id}")
+            session_id = _session_id(ctx.thread_id, self.id)
+            session = AgentSession(session_id=session_id)
             if self._session is not None:
-                session = self._session.copy()
-        response = await take_live_turn(self.agent, messages, session, **_arguments(ctx))
+                session = self._session.copy(session_id=session_id)
+        response = await take_live_turn(self.agent, messages, session, **run_arguments(ctx))
         ctx.private["session"] = session
         return response
 
 
-def _arguments(ctx: WorkflowContext[Any, Any]) -> dict[str, Any]:
-    """Of this run, for tools and model clients."""
+def run_arguments(ctx: WorkflowContext[Any, Any]) -> dict[str, Any]:
+    """What was given to this run for tools and model clients, as arguments of an agent's `run`."""
     given = {
         "function_invocation_kwargs": dict(ctx.function_invocation_kwargs),
         "client_kwargs": dict(ctx.client_kwargs),
     }
     return {name: value for name, value in given.items() if value}
+
+
+def _session_id(thread_id: str, executor_id: str) -> str:
+    """The same in every process. Sub-workflows of one thread have their own."""
+    context = working_for()
+    child_id = None if context is None else context.delivery.lane.level.child_id
+    return "/".join(str(one) for one in (thread_id, child_id, executor_id) if one is not None)

@@ -136,7 +136,7 @@ def from_messages(messages: Iterable[Message], own_name: str | None = None) -> l
             found += _response(message, names)
         else:
             _add_request(found, message, names, is_known_only=own_name is not None)
-    given: list[ModelMessage] = ModelMessagesTypeAdapter.validate_json(to_json(found, fallback=_builtin))
+    given: list[ModelMessage] = ModelMessagesTypeAdapter.validate_json(to_json(found, fallback=as_builtin))
     return given
 
 
@@ -147,7 +147,7 @@ def _response(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]
     if again is None:
         again = [part for part in map(part_of_content, message.contents) if part is not None]
     results = [return_of_content(one, names) for one in message.of_type("function_result")]
-    if not again and not kept:
+    if not again and not kept.keys() - {"metadata"}:
         return [{"kind": "request", "parts": results}] if results else []
     response = {"kind": "response", "parts": again, **kept}
     return [response, {"kind": "request", "parts": results}] if results else [response]
@@ -197,7 +197,7 @@ def _add_request(
         again = [one for one in again if one["part_kind"] != "tool-return" or one["tool_call_id"] in names]
     if kept.pop("joined", False) and found and found[-1]["kind"] == "request":
         found[-1]["parts"] += again
-    elif again or kept:
+    elif again or kept.keys() - {"metadata"}:
         found.append({"kind": "request", "parts": again, **kept})
 
 
@@ -246,7 +246,7 @@ def _kept(message: Message) -> Kept:
     return kept
 
 
-def _builtin(value: Any) -> Any:
+def as_builtin(value: Any) -> Any:
     """For JSON: whatever a tool of somebody's gave."""
     try:
         return msgspec.to_builtins(value)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.agents.executor import run_arguments
 from holdfast.agents.message import Message
+from holdfast.agents.response import AgentResponse
 from holdfast.agents.session import AgentSession
 from holdfast.agents.structured import value_in
+from holdfast.agents.tools import types_of
 from holdfast.agents.turns import take_turn
 from holdfast.errors import InvalidSelection
 from holdfast.graph.context import WorkflowContext
@@ -58,6 +61,7 @@ class AgentBasedGroupChatOrchestrator(BaseGroupChatOrchestrator):
             termination_condition=termination_condition,
         )
         self.agent = agent
+        self.value_types = types_of(agent)
         self.retry_attempts = retry_attempts or 0
         self._session = session
 
@@ -66,24 +70,23 @@ class AgentBasedGroupChatOrchestrator(BaseGroupChatOrchestrator):
         told = ctx.private.get("told", 0)
         listed = "\n".join(f"{name}: {description}" for name, description in state.participants.items())
         messages = [*state.conversation[told:], Message("user", INSTRUCTION.format(participants=listed))]
-        tries = asked_again = 0
+        answers = new_answers = 0
         while True:
             response = await take_turn(
                 self.agent, messages, session, response_format=AgentOrchestrationOutput, **run_arguments(ctx)
             )
             try:
-                decision = value_in(response, AgentOrchestrationOutput)
-                if not decision.terminate:
-                    self.checked_speaker(decision.next_speaker, ctx)
-                break
-            except (ValueError, InvalidSelection) as error:
-                tries += 1
-                asked_again += await _is_new(ctx, tries)
-                if asked_again > self.retry_attempts:
-                    raise self._given_up(error, asked_again, ctx) from error
-                messages = [Message("user", self._complaint(response.text, state))]
-        ctx.private["session"], ctx.private["told"] = session, len(state.conversation)
-        return decision
+                decision = _usable(response, state.participants)
+            except ValueError as problem:
+                answers += 1
+                new_answers += await _is_new(ctx, answers)
+                if new_answers > self.retry_attempts:
+                    raise self._given_up(new_answers, problem, ctx) from problem
+                again = f"That answer cannot be used: {problem} Answer again, with the JSON object and nothing else."
+                messages = [Message("user", again)]
+                continue
+            ctx.private["session"], ctx.private["told"] = session, len(state.conversation)
+            return decision
 
     def _session_of(self, ctx: WorkflowContext[Any, Any]) -> AgentSession:
         kept: AgentSession | None = ctx.private.get("session")
@@ -93,8 +96,22 @@ class AgentBasedGroupChatOrchestrator(BaseGroupChatOrchestrator):
             return self._session.copy()
         return AgentSession(session_id=f"{ctx.thread_id}/{self.id}")
 
-    def _complaint(self, problem: str) -> str:
-        return f"That answer cannot be used. {problem} Answer again, with the JSON object."
+    def _given_up(self, answers: int, problem: ValueError, ctx: WorkflowContext[Any, Any]) -> InvalidSelection:
+        return InvalidSelection(
+            f"Agent {self.name!r}, which leads the group chat, gave {answers} answers that cannot be used, the last "
+            f"since: {problem} Nothing of this round was written. Mend the agent or the team, and resume thread "
+            f"{ctx.thread_id!r}: the agent is asked again."
+        )
+
+
+def _usable(response: AgentResponse, participants: Mapping[str, str]) -> AgentOrchestrationOutput:
+    """Raises ValueError, which says what is wrong with the answer."""
+    decision = value_in(response, AgentOrchestrationOutput)
+    if not decision.terminate and decision.next_speaker not in participants:
+        raise ValueError(
+            f"next_speaker is {decision.next_speaker!r}, who takes no part. Those who do: {', '.join(participants)}."
+        )
+    return decision
 
 
 async def _is_new(ctx: WorkflowContext[Any, Any], number: int) -> bool:

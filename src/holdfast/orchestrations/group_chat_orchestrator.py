@@ -173,8 +173,8 @@ class BaseGroupChatOrchestrator(Executor):
             return name
         near = did_you_mean(name, known) if isinstance(name, str) else ""
         raise InvalidSelection(
-            f"{self.name!r} was to name the next speaker of the group chat, and gave {name!r}, who takes no part{near}. "
-            f"Those who do: {', '.join(known)}. Nothing of this round was written: mend it, and resume thread "
+            f"{self.name!r} was to name the next speaker of the group chat, and gave {name!r}, who takes no part"
+            f"{near}. Those who do: {', '.join(known)}. Nothing of this round was written: mend it, and resume thread "
             f"{ctx.thread_id!r}."
         )
 

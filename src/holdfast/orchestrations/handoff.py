@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from holdfast.agents.workflow_agent import WorkflowAgent
-from holdfast.agents.workflows import Workflow, WorkflowBuilder
+from holdfast.agents.workflows import Workflow
 from holdfast.engine.request import Durability
 from holdfast.graph.builder import DEFAULT_MAX_ITERATIONS
 from holdfast.orchestrations.handoff_executor import (
@@ -27,6 +27,7 @@ from holdfast.orchestrations.participants import (
     find_participant,
     read_participants,
 )
+from holdfast.orchestrations.settings import Settings
 
 AUTONOMOUS_PROMPT = "User did not respond. Continue assisting autonomously."
 AUTONOMOUS_TURN_LIMIT = 50
@@ -61,10 +62,8 @@ class HandoffBuilder:
         output_from: OutputFrom = None,
         intermediate_output_from: IntermediateOutputFrom = None,
     ) -> None:
-        self._name = name or "handoff"
-        self._description = description
-        self._storage = checkpoint_storage
-        self._durability: Durability = durability
+        named = "handoff" if name is None else name
+        self._settings = Settings(named, description, checkpoint_storage, durability)
         self._output_from = output_from
         self._intermediate_output_from = intermediate_output_from
         self._team: list[Participant] = []
@@ -127,7 +126,9 @@ class HandoffBuilder:
     ) -> Self:
         """Let agents, all unless some are named, go on without the user: told so by a prompt, up to 50 turns or a limit
         of their own, then they ask. `prompts` and `turn_limits` are by name; 0 turns asks at once."""
-        chosen = [self._name_of(one, "with_autonomous_mode(agents=)") for one in agents or self._names()]
+        if agents is not None and not agents:
+            raise ValueError("with_autonomous_mode: agents= names nobody. Leave it out to mean all of them.")
+        chosen = [self._name_of(one, "with_autonomous_mode") for one in agents or self._names()]
         prompts = {self._name_of(key, "prompts"): one for key, one in (prompts or {}).items()}
         limits = {self._name_of(key, "turn_limits"): one for key, one in (turn_limits or {}).items()}
         for name, limit in limits.items():
@@ -144,7 +145,7 @@ class HandoffBuilder:
 
     def with_checkpointing(self, checkpoint_storage: Any) -> Self:
         """Keep threads in a storage, so that they go on in any process."""
-        self._storage = checkpoint_storage
+        self._settings.keep_in(checkpoint_storage)
         return self
 
     def with_termination_condition(self, termination_condition: TerminationCondition) -> Self:
@@ -165,15 +166,8 @@ class HandoffBuilder:
             self._termination_condition,
             returns_to_previous=self._returns_to_previous,
         )
-        builder = WorkflowBuilder(
-            self._max_iterations(),
-            self._name,
-            self._description,
-            start_executor=floor,
-            checkpoint_storage=self._storage,
-            durability=self._durability,
-            **designate(self._team, self._output_from, self._intermediate_output_from, default=names),
-        )
+        designation = designate(self._team, self._output_from, self._intermediate_output_from, default=names)
+        builder = self._settings.builder(floor, designation, max_iterations=self._max_iterations())
         for one in self._team:
             executor = HandoffAgentExecutor(one.agent, self._routes_of(one))
             builder.add_edge(floor, executor).add_edge(executor, floor)

@@ -65,6 +65,7 @@ class HandoffAgentExecutor(Executor):
         super().__init__(agent_name(agent))
         self.agent = agent
         self.description = getattr(agent, "description", None)
+        self.value_types = tuple(getattr(agent, "value_types", ()))
         self._routes = routes
 
     @handler
@@ -90,9 +91,9 @@ class _Standing(msgspec.Struct):
     """Where the conversation stands."""
 
     speaker: str | None = None
-    """Whose turn it is, or who waits for the user. None before the conversation begins, and after it has ended."""
+    """Whose turn it is, or who waits for the user. None before the conversation begins, and once it is ended."""
     is_working: bool = False
-    """Whether the speaker has its turn now."""
+    """Whether an agent has its turn now."""
     heard: dict[str, int] = {}  # msgspec copies it
     """How much of the conversation each agent knows."""
     turns_alone: int = 0
@@ -138,11 +139,10 @@ class HandoffFloor(Executor):
         self, asked: HandoffAgentUserRequest, answer: UserAnswer, ctx: WorkflowContext[TakeTurn]
     ) -> None:
         said = as_messages(answer)
-        standing = _standing(ctx)
         if said:
             await self._user_said(said, ctx)
-        elif not standing.is_working:
-            _end(standing, ctx)
+        else:
+            _end(_standing(ctx), ctx)
 
     @handler
     async def turn_taken(self, turn: TurnTaken, ctx: WorkflowContext[TakeTurn]) -> None:
@@ -156,6 +156,8 @@ class HandoffFloor(Executor):
         ctx.private["standing"] = standing
         if (said or user_said) and await self._is_over(conversation):
             _end(standing, ctx)
+        elif standing.speaker is None and not user_said:
+            return  # the user has ended it meanwhile
         elif turn.target is not None:
             await ctx.add_event(WorkflowEvent("handoff_sent", HandoffSentEvent(turn.agent, turn.target)))
             await self._give_floor(turn.target, ctx)
@@ -175,7 +177,7 @@ class HandoffFloor(Executor):
             return
         conversation = [*ctx.get_state(CONVERSATION, []), *said]
         ctx.set_state(CONVERSATION, conversation)
-        if await self._is_over(conversation):
+        if said and await self._is_over(conversation):
             _end(standing, ctx)
         else:
             await self._give_floor(self._speaker_after_user(standing), ctx)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -90,18 +91,16 @@ class ScriptedAgent(RecordingAgent):
             self._tell(answer.message, replayed=not is_made)
             calls = answer.message.of_type("function_call")
             if calls:
-                results = await asyncio.gather(*(self._called(one, known) for one in calls))
+                made: set[str | None] = set()
+                results = await asyncio.gather(*(self._called(one, known, made) for one in calls))
                 said.append(Message("tool", results))
-                self._tell(said[-1], replayed=False)
+                self._tell(said[-1], replayed=not made and not is_made)
                 place += 1
             if not calls or any(known[str(one.name)].ends_turn for one in calls if one.name in known):
-                return AgentResponse(
-                    messages=tuple(said),
-                    agent_id=self.id,
-                    usage_details=usage,
-                    value=answer.value,
-                    finish_reason="stop",
-                )
+                ended: dict[str, Any] = {"agent_id": self.id, "value": answer.value, "finish_reason": "stop"}
+                last = AgentResponseUpdate(contents=(Content.from_usage(usage),), **ended)
+                tell(last, replayed=not is_made)
+                return AgentResponse(messages=tuple(said), usage_details=usage, **ended)
 
     async def _asked(self, place: int, messages: list[Message]) -> _Said:
         self._write(kind="model", place=place)
@@ -132,8 +131,9 @@ class ScriptedAgent(RecordingAgent):
             )
         return self._replies[place]
 
-    async def _called(self, call: Content, known: Mapping[str, Tool]) -> Content:
+    async def _called(self, call: Content, known: Mapping[str, Tool], made: set[str | None]) -> Content:
         def begin() -> None:
+            made.add(call.call_id)
             self._write(kind="tool", name=call.name, call_id=call.call_id)
 
         return await result_of(known.get(str(call.name)), call, self.name, begin)
@@ -141,11 +141,16 @@ class ScriptedAgent(RecordingAgent):
     def _tell(self, message: Message, *, replayed: bool) -> None:
         if not is_heard():
             return
-        said: dict[str, Any] = {"role": message.role, "author_name": message.author_name, "agent_id": self.id}
-        for content in message.contents:
-            pieces = _pieces(content)
-            for piece in pieces:
-                tell(AgentResponseUpdate(contents=(piece,), **said), replayed=replayed)
+        said: dict[str, Any] = {
+            "role": message.role,
+            "author_name": message.author_name,
+            "message_id": message.message_id,
+            "agent_id": self.id,
+            "additional_properties": message.additional_properties,
+        }
+        updates = list(_pieces(message.contents)) or [()]
+        for contents in updates:
+            tell(AgentResponseUpdate(contents=contents, **said), replayed=replayed)
 
     def _write(self, **what: Any) -> None:
         if self._log is None:
@@ -159,9 +164,18 @@ class ScriptedAgent(RecordingAgent):
             os.close(descriptor)
 
 
-def _pieces(content: Content) -> list[Content]:
-    """A text word by word, as a model streams it."""
-    if content.type != "text" or not content.text:
-        return [content]
-    words = content.text.split(" ")
-    return [Content.from_text(word if place == 0 else f" {word}") for place, word in enumerate(words)]
+def _pieces(contents: Sequence[Content]) -> Iterator[tuple[Content, ...]]:
+    """A text word by word, as a model streams it. Contents that must not become one come together."""
+    if any(_is_joined(one, other) for one, other in pairwise(contents)):
+        yield tuple(contents)
+        return
+    for content in contents:
+        if content.type != "text" or not content.text or content.additional_properties:
+            yield (content,)
+        else:
+            words = content.text.split(" ")
+            yield from ((Content.from_text(f" {word}" if place else word),) for place, word in enumerate(words))
+
+
+def _is_joined(one: Content, other: Content) -> bool:
+    return one.type == other.type and one.type in ("text", "text_reasoning", "function_call")
