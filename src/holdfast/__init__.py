@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from holdfast.engine.stream import ResponseStream as ResponseStream
     from holdfast.engine.sync import run_sync as run_sync
     from holdfast.errors import (
+        AgentFailed as AgentFailed,
         AlreadyAnswered as AlreadyAnswered,
         AnswerRejected as AnswerRejected,
         CheckpointHookFailed as CheckpointHookFailed,
@@ -111,6 +112,7 @@ if TYPE_CHECKING:
         UnreadableValue as UnreadableValue,
         UnsavableValue as UnsavableValue,
         UnsupportedId as UnsupportedId,
+        UsageLimitReached as UsageLimitReached,
         ValidationTypeEnum as ValidationTypeEnum,
         WorkflowCheckpointException as WorkflowCheckpointException,
         WorkflowConvergenceException as WorkflowConvergenceException,
@@ -184,6 +186,7 @@ _HOME = {
     "AgentExecutor": "holdfast.agents.executor",
     "AgentExecutorRequest": "holdfast.agents.executor",
     "AgentExecutorResponse": "holdfast.agents.executor",
+    "AgentFailed": "holdfast.errors",
     "AgentResponse": "holdfast.agents.response",
     "AgentResponseUpdate": "holdfast.agents.response",
     "AgentSession": "holdfast.agents.session",
@@ -311,6 +314,7 @@ _HOME = {
     "UnsavableValue": "holdfast.errors",
     "UnsupportedId": "holdfast.errors",
     "UsageDetails": "holdfast.agents.content",
+    "UsageLimitReached": "holdfast.errors",
     "ValidationTypeEnum": "holdfast.errors",
     "Workflow": "holdfast.agents.workflows",
     "WorkflowAgent": "holdfast.agents.workflow_agent",

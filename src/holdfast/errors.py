@@ -59,6 +59,8 @@ HoldfastError
 │           ├── UnsavableValue                 (also TypeError)
 │           │   └── StepArgumentsUnsavable
 │           └── UnreadableValue
+├── AgentFailed                                a turn of an agent came to no end (also RuntimeError)
+│   └── UsageLimitReached
 ├── MissingExtra                               an optional dependency is not installed (also ImportError)
 ├── MissingProgram                             a program that is not part of holdfast is needed (also RuntimeError)
 └── NotInAsyncCode                             `run_sync` inside a running event loop (also RuntimeError)
@@ -93,6 +95,20 @@ class MissingProgram(HoldfastError, RuntimeError):
     """Something needs a program that is not installed, or that failed."""
 
     code = "missing_program"
+
+
+class AgentFailed(HoldfastError, RuntimeError):
+    """A turn of an agent that came to no end: its model failed, or gave nothing that can be used."""
+
+    code = "agent_failed"
+
+    def __init__(self, agent_name: str, problem: str, advice: str) -> None:
+        self.agent_name = agent_name
+        super().__init__(f"Agent {agent_name!r}: {problem} {advice}")
+
+
+class UsageLimitReached(AgentFailed):
+    code = "usage_limit_reached"
 
 
 class MissingExtra(HoldfastError, ImportError):
