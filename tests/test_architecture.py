@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "stores": {"store", "clock"},
     "checkpoints": {"store", "codec", "codecs", "clock"},  # codecs: the default codec is named in one place
     "engine": {"graph", "checkpoints", "codec", "store", "clock"},  # contracts, never stores/
-    "agents": {"graph", "engine", "checkpoints", "codec", "clock"},
+    "agents": {"graph", "engine", "checkpoints", "codec", "codecs", "clock"},  # codecs: how messages are stored
     "orchestrations": {"agents", "graph", "engine", "checkpoints", "clock"},
     "interop": {"agents", "graph", "engine", "checkpoints", "storages", "store", "codec", "codecs", "clock"},
     "storages": {"checkpoints", "stores", "store", "codec", "codecs", "clock"},  # the one place that names stores

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, overload, runtime_checkable
 
 from holdfast.agents.message import Message, as_messages
-from holdfast.agents.recording import heard_by, recorded_turn
+from holdfast.agents.recording import heard_by, new_session_id, recorded_turn
 from holdfast.agents.response import AgentResponse, AgentResponseUpdate
 from holdfast.agents.session import AgentSession
 from holdfast.engine.stream import ResponseStream
@@ -32,6 +32,8 @@ class BaseAgent:
     """Whether its `run` records what it does, call by call. A turn of one that does not is recorded as a whole."""
     value_types: tuple[Any, ...] = ()
     """The types of its structured outputs: a checkpoint may hold them."""
+    keeps_conversation: ClassVar[bool] = False
+    """Whether it knows what was said before without being given a session."""
 
     def __init__(self, name: str, *, id: str | None = None, description: str | None = None) -> None:
         if not name:
@@ -42,7 +44,7 @@ class BaseAgent:
 
     def create_session(self, *, session_id: str | None = None) -> AgentSession:
         """A new conversation."""
-        return AgentSession() if session_id is None else AgentSession(session_id=session_id)
+        return AgentSession(session_id=session_id or new_session_id())
 
     def run(self, messages: Any = None, *, stream: bool = False, session: Any = None, **kwargs: Any) -> Any:
         """Something to await for an AgentResponse or, with `stream`, to iterate for updates."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias, cast
 import msgspec
 
 from holdfast.agents.serialised import Serialised
+from holdfast.codecs.types import register_type
 
 ContentType: TypeAlias = Literal[
     "text",
@@ -189,3 +190,12 @@ def add_usage(first: UsageDetails | None, second: UsageDetails | None) -> dict[s
     for name, count in (second or {}).items():
         total[name] = total.get(name, 0) + count
     return total
+
+
+def _to_stored(content: Content) -> dict[str, Any]:
+    """Without what is not set: a message of one text is stored for each turn of each conversation."""
+    pairs = ((name, getattr(content, name)) for name in Content.__struct_fields__)
+    return {name: value for name, value in pairs if value is not None}
+
+
+register_type(Content, _to_stored, lambda fields: Content(**fields))

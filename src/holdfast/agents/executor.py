@@ -24,14 +24,14 @@ ContextMode: TypeAlias = Literal["full", "last_agent", "custom"]
 ContextFilter: TypeAlias = Callable[[list[Message]], Sequence[Message]]
 
 
-class AgentExecutorRequest(msgspec.Struct, frozen=True):
+class AgentExecutorRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Messages for an agent; with `should_respond=False` it only takes note of them."""
 
     messages: list[Message]
     should_respond: bool = True
 
 
-class AgentExecutorResponse(msgspec.Struct, frozen=True):
+class AgentExecutorResponse(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an agent answered, with the whole conversation, for the executor that comes next."""
 
     executor_id: str
@@ -78,7 +78,6 @@ class AgentExecutor(Executor):
         self.agent = agent
         self.description = getattr(agent, "description", None)
         self.value_types = types_of(adapted(agent))
-        self.value_types = tuple(getattr(agent, "value_types", ()))
         self._session = session
         self._mode: ContextMode = context_mode or "full"
         self._filter = context_filter
@@ -125,7 +124,7 @@ class AgentExecutor(Executor):
             return [message for prior in priors for message in prior.agent_response.messages]
         if self._filter is not None:
             return as_messages(self._filter(joined([prior.full_conversation for prior in priors])))
-        known, heard = ctx.private.get("conversation", []), dict(ctx.private.get("heard", {}))
+        known, heard = self.conversation(ctx), dict(ctx.private.get("heard", {}))
         new = [unheard(prior.full_conversation, known, heard.get(prior.executor_id)) for prior in priors]
         for prior in priors:
             heard[prior.executor_id] = up_to(prior.full_conversation)
@@ -145,21 +144,39 @@ class AgentExecutor(Executor):
         if not should_respond:
             ctx.private["cache"] = waiting
             return
-        response = await self.respond(waiting, ctx)
-        ctx.private["cache"] = []
-        conversation = [*ctx.private.get("conversation", []), *waiting, *response.messages]
-        ctx.private["conversation"] = conversation
+        before = self.conversation(ctx)
+        said, response = await self.converse(waiting, ctx)
+        ctx.private.pop("cache", None)
+        conversation = [*before, *said]
+        ctx.private.pop("conversation", None)
+        if self.conversation(ctx) != conversation:  # else the session says it
+            ctx.private["conversation"] = conversation
         await ctx.yield_output(response)
         await ctx.send_message(AgentExecutorResponse(self.id, response, conversation))
+
+    async def converse(
+        self, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]
+    ) -> tuple[list[Message], AgentResponse]:
+        """What is said from these messages on, with them, and the response that is sent on."""
+        response = await self.respond(messages, ctx)
+        return [*messages, *response.messages], response
+
+    def conversation(self, ctx: WorkflowContext[Any, Any]) -> list[Message]:
+        """All that the agent was told and said in this thread."""
+        if "conversation" in ctx.private:
+            return list(ctx.private["conversation"])
+        session = ctx.private.get("session")
+        return [] if session is None else session.messages[ctx.private.get("began", 0) :]
 
     async def respond(self, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]) -> AgentResponse:
         """One turn of the agent, in its session of this thread."""
         session = ctx.private.get("session")
         if session is None:
-            session_id = _session_id(ctx.thread_id, self.id)
+            session_id = session_id_for(ctx)
             session = AgentSession(session_id=session_id)
             if self._session is not None:
                 session = self._session.copy(session_id=session_id)
+                ctx.private["began"] = session.version
         response = await take_live_turn(self.agent, messages, session, **run_arguments(ctx))
         ctx.private["session"] = session
         return response
@@ -174,8 +191,8 @@ def run_arguments(ctx: WorkflowContext[Any, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value}
 
 
-def _session_id(thread_id: str, executor_id: str) -> str:
-    """The same in every process. Sub-workflows of one thread have their own."""
+def session_id_for(ctx: WorkflowContext[Any, Any]) -> str:
+    """Of this executor's agent in this thread, the same in every process; sub-workflows have their own."""
     context = working_for()
     child_id = None if context is None else context.delivery.lane.level.child_id
-    return "/".join(str(one) for one in (thread_id, child_id, executor_id) if one is not None)
+    return "/".join(str(one) for one in (ctx.thread_id, child_id, ctx.executor_id) if one is not None)

@@ -40,10 +40,20 @@ class Joined:
             if update.additional_properties is not None:
                 self.rest["additional_properties"] = update.additional_properties
             return
-        if not self._of or _is_another(self._of[-1][0], update):
-            self._of.append((update, [], {}))
-        _append(self._of[-1][1], contents)
-        self._of[-1][2].update(update.additional_properties or {})
+        place = self._place_of(update)
+        _append(self._of[place][1], contents)
+        self._of[place][2].update(update.additional_properties or {})
+
+    def _place_of(self, update: AgentResponseUpdate) -> int:
+        """Of its message: the last one, or any with its id, since agents may speak at the same time."""
+        last = len(self._of) - 1
+        if last >= 0 and not is_another(self._of[last][0], update):
+            return last
+        for place in range(last - 1, -1, -1) if update.message_id is not None else ():
+            if not is_another(self._of[place][0], update, by_id=True):
+                return place
+        self._of.append((update, [], {}))
+        return len(self._of) - 1
 
     def messages(self) -> list[Message]:
         return [
@@ -58,10 +68,11 @@ class Joined:
         ]
 
 
-def _is_another(before: AgentResponseUpdate, update: AgentResponseUpdate) -> bool:
+def is_another(before: AgentResponseUpdate, update: AgentResponseUpdate, *, by_id: bool = False) -> bool:
+    """Whether they belong to different messages. Further back than the last one only the same id will do."""
     if before.is_whole:
         return True
-    if update.message_id is not None and before.message_id is not None and update.message_id != before.message_id:
+    if update.message_id != before.message_id and (by_id or None not in (update.message_id, before.message_id)):
         return True
     return any(getattr(update, name) not in (None, getattr(before, name)) for name in ("role", "author_name"))
 

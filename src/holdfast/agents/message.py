@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.agents.content import Content
 from holdfast.agents.serialised import Serialised
+from holdfast.codecs.types import register_type
 
 
 class Message(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=True):
@@ -45,9 +46,9 @@ class Message(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=Tr
         if isinstance(given, (str, Content)):
             given = (given,)
         contents = tuple(Content.from_text(one) if isinstance(one, str) else one for one in given or ())
-        wrong = next((one for one in contents if not isinstance(one, Content)), None)
-        if wrong is not None:
-            raise TypeError(f"A message is made of texts and Contents, got {wrong!r}.")
+        for one in contents:
+            if not isinstance(one, Content):
+                raise TypeError(f"A message is made of texts and Contents, got {one!r}.")
         msgspec.structs.force_setattr(self, "contents", contents)
 
     @property
@@ -83,3 +84,20 @@ def _as_message(one: Any) -> Message:
     if isinstance(one, (str, Content)):
         return Message("user", (one,) if isinstance(one, Content) else (Content.from_text(one),))
     raise TypeError(f"Expected a text or a Message, got {one!r}.")
+
+
+def _to_stored(message: Message) -> list[Any]:
+    """In the order of the fields, up to the last that is set; a plain text as such."""
+    contents = [_plain_text(one) for one in message.contents]
+    fields = [message.role, contents, message.author_name, message.message_id, message.additional_properties]
+    while len(fields) > 2 and fields[-1] is None:
+        fields.pop()
+    return fields
+
+
+def _plain_text(content: Content) -> Content | str:
+    is_plain = content.type == "text" and content.text is not None and content == Content.from_text(content.text)
+    return content.text if is_plain and content.text is not None else content
+
+
+register_type(Message, _to_stored, lambda fields: Message(*fields))

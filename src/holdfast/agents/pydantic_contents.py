@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from pydantic_ai import messages as theirs
+from pydantic_core import to_json
 
 from holdfast.agents.content import Content
 
@@ -31,9 +32,7 @@ def content_of_part(part: Any, dumped: Kept) -> Content | None:
         return Content(TEXTS[kind], text=text) if text else None
     if kind == "tool-call":
         arguments = dumped.pop("args", None)
-        return Content.from_function_call(
-            dumped.pop("tool_call_id"), dumped.pop("tool_name"), arguments=arguments
-        )
+        return Content.from_function_call(dumped.pop("tool_call_id"), dumped.pop("tool_name"), arguments=arguments)
     if kind == "file":
         return _take_data(part.content, dumped["content"])
     return None
@@ -157,23 +156,25 @@ def _item_again(kept: Kept | None, contents: Iterator[Content]) -> Any:
 
 def content_of_return(dumped: Kept) -> Content:
     """What a call came to, as JSON has it."""
-    result = dumped.pop("content", None)
-    outcome = dumped.get("outcome", "success")
-    is_told = outcome != "success" and isinstance(result, str)
+    told = dumped.pop("content", None)
+    problem = None
+    if dumped.get("outcome", "success") != "success":
+        problem = told if isinstance(told, str) else to_json(told).decode()
     return Content(
         "function_result",
         call_id=dumped.pop("tool_call_id"),
         name=dumped.pop("tool_name"),
-        result=None if is_told else result,
-        exception=result if is_told else None,
+        result=None if told is problem else told,
+        exception=problem,
     )
 
 
 def return_of_content(content: Content, names: Mapping[str, str]) -> Kept:
+    is_told = content.exception is not None and content.result is None
     part: Kept = {
         "part_kind": "tool-return",
         "tool_name": content.name or names.get(str(content.call_id), "unknown"),
-        "content": content.result if content.exception is None else content.exception,
+        "content": content.exception if is_told else content.result,
         "tool_call_id": content.call_id,
     }
     return part if content.exception is None else {**part, "outcome": "failed"}

@@ -31,6 +31,8 @@ KEPT = "pydantic_ai"
 OURS = "holdfast"
 """In the `metadata` of pydantic-ai's message: what ours has, and theirs has no field for."""
 
+USUAL = {"state": "complete", "outcome": "success"}
+"""Not worth keeping: what is not there is that."""
 ROLES = {"system-prompt": "system", "user-prompt": "user"}
 NEVER_TOLD = ("usage", "error", "function_approval_request", "function_approval_response")
 
@@ -109,14 +111,17 @@ def _message(role: str, contents: Sequence[Content], kept: Kept, author_name: st
 
 
 def _dumped(message: ModelMessage) -> dict[str, Any]:
-    """As JSON, without what is None."""
+    """As JSON, without what is as it would be anyway."""
     dumped: dict[str, Any] = ModelMessagesTypeAdapter.dump_python([message], mode="json")[0]
-    dumped["parts"] = [_without_none(part) for part in dumped.get("parts", [])]
-    return _without_none(dumped)
+    dumped["parts"] = [_unusual(part) for part in dumped.get("parts", [])]
+    if "usage" in dumped:
+        dumped["usage"] = {name: count for name, count in dumped["usage"].items() if count} or None
+    return _unusual(dumped)
 
 
-def _without_none(given: dict[str, Any]) -> dict[str, Any]:
-    return {name: one for name, one in given.items() if one is not None or name == "content"}
+def _unusual(given: dict[str, Any]) -> dict[str, Any]:
+    is_usual = {name for name, one in given.items() if (one is None and name != "content") or USUAL.get(name) == one}
+    return {name: one for name, one in given.items() if name not in is_usual}
 
 
 # ---------------------------------------------------------------- ours to theirs

@@ -11,6 +11,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
+from uuid import uuid4
+from weakref import WeakKeyDictionary
+
+import msgspec
 
 from holdfast.agents.content import Content
 from holdfast.agents.message import Message
@@ -67,8 +71,8 @@ async def recorded_turn(
     session: AgentSession | None,
     turn: Callable[[list[Message]], Awaitable[AgentResponse]],
 ) -> AgentResponse:
-    """A whole turn as one step, with the steps that are made in it: one that was cut short is run again, and takes
-    what they recorded."""
+    """A whole turn, whose steps are told from those of other turns. It is not recorded itself, since they are: one that
+    was cut short, or waited, is run again and takes what they recorded."""
     context = working_for()
     if context is None:
         return await turn(list(messages))
@@ -76,10 +80,41 @@ async def recorded_turn(
     async def take_turn(given: list[Message], place: int | None) -> AgentResponse:
         return await turn(given)
 
-    response: AgentResponse = await context.step(take_turn, list(messages), standing(session), name=f"{agent}.turn")
+    response: AgentResponse = await context.group(take_turn, list(messages), standing(session), name=f"{agent}.turn")
     if response.usage_details:
         context.add_usage(response.usage_details)
     return response
+
+
+class _Turn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What came of a turn of an agent that keeps its own session."""
+
+    response: AgentResponse
+    state: dict[str, Any]
+    service_session_id: str | None = None
+
+
+async def recorded_whole(
+    agent: str,
+    messages: Sequence[Message],
+    session: AgentSession | None,
+    turn: Callable[[list[Message], AgentSession | None], Awaitable[AgentResponse]],
+) -> AgentResponse:
+    """A turn of an agent that records nothing itself, with what it changes in its session."""
+
+    async def whole_turn(given: list[Message], place: int | None) -> _Turn:
+        own = None if session is None else session.copy()
+        response = await turn(given, own)
+        return _Turn(response, own.state if own else {}, own.service_session_id if own else None)
+
+    made: _Turn = await recorded(whole_turn, list(messages), standing(session), name=f"{agent}.turn")
+    context = working_for()
+    if context is not None and made.response.usage_details:
+        context.add_usage(made.response.usage_details)
+    if session is not None:
+        session.add([*messages, *made.response.messages])
+        session.state, session.service_session_id = dict(made.state), made.service_session_id
+    return made.response
 
 
 def standing(session: AgentSession | None) -> int | None:
@@ -114,6 +149,19 @@ async def recorded(
         if policy.retry is None or not policy.retry.retries(error, made):
             raise error
         await asyncio.sleep(policy.retry.delay_after(made))
+
+
+_sessions_made: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+"""By delivery, while it runs."""
+
+
+def new_session_id() -> str:
+    """Of a session that is made now: in a workflow the same whenever the delivery is run again."""
+    context = working_for()
+    if context is None:
+        return str(uuid4())
+    number = _sessions_made[context.delivery] = _sessions_made.get(context.delivery, 0) + 1
+    return f"{context.thread_id}/{context.delivery_name}/{number}"
 
 
 async def answered(request: Content, *, key: str) -> Content | None:

@@ -102,9 +102,9 @@ class AgentResponse(Serialised, frozen=True, omit_defaults=True, repr_omit_defau
     def __post_init__(self) -> None:
         given: Any = [self.messages] if isinstance(self.messages, (Message, str)) else self.messages or ()
         messages = tuple(given)
-        wrong = next((one for one in messages if not isinstance(one, Message)), None)
-        if wrong is not None:
-            raise TypeError(f"A response is made of Messages, got {wrong!r}.")
+        for one in messages:
+            if not isinstance(one, Message):
+                raise TypeError(f"A response is made of Messages, got {one!r}.")
         msgspec.structs.force_setattr(self, "messages", messages)
         if self.additional_properties is not None and not self.additional_properties:
             msgspec.structs.force_setattr(self, "additional_properties", None)

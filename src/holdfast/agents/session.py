@@ -14,7 +14,7 @@ from holdfast.errors import UnreadableValue
 from holdfast.isolation import isolated
 
 
-class AgentSession(msgspec.Struct, kw_only=True):
+class AgentSession(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The messages of a conversation, in order. Only ever added to: what a checkpoint refers to stays as it was.
 
     An agent that is run with a session knows what was said before, and adds what is said now.

@@ -13,19 +13,11 @@ from holdfast.agents.adapters import adapted
 from holdfast.agents.content import Content, add_usage
 from holdfast.agents.foreign import as_response, as_update
 from holdfast.agents.message import Message
-from holdfast.agents.recording import heard_by, is_heard, recorded, request_id_for, standing, tell, working_for
+from holdfast.agents.recording import heard_by, is_heard, recorded_whole, request_id_for, tell, working_for
 from holdfast.agents.response import AgentResponse, AgentResponseUpdate
 from holdfast.agents.session import AgentSession
 from holdfast.errors import InvalidRun
 from holdfast.graph.participants import agent_name
-
-
-class _Turn(msgspec.Struct, frozen=True):
-    """What came of a turn of an agent that keeps its own session."""
-
-    response: AgentResponse
-    state: dict[str, Any]
-    service_session_id: str | None
 
 
 async def take_turn(
@@ -46,8 +38,8 @@ async def take_turn(
         answers = await asyncio.gather(*map(_answered, asked))
         is_result = all(one.type == "function_result" for one in answers)
         answering = Message("tool" if is_result else "user", answers)
-        # One without a session knows nothing of what it asked.
-        given = [answering] if session is not None else [*given, *response.messages, answering]
+        knows = session is not None or getattr(agent, "keeps_conversation", False)
+        given = [answering] if knows else [*given, *response.messages, answering]
         said.append(answering)
     if len(said) == len(response.messages):
         return response
@@ -65,8 +57,8 @@ async def take_live_turn(
 
     def listen(update: AgentResponseUpdate, *, replayed: bool) -> None:
         if not replayed:
-            told = update if update.author_name is not None else msgspec.structs.replace(update, author_name=name)
-            context.tell_live(told)
+            is_named = update.author_name is not None or update.role not in (None, "assistant")
+            context.tell_live(update if is_named else msgspec.structs.replace(update, author_name=name))
 
     with heard_by(listen if context.is_streaming() else None):
         return await take_turn(agent, messages, session, **kwargs)
@@ -76,10 +68,13 @@ async def _answered(request: Content) -> Content:
     context = working_for()
     assert context is not None  # noqa: S101  # asked only where there is one
     request_id = request_id_for(str(request.id or request.call_id))
-    answer: Content = await context.ask(request, Content, request_id=request_id)
-    if answer.type == "function_result":
-        return msgspec.structs.replace(answer, call_id=request.call_id)
-    return msgspec.structs.replace(answer, id=request.id)
+    if request.type != "function_call":
+        answer: Content = await context.ask(request, Content, request_id=request_id)
+        return msgspec.structs.replace(answer, id=request.id)
+    given = await context.ask(request, Any, request_id=request_id)  # whatever the function gives
+    if isinstance(given, Content) and given.type == "function_result":
+        return msgspec.structs.replace(given, call_id=request.call_id)
+    return Content.from_function_result(str(request.call_id), result=given)
 
 
 async def _one_turn(agent: Any, messages: list[Message], session: AgentSession | None, kwargs: Any) -> AgentResponse:
@@ -87,20 +82,7 @@ async def _one_turn(agent: Any, messages: list[Message], session: AgentSession |
         response: AgentResponse = await agent.run(messages, session=session, **kwargs)
         return response
     name = agent_name(agent)
-
-    async def whole_turn(given: list[Message], place: int | None) -> _Turn:
-        own = None if session is None else session.copy()
-        response = await _run(agent, name, given, own, kwargs)
-        return _Turn(response, own.state if own else {}, own.service_session_id if own else None)
-
-    turn: _Turn = await recorded(whole_turn, messages, standing(session), name=f"{name}.turn")
-    context = working_for()
-    if context is not None and turn.response.usage_details:
-        context.add_usage(turn.response.usage_details)
-    if session is not None:
-        session.add([*messages, *turn.response.messages])
-        session.state, session.service_session_id = dict(turn.state), turn.service_session_id
-    return turn.response
+    return await recorded_whole(name, messages, session, lambda given, own: _run(agent, name, given, own, kwargs))
 
 
 async def _run(

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 import msgspec
 
-from holdfast.agents.base import AgentStream, BaseAgent
-from holdfast.agents.content import Content
-from holdfast.agents.foreign import as_spoken
+from holdfast.agents.base import RecordingAgent
+from holdfast.agents.inner_thread import inner_run
 from holdfast.agents.message import Message, as_messages
-from holdfast.agents.response import AgentResponse, AgentResponseUpdate
+from holdfast.agents.recording import heard_by, is_heard, recorded_whole, tell, working_for
+from holdfast.agents.response import AgentResponse
 from holdfast.agents.session import AgentSession
+from holdfast.agents.speaking import REQUEST_INFO, RequestInfoFunctionArgs, Speaking, response_to, told_at_the_end
 from holdfast.engine.result import WorkflowRunResult
-from holdfast.engine.stream import ResponseStream
 from holdfast.engine.workflow import Workflow
-from holdfast.events import WorkflowEvent
+from holdfast.errors import ThreadNotIdle
 from holdfast.graph.types import is_type_compatible
 
-REQUEST_INFO = "request_info"
-"""The name of the function that a request of the workflow calls."""
+__all__ = ["REQUEST_INFO", "RequestInfoFunctionArgs", "WorkflowAgent"]
 
-ANSWERS = ("function_result", "function_approval_response")
-
-
-class RequestInfoFunctionArgs(msgspec.Struct, frozen=True):
-    """The arguments of a request that is told as a function call."""
-
-    request_id: str
-    data: Any
+ANSWERS = {"function_result": "function_call", "function_approval_response": "function_approval_request"}
+"""What answers a request, and what the request is."""
 
 
-class WorkflowAgent(BaseAgent):
+class WorkflowAgent(RecordingAgent):
     """`workflow.as_agent()`: a message starts a turn of the workflow, its outputs are the response.
 
     A session is a thread of the workflow, so it goes on where it stood, in any process; without one the workflow
@@ -40,6 +33,8 @@ class WorkflowAgent(BaseAgent):
     approval as it is; it is answered with the function's result, or with the approval's response. `run()` without
     messages resumes, and gives what the undisturbed run would have given.
     """
+
+    keeps_conversation: ClassVar[bool] = True
 
     def __init__(self, workflow: Workflow, name: str | None = None, *, description: str | None = None) -> None:
         super().__init__(name or workflow.name, description=description or workflow.description)
@@ -57,150 +52,86 @@ class WorkflowAgent(BaseAgent):
         *,
         stream: bool = False,
         session: AgentSession | None = None,
-        checkpoint_id: str | None = None,
+        checkpoint_id: Any = None,
         checkpoint_storage: Any = None,
         **kwargs: Any,
     ) -> Any:
+        """Speak to the workflow, answer it, or resume it. Other arguments are those of its `run`.
+
+        Raises ValueError if answers and something else are said in one turn.
+        """
         given = as_messages(messages)
-        options: dict[str, Any] = {"checkpoint_storage": checkpoint_storage, **kwargs}
+        _answers(given)
+        options = {"checkpoint_id": checkpoint_id, "checkpoint_storage": checkpoint_storage, **kwargs}
+        options = {name: value for name, value in options.items() if value is not None}
+        if not stream:
+            return super().run(given, session=session, **options)
+        return super().run(given, stream=True, session=session, **options)
+
+    async def _run(
+        self, messages: list[Message], session: AgentSession | None, kwargs: dict[str, Any]
+    ) -> AgentResponse:
+        if working_for() is not None:
+            own = session if session is not None else self.create_session()
+            return await recorded_whole(self.name, messages, own, lambda given, kept: self._inside(given, kept, kwargs))
+        options = dict(kwargs)
         if session is not None:
             options["thread_id"] = session.session_id
-        if checkpoint_id is not None:
-            options["checkpoint_id"] = checkpoint_id
-        options = {name: value for name, value in options.items() if value is not None}
-        answers = _answers(given)
-        if answers:
-            options["responses"] = answers
-        message = given if given and not answers else None
-        if not stream:
-            return self._run(message, session, options)
-        return self._stream(message, session, options)
-
-    async def _run(self, message: Any, session: AgentSession | None, options: dict[str, Any]) -> AgentResponse:
-        result = await self.workflow.run(message, **options)
-        speaking = Speaking(self)
-        updates = [update for event in result for update in speaking.said(event)]
-        return self._ended(updates, speaking.asked(result), session, result)
-
-    def _stream(self, message: Any, session: AgentSession | None, options: dict[str, Any]) -> AgentStream:
-        async def start(put: Any) -> AgentResponse:
-            speaking, updates = Speaking(self), []
-            events = self.workflow.run(message, stream=True, **options)
-            async for event in events:
-                for update in speaking.said(event):
-                    updates.append(update)
-                    put(update)
-            result = await events
-            asked = speaking.asked(result)
-            for update in asked:
-                put(update)
-            return self._ended(updates, asked, session, result)
-
-        return ResponseStream[AgentResponseUpdate, AgentResponse](start, lambda: False)
-
-    def _ended(
-        self,
-        updates: Sequence[AgentResponseUpdate],
-        asked: Sequence[AgentResponseUpdate],
-        session: AgentSession | None,
-        result: WorkflowRunResult,
-    ) -> AgentResponse:
-        response = AgentResponse.from_updates([*updates, *asked])
+        if messages and not _answers(messages) and "checkpoint_id" in options:
+            await self.workflow.run(**options)
+            del options["checkpoint_id"]
+        result, response = await self._taken(messages, options)
         if session is not None:
+            session.add([*messages, *response.messages])
             session.state["usage"] = dict(result.usage)
-        return msgspec.structs.replace(response, agent_id=self.id, response_id=result.run_id)
+        return response
+
+    async def _inside(
+        self, messages: list[Message], session: AgentSession | None, kwargs: Mapping[str, Any]
+    ) -> AgentResponse:
+        """A turn in a workflow around it. One that was cut short goes on where its own thread stands."""
+        kept: dict[str, Any] = {} if session is None else session.state
+        where = await inner_run(self.workflow, str(session and session.session_id), kept, kwargs)
+        try:
+            result, response = await self._taken([] if where.is_resumed else messages, where.options)
+        except ThreadNotIdle:  # an attempt before this one failed, in this process, and nothing is stored
+            result, response = await self._taken([], where.options)
+        before = kept.get("usage", {})
+        kept.update(thread_id=result.thread_id, checkpoint_id=result.checkpoint_id, usage=dict(result.usage))
+        used = {name: count - before.get(name, 0) for name, count in result.usage.items()}
+        return msgspec.structs.replace(response, usage_details=used or None)
+
+    async def _taken(
+        self, messages: list[Message], options: Mapping[str, Any]
+    ) -> tuple[WorkflowRunResult, AgentResponse]:
+        answers = _answers(messages)
+        message = messages if messages and not answers else None
+        given: dict[str, Any] = {**options, "responses": answers} if answers else dict(options)
+        if not is_heard():
+            result = await self.workflow.run(message, **given)
+            return result, response_to(result, self)
+        speaking = Speaking(self)
+        async with self.workflow.run(message, stream=True, **given) as events:
+            with heard_by(None):  # agents in the workflow are heard through its events, or not at all
+                told = aiter(events)
+            async for event in told:
+                for update in speaking.said(event):
+                    tell(update)
+            result = await events
+        response = response_to(result, self)
+        for update in told_at_the_end(response, result, self):
+            tell(update)
+        return result, response
 
 
-class Speaking:
-    """What events say: each text once, as it comes if it is streamed, else when it is there."""
-
-    def __init__(self, agent: WorkflowAgent) -> None:
-        self._graph = agent.workflow.graph
-        self._name = agent.name
-        self._streamed: set[str | None] = set()
-        self._count = 0
-
-    def said(self, event: WorkflowEvent) -> Iterator[AgentResponseUpdate]:
-        if event.type == "data" and isinstance(event.data, AgentResponseUpdate):
-            if self._is_heard(event.executor_id):
-                self._streamed.add(event.executor_id)
-                yield msgspec.structs.replace(event.data, message_id=f"{event.executor_id}-{self._count}")
-        elif event.type in ("output", "intermediate"):
-            self._count += 1
-            if event.executor_id in self._streamed and isinstance(event.data, AgentResponse):
-                self._streamed.discard(event.executor_id)
-                usage = event.data.usage_details
-                yield AgentResponseUpdate(
-                    contents=(Content.from_usage(usage),) if usage else (), value=event.data.value
-                )
-                return
-            yield from self._whole(event.data, event.executor_id or self._name)
-
-    def _is_heard(self, executor_id: str | None) -> bool:
-        """Only those whose outputs are the workflow's: what others say is between them."""
-        return executor_id is not None and self._graph.designation.event_type(executor_id.split("/")[0]) is not None
-
-    def _whole(self, data: Any, author: str) -> Iterator[AgentResponseUpdate]:
-        value, usage, messages = None, None, None
-        if isinstance(data, AgentResponse):
-            messages, value, usage = data.messages, data.value, data.usage_details
-        elif isinstance(data, AgentResponseUpdate):
-            yield data
-            return
-        elif isinstance(data, (str, Message, Content)):
-            messages = (as_spoken(data, author),)
-        elif isinstance(data, (list, tuple)) and data and all(isinstance(one, (str, Message, Content)) for one in data):
-            messages = tuple(as_spoken(one, author) for one in data)
-        else:
-            messages, value = (as_spoken(_as_text(data), author),), data
-        for place, message in enumerate(messages):
-            yield AgentResponseUpdate(
-                contents=message.contents,
-                role=message.role,
-                author_name=message.author_name,
-                message_id=f"{author}-{self._count}-{place}",
-            )
-        if usage or value is not None:
-            yield AgentResponseUpdate(contents=(Content.from_usage(usage),) if usage else (), value=value)
-
-    def asked(self, result: WorkflowRunResult) -> list[AgentResponseUpdate]:
-        """All that is pending."""
-        contents = tuple(_as_call(event) for event in result.get_request_info_events())
-        if not contents:
-            return []
-        return [AgentResponseUpdate(contents=contents, role="assistant", author_name=self._name, message_id="requests")]
-
-
-def _as_text(data: Any) -> str:
-    try:
-        return msgspec.json.encode(data).decode() if not isinstance(data, (int, float, bool)) else str(data)
-    except (TypeError, ValueError):
-        return str(data)
-
-
-def _as_call(event: WorkflowEvent) -> Content:
-    request_id = str(event.request_id)
-    if isinstance(event.data, Content) and event.data.user_input_request:
-        return msgspec.structs.replace(event.data, id=request_id)
-    try:
-        told = msgspec.to_builtins(event.data)
-    except (TypeError, ValueError):
-        told = str(event.data)
-    arguments = msgspec.json.encode(RequestInfoFunctionArgs(request_id, told)).decode()
-    return Content.from_function_call(request_id, REQUEST_INFO, arguments=arguments)
-
-
-def _answers(messages: Iterable[Message]) -> Mapping[str, Any]:
-    """By request id. Raises ValueError where something else is said beside them."""
+def _answers(messages: Iterable[Message]) -> dict[str, Any]:
+    """By request id. Those whose request stands beside them are history. Raises ValueError where something else is
+    said."""
     contents = [one for message in messages for one in message.contents]
-    found = [one for one in contents if one.type in ANSWERS]
+    asked = {(one.type, one.id or one.call_id) for one in contents if one.type in ANSWERS.values()}
+    found = [one for one in contents if one.type in ANSWERS and (ANSWERS[one.type], one.id or one.call_id) not in asked]
     if not found:
         return {}
     if len(found) < len(contents):
         raise ValueError("Answers to requests and new messages cannot be given in one turn: give the answers first.")
-    return {
-        str(one.id if one.type == "function_approval_response" else one.call_id): (
-            one if one.type == "function_approval_response" else one.result
-        )
-        for one in found
-    }
+    return {str(one.id or one.call_id): one if one.type != "function_result" else one.result for one in found}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from holdfast.agents.adapters import adapted
 from holdfast.agents.executor import AgentExecutor
 from holdfast.agents.workflow_agent import WorkflowAgent
 from holdfast.engine import builder, workflow
-from holdfast.graph.participants import AgentHost
+from holdfast.graph.executor import Executor
+from holdfast.graph.participants import AgentHost, is_agent
 
 
 class Workflow(workflow.Workflow):
@@ -30,3 +32,14 @@ class WorkflowBuilder(builder.WorkflowBuilder):
     if TYPE_CHECKING:
 
         def build(self) -> Workflow: ...
+
+    def _add(self, thing: Any) -> str:
+        """Agents of other frameworks that have no `run` are given one."""
+        if isinstance(thing, (str, Executor)) or id(thing) in self._ids_by_thing or is_agent(thing):
+            return super()._add(thing)
+        agent = adapted(thing)
+        executor_id = super()._add(agent)
+        if agent is not thing:
+            self._ids_by_thing[id(thing)] = executor_id
+            self._things.append(thing)  # so that its id stays its own
+        return executor_id

@@ -33,6 +33,8 @@ SMALL = 512
 """Bytes of a value that stays where it is."""
 SMALL_ROOT = 1024
 """Bytes of a checkpoint that is not looked through for large values."""
+OWN = 128
+"""Bytes of what an executor keeps that stays beside what the others keep."""
 WHOLE = 1536
 """Bytes of a dict that is one chunk, rather than a tree of them."""
 LONG_TEXT = 4096
@@ -203,7 +205,8 @@ class Chunker:
         kids: list[Chunk] = [*of_constant]
         for key, value in tree.items():
             try:
-                inline, held = self._value(value, memo.at(key))
+                pack = self._entries if key == "executors" else self._value
+                inline, held = pack(value, memo.at(key))
             except RecursionError:  # too deep to look for what is large in it: one chunk
                 memo.at(key).forget(None)
                 inline, held = self._reference(self._chunk(_encode(escaped(value)), ()))
@@ -233,6 +236,30 @@ class Chunker:
             return _encode(value), ()
         if memo is not None:
             memo.value, memo.piece = value, piece
+        return piece
+
+    def _entries(self, value: dict[str, Tree], memo: Memo) -> Piece:
+        """A dict whose values change one by one, rather than together: each is a chunk, so that a commit writes anew
+        only those that did."""
+        if memo.value is value:
+            return memo.piece
+        if type(value) is not dict or not RESERVED.isdisjoint(value):
+            return self._value(value, memo)
+        if memo.kind is not dict:
+            memo.forget(dict)
+        pieces: list[Piece] = []
+        for key, item in value.items():
+            inline, kids = self._value(item, memo.at(key))
+            if len(inline) > OWN:
+                inline, kids = self._reference(self._chunk(inline, kids))
+            pieces.append((b"%b:%b" % (_encode(key), inline), kids))
+        memo.keep(value)
+        same = _same_ends(memo.pieces, pieces)
+        memo.pieces = pieces
+        piece = self._tree_of("dict", pieces, same, memo)
+        if memo.layers is None:
+            memo.pieces = []
+        memo.value, memo.piece = value, piece
         return piece
 
     def _reference(self, chunk: Chunk) -> Piece:

@@ -75,6 +75,10 @@ def _encode(event: WorkflowEvent, codec: Codec) -> Tree | None:
     return [kind] if event.executor_id is None else [kind, event.executor_id]
 
 
+_OF_EXECUTORS = frozenset({"group_chat", "handoff_sent", "magentic_orchestrator"})
+"""Types that the engine never makes."""
+
+
 def _rest(event: WorkflowEvent, codec: Codec) -> dict[str, Tree] | None:
     """None for an event that cannot be stored and need not be."""
     kind = event.type
@@ -94,7 +98,7 @@ def _rest(event: WorkflowEvent, codec: Codec) -> dict[str, Tree] | None:
             return None
     if event.state is not None:
         rest["state"] = event.state.value
-    if event.origin is WorkflowEventSource.EXECUTOR:
+    if event.origin is WorkflowEventSource.EXECUTOR and kind not in _OF_EXECUTORS:
         rest["origin"] = event.origin.value
     details = event.details
     if details is not None:
@@ -118,8 +122,8 @@ def _decode(tree: list[Any], codec: Codec, info: CheckpointInfo | None, stamp: d
         fields["data"] = codec.decode(rest["data"], f"{kind} event")
     if "state" in rest:
         fields["state"] = WorkflowRunState(rest["state"])
-    if "origin" in rest:
-        fields["origin"] = WorkflowEventSource(rest["origin"])
+    if "origin" in rest or kind in _OF_EXECUTORS:
+        fields["origin"] = WorkflowEventSource.EXECUTOR
     if "details" in rest:
         fields["details"] = WorkflowErrorDetails(*rest["details"])
     return WorkflowEvent(kind, executor_id=executor_id, **fields, **stamp)

@@ -7,7 +7,7 @@ new object, and what was stored had been made already.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from holdfast.codec import Tree
 from holdfast.codecs.attributes import Attributes, ignore_field
 from holdfast.codecs.refusal import Refusal
 from holdfast.codecs.scalars import Coder
+from holdfast.codecs.types import tag_of
 from holdfast.codecs.walk import ATOMS, Decoders, Encoders, decode_any, encode_fields, expect
 from holdfast.names import stable_name
 
@@ -73,16 +74,21 @@ def getter_of(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
     return attrgetter(*names)
 
 
-def field_coder(shape: Shape, blank: Callable[[], Any], put: Callable[[Any, str, Any], None]) -> Coder:
+def field_coder(
+    shape: Shape, blank: Callable[[], Any], put: Callable[[Any, str, Any], None], *, omits_defaults: bool = False
+) -> Coder:
     cls, names, _ = shape
-    tag = stable_name(cls)
+    tag = tag_of(stable_name(cls))
     getter = getter_of(names)
     attributes = Attributes(cls, frozenset(names))
+    omitted = {name: make() for name, make in shape.defaults.items()} if omits_defaults else {}
 
     def encode(value: Any, walk: Encoders, depth: int) -> Tree:
         out: dict[str, Tree] = {"$type": tag}
         try:
-            pairs = zip(names, getter(value), strict=True)
+            pairs: Iterable[tuple[str, Any]] = zip(names, getter(value), strict=True)
+            if omitted:
+                pairs = [(name, one) for name, one in pairs if name not in omitted or not _is_same(one, omitted[name])]
         except AttributeError:
             present = [name for name in names if hasattr(value, name)]
             out["$unset"] = [name for name in names if name not in present]
@@ -98,6 +104,13 @@ def field_coder(shape: Shape, blank: Callable[[], Any], put: Callable[[Any, str,
         return attributes.restore(value, tree, walk, depth)
 
     return Coder(encode, decode)
+
+
+def _is_same(value: Any, default: Any) -> bool:
+    """Only what needs no looking into: None and the like, and what is empty."""
+    return value is default or (
+        type(value) is type(default) and not value and not default and not isinstance(value, float)
+    )
 
 
 # ---------------------------------------------------------------- dataclasses
@@ -133,7 +146,8 @@ def struct_coder(cls: type[msgspec.Struct]) -> Coder:
     for name, default in zip(names[len(names) - len(stored_defaults) :], stored_defaults, strict=True):
         if default is not msgspec.NODEFAULT:
             defaults[name] = default.factory if isinstance(default, FACTORY) else constant(default)
-    return field_coder(Shape(cls, names, defaults), _struct_maker(cls), force_setattr)
+    shape = Shape(cls, names, defaults)
+    return field_coder(shape, _struct_maker(cls), force_setattr, omits_defaults=cls.__struct_config__.omit_defaults)
 
 
 def _struct_maker(cls: type[msgspec.Struct]) -> Callable[[], msgspec.Struct]:

@@ -16,7 +16,16 @@ from holdfast.codecs.pydantic_models import pydantic_coder
 from holdfast.codecs.refusal import MAX_DEPTH, NotDeclared, Refusal, TooDeep
 from holdfast.codecs.scalars import SCALARS, Coder, same
 from holdfast.codecs.subclasses import subclass_coder
-from holdfast.codecs.types import BUILTIN_NAMES, Registered, TypeRegistry, no_data_type, registered, registered_name
+from holdfast.codecs.types import (
+    BUILTIN_NAMES,
+    LONG,
+    Registered,
+    TypeRegistry,
+    no_data_type,
+    registered,
+    registered_name,
+    tag_of,
+)
 from holdfast.codecs.walk import DecodeFn, Decoders, EncodeFn, Encoders, decode_any
 from holdfast.errors import UnreadableValue, UnsavableValue
 from holdfast.names import stable_name
@@ -84,10 +93,13 @@ class JsonCodec:
         return class_coder(cls).encode
 
     def _decoder_of(self, tag: str) -> DecodeFn:
-        known = registered_name(tag)
+        name = LONG.get(tag, tag)
+        known = registered_name(name)
+        cls = self._registry.resolve(name) if known is None else None
+        if cls is not None:
+            known = registered(cls)  # it may have registered itself as it was imported
         if known is not None:
             return registered_coder(known).decode
-        cls = self._registry.resolve(tag)
         if cls is None:
             raise NotDeclared(tag)
         return class_coder(cls).decode
@@ -130,7 +142,7 @@ def registered_coder(known: Registered) -> Coder:
             plain = known.encode(value)
         except Exception as error:
             raise Refusal(f"the encoder of {known.name} failed: {type(error).__name__}: {error}") from error
-        return {"$type": known.name, "$value": walk[type(plain)](plain, walk, depth + 1)}
+        return {"$type": tag_of(known.name), "$value": walk[type(plain)](plain, walk, depth + 1)}
 
     def decode(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
         value = known.decode(decode_any(tree["$value"], walk, depth + 1))

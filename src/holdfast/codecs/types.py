@@ -28,6 +28,25 @@ BUILTIN_NAMES = {cls: name for name, cls in BUILTINS.items()}
 OTHER_TAGS = frozenset({"type", "alias", "union", "literal", "any", "ellipsis"})
 
 
+_OWN = {
+    "holdfast.agents.content": ("Content",),
+    "holdfast.agents.executor": ("AgentExecutorRequest", "AgentExecutorResponse"),
+    "holdfast.agents.message": ("Message",),
+    "holdfast.agents.response": ("AgentResponse",),
+    "holdfast.agents.session": ("AgentSession",),
+    "holdfast.orchestrations.group_chat_types": ("GroupChatRequestSentEvent", "GroupChatResponseReceivedEvent"),
+}
+"""Types of our own of which a conversation stores one with each turn."""
+SHORT = {f"{module}:{name}": f"holdfast:{name}" for module, names in _OWN.items() for name in names}
+"""What is stored in place of their names."""
+LONG = {short: name for name, short in SHORT.items()}
+
+
+def tag_of(name: str) -> str:
+    """The name of a type as it is stored."""
+    return SHORT.get(name, name)
+
+
 class Registered(NamedTuple):
     """A type that users taught us."""
 
@@ -132,7 +151,7 @@ class TypeRegistry:
 
     def resolve(self, name: str) -> type | None:
         """The class of this name, if it may be built. Raises Refusal if its module cannot be imported."""
-        known = _registered_names.get(name)
+        known = registered_name(name)
         if known is not None:
             return known.cls
         if name in BUILTINS:

@@ -59,7 +59,16 @@ class Attempts:
                 return await self._failed(call, failure, work)
             await self._retry(call, failure, number, retry.delay_after(number))
 
-    async def _once(self, call: Call, work: Callable[[], Coroutine[Any, Any, Any]]) -> tuple[Any, Exception | None]:
+    async def grouped(self, call: Call, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Once, and not recorded itself: only the steps in it are."""
+        value, failure = await self._once(call, work, is_recorded=False)
+        if failure is not None:
+            raise failure
+        return value
+
+    async def _once(
+        self, call: Call, work: Callable[[], Coroutine[Any, Any, Any]], *, is_recorded: bool = True
+    ) -> tuple[Any, Exception | None]:
         """One attempt: its result, recorded with all that it did, or its error, and then nothing is left of it."""
         last, began = self._calls.last, asyncio.get_running_loop().time()
         frame = enter_frame(call, self._delivery)
@@ -74,13 +83,17 @@ class Attempts:
             if isinstance(error, Exception):
                 return None, error
             is_inner = frame.outer is not None and frame.outer.owner is self._delivery  # whose attempt may be over
-            if isinstance(error, asyncio.CancelledError) and not is_inner and not self._delivery.is_cancelled:
+            is_own = isinstance(error, asyncio.CancelledError) and not self._delivery.is_cancelled
+            if is_own and not is_inner and is_recorded:
                 # The code itself did that: it would do so again, so the step need not be called again.
                 elapsed = asyncio.get_running_loop().time() - began
                 await self._recorder.record("cancelled", call, elapsed)
             raise
         finally:
             leave_frame(frame)
+        if not is_recorded:
+            self._delivery.keep_frame(frame)
+            return value, None
         await self._recorder.record_result(call, value, frame)
         self._delivery.keep_frame(frame)
         await self._recorder.unless_broken(self._delivery.lane.scope.after_record())
@@ -90,7 +103,8 @@ class Attempts:
         """What was recorded in an attempt that failed is not done again in the next one."""
         for key in [key for key in self._in_flight if key.endswith(inside(call.key))]:
             del self._in_flight[key]
-        inner = [one for one in self._recorder.records if one.within == call.key and one.kind in SETTLES]
+        within = inside(call.key)
+        inner = [one for one in self._recorder.records if one.key.endswith(within) and one.kind in SETTLES]
         self.again.update((record.key, record) for record in inner)
 
     async def _limited(self, call: Call, work: Work) -> Any:

@@ -291,6 +291,10 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         policy = step_policy(chosen, retry, timeout, on_error)
         return await self.delivery.session.step(function, arguments, {}, chosen, key, policy)
 
+    async def group(self, function: Callable[..., Any], *arguments: Any, name: str) -> Any:
+        """Call an async function whose steps are told from those of other calls, and which is not recorded itself."""
+        return await self.delivery.session.group(function, arguments, name)
+
     async def sleep(self, duration: float | timedelta | datetime) -> None:
         clock, session = self._lane.scope.clock, self.delivery.session
         if isinstance(duration, datetime):

@@ -37,6 +37,11 @@ class WorkflowRunResult(list[WorkflowEvent]):
         self.usage: dict[str, int] = usage or {}
         """What the thread's agents used since it began: tokens and the like, by name."""
 
+    @property
+    def outputs(self) -> list[WorkflowEvent]:
+        """`output` and `intermediate` events since the last outside input, in the order of the deliveries."""
+        return list(self._outputs)
+
     def get_outputs(self) -> list[Any]:
         return [event.data for event in self._outputs if event.type == "output"]
 

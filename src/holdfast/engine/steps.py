@@ -89,6 +89,14 @@ class Session:
             named = keywords if key is not None else {name: _own(one) for name, one in keywords.items()}
             return isolated(await self._performed(call, Work(function, own, named, policy)))
 
+    async def group(self, function: Callable[..., Any], arguments: Sequence[Any], name: str) -> Any:
+        """The function's result; it is called whenever its delivery is run, and takes what the steps in it recorded."""
+        await self._check()
+        self._calls.check_name(name, function)
+        call = self._calls.identify(name, *_told_arguments(function, arguments, {}), None)
+        with self._in_call(call):
+            return await self._attempts.grouped(call, lambda: function(*arguments))
+
     @contextmanager
     def _in_call(self, call: Call) -> Iterator[None]:
         task = asyncio.current_task()

@@ -61,6 +61,11 @@ class Workflow(HistoryMethods):
         self.graph_signature = self._compiled.signature
         self.graph_signature_hash = self._compiled.signature_hash
 
+    @property
+    def checkpoint_storage(self) -> Any:
+        """What its threads are kept in; None if they live in this process alone."""
+        return self._storage
+
     # ------------------------------------------------------------ running
 
     @overload

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.agents.executor import run_arguments
+from holdfast.agents.executor import run_arguments, session_id_for
 from holdfast.agents.message import Message
 from holdfast.agents.response import AgentResponse
 from holdfast.agents.session import AgentSession
@@ -69,7 +69,8 @@ class AgentBasedGroupChatOrchestrator(BaseGroupChatOrchestrator):
         session = self._session_of(ctx)
         told = ctx.private.get("told", 0)
         listed = "\n".join(f"{name}: {description}" for name, description in state.participants.items())
-        messages = [*state.conversation[told:], Message("user", INSTRUCTION.format(participants=listed))]
+        new = [one for one in state.conversation[told:] if one.author_name != self.name]  # it knows what it ended with
+        messages = [*new, Message("user", INSTRUCTION.format(participants=listed))]
         answers = new_answers = 0
         while True:
             response = await take_turn(
@@ -93,8 +94,8 @@ class AgentBasedGroupChatOrchestrator(BaseGroupChatOrchestrator):
         if kept is not None:
             return kept
         if self._session is not None:
-            return self._session.copy()
-        return AgentSession(session_id=f"{ctx.thread_id}/{self.id}")
+            return self._session.copy(session_id=session_id_for(ctx))
+        return AgentSession(session_id=session_id_for(ctx))
 
     def _given_up(self, answers: int, problem: ValueError, ctx: WorkflowContext[Any, Any]) -> InvalidSelection:
         return InvalidSelection(

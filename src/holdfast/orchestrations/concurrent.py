@@ -17,7 +17,13 @@ from holdfast.graph.context import WorkflowContext
 from holdfast.graph.executor import Executor
 from holdfast.graph.function_executor import is_async
 from holdfast.graph.handlers import handler
-from holdfast.orchestrations.participants import IntermediateOutputFrom, OutputFrom, designate, read_participants
+from holdfast.orchestrations.participants import (
+    Designation,
+    IntermediateOutputFrom,
+    OutputFrom,
+    designate,
+    read_participants,
+)
 from holdfast.orchestrations.request_info import Reviewing
 from holdfast.orchestrations.settings import Settings
 
@@ -45,7 +51,7 @@ class ConcurrentBuilder:
     ) -> None:
         self._settings = Settings(name, description, checkpoint_storage, durability)
         self._team = read_participants(participants, least=2)
-        self._output_from, self._intermediate_output_from = output_from, intermediate_output_from
+        self._designation = designate(self._team, output_from, intermediate_output_from)
         self._aggregator: Executor | None = None
         self._reviewing = Reviewing()
 
@@ -76,7 +82,8 @@ class ConcurrentBuilder:
         made = list(self._reviewing.executors(self._team).values())
         dispatcher = Dispatcher(DISPATCHER_ID)
         aggregator = self._aggregator or ResponseAggregator(AGGREGATOR_ID)
-        designation = designate(self._team, self._output_from, self._intermediate_output_from, always=[aggregator.id])
+        outputs = [aggregator.id, *self._designation["output_from"]]
+        designation: Designation = {**self._designation, "output_from": outputs}
         return (
             self._settings.builder(dispatcher, designation)
             .add_fan_out_edges(dispatcher, made)

@@ -31,7 +31,7 @@ from holdfast.orchestrations.group_chat_types import (
     TerminationCondition,
 )
 
-ORCHESTRATOR_ID = "group_chat_orchestrator"
+ORCHESTRATOR_ID = "orchestrator"
 
 Context: TypeAlias = WorkflowContext[GroupChatRequest, AgentResponse]
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+from holdfast.agents.base import RecordingAgent
 from holdfast.agents.workflow_agent import WorkflowAgent
 from holdfast.agents.workflows import Workflow
 from holdfast.engine.request import Durability
@@ -222,10 +223,10 @@ def _check_participant(one: Participant) -> None:
 
 
 def _takes_tools(agent: Any) -> bool:
-    try:
-        parameters = inspect.signature(agent.run).parameters
-    except (TypeError, ValueError):
-        return True
+    """One that records itself takes any argument in `run`, and says in `turn` which it heeds."""
+    if isinstance(agent, RecordingAgent):
+        return "tools" in inspect.signature(agent.turn).parameters
+    parameters = inspect.signature(agent.run).parameters
     return "tools" in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from holdfast.agents.executor import run_arguments, session_id_for
 from holdfast.agents.message import Message, as_messages
 from holdfast.agents.response import AgentResponse
 from holdfast.agents.session import AgentSession
@@ -70,12 +71,9 @@ class HandoffAgentExecutor(Executor):
 
     @handler
     async def take_turn(self, turn: TakeTurn, ctx: WorkflowContext[TurnTaken, AgentResponse]) -> None:
-        session = ctx.private.get("session") or AgentSession(session_id=f"{ctx.thread_id}/{self.id}")
-        options: dict[str, Any] = {"tools": [route.tool() for route in self._routes]} if self._routes else {}
-        for name in ("function_invocation_kwargs", "client_kwargs"):
-            if given := dict(getattr(ctx, name)):
-                options[name] = given
-        response = await take_live_turn(self.agent, turn.messages, session, **options)
+        session = ctx.private.get("session") or AgentSession(session_id=session_id_for(ctx))
+        tools = [route.tool() for route in self._routes]
+        response = await take_live_turn(self.agent, turn.messages, session, tools=tools, **run_arguments(ctx))
         ctx.private["session"] = session
         await ctx.yield_output(response)
         await ctx.send_message(TurnTaken(self.id, response, self._target(response)))
@@ -191,8 +189,6 @@ class HandoffFloor(Executor):
             turns = standing.turns_alone + 1
             await self._give_floor(turn.agent, ctx, Message("user", autonomy.prompt), turns_alone=turns)
             return
-        standing.turns_alone = 0
-        ctx.private["standing"] = standing
         await ctx.request_info(HandoffAgentUserRequest(turn.response), UserAnswer)
 
     async def _give_floor(

@@ -48,33 +48,20 @@ class AgentApprovalExecutor(AgentExecutor):
     was said to them.
     """
 
-    async def _hear(
-        self,
-        messages: Sequence[Message],
-        ctx: WorkflowContext[AgentExecutorResponse, AgentResponse],
-        *,
-        should_respond: bool = True,
-    ) -> None:
-        if not should_respond:
-            await super()._hear(messages, ctx, should_respond=False)
-            return
-        said = await self._agreed([*ctx.private.get("cache", []), *messages], ctx)
-        ctx.private["cache"] = []
-        ctx.private["conversation"] = said.full_conversation
-        await ctx.yield_output(said.agent_response)
-        await ctx.send_message(said)
-
-    async def _agreed(self, given: list[Message], ctx: WorkflowContext[Any, Any]) -> AgentExecutorResponse:
-        conversation: list[Message] = ctx.private.get("conversation", [])
-        draft = 0
+    async def converse(
+        self, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]
+    ) -> tuple[list[Message], AgentResponse]:
+        before = self.conversation(ctx)
+        given = list(messages)
+        said: list[Message] = []
+        drafts = 0
         while True:
-            draft += 1
             response = await self.respond(given, ctx)
-            conversation = [*conversation, *given, *response.messages]
-            said = AgentExecutorResponse(self.id, response, conversation)
-            given = await _said_to(said, draft)
+            drafts += 1
+            said += [*given, *response.messages]
+            given = await _said_to(AgentExecutorResponse(self.id, response, [*before, *said]), drafts)
             if not given:
-                return said
+                return said, response
 
 
 async def _said_to(said: AgentExecutorResponse, draft: int) -> list[Message]:

@@ -1,0 +1,95 @@
+"""An agent of agent-framework-core: it is given its own types. A turn of it is recorded as a whole."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any
+
+import agent_framework
+
+from holdfast.agents.base import BaseAgent
+from holdfast.agents.foreign import as_response, as_update
+from holdfast.agents.message import Message, as_messages
+from holdfast.agents.response import AgentResponse, AgentResponseUpdate
+from holdfast.agents.session import AgentSession
+from holdfast.agents.tools import as_tool
+from holdfast.graph.participants import agent_name
+
+STATE = "agent_framework"
+"""In the session's state: the session of the agent's own kind, as a dict."""
+
+
+class FrameworkAgent(BaseAgent):
+    """Gives the agent what it expects, and takes what it answers."""
+
+    def __init__(self, agent: Any) -> None:
+        super().__init__(agent_name(agent), description=getattr(agent, "description", None))
+        self.agent = agent
+
+    def run(
+        self,
+        messages: Any = None,
+        *,
+        stream: bool = False,
+        session: AgentSession | None = None,
+        tools: Iterable[Any] = (),
+        response_format: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        given = [_as_theirs(one) for one in as_messages(messages)]
+        options = {name: one for name, one in kwargs.items() if name in inspect.signature(self.agent.run).parameters}
+        more = [_as_their_tool(one) for one in tools]
+        if more:
+            options["tools"] = more
+        if response_format is not None:
+            options["options"] = {**options.get("options", {}), "response_format": response_format}
+        return self._stream(given, session, options) if stream else self._run(given, session, options)
+
+    async def _run(self, given: Sequence[Any], session: AgentSession | None, options: dict[str, Any]) -> AgentResponse:
+        own = self._own_session(session)
+        response = as_response(await self.agent.run(given, session=own, **options), self.name)
+        _keep(session, own)
+        return response
+
+    async def _stream(
+        self, given: Sequence[Any], session: AgentSession | None, options: dict[str, Any]
+    ) -> AsyncIterator[AgentResponseUpdate]:
+        own = self._own_session(session)
+        async for update in self.agent.run(given, stream=True, session=own, **options):
+            yield as_update(update, self.name)
+        _keep(session, own)
+
+    def _own_session(self, session: AgentSession | None) -> Any:
+        if session is None:
+            return None
+        kept = session.state.get(STATE)
+        if kept is not None:
+            return agent_framework.AgentSession.from_dict(kept)
+        return agent_framework.AgentSession(
+            session_id=session.session_id, service_session_id=session.service_session_id
+        )
+
+
+def _keep(session: AgentSession | None, own: Any) -> None:
+    if session is not None:
+        session.state[STATE] = own.to_dict()
+        kept = own.service_session_id
+        session.service_session_id = kept if isinstance(kept, str) else None
+
+
+def _as_theirs(message: Message) -> Any:
+    return agent_framework.Message.from_dict(message.to_dict())
+
+
+def _as_their_tool(given: Any) -> Any:
+    """One of theirs as it is; one of ours as the function that it is made of."""
+    if isinstance(given, agent_framework.FunctionTool):
+        return given
+    tool = as_tool(given)
+    approval = "always_require" if tool.approval is True else "never_require"
+    return agent_framework.tool(tool.function, name=tool.name, description=tool.description, approval_mode=approval)
+
+
+def adapt(agent: Any) -> Any:
+    return FrameworkAgent(agent)

@@ -1,0 +1,83 @@
+"""A runnable of LangGraph whose state has `messages`, such as a compiled graph. A turn is recorded as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.runnables import Runnable
+
+from holdfast.agents.base import BaseAgent
+from holdfast.agents.content import Content, add_usage
+from holdfast.agents.message import Message, as_messages
+from holdfast.agents.response import AgentResponse
+from holdfast.agents.session import AgentSession
+
+
+class GraphAgent(BaseAgent):
+    """Invokes a runnable with all messages so far, and answers with those that it adds."""
+
+    def __init__(self, runnable: Runnable[Any, Any]) -> None:
+        super().__init__(runnable.get_name())
+        self.runnable = runnable
+
+    async def run(  # type: ignore[override]  # it does not stream
+        self, messages: Any = None, *, session: AgentSession | None = None
+    ) -> AgentResponse:
+        heard = [*(session.messages if session is not None else ()), *as_messages(messages)]
+        given = [one for message in heard for one in self._as_theirs(message)]
+        state = await self.runnable.ainvoke({"messages": given})
+        found = state.get("messages") if isinstance(state, Mapping) else [state]
+        if not isinstance(found, list) or not all(isinstance(one, BaseMessage) for one in found):
+            raise TypeError(
+                f"The runnable {self.name!r} gave {state!r}. Expected a state with a list of messages in 'messages'."
+            )
+        new = found[len(given) :] if isinstance(state, Mapping) else found
+        usage: dict[str, int] = {}
+        for one in new:
+            usage = add_usage(usage, _usage(one))
+        value = state.get("structured_response") if isinstance(state, Mapping) else None
+        said = tuple(self._as_ours(one) for one in new)
+        return AgentResponse(messages=said, agent_id=self.id, usage_details=usage or None, value=value)
+
+    def _as_theirs(self, message: Message) -> list[AnyMessage]:
+        text = message.text
+        if message.role == "system":
+            return [SystemMessage(text)]
+        if message.role == "assistant" and message.author_name not in (None, self.name):
+            return [HumanMessage(f"{message.author_name}: {text}")] if text else []
+        if message.role == "assistant":
+            calls = [
+                {"name": str(one.name), "args": one.parse_arguments(), "id": str(one.call_id), "type": "tool_call"}
+                for one in message.of_type("function_call")
+            ]
+            return [AIMessage(text, tool_calls=calls)]
+        results = [
+            ToolMessage(str(one.result if one.exception is None else one.exception), tool_call_id=str(one.call_id))
+            for one in message.of_type("function_result")
+        ]
+        return results or [HumanMessage(text)]
+
+    def _as_ours(self, message: BaseMessage) -> Message:
+        if isinstance(message, ToolMessage):
+            return Message("tool", Content.from_function_result(message.tool_call_id, result=message.text))
+        if not isinstance(message, AIMessage):
+            role = "system" if isinstance(message, SystemMessage) else "user"
+            return Message(role, message.text, message_id=message.id)
+        said = [Content.from_text(message.text)] if message.text else []
+        calls = [
+            Content.from_function_call(str(one["id"]), one["name"], arguments=one["args"]) for one in message.tool_calls
+        ]
+        return Message("assistant", [*said, *calls], self.name, message.id)
+
+
+def _usage(message: BaseMessage) -> dict[str, int]:
+    counts = getattr(message, "usage_metadata", None) or {}
+    names = {"input_tokens": "input_token_count", "output_tokens": "output_token_count"}
+    names["total_tokens"] = "total_token_count"
+    return {ours: counts[theirs] for theirs, ours in names.items() if theirs in counts}
+
+
+def adapt(agent: Runnable[Any, Any]) -> GraphAgent:
+    return GraphAgent(agent)

@@ -1,0 +1,170 @@
+"""An agent of the OpenAI Agents SDK, run by its Runner: model requests and function tools are recorded call by call."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import agents as sdk
+from agents.tool_context import ToolContext as SdkToolContext
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
+
+from holdfast.agents.base import RecordingAgent
+from holdfast.agents.content import Content
+from holdfast.agents.message import Message
+from holdfast.agents.recording import recorded
+from holdfast.agents.response import AgentResponse
+from holdfast.agents.session import AgentSession
+from holdfast.errors import HoldfastError
+
+RESPONSE: TypeAdapter[sdk.ModelResponse] = TypeAdapter(sdk.ModelResponse)
+
+
+class Requests:
+    """How many requests were made in one turn, by all of the models that take part in it."""
+
+    def __init__(self, agent_name: str) -> None:
+        self.agent_name = agent_name
+        self.count = 0
+
+
+class RecordingModel(sdk.Model):  # type: ignore[misc]  # the SDK is not looked at
+    """Another model, for one turn: a request that was recorded is not made again."""
+
+    def __init__(self, wrapped: sdk.Model, requests: Requests) -> None:
+        self._wrapped = wrapped
+        self._requests = requests
+
+    async def get_response(self, *args: Any, **kwargs: Any) -> sdk.ModelResponse:
+        self._requests.count += 1
+
+        async def ask_model() -> str:
+            return RESPONSE.dump_json(await self._wrapped.get_response(*args, **kwargs)).decode()
+
+        name, key = f"{self._requests.agent_name}.model", str(self._requests.count)
+        return RESPONSE.validate_json(await recorded(ask_model, name=name, key=key))
+
+    def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        raise HoldfastError(f"Agent {self._requests.agent_name!r} is not streamed: its requests are recorded.")
+
+
+class RecordingProvider(sdk.ModelProvider):  # type: ignore[misc]
+    """Models by name, recorded."""
+
+    def __init__(self, wrapped: sdk.ModelProvider, requests: Requests) -> None:
+        self._wrapped = wrapped
+        self._requests = requests
+
+    def get_model(self, model_name: str | None) -> sdk.Model:
+        return RecordingModel(self._wrapped.get_model(model_name), self._requests)
+
+
+class SdkAgent(RecordingAgent):
+    """Runs an agent of the SDK, with what was said before from the session."""
+
+    def __init__(self, agent: sdk.Agent[Any]) -> None:
+        super().__init__(agent.name, description=agent.handoff_description)
+        self.agent = agent
+
+    @property
+    def value_types(self) -> tuple[Any, ...]:
+        kind = self.agent.output_type
+        return () if kind in (None, str) or isinstance(kind, sdk.AgentOutputSchemaBase) else (kind,)
+
+    async def turn(self, messages: list[Message], session: AgentSession | None, **kwargs: Any) -> AgentResponse:
+        requests = Requests(self.name)
+        known = sdk.RunConfig()
+        config = dataclasses.replace(
+            known, model_provider=RecordingProvider(known.model_provider, requests), tracing_disabled=True
+        )
+        heard = [*(session.messages if session is not None else ()), *messages]
+        given = [item for message in heard for item in self._as_theirs(message)]
+        result = await sdk.Runner.run(_recording(self.agent, requests), given, run_config=config)
+        if result.interruptions:
+            names = ", ".join(repr(one.name) for one in result.interruptions)
+            raise HoldfastError(
+                f"Agent {self.name!r} wants approval for {names}, which the SDK asks for in its own way. Nothing of "
+                "these calls was done. Take needs_approval off, and ask in the workflow before the agent runs."
+            )
+        usage = result.context_wrapper.usage
+        return AgentResponse(
+            messages=tuple(one for item in result.new_items for one in self._as_ours(item)),
+            agent_id=self.id,
+            response_id=result.last_response_id,
+            usage_details={
+                "input_token_count": usage.input_tokens,
+                "output_token_count": usage.output_tokens,
+                "total_token_count": usage.total_tokens,
+            },
+            value=result.final_output if self.agent.output_type not in (None, str) else None,
+            finish_reason="stop",
+        )
+
+    def _as_theirs(self, message: Message) -> list[Any]:
+        text, items = message.text, list[Any]()
+        is_another = message.role == "assistant" and message.author_name not in (None, self.name)
+        if text:
+            role = "user" if is_another or message.role == "tool" else message.role
+            items.append({"role": role, "content": f"{message.author_name}: {text}" if is_another else text})
+        for one in () if is_another else message.contents:
+            if one.type == "function_call":
+                arguments = one.arguments if isinstance(one.arguments, str) else _json(one.arguments or {})
+                items.append(
+                    {"type": "function_call", "call_id": one.call_id, "name": one.name, "arguments": arguments}
+                )
+            elif one.type == "function_result":
+                told = one.result if one.exception is None else one.exception
+                output = told if isinstance(told, str) else _json(told)
+                items.append({"type": "function_call_output", "call_id": one.call_id, "output": output})
+        return items
+
+    def _as_ours(self, item: Any) -> Sequence[Message]:
+        raw = item.raw_item
+        if isinstance(item, sdk.MessageOutputItem):
+            return [Message("assistant", sdk.ItemHelpers.text_message_output(item), self.name, raw.id)]
+        if isinstance(item, (sdk.ToolCallItem, sdk.HandoffCallItem)) and _field(raw, "type") == "function_call":
+            call_id, name = str(_field(raw, "call_id")), str(_field(raw, "name"))
+            call = Content.from_function_call(call_id, name, arguments=_field(raw, "arguments"))
+            return [Message("assistant", call, self.name)]
+        if isinstance(item, (sdk.ToolCallOutputItem, sdk.HandoffOutputItem)):
+            result = to_jsonable_python(_field(raw, "output"), fallback=str)
+            return [Message("tool", Content.from_function_result(str(_field(raw, "call_id")), result=result))]
+        return []
+
+
+def _recording(agent: sdk.Agent[Any], requests: Requests) -> sdk.Agent[Any]:
+    """A copy whose model and function tools are recorded."""
+    changes: dict[str, Any] = {"tools": [_recording_tool(one, requests) for one in agent.tools]}
+    if isinstance(agent.model, sdk.Model):
+        changes["model"] = RecordingModel(agent.model, requests)
+    changes["handoffs"] = [_recording(one, requests) if isinstance(one, sdk.Agent) else one for one in agent.handoffs]
+    return agent.clone(**changes)
+
+
+def _recording_tool(tool: Any, requests: Requests) -> Any:
+    if not isinstance(tool, sdk.FunctionTool):
+        return tool
+    invoke = tool.on_invoke_tool
+
+    async def on_invoke_tool(context: SdkToolContext[Any], arguments: str) -> Any:
+        async def make_call() -> Any:
+            return to_jsonable_python(await invoke(context, arguments), fallback=str)
+
+        return await recorded(make_call, name=f"{requests.agent_name}.{tool.name}", key=context.tool_call_id)
+
+    return dataclasses.replace(tool, on_invoke_tool=on_invoke_tool)
+
+
+def _field(raw: Any, name: str) -> Any:
+    return raw.get(name) if isinstance(raw, dict) else getattr(raw, name, None)
+
+
+def _json(value: Any) -> str:
+    return str(TypeAdapter(Any).dump_json(value, fallback=str), "utf-8")
+
+
+def adapt(agent: Any) -> Any:
+    """Other things of the package, such as sessions, are no agents, and stay as they are."""
+    return SdkAgent(agent) if isinstance(agent, sdk.Agent) else agent

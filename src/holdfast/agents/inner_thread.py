@@ -1,0 +1,56 @@
+"""The thread of a workflow that is an agent in another one: found again after a crash, left behind by a rewind.
+
+The run of each turn is named by the idempotency key of the step that it is: the same after a crash, and another after a
+fork or rewind of the workflow around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from holdfast.agents.recording import working_for
+from holdfast.engine.workflow import Workflow
+from holdfast.errors import ThreadNotFound
+from holdfast.records import CheckpointInfo
+
+
+class InnerRun(NamedTuple):
+    options: dict[str, Any]
+    """Of the workflow's `run`."""
+    is_resumed: bool
+    """Whether what is said now was said already, before an interruption."""
+
+
+async def inner_run(
+    workflow: Workflow, session_id: str, kept: Mapping[str, Any], options: Mapping[str, Any]
+) -> InnerRun:
+    """How to run the turn of the step that is made now. `kept` is what the turn before left."""
+    context = working_for()
+    assert context is not None  # noqa: S101  # asked only in a workflow
+    key = context.idempotency_key
+    thread_id = str(kept.get("thread_id", session_id))
+    storage = options.get("checkpoint_storage") or workflow.checkpoint_storage
+    given = {**options, "thread_id": thread_id, "run_id": key}
+    if storage is None:
+        return InnerRun(given, is_resumed=False)
+    head = await _head(workflow, storage, thread_id)
+    stands_at = None if head is None else head.checkpoint_id
+    if head is not None and head.run_id == key:
+        return InnerRun(given, is_resumed=True)
+    if stands_at == kept.get("checkpoint_id"):
+        return InnerRun(given, is_resumed=False)
+    # It has gone on since: in a life of the workflow around it that was left behind, and may still be wanted there.
+    thread_id = given["thread_id"] = f"{session_id}/{key[:12]}"
+    head = await _head(workflow, storage, thread_id)
+    if head is None and kept.get("checkpoint_id") is not None:
+        await workflow.fork(kept["checkpoint_id"], thread_id=thread_id, checkpoint_storage=storage)
+    return InnerRun(given, is_resumed=head is not None and head.run_id == key)
+
+
+async def _head(workflow: Workflow, storage: Any, thread_id: str) -> CheckpointInfo | None:
+    try:
+        found = await workflow.history(thread_id, limit=1, checkpoint_storage=storage)
+    except ThreadNotFound:
+        return None
+    return found[0] if found else None

@@ -1,0 +1,34 @@
+"""What goes wrong in an agent's turn, said in terms of the agent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pydantic_ai.exceptions import AgentRunError, UsageLimitExceeded, UserError
+
+from holdfast.errors import AgentFailed, UsageLimitReached
+
+
+@contextmanager
+def told_of(agent_name: str) -> Iterator[None]:
+    """Errors of pydantic-ai and of models name the agent, and say what is left of the turn."""
+    try:
+        yield
+    except UsageLimitExceeded as error:
+        raise UsageLimitReached(
+            agent_name,
+            f"a limit of its usage was reached: {_sentence(error)}",
+            "Finished calls of the turn are recorded. Give it other usage_limits and resume, or say something else.",
+        ) from error
+    except (AgentRunError, UserError) as error:
+        raise AgentFailed(
+            agent_name,
+            f"its turn failed with {type(error).__name__}: {_sentence(error)}",
+            "Finished calls of the turn are recorded, and a resume goes on after them.",
+        ) from error
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error).strip()
+    return text if text.endswith((".", "!", "?")) else f"{text}."

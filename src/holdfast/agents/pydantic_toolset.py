@@ -1,0 +1,191 @@
+"""The tools of an agent, each call a recorded step under its call id, some of them only if somebody agrees."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pydantic_ai
+from pydantic import TypeAdapter, ValidationError
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
+from pydantic_ai.messages import ModelResponse, ToolReturn, ToolReturnContent
+from pydantic_ai.tools import RunContext
+from pydantic_ai.toolsets import FunctionToolset, ToolsetTool, WrapperToolset
+from pydantic_core import to_json
+
+from holdfast.agents.content import Content
+from holdfast.agents.pydantic_messages import as_builtin
+from holdfast.agents.tools import ApprovalNeeded, Rejected, Tool, ToolContext, approved, performed
+
+CONTENT: TypeAdapter[Any] = TypeAdapter(ToolReturnContent)
+RETURN: TypeAdapter[Any] = TypeAdapter(ToolReturn)
+RAISED = {"retry": ModelRetry, "failed": ToolFailed, "approval": ApprovalRequired, "deferred": CallDeferred}
+"""What a tool may raise to say something of its call, as it is recorded."""
+
+
+class ToolCalls:
+    """What was called in one turn."""
+
+    def __init__(self) -> None:
+        self.made: set[str] = set()
+        """By call id: those that were not taken from the record."""
+        self.ended_by: set[str] = set()
+        """By call id: those of tools that end the turn."""
+
+
+@dataclass
+class RecordingToolset(WrapperToolset[Any]):  # type: ignore[misc]  # pydantic-ai is not looked at
+    """Another toolset, for one turn of an agent: a call that was recorded is not made again."""
+
+    agent_name: str = ""
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    """Those that are ours, by name."""
+    calls: ToolCalls = field(default_factory=ToolCalls)
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        call = _as_call(name, ctx)
+        own = self.tools.get(name)
+
+        async def do(arguments: Mapping[str, Any], context: ToolContext) -> Any:
+            if own is not None:
+                return await own.call(arguments, context)
+            return await self.wrapped.call_tool(name, dict(arguments), ctx, tool)
+
+        def begin() -> None:
+            self.calls.made.add(str(ctx.tool_call_id))
+
+        made = _Made(own, name, do)
+        try:
+            arguments = await self._agreed(made, call, tool_args, ctx, tool)
+            told = await performed(made, call, arguments, self.agent_name, begin)
+        except ApprovalNeeded as error:
+            raise ApprovalRequired from error
+        except ToolFailed:
+            raise
+        except Rejected as error:
+            raise ToolFailed(str(error)) from error
+        except Exception as error:  # whatever a tool raises is for the model to deal with
+            raise ToolFailed(_described(error)) from error
+        if made.ends_turn:
+            self.calls.ended_by.add(str(ctx.tool_call_id))
+        return _result(told)
+
+    async def _agreed(
+        self, made: Tool, call: Content, given: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> dict[str, Any]:
+        if ctx.tool_call_approved:
+            return given
+        asked = call.parse_arguments()
+        agreed = await approved(made, call, asked)
+        if agreed == asked:
+            return given
+        try:
+            found: dict[str, Any] = tool.args_validator.validate_python(dict(agreed))
+        except ValidationError as error:
+            raise ToolFailed(f"The call was approved with arguments that do not fit: {error}") from error
+        return found
+
+
+class _Made(Tool):
+    """A tool whose outcome can be recorded: JSON, whatever it gives or raises."""
+
+    def __init__(self, own: Tool | None, name: str, do: Callable[[Mapping[str, Any], ToolContext], Any]) -> None:
+        options: dict[str, Any] = {}
+        if own is not None:
+            options = {"approval": own.approval, "retry": own.retry, "timeout": own.timeout}
+            options["ends_turn"] = own.ends_turn
+        super().__init__(do, name=name, description="", **options)
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
+        try:
+            result = await self.function(arguments, context)
+        except ApprovalRequired as error:
+            return _json({"approval": error.metadata})
+        except CallDeferred as error:
+            return _json({"deferred": error.metadata})
+        except ModelRetry as error:
+            return _json({"retry": error.message})
+        except ToolFailed as error:
+            return _json({"failed": error.message})
+        except Exception as error:
+            if self.retry is not None:  # it is tried again first
+                raise
+            return _json({"failed": _described(error)})
+        return _recordable(result)
+
+
+def _recordable(result: Any) -> str:
+    if isinstance(result, ToolReturn):
+        return f'{{"returned":{RETURN.dump_json(result, fallback=as_builtin).decode()}}}'
+    given = msgspec.to_builtins(result) if isinstance(result, msgspec.Struct) else result
+    return f'{{"content":{CONTENT.dump_json(given, fallback=as_builtin).decode()}}}'
+
+
+def _result(told: str) -> Any:
+    """Raises what the tool raised."""
+    found = msgspec.json.decode(told, type=dict[str, msgspec.Raw])
+    if "content" in found:
+        return CONTENT.validate_json(bytes(found["content"]))
+    if "returned" in found:
+        return RETURN.validate_json(bytes(found["returned"]))
+    kind, message = next(iter(found.items()))
+    raise RAISED[kind](msgspec.json.decode(message))
+
+
+def _json(value: Any) -> str:
+    return to_json(value).decode()
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _as_call(name: str, ctx: RunContext[Any]) -> Content:
+    """The call as the model made it. Once it is approved it is another step than the attempt that asked for that."""
+    response = next((one for one in reversed(ctx.messages) if isinstance(one, ModelResponse)), None)
+    calls = () if response is None else response.tool_calls
+    arguments = next((one.args for one in calls if one.tool_call_id == ctx.tool_call_id), None)
+    call_id = f"{ctx.tool_call_id} approved" if ctx.tool_call_approved else str(ctx.tool_call_id)
+    return Content.from_function_call(call_id, name, arguments=arguments)
+
+
+# ---------------------------------------------------------------- our tools as theirs
+
+
+def toolset_of(tools: Iterable[Tool], max_retries: int) -> FunctionToolset[Any]:
+    """What the model sees of our tools."""
+    return FunctionToolset([_as_theirs(one) for one in tools], max_retries=max_retries)
+
+
+def _as_theirs(tool: Tool) -> pydantic_ai.Tool[Any]:
+    is_own_text = tool.description != (inspect.getdoc(tool.function) or "")
+    return pydantic_ai.Tool(
+        _visible(tool),
+        name=tool.name,
+        description=tool.description if is_own_text else None,  # parsed: what it says of parameters goes to them
+        takes_ctx=False,
+    )
+
+
+def _visible(tool: Tool) -> Callable[..., Any]:
+    """The function without the parameter that takes the ToolContext: the model does not see that one."""
+    hidden = tool.context_parameter
+    if hidden is None:
+        return tool.function
+    signature = inspect.signature(tool.function, eval_str=True)
+    parameters = [one for name, one in signature.parameters.items() if name != hidden]
+
+    def visible(**arguments: Any) -> None:
+        """Never called: only its signature is looked at."""
+
+    visible.__name__ = tool.name
+    visible.__doc__ = inspect.getdoc(tool.function)
+    visible.__module__ = getattr(tool.function, "__module__", __name__)
+    visible.__annotations__ = {one.name: one.annotation for one in parameters if one.annotation is not one.empty}
+    visible.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return visible

@@ -1,0 +1,68 @@
+"""Content: exact in JSON, answered, refused where it makes no sense."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from tests.unit.agents.conversations import contents
+
+from holdfast.agents.content import Content, add_usage
+
+
+@given(contents)
+def test_a_content_is_the_same_after_a_way_through_json(content: Content) -> None:
+    assert repr(Content.from_json(content.to_json())) == repr(content)
+    assert repr(Content.from_dict(content.to_dict())) == repr(content)
+
+
+def test_only_what_is_set_is_told() -> None:
+    assert Content.from_text("hi").to_dict() == {"type": "text", "text": "hi"}
+    call = Content.from_function_call("c1", "search", arguments={"query": "tides"})
+    assert call.to_dict() == {
+        "type": "function_call",
+        "call_id": "c1",
+        "name": "search",
+        "arguments": {"query": "tides"},
+    }
+
+
+def test_what_other_frameworks_say_beside_is_kept_as_additional_properties() -> None:
+    told = {"type": "text_reasoning", "text": "hm", "protected_data": "xyz", "hosted": False, "annotations": None}
+    assert Content.from_dict(told).additional_properties == {"protected_data": "xyz"}
+
+
+@pytest.mark.parametrize(
+    "told", [{}, {"type": 3}, {"type": "text", "text": 5}, {"type": "usage", "usage_details": {"a": "b"}}]
+)
+def test_what_is_no_content_is_refused(told: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="No Content"):
+        Content.from_dict(told)
+
+
+def test_data_comes_back_as_the_bytes_that_it_was_made_of() -> None:
+    assert Content.from_data(b"\x00\xff", "image/png").data_bytes() == b"\x00\xff"
+    with pytest.raises(ValueError, match="holds no data"):
+        Content.from_text("hi").data_bytes()
+
+
+def test_an_approval_answers_the_request_and_may_change_the_arguments() -> None:
+    call = Content.from_function_call("c1", "pay", arguments='{"amount": 5}')
+    request = Content.from_function_approval_request("r1", call)
+    assert request.user_input_request
+    assert request.approve() == Content.from_function_approval_response(True, "r1", call)
+    changed = request.approve({"amount": 3}).function_call
+    assert changed is not None and changed.parse_arguments() == {"amount": 3}
+    assert request.reject("too much").reason == "too much"
+    with pytest.raises(ValueError, match="Only a function_approval_request"):
+        call.approve()
+
+
+@pytest.mark.parametrize("arguments", ["no json", "[1]", "3"])
+def test_arguments_that_are_no_json_object_are_refused(arguments: str) -> None:
+    with pytest.raises(ValueError, match="arguments of 'pay' are no JSON"):
+        Content.from_function_call("c1", "pay", arguments=arguments).parse_arguments()
+
+
+def test_usage_adds_up_name_by_name() -> None:
+    assert add_usage({"input": 1, "cached": 2}, {"input": 3}) == {"input": 4, "cached": 2}
+    assert add_usage(None, None) == {}

@@ -1,0 +1,47 @@
+"""Message: made of texts and contents, frozen, exact in JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from tests.unit.agents.conversations import messages
+
+from holdfast.agents.content import Content
+from holdfast.agents.message import Message, as_messages
+
+
+@given(messages)
+def test_a_message_is_the_same_after_a_way_through_json(message: Message) -> None:
+    assert repr(Message.from_json(message.to_json())) == repr(message)
+
+
+def test_a_message_is_made_of_a_text_a_content_or_several() -> None:
+    text = Content.from_text("hi")
+    assert Message("user", "hi") == Message("user", text) == Message("user", ["hi"]) == Message("user", (text,))
+    assert Message("user", ["a", Content.from_uri("https://x"), "b"]).text == "ab"
+    assert Message("tool", None).contents == ()
+
+
+@pytest.mark.parametrize("wrong", [[3], [None], [b"x"]])
+def test_a_message_of_anything_else_is_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="made of texts and Contents"):
+        Message("user", wrong)
+
+
+def test_what_an_agent_may_be_given_becomes_messages_of_the_user() -> None:
+    said = Message("assistant", "hello", "writer")
+    assert as_messages(None) == []
+    assert as_messages("hi") == [Message("user", "hi")]
+    assert as_messages([said, "hi", Content.from_text("there")]) == [
+        said,
+        Message("user", "hi"),
+        Message("user", "there"),
+    ]
+
+
+@pytest.mark.parametrize("wrong", [3, [3], object()])
+def test_an_agent_is_given_nothing_else(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="Expected a text"):
+        as_messages(wrong)

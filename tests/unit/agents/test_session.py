@@ -1,0 +1,34 @@
+"""AgentSession: only ever added to, copied without sharing, exact in JSON."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+from tests.unit.agents.conversations import anything, messages, texts
+
+from holdfast.agents.message import Message
+from holdfast.agents.session import AgentSession
+
+
+@given(st.lists(messages, max_size=3), st.dictionaries(texts, anything, max_size=2))
+def test_a_session_is_the_same_after_a_way_through_json(said: list[Message], state: dict[str, object]) -> None:
+    session = AgentSession(messages=said, service_session_id="abc", state=state)
+    assert repr(AgentSession.from_dict(session.to_dict())) == repr(session)
+
+
+def test_a_copy_shares_nothing_that_can_change() -> None:
+    session = AgentSession(messages=[Message("user", "hi")], state={"seen": [1]})
+    copy = session.copy()
+    copy.add([Message("user", "there")])
+    copy.state["seen"].append(2)
+    assert session.version == 1 and session.state == {"seen": [1]}
+    assert copy.session_id == session.session_id
+
+
+def test_each_session_has_an_id_of_its_own() -> None:
+    assert AgentSession().session_id != AgentSession().session_id
+
+
+def test_what_is_no_session_is_refused() -> None:
+    with pytest.raises(ValueError, match="No AgentSession"):
+        AgentSession.from_dict({"type": "session"})

@@ -1,0 +1,234 @@
+"""A workflow as an agent: its outputs are the response, its requests are calls, its threads are sessions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.agents.logs import begun
+
+from holdfast import (
+    Executor,
+    InMemoryCheckpointStorage,
+    SqliteCheckpointStorage,
+    WorkflowBuilder,
+    WorkflowContext,
+    handler,
+    response_handler,
+    workflow,
+)
+from holdfast.agents.content import Content
+from holdfast.agents.message import Message
+from holdfast.agents.response import AgentResponse
+from holdfast.agents.session import AgentSession
+from holdfast.agents.tools import Tool
+from holdfast.agents.workflows import Workflow
+from holdfast.errors import AlreadyAnswered
+from holdfast.testing import Faults, ProcessGone
+from holdfast.testing.scripted_agent import Call, ScriptedAgent
+
+
+def pay(amount: int) -> str:
+    return f"paid {amount}"
+
+
+def pair(storage: Any = None, log: Path | None = None) -> Workflow:
+    first = ScriptedAgent("first", ["one two", "three"], log=log)
+    second = ScriptedAgent("second", [[Call("pay", {"amount": 1})], "four five", "six"], tools=[pay], log=log)
+    return (
+        WorkflowBuilder(name="pair", start_executor=first, checkpoint_storage=storage).add_edge(first, second).build()
+    )
+
+
+class Asking(Executor):
+    """Asks two questions and yields both answers."""
+
+    @handler
+    async def start(self, messages: list[Message], ctx: WorkflowContext[Any, Any]) -> None:
+        await ctx.request_info("Which colour?", str, request_id="colour")
+        await ctx.request_info({"how": "many"}, int, request_id="number")
+
+    @response_handler
+    async def answered(self, question: str, answer: str, ctx: WorkflowContext[Any, str]) -> None:
+        await ctx.yield_output(f"{question} {answer}")
+
+    @response_handler
+    async def counted(self, question: dict[str, str], answer: int, ctx: WorkflowContext[Any, int]) -> None:
+        await ctx.yield_output(answer)
+
+
+def asking(storage: Any) -> Workflow:
+    return WorkflowBuilder(name="asking", start_executor=Asking("asker"), checkpoint_storage=storage).build()
+
+
+async def test_outputs_are_the_response_and_usage_adds_up() -> None:
+    response = await pair().as_agent("team").run("go")
+    assert [(one.role, one.author_name, one.text) for one in response.messages] == [
+        ("assistant", "first", "one two"),
+        ("assistant", "second", ""),
+        ("tool", None, ""),
+        ("assistant", "second", "four five"),
+    ]
+    assert response.usage_details == {"input_token_count": 3, "output_token_count": 3}
+    assert response.agent_id == "team"
+
+
+async def test_streamed_updates_join_up_to_the_response_that_is_given_without_streaming() -> None:
+    calm = await pair().as_agent("team").run("go")
+    stream = pair().as_agent("team").run("go", stream=True)
+    updates = [update async for update in stream]
+    assert "one" in [update.text for update in updates]  # word by word
+    streamed = await stream
+    assert AgentResponse.from_updates(updates) == streamed
+    assert streamed.messages == calm.messages and streamed.usage_details == calm.usage_details
+
+
+async def test_a_session_is_a_thread_that_goes_on_in_another_process() -> None:
+    storage = InMemoryCheckpointStorage()
+    session = AgentSession(session_id="s1")
+    await pair(storage).as_agent().run("go", session=session)
+    again = AgentSession.from_dict(session.to_dict())
+    response = await pair(storage).as_agent().run("on", session=again)
+    assert response.text == "threesix"
+    assert [thread.thread_id for thread in await storage.list_threads()] == ["s1"]
+    assert [one.text for one in again.messages if one.role == "user"] == ["go", "on"]
+    assert again.state["usage"] == {"input_token_count": 5, "output_token_count": 5}
+
+
+async def test_sessions_do_not_see_each_other() -> None:
+    agent = pair().as_agent()
+    first = await agent.run("go", session=agent.create_session())
+    other = await agent.run("go", session=agent.create_session())
+    assert first.text == other.text == "one twofour five"
+
+
+@pytest.mark.parametrize("nth", range(1, 8))
+async def test_a_resumed_agent_gives_what_the_undisturbed_one_would_have_given(nth: int, tmp_path: Path) -> None:
+    calm = await pair(InMemoryCheckpointStorage()).as_agent().run("go")
+    storage, faults, log = InMemoryCheckpointStorage(), Faults(), tmp_path / "log"
+    faults.crash("commit" if nth <= 3 else "journal", nth=nth if nth <= 3 else nth - 3, when="after")
+    session = AgentSession(session_id="s1")
+    with pytest.raises(ProcessGone):
+        await pair(faults.wrap(storage), log).as_agent().run("go", session=session)
+    response = await pair(storage, log).as_agent().run(session=session, takeover=True)
+    assert response.messages == calm.messages
+    assert len(begun(log)) == len(set(begun(log))) == 4  # nothing recorded was done again
+
+
+async def test_running_a_finished_session_again_gives_its_outputs() -> None:
+    storage, session = InMemoryCheckpointStorage(), AgentSession(session_id="s1")
+    response = await pair(storage).as_agent().run("go", session=session)
+    assert (await pair(storage).as_agent().run(session=session)).messages == response.messages
+
+
+async def test_a_checkpoint_can_be_gone_back_to_and_spoken_to() -> None:
+    storage, session = InMemoryCheckpointStorage(), AgentSession(session_id="s1")
+    agent = pair(storage).as_agent()
+    await agent.run("go", session=session)
+    [head, *_] = await agent.workflow.history("s1")
+    await agent.run("on", session=session)
+    resumed = await agent.run(session=session, checkpoint_id=head.checkpoint_id)
+    assert resumed.text == "one twofour five"
+    assert (await agent.run("on", session=session, checkpoint_id=head.checkpoint_id)).text == "threesix"
+
+
+# ---------------------------------------------------------------- requests
+
+
+async def test_requests_are_calls_of_request_info_and_are_answered_one_by_one_or_together() -> None:
+    storage = InMemoryCheckpointStorage()
+    session = AgentSession(session_id="s1")
+    response = await asking(storage).as_agent().run("go", session=session)
+    calls = response.user_input_requests
+    assert [(one.type, one.name, one.parse_arguments()) for one in calls] == [
+        ("function_call", "request_info", {"request_id": "colour", "data": "Which colour?"}),
+        ("function_call", "request_info", {"request_id": "number", "data": {"how": "many"}}),
+    ]
+    told = Message("tool", Content.from_function_result("colour", result="red"))
+    left = await asking(storage).as_agent().run(told, session=session)
+    assert left.text == "Which colour? red"
+    assert [one.call_id for one in left.user_input_requests] == ["number"]
+    last = await asking(storage).as_agent().run(Content.from_function_result("number", result=3), session=session)
+    assert (last.text, last.value, last.user_input_requests) == ("3", 3, [])
+    both = [Content.from_function_result("colour", result="red"), Content.from_function_result("number", result=3)]
+    other = AgentSession(session_id="s2")
+    await asking(storage).as_agent().run("go", session=other)
+    assert (await asking(storage).as_agent().run(Message("tool", both), session=other)).text == "Which colour? red3"
+    with pytest.raises(AlreadyAnswered):
+        await asking(storage).as_agent().run(told, session=other)
+
+
+async def test_a_request_for_approval_is_told_as_it_is_and_answered_with_a_response() -> None:
+    storage, session = InMemoryCheckpointStorage(), AgentSession(session_id="s1")
+
+    def build() -> Any:
+        tools = [Tool(pay, approval=True)]
+        payer = ScriptedAgent("payer", [[Call("pay", {"amount": 5}), Call("pay", {"amount": 7})], "done"], tools=tools)
+        return WorkflowBuilder(name="paying", start_executor=payer, checkpoint_storage=storage).build().as_agent()
+
+    stream = build().run("go", session=session, stream=True)
+    updates = [update async for update in stream]
+    first, second = (await stream).user_input_requests
+    assert [one for update in updates for one in update.user_input_requests] == [first, second]
+    left = await build().run(first.approve({"amount": 4}), session=session)
+    assert left.user_input_requests == [second]
+    response = await build().run(second.reject("too much"), session=session)
+    results = [one for message in response.messages for one in message.of_type("function_result")]
+    assert [(one.result, one.exception) for one in results] == [("paid 4", None), (None, "Rejected: too much")]
+
+
+async def test_answers_and_new_messages_in_one_turn_are_refused() -> None:
+    with pytest.raises(ValueError, match="give the answers first"):
+        asking(None).as_agent().run([Message("tool", Content.from_function_result("colour", result="red")), "hi"])
+
+
+async def test_calls_and_results_of_the_past_are_no_answers() -> None:
+    call = Message("assistant", Content.from_function_call("c1", "search"), "other")
+    result = Message("tool", Content.from_function_result("c1", result="found"))
+    response = await pair().as_agent().run(["go", call, result])
+    assert response.text == "one twofour five"
+
+
+# ---------------------------------------------------------------- what can be an agent
+
+
+def test_a_workflow_that_does_not_begin_with_messages_is_refused() -> None:
+    class Numbers(Executor):
+        @handler
+        async def count(self, number: int, ctx: WorkflowContext[Any, int]) -> None: ...
+
+    with pytest.raises(ValueError, match=r"'numbers' of 'counting' does not accept list\[Message\]"):
+        WorkflowBuilder(name="counting", start_executor=Numbers("numbers")).build().as_agent()
+
+
+async def test_a_function_can_be_an_agent() -> None:
+    writer = ScriptedAgent("writer", ["a draft"])
+
+    @workflow
+    async def drafting(messages: list[Message]) -> str:
+        return (await writer.run(messages)).text
+
+    response = await drafting.as_agent().run("go")
+    assert [(one.author_name, one.text) for one in response.messages] == [("drafting", "a draft")]
+
+
+@pytest.mark.parametrize("value", [5, {"a": 1}, [1, 2]])
+async def test_an_output_that_is_no_text_is_the_value_and_a_text_of_json(value: Any) -> None:
+    class Gives(Executor):
+        @handler
+        async def give(self, messages: list[Message], ctx: WorkflowContext[Any, Any]) -> None:
+            await ctx.yield_output(value)
+
+    response = await WorkflowBuilder(start_executor=Gives("gives")).build().as_agent().run("go")
+    assert response.value == value
+    assert response.text.replace(" ", "") == str(value).replace("'", '"').replace(" ", "")
+
+
+async def test_sqlite_takes_the_sessions_of_agents_in_agents(tmp_path: Path) -> None:
+    async with SqliteCheckpointStorage(tmp_path / "threads.db") as storage:
+        inner = pair(storage).as_agent("inner")
+        outer = WorkflowBuilder(name="outer", start_executor=inner, checkpoint_storage=storage).build()
+        result = await outer.run("go", thread_id="t")
+        assert [one.text for one in result.get_outputs()] == ["one twofour five"]
+        assert sorted(one.thread_id for one in await storage.list_threads()) == ["t", "t/inner"]

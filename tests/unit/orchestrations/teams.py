@@ -1,0 +1,108 @@
+"""For the tests of teams: agents that say what they heard, and teams that are stopped after everything they record."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast import InMemoryCheckpointStorage
+from holdfast.agents.executor import AgentExecutorResponse
+from holdfast.agents.message import Message
+from holdfast.agents.session import AgentSession
+from holdfast.agents.workflows import Workflow
+from holdfast.testing import Faults, ProcessGone
+from holdfast.testing.crashing import MOMENTS, POINTS
+from holdfast.testing.scripted_agent import ScriptedAgent
+from holdfast.testing.survival import Answers, take_to_the_end
+
+MakeTeam = Callable[[Any, Path], Workflow]
+"""With a storage, and the file where its agents write down each request to a model."""
+
+
+class Hearing:
+    """What each agent was told, turn by turn."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, list[list[str]]] = {}
+
+    def agent(self, name: str, replies: Sequence[Any], **options: Any) -> ScriptedAgent:
+        """One that says these things, and is overheard."""
+        told = self.told.setdefault(name, [])
+
+        class Overheard(ScriptedAgent):
+            async def turn(self, messages: list[Message], *given: Any, **more: Any) -> Any:
+                told.append([one.text for one in messages])
+                return await super().turn(messages, *given, **more)
+
+        return Overheard(name, replies, **options)
+
+
+def texts(messages: Sequence[Message]) -> list[str]:
+    return [one.text for one in messages]
+
+
+async def kept_by(storage: Any, executor_id: str, thread_id: str = "t") -> dict[str, Any]:
+    """What an executor keeps in a thread."""
+    head = await storage.get_latest(thread_id=thread_id)
+    assert head is not None
+    kept: dict[str, Any] = head.executors[executor_id].private
+    return kept
+
+
+async def heard_by(storage: Any, agent: str, thread_id: str = "t") -> list[str]:
+    """All that an agent was told and said."""
+    session: AgentSession = (await kept_by(storage, agent, thread_id))["session"]
+    return texts(session.messages)
+
+
+def said(response: AgentExecutorResponse) -> str:
+    return response.agent_response.text
+
+
+# ---------------------------------------------------------------- stopped, and resumed by a new object
+
+
+def calls(log: Path) -> Counter[str]:
+    """How often each request to a model was made."""
+    return Counter(log.read_text().splitlines()) if log.exists() else Counter()
+
+
+async def assert_nothing_is_said_twice(
+    make: MakeTeam, message: Any, folder: Path, answers: Answers | None = None, *, at_once: int = 1
+) -> None:
+    """Stopped before and after everything that it writes, a team comes to the same end; what a model was asked, and
+    recorded, is not asked again. `at_once`: how many are asked side by side, of whom one is recorded first."""
+    logs = _logs(folder)
+    faults, log = Faults(), next(logs)
+    calm = await take_to_the_end(make(None, log), faults.wrap(InMemoryCheckpointStorage()), message, answers)
+    asked = calls(log)
+    assert asked and set(asked.values()) == {1}
+    for point in POINTS:
+        for nth, when in itertools.product(range(1, faults.counts[point] + 1), MOMENTS):
+            dying, storage, log = Faults(), InMemoryCheckpointStorage(), next(logs)
+            dying.crash(point, nth=nth, when=when)
+            with contextlib.suppress(ProcessGone):
+                await take_to_the_end(make(None, log), dying.wrap(storage), message, answers)
+            assert dying.is_crashed
+            ended = await take_to_the_end(make(None, log), storage, message, answers, takeover=True)
+            assert (ended.rests[-1], ended.parts) == (calm.rests[-1], calm.parts), f"{when} {point} {nth}"
+            unrecorded = at_once if (point, when) == ("journal", "before") else at_once - 1
+            again = calls(log) - asked
+            assert set(calls(log)) == set(asked), f"{when} {point} {nth}"
+            assert again.total() <= unrecorded, f"{when} {point} {nth}: {again}"
+
+
+def _logs(folder: Path) -> Iterator[Path]:
+    number = 0
+    while True:
+        number += 1
+        yield folder / f"{number}.log"
+
+
+def lines(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines()]

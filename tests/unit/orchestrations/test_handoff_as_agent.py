@@ -1,0 +1,61 @@
+"""A handoff that is spoken to as one agent: questions are function calls, answers their results."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.unit.orchestrations.handoff_team import CONVERSATION, FIRST, REPLIES, as_told, support, talked
+
+from holdfast import InMemoryCheckpointStorage
+from holdfast.agents.content import Content
+from holdfast.agents.message import Message
+from holdfast.agents.response import AgentResponse, AgentResponseUpdate
+from holdfast.agents.session import AgentSession
+
+
+def asked(response: AgentResponse) -> list[Content]:
+    """What has to be answered: the function calls named request_info, and the approvals."""
+    contents = [one for message in response.messages for one in message.contents]
+    return [one for one in contents if one.name == "request_info" or one.type == "function_approval_request"]
+
+
+def answered(request: Content, *, as_messages: bool) -> Content:
+    if request.type == "function_approval_request":
+        assert request.function_call is not None
+        item = request.function_call.parse_arguments()["item"]
+        return request.reject("too late") if item == "bulb" else request.approve({"item": "lamp", "amount": 80})
+    said = json.loads(str(request.arguments))["data"]["agent_response"]["messages"][-1]["contents"][0]["text"]
+    reply: Any = REPLIES[said]
+    if as_messages:
+        reply = [Message("user", reply).to_dict()]
+    return Content.from_function_result(str(request.call_id), result=reply)
+
+
+@pytest.mark.parametrize("as_messages", [False, True], ids=["a text", "a list of messages"])
+async def test_a_whole_case_through_one_agent_each_turn_in_a_new_object(as_messages: bool) -> None:
+    storage = InMemoryCheckpointStorage()
+    session = AgentSession(session_id="t")
+    response = await support(storage).as_agent("desk").run(FIRST, session=session)
+    while requests := asked(response):
+        answers = Message("user", [answered(one, as_messages=as_messages) for one in requests])
+        response = await support(storage).as_agent("desk").run(answers, session=session)
+    assert as_told(await talked(storage, "support", "t")) == CONVERSATION
+
+
+async def test_resuming_it_gives_what_it_said_and_asks_once() -> None:
+    storage = InMemoryCheckpointStorage()
+    session = AgentSession(session_id="t")
+    first = await support(storage).as_agent("desk").run(FIRST, session=session)
+    again = await support(storage).as_agent("desk").run(session=session)
+    assert again.text == first.text == "What is the order?"
+    assert asked(again) == asked(first)
+    assert len(asked(again)) == 1
+
+
+async def test_its_words_stream() -> None:
+    stream = support(InMemoryCheckpointStorage()).as_agent().run(FIRST, stream=True)
+    updates: list[AgentResponseUpdate] = [one async for one in stream]
+    assert [one.text for one in updates if one.text] == ["What", " is", " the", " order?"]
+    assert (await stream).text == "What is the order?"

@@ -1,0 +1,140 @@
+"""What HandoffBuilder refuses, before anything runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast import Executor, InMemoryCheckpointStorage, WorkflowContext, handler
+from holdfast.agents.tools import tool
+from holdfast.errors import DuplicateExecutorId
+from holdfast.orchestrations.handoff import HandoffBuilder, get_handoff_tool_name
+from holdfast.testing.scripted_agent import ScriptedAgent
+
+
+def agent(name: str, **options: Any) -> ScriptedAgent:
+    return ScriptedAgent(name, [], **options)
+
+
+def team(*names: str) -> HandoffBuilder:
+    return HandoffBuilder(participants=[agent(name) for name in names])
+
+
+class Simple:
+    """An agent of somebody's own, that takes nothing but messages."""
+
+    name = "simple"
+
+    def run(self, messages: Any = None, *, stream: bool = False, session: Any = None) -> Any:
+        raise NotImplementedError
+
+
+class Node(Executor):
+    @handler
+    async def take(self, text: str, ctx: WorkflowContext[str]) -> None: ...
+
+
+def test_it_is_named_handoff_unless_told_and_keeps_what_it_is_told() -> None:
+    workflow = team("a", "b").build()
+    assert (workflow.name, workflow.description) == ("handoff", None)
+    storage = InMemoryCheckpointStorage()
+    named = HandoffBuilder(name="support", description="Helps.", participants=[agent("a")]).with_checkpointing(storage)
+    assert (named.build().name, named.build().description) == ("support", "Helps.")
+
+
+def test_somebody_has_to_take_part() -> None:
+    with pytest.raises(ValueError, match="at least a participant, got 0"):
+        HandoffBuilder(participants=[])
+    with pytest.raises(ValueError, match="give participants first"):
+        HandoffBuilder().build()
+    with pytest.raises(ValueError, match="give participants first"):
+        HandoffBuilder().with_start_agent("a")
+    with pytest.raises(ValueError, match="were given before: a, b"):
+        team("a", "b").participants([agent("c")])
+
+
+def test_two_participants_of_one_name_are_refused() -> None:
+    with pytest.raises(DuplicateExecutorId, match="'a'"):
+        team("a", "a")
+
+
+def test_an_agent_that_takes_no_tools_is_refused_with_what_it_would_need() -> None:
+    with pytest.raises(TypeError, match=r"Agent 'simple' cannot hand off: its run\(\) does not take `tools=`"):
+        HandoffBuilder(participants=[agent("a"), Simple()])
+    with pytest.raises(TypeError, match="'inner' cannot hand off"):
+        HandoffBuilder(participants=[team("a", "b").build().as_agent("inner")])
+
+
+def test_what_is_no_agent_is_refused() -> None:
+    with pytest.raises(TypeError, match="'node' is an executor"):
+        HandoffBuilder(participants=[Node("node")])
+    with pytest.raises(TypeError, match="got 7"):
+        HandoffBuilder(participants=[7])
+
+
+def test_the_name_of_the_floor_is_taken() -> None:
+    with pytest.raises(ValueError, match="cannot be named 'handoff'"):
+        team("a", "handoff")
+
+
+def test_a_start_agent_that_takes_no_part_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(ValueError, match="names 'triagge', who takes no part"):
+        team("triage", "refunds").with_start_agent("triagge")
+
+
+def test_handoffs_are_between_participants_and_not_to_oneself() -> None:
+    with pytest.raises(ValueError, match="names 'x', who takes no part"):
+        team("a", "b").add_handoff("x", ["a"])
+    with pytest.raises(ValueError, match="names 'y', who takes no part"):
+        team("a", "b").add_handoff("a", ["b", "y"])
+    with pytest.raises(ValueError, match="'a' cannot hand off to itself"):
+        team("a", "b").add_handoff("a", ["b", "a"])
+    with pytest.raises(ValueError, match="needs a list of agents to hand off to"):
+        team("a", "b").add_handoff("a", [])
+    with pytest.raises(ValueError, match="needs a list of agents to hand off to, got 'b'"):
+        team("a", "b").add_handoff("a", "b")
+
+
+def test_tools_that_would_have_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="A handoff to 'b c' and 'b_c' would be the same tool, 'handoff_to_b_c'"):
+        team("a", "b c", "b_c").build()
+
+    @tool(name="handoff_to_b")
+    def own() -> str:
+        return ""
+
+    with pytest.raises(ValueError, match="Agent 'a' has a tool 'handoff_to_b' already"):
+        HandoffBuilder(participants=[agent("a", tools=[own]), agent("b")]).build()
+
+
+def test_a_tool_is_named_as_models_accept_it() -> None:
+    assert get_handoff_tool_name("Ann's desk (2)") == "handoff_to_Ann_s_desk__2_"
+    assert len(get_handoff_tool_name("a" * 100)) == 64
+
+
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [
+        ({"agents": ["x"]}, "names 'x', who takes no part"),
+        ({"prompts": {"x": "Go on."}}, "prompts names 'x', who takes no part"),
+        ({"turn_limits": {"x": 1}}, "turn_limits names 'x', who takes no part"),
+        ({"turn_limits": {"a": -1}}, "turn limit of 'a' must be a whole number of turns, got -1"),
+        ({"turn_limits": {"a": True}}, "got True"),
+        ({"agents": ["a"], "turn_limits": {"b": 3}}, "'b' has a prompt or a turn limit, but is not among agents="),
+        ({"agents": []}, "agents= names nobody"),
+    ],
+)
+def test_an_autonomous_mode_that_fits_nobody_is_refused(mode: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        team("a", "b").with_autonomous_mode(**mode)
+
+
+def test_a_termination_condition_must_be_a_function() -> None:
+    with pytest.raises(TypeError, match="a function of the messages, got True"):
+        HandoffBuilder(participants=[agent("a")], termination_condition=True)  # type: ignore[arg-type]
+
+
+def test_outputs_are_those_of_participants() -> None:
+    with pytest.raises(ValueError, match="output_from names 'x', who takes no part"):
+        HandoffBuilder(participants=[agent("a")], output_from=["x"]).build()

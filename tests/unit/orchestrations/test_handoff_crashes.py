@@ -1,0 +1,102 @@
+"""A handoff that crashes at any write goes on as if nothing had happened: nothing said, asked or done twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import SOAK
+from tests.unit.orchestrations.handoff_team import (
+    CONVERSATION,
+    FIRST,
+    answer,
+    as_told,
+    done_twice,
+    support,
+    talked,
+)
+
+from holdfast import InMemoryCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage
+from holdfast.testing import Faults, ProcessGone, assert_survives_crash
+from holdfast.testing.crashing import MOMENTS, POINTS
+from holdfast.testing.faults import Point
+from holdfast.testing.survival import THREAD, take_to_the_end
+
+STORAGES: dict[str, Callable[[pytest.FixtureRequest, Path], Any]] = {
+    "sqlite": lambda _, folder: SqliteCheckpointStorage(folder / "threads.db"),
+    "postgres": lambda request, _: PostgresCheckpointStorage(request.getfixturevalue("postgres_dsn")),
+}
+
+
+async def test_a_crash_at_any_write_changes_neither_what_is_said_nor_what_is_asked() -> None:
+    storages: list[InMemoryCheckpointStorage] = []
+
+    def make() -> InMemoryCheckpointStorage:
+        storages.append(InMemoryCheckpointStorage())
+        return storages[-1]
+
+    survived = await assert_survives_crash(support, FIRST, storage=make, answers=answer)
+    assert len(survived.points) == len(storages) - 1 > 60
+    for storage in storages:
+        assert as_told(await talked(storage, "support", THREAD)) == CONVERSATION
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("kind", STORAGES)
+async def test_no_model_is_asked_and_no_tool_called_again_after_a_crash(
+    kind: str, point: Point, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """At every write in `make soak`, at one in seven otherwise, each in a thread of its own."""
+    async with STORAGES[kind](request, tmp_path) as storage:
+        faults, log = Faults(), tmp_path / "calm.log"
+        calm = await take_to_the_end(support(storage, log), faults.wrap(storage), FIRST, answer, thread_id="calm")
+        assert len(log.read_text(encoding="utf-8").splitlines()) == 11
+        assert done_twice(log) == {}
+        again: set[str] = set()
+        every = [(nth, when) for nth in range(1, faults.counts[point] + 1) for when in MOMENTS]
+        for nth, when in every if SOAK else every[list(STORAGES).index(kind) :: 7]:
+            thread_id = f"{when} {point} {nth}"
+            log = tmp_path / f"{thread_id}.log"
+            faults = Faults()
+            faults.crash(point, nth=nth, when=when)
+            dying = faults.wrap(storage)
+            with pytest.raises(ProcessGone):
+                await take_to_the_end(support(dying, log), dying, FIRST, answer, thread_id=thread_id)
+            anew = support(storage, log)
+            ending = await take_to_the_end(anew, storage, FIRST, answer, thread_id=thread_id, takeover=True)
+            assert ending.rests[-1] == calm.rests[-1], thread_id
+            assert as_told(await talked(storage, "support", thread_id)) == CONVERSATION, thread_id
+            twice = done_twice(log)
+            # Only what was in flight, and not recorded yet, is done again.
+            assert len(twice) <= (when == "before" and point == "journal"), (thread_id, twice)
+            again |= twice.keys()
+        assert not SOAK or len(again) == (11 if point == "journal" else 0)
+
+
+async def test_a_thread_that_is_resumed_again_and_again_tells_nothing_twice(tmp_path: Path) -> None:
+    storage, log = InMemoryCheckpointStorage(), tmp_path / "log"
+    first = await support(storage, log).run(FIRST, thread_id="t")
+    for _ in range(3):
+        again = await support(storage, log).run(thread_id="t")
+        assert again.get_outputs() == first.get_outputs()
+        assert [one.request_id for one in again.get_request_info_events()] == [
+            one.request_id for one in first.get_request_info_events()
+        ]
+    await take_to_the_end(support(storage, log), storage, FIRST, answer, thread_id="t")
+    assert as_told(await talked(storage, "support", "t")) == CONVERSATION
+    assert done_twice(log) == {}
+
+
+async def test_a_thread_that_is_taken_back_to_a_question_goes_on_from_there_with_nothing_twice() -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow = support(storage)
+    first = await workflow.run(FIRST, thread_id="t")
+    await take_to_the_end(workflow, storage, FIRST, answer, thread_id="t")
+    responses = {str(one.request_id): answer(one) for one in first.get_request_info_events()}
+    assert first.checkpoint_id is not None
+    await support(storage).run(checkpoint_id=first.checkpoint_id, responses=responses, thread_id="t")
+    assert as_told(await talked(storage, "support", "t")) == CONVERSATION[:4]
+    await take_to_the_end(support(storage), storage, FIRST, answer, thread_id="t")
+    assert as_told(await talked(storage, "support", "t")) == CONVERSATION

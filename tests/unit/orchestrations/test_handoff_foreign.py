@@ -1,0 +1,61 @@
+"""Agents of other frameworks in a handoff: those that can be given tools take part as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import agent_framework
+import agents as openai_agents
+import pytest
+from agent_framework import BaseChatClient, ChatResponse, FunctionInvocationLayer
+from langchain_core.runnables import RunnableLambda
+from tests.unit.orchestrations.handoff_team import as_told, talked
+
+from holdfast import InMemoryCheckpointStorage
+from holdfast.agents.workflows import Workflow
+from holdfast.orchestrations.handoff import HandoffBuilder
+from holdfast.testing.scripted_agent import Call, ScriptedAgent
+
+
+class Client(FunctionInvocationLayer, BaseChatClient):  # type: ignore[misc]  # an untyped base
+    """A model that replies what is written down."""
+
+    def __init__(self, *replies: Any) -> None:
+        super().__init__()
+        self.replies = list(replies)
+
+    def _inner_get_response(self, **_: Any) -> Any:
+        async def reply() -> ChatResponse:
+            said = agent_framework.Message(role="assistant", contents=[self.replies.pop(0)])
+            return ChatResponse(messages=[said])
+
+        return reply()
+
+
+async def test_an_agent_of_agent_framework_hands_off_and_gets_the_floor_back() -> None:
+    storage = InMemoryCheckpointStorage()
+    call = agent_framework.Content.from_function_call("1", "handoff_to_clerk", arguments="{}")
+    client = Client(call, "You are in good hands.", "Welcome back.")
+
+    def build() -> Workflow:
+        triage = agent_framework.Agent(client=client, name="triage")
+        clerk = ScriptedAgent("clerk", ["Here.", Call("handoff_to_triage")])
+        return HandoffBuilder(participants=[triage, clerk], checkpoint_storage=storage).build()
+
+    result = await build().run("Hello", thread_id="t")
+    [asked] = result.get_request_info_events()
+    await build().run(responses={str(asked.request_id): "Bye"}, thread_id="t")
+    assert as_told(await talked(storage, "handoff", "t")) == [
+        ("user", "Hello"),
+        ("triage", "You are in good hands."),  # its framework asks the model once more after the call
+        ("clerk", "Here."),
+        ("user", "Bye"),
+        ("triage", "Welcome back."),
+    ]
+    assert client.replies == []
+
+
+def test_agents_that_can_be_given_no_tools_for_a_turn_are_refused_when_it_is_built() -> None:
+    for given in (openai_agents.Agent(name="foreign"), RunnableLambda(lambda state: state, name="foreign")):
+        with pytest.raises(TypeError, match="Agent 'foreign' cannot hand off"):
+            HandoffBuilder(participants=[given])

@@ -1,0 +1,174 @@
+"""Who takes part in a team, and whose outputs count."""
+
+from __future__ import annotations
+
+from typing import Any, Never
+
+import pytest
+
+from holdfast import Executor, WorkflowBuilder, WorkflowContext, handler
+from holdfast.agents.executor import AgentExecutor
+from holdfast.agents.message import Message
+from holdfast.errors import DuplicateExecutorId
+from holdfast.orchestrations.participants import (
+    InputConversation,
+    Participant,
+    designate,
+    find_participant,
+    read_participants,
+)
+from holdfast.testing.scripted_agent import ScriptedAgent
+
+
+class Silent(Executor):
+    """Yields nothing."""
+
+    @handler
+    async def hear(self, messages: list[Message], ctx: WorkflowContext[list[Message]]) -> None: ...
+
+
+class Loud(Executor):
+    @handler
+    async def hear(self, messages: list[Message], ctx: WorkflowContext[Never, list[Message]]) -> None:
+        await ctx.yield_output(messages)
+
+
+def agent(name: str) -> ScriptedAgent:
+    return ScriptedAgent(name, ["Yes."], description=f"is {name}")
+
+
+def names(team: list[Participant]) -> list[str]:
+    return [one.name for one in team]
+
+
+# ---------------------------------------------------------------- who takes part
+
+
+def test_agents_and_executors_take_part_under_their_names() -> None:
+    ann, silent = agent("ann"), Silent("silent")
+    team = read_participants([ann, silent])
+    assert [(one.name, one.description) for one in team] == [("ann", "is ann"), ("silent", None)]
+    hosted, same = (one.executor() for one in team)
+    assert isinstance(hosted, AgentExecutor)
+    assert hosted.agent is ann
+    assert same is silent
+
+
+def test_factories_make_a_team_anew_each_time() -> None:
+    factories = [lambda: agent("ann"), lambda: Silent("silent")]
+    first, second = read_participants(None, factories), read_participants(None, factories)
+    assert names(first) == names(second) == ["ann", "silent"]
+    assert first[0].given is not second[0].given
+
+
+@pytest.mark.parametrize("pair", [("a", "a"), ("a", Silent("a")), (Silent("a"), Silent("a"))])
+def test_two_of_one_name_are_refused(pair: Any) -> None:
+    with pytest.raises(DuplicateExecutorId, match="the id 'a'"):
+        read_participants([agent(one) if isinstance(one, str) else one for one in pair])
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ([], "at least a participant, got 0"),
+        (None, "a list of agents and executors, got None"),
+        ("ann", "a list of agents and executors, got 'ann'"),
+        (["ann"], "an agent .* or an Executor, got 'ann'"),
+        ([ScriptedAgent], "an agent .* or an Executor, got <class"),
+        ([object()], "an agent .* or an Executor, got <object"),
+    ],
+)
+def test_what_can_take_no_part_is_refused(given: Any, complaint: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=complaint):
+        read_participants(given)
+
+
+def test_a_workflow_takes_part_as_an_agent() -> None:
+    workflow = WorkflowBuilder(start_executor=agent("ann"), name="inner").build()
+    with pytest.raises(TypeError, match=r"pass .*\.as_agent\(\)"):
+        read_participants([workflow])
+    assert names(read_participants([workflow.as_agent()])) == ["inner"]
+
+
+def test_participants_and_factories_together_are_refused() -> None:
+    with pytest.raises(ValueError, match="not both"):
+        read_participants([agent("ann")], [lambda: agent("bob")])
+
+
+def test_a_factory_is_a_function() -> None:
+    with pytest.raises(TypeError, match="a function that makes an agent"):
+        read_participants(None, [agent("ann")])  # type: ignore[list-item]
+
+
+def test_participants_are_found_by_name_and_as_they_were_given() -> None:
+    ann, silent = agent("ann"), Silent("silent")
+    team = read_participants([ann, silent])
+    assert [find_participant(team, one, "who").name for one in ("ann", ann, "silent", silent)] == [
+        "ann",
+        "ann",
+        "silent",
+        "silent",
+    ]
+    with pytest.raises(ValueError, match=r"who names 'anne', who takes no part \(did you mean 'ann'\?\). Those who do"):
+        find_participant(team, "anne", "who")
+    with pytest.raises(ValueError, match="who names 'bob', who takes no part"):
+        find_participant(team, agent("bob"), "who")
+
+
+# ---------------------------------------------------------------- whose outputs count
+
+TEAM = read_participants([agent("ann"), agent("bob"), Silent("silent"), Loud("loud")])
+
+
+@pytest.mark.parametrize(
+    ("output", "intermediate", "outputs", "intermediates"),
+    [
+        (None, None, ["led", "loud"], []),
+        (["ann"], None, ["led", "ann"], []),
+        ("all", None, ["led", "ann", "bob", "loud"], []),
+        (["ann"], "all_other", ["led", "ann"], ["bob", "loud"]),
+        (None, "all", ["led"], ["ann", "bob", "loud"]),
+        (None, "all_other", ["led"], ["ann", "bob", "loud"]),
+        (None, ["ann"], ["led", "loud"], ["ann"]),
+        (None, ["loud"], ["led"], ["loud"]),
+        ([TEAM[1].given], [TEAM[3].given, "ann"], ["led", "bob"], ["loud", "ann"]),
+    ],
+)
+def test_outputs_are_designated_by_name_or_as_given(
+    output: Any, intermediate: Any, outputs: list[str], intermediates: list[str]
+) -> None:
+    found = designate(TEAM, output, intermediate, default=["loud"], always=["led"])
+    assert found == {"output_from": outputs, "intermediate_output_from": intermediates}
+
+
+@pytest.mark.parametrize(
+    ("output", "intermediate", "complaint"),
+    [
+        ([], None, "not be empty"),
+        (None, [], "not be empty"),
+        ("ann", None, "a list of participants or 'all', got 'ann'"),
+        ("all_other", None, "a list of participants or 'all', got 'all_other'"),
+        (None, "ann", "'all' or 'all_other', got 'ann'"),
+        (["ann", "ann"], None, "output_from names 'ann' twice"),
+        (["ann"], ["ann"], "'ann' is in output_from and in intermediate_output_from"),
+        (["cy"], None, "output_from names 'cy', who takes no part"),
+        (None, ["cy"], "intermediate_output_from names 'cy', who takes no part"),
+    ],
+)
+def test_a_designation_that_means_nothing_is_refused(output: Any, intermediate: Any, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        designate(TEAM, output, intermediate)
+
+
+# ---------------------------------------------------------------- how a conversation begins
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["Hello", Message("user", "Hello"), ["Hello"], [Message("user", "Hello")]],
+    ids=["text", "message", "texts", "messages"],
+)
+async def test_whatever_a_run_is_given_becomes_a_conversation(given: Any) -> None:
+    start, end = InputConversation(), Loud("end")
+    workflow = WorkflowBuilder(start_executor=start, name="input").add_edge(start, end).build()
+    assert (await workflow.run(given)).get_outputs() == [[Message("user", "Hello")]]
