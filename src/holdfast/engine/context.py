@@ -232,6 +232,11 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         return self._lane.scope.thread.thread_id
 
     @property
+    def checkpoint_storage(self) -> Any:
+        """What the thread is kept in; None if it lives in this process alone."""
+        return self._lane.scope.storage
+
+    @property
     def run_id(self) -> str:
         return self._lane.scope.run_id
 

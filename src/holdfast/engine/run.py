@@ -195,6 +195,7 @@ class Run:
             self._clock,
             Journal(thread, keeper, is_kept=keeper is not None and keeper.has_journal and durability != "exit"),
             is_streaming=self._listener is not None,
+            storage=self._request.storage,
         )
 
     # ------------------------------------------------------------ while it runs

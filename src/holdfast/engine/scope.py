@@ -32,6 +32,7 @@ class RunScope:
         "results_told",
         "retract",
         "run_id",
+        "storage",
         "task",
         "thread",
     )
@@ -49,7 +50,9 @@ class RunScope:
         journal: Journal,
         *,
         is_streaming: bool,
+        storage: Any = None,
     ) -> None:
+        self.storage = storage
         self.compiled = compiled
         self.thread = thread
         self.keeper = keeper

@@ -11,9 +11,9 @@ from holdfast.agents.base import RecordingAgent
 from holdfast.agents.workflow_agent import WorkflowAgent
 from holdfast.agents.workflows import Workflow
 from holdfast.engine.request import Durability
-from holdfast.graph.builder import DEFAULT_MAX_ITERATIONS
 from holdfast.orchestrations.handoff_executor import (
     FLOOR_ID,
+    MOST_HANDOFFS,
     Autonomy,
     HandoffAgentExecutor,
     HandoffFloor,
@@ -195,10 +195,9 @@ class HandoffBuilder:
         return tuple(routes)
 
     def _max_iterations(self) -> int:
-        """As many handoffs between two turns of the user as any workflow has supersteps, whatever autonomous agents do
-        between them: a turn takes two supersteps."""
+        """More than there can be before the user is asked. A turn takes two supersteps."""
         longest = max((one.turn_limit for one in self._autonomy.values()), default=0)
-        return 2 * DEFAULT_MAX_ITERATIONS * (1 + longest)
+        return 2 * (MOST_HANDOFFS + 2) * (1 + longest)
 
     def _names(self) -> list[str]:
         if not self._team:

@@ -31,6 +31,8 @@ from holdfast.orchestrations.handoff_messages import (
 FLOOR_ID = "handoff"
 CONVERSATION = "conversation"
 """The key in the thread's state."""
+MOST_HANDOFFS = 100
+"""Without a word of the user: agents that send each other round in circles are not left alone for ever."""
 
 TerminationCondition: TypeAlias = Callable[[list[Message]], bool | Awaitable[bool]]
 
@@ -96,6 +98,8 @@ class _Standing(msgspec.Struct):
     """How much of the conversation each agent knows."""
     turns_alone: int = 0
     """That the speaker took in autonomous mode, one after the other."""
+    handoffs: int = 0
+    """Since the user said something."""
     unheard: list[Message] = []
     """What the user said while an agent had its turn: it joins the conversation after that."""
 
@@ -151,14 +155,15 @@ class HandoffFloor(Executor):
         user_said, standing.unheard, standing.is_working = standing.unheard, [], False
         conversation += [*said, *user_said]
         ctx.set_state(CONVERSATION, conversation)
+        if user_said:
+            standing.handoffs = 0
         ctx.private["standing"] = standing
         if (said or user_said) and await self._is_over(conversation):
             _end(standing, ctx)
         elif standing.speaker is None and not user_said:
             return  # the user has ended it meanwhile
         elif turn.target is not None:
-            await ctx.add_event(WorkflowEvent("handoff_sent", HandoffSentEvent(turn.agent, turn.target)))
-            await self._give_floor(turn.target, ctx)
+            await self._hand_off(turn, turn.target, ctx)
         elif user_said:
             await self._give_floor(self._speaker_after_user(standing), ctx)
         else:
@@ -173,15 +178,31 @@ class HandoffFloor(Executor):
             standing.unheard += said
             ctx.private["standing"] = standing
             return
+        standing.handoffs = 0
         conversation = [*ctx.get_state(CONVERSATION, []), *said]
         ctx.set_state(CONVERSATION, conversation)
         if said and await self._is_over(conversation):
             _end(standing, ctx)
         else:
+            ctx.private["standing"] = standing
             await self._give_floor(self._speaker_after_user(standing), ctx)
 
     def _speaker_after_user(self, standing: _Standing) -> str:
         return standing.speaker if standing.speaker and self._returns_to_previous else self._start
+
+    async def _hand_off(self, turn: TurnTaken, target: str, ctx: WorkflowContext[TakeTurn]) -> None:
+        await ctx.add_event(WorkflowEvent("handoff_sent", HandoffSentEvent(turn.agent, target)))
+        standing = _standing(ctx)
+        if standing.handoffs < MOST_HANDOFFS:
+            standing.handoffs += 1
+            ctx.private["standing"] = standing
+            await self._give_floor(target, ctx)
+            return
+        standing.speaker = target
+        ctx.private["standing"] = standing
+        text = f"Agents handed off {MOST_HANDOFFS} times in a row; before {target!r} goes on, the user is asked."
+        await ctx.add_event(WorkflowEvent("warning", text))
+        await ctx.request_info(HandoffAgentUserRequest(turn.response), UserAnswer)
 
     async def _go_on_alone_or_ask(self, turn: TurnTaken, ctx: WorkflowContext[TakeTurn]) -> None:
         standing, autonomy = _standing(ctx), self._autonomy.get(turn.agent)

@@ -32,6 +32,7 @@ class Call(msgspec.Struct, frozen=True):
 
 Reply: TypeAlias = str | Call | Sequence[Call] | Message | BaseException | Mapping[str, Any]
 Script: TypeAlias = Sequence[Reply] | Callable[[list[Message]], Reply]
+Log: TypeAlias = str | os.PathLike[str] | Callable[[dict[str, Any]], object]
 
 
 class _Said(msgspec.Struct, frozen=True):
@@ -50,7 +51,8 @@ class ScriptedAgent(RecordingAgent):
     every turn begins anew. Raises ScriptOver after the last reply.
 
     `log` names a file that gets a line for each request and each tool call as it begins, synced to disk: what is there
-    twice was done twice, whatever was killed. Texts are streamed word by word.
+    twice was done twice, whatever was killed. It may also be a function that is called with each. Texts are streamed word
+    by word.
     """
 
     def __init__(
@@ -61,13 +63,13 @@ class ScriptedAgent(RecordingAgent):
         tools: Iterable[Any] = (),
         description: str | None = None,
         usage: Mapping[str, int] | None = None,
-        log: str | os.PathLike[str] | None = None,
+        log: Log | None = None,
     ) -> None:
         super().__init__(name, description=description)
         self._replies = replies if callable(replies) else list(replies)
         self.tools: dict[str, Tool] = {one.name: one for one in map(as_tool, tools)}
         self._usage = dict(usage) if usage is not None else {"input_token_count": 1, "output_token_count": 1}
-        self._log = None if log is None else Path(log)
+        self._log = log if log is None or callable(log) else Path(log)
 
     async def turn(
         self, messages: list[Message], session: AgentSession | None, *, tools: Iterable[Any] = (), **kwargs: Any
@@ -154,6 +156,9 @@ class ScriptedAgent(RecordingAgent):
 
     def _write(self, **what: Any) -> None:
         if self._log is None:
+            return
+        if callable(self._log):
+            self._log({"agent": self.name, **what})
             return
         line = json.dumps({"agent": self.name, **what}) + "\n"
         descriptor = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -88,7 +88,6 @@ async def test_a_turn_killed_with_nine_of_ten_calls_recorded_makes_only_the_tent
     made = notes(tmp_path / "log")
     assert sorted(one["tool"] for one in made if "tool" in one) == [*range(10), 9]
     assert [one["model"] for one in made if "model" in one] == [0, 1]
-    assert result.usage["total_token_count"] == 30
     assert [event.data for event in result if event.type == "warning"] == []
 
 

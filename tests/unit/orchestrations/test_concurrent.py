@@ -120,8 +120,8 @@ class Joins(Executor):
 
 @pytest.mark.parametrize(
     "aggregator",
-    [joined, joined_later, yielded, lambda results: joined_later(results), Joins("joins")],
-    ids=["function", "async function", "with the context", "lambda that gives a coroutine", "executor"],
+    [joined, joined_later, yielded, functools.partial(yielded_to, "done: "), Joins("joins")],
+    ids=["function", "async function", "with the context", "partial of an async function", "executor"],
 )
 async def test_an_aggregator_makes_of_the_answers_what_it_likes(aggregator: Any) -> None:
     result = await panel().with_aggregator(aggregator).build().run("Will it work?")

@@ -24,7 +24,7 @@ from holdfast.agents.message import Message
 from holdfast.agents.response import AgentResponse, AgentResponseUpdate
 from holdfast.agents.workflows import Workflow
 from holdfast.engine.result import WorkflowRunResult
-from holdfast.errors import AnswerRejected, WorkflowConvergenceException
+from holdfast.errors import AnswerRejected
 from holdfast.orchestrations.handoff import HandoffBuilder
 from holdfast.orchestrations.handoff_messages import (
     HandoffAgentUserRequest,
@@ -426,14 +426,14 @@ async def test_a_conversation_that_the_user_ends_while_an_agent_has_its_turn_end
 # ---------------------------------------------------------------- many
 
 
-async def test_agents_that_hand_off_to_each_other_without_end_are_stopped_and_the_thread_can_be_mended() -> None:
-    def build(reply: Any) -> Workflow:
-        return team(ScriptedAgent("a", lambda _: Call("handoff_to_b")), ScriptedAgent("b", lambda _: reply)).build()
-
-    with pytest.raises(WorkflowConvergenceException, match="What was committed is kept"):
-        await build(Call("handoff_to_a")).run("Hello", thread_id="t")
-    result = await build("Enough.").run("Stop it", thread_id="t", on_busy="enqueue")
-    assert result.get_outputs()[-1].text == "Enough."
+async def test_agents_that_hand_off_to_each_other_without_end_ask_the_user_after_a_hundred_times() -> None:
+    a, b = ScriptedAgent("a", lambda _: Call("handoff_to_b")), ScriptedAgent("b", lambda _: Call("handoff_to_a"))
+    result = await team(a, b).build().run("Hello", thread_id="t")
+    assert len(handoffs(result)) == 101
+    [warning] = [event.data for event in result if event.type == "warning"]
+    assert "handed off 100 times in a row; before 'b' goes on" in warning
+    mended = team(a, ScriptedAgent("b", lambda _: "Enough.")).build()
+    result = await say(mended, result, "Stop it")
     said = as_told(await talked(storage, "handoff", "t"))
     assert said == [("user", "Hello"), ("user", "Stop it"), ("b", "Enough.")]
 

@@ -1,0 +1,130 @@
+"""Streaming: updates come as the model speaks, join up to the response, and are not told twice."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, DeltaToolCall, FunctionModel
+from pydantic_ai.models.test import TestModel
+from tests.unit.agents.agent_models import Script, call
+from tests.unit.agents.test_agent_in_workflows import Boom, flow, last
+
+from holdfast.agents import AgentResponse, AgentResponseUpdate, AgentSession, tool
+from holdfast.agents.agent import Agent
+
+
+async def updates_of(stream: Any) -> list[AgentResponseUpdate]:
+    return [update async for update in stream]
+
+
+def double(number: int) -> int:
+    """Twice."""
+    return 2 * number
+
+
+async def thinking(messages: Any, info: AgentInfo) -> AsyncIterator[Any]:
+    """Reasons, says, calls; then reasons and says again."""
+    if len(messages) == 1:
+        yield {0: DeltaThinkingPart(content="Let me ")}
+        yield {0: DeltaThinkingPart(content="see.", signature="signed")}
+        yield "I will "
+        yield "count."
+        yield {2: DeltaToolCall("double", '{"num', tool_call_id="c1")}
+        yield {2: DeltaToolCall(json_args='ber": 2}')}
+    else:
+        yield "Four."
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(FunctionModel(stream_function=thinking), id="reasoning"),
+        pytest.param(TestModel(), id="test model"),
+        pytest.param(Script([["Wait.", call("double", {"number": 2}, "c1")], "It is four."]).model(), id="words"),
+        pytest.param(Script([call("double", {"number": 2}, "c1"), "It is four."]).plain(), id="no stream"),
+    ],
+)
+async def test_updates_join_up_to_the_response(model: Any) -> None:
+    stream = Agent(model, name="writer", tools=[double]).run("Go", stream=True)
+    updates = await updates_of(stream)
+    response = await stream
+    assert AgentResponse.from_updates(updates) == response
+    assert response.usage_details is not None
+
+
+async def test_reasoning_is_told_and_its_signature_goes_back_to_the_model() -> None:
+    heard: list[Any] = []
+
+    async def listening(messages: Any, info: AgentInfo) -> AsyncIterator[Any]:
+        heard.append(messages)
+        async for one in thinking(messages, info):
+            yield one
+
+    agent, session = Agent(FunctionModel(stream_function=listening), name="writer", tools=[double]), AgentSession()
+    stream = agent.run("Go", stream=True, session=session)
+    contents = [one for update in await updates_of(stream) for one in update.contents]
+    assert "".join(one.text or "" for one in contents if one.type == "text_reasoning") == "Let me see."
+    again = AgentSession.from_dict(session.to_dict())
+    await updates_of(agent.run("More", stream=True, session=again))
+    (part,) = [one for one in heard[-1][1].parts if one.part_kind == "thinking"]
+    assert (part.content, part.signature) == ("Let me see.", "signed")
+
+
+async def test_a_value_is_streamed_as_the_text_that_it_is() -> None:
+    async def answers(messages: Any, info: AgentInfo) -> AsyncIterator[Any]:
+        yield {0: DeltaToolCall("final_result", '{"response": [1,', tool_call_id="c1")}
+        yield {0: DeltaToolCall(json_args=" 2]}")}
+
+    stream = Agent(FunctionModel(stream_function=answers), name="writer", output_type=list[int]).run("Go", stream=True)
+    updates = await updates_of(stream)
+    response = await stream
+    assert response.value == [1, 2]
+    assert AgentResponse.from_updates(updates) == response
+    assert "".join(update.text for update in updates) == '{"response": [1, 2]}'
+
+
+async def test_pieces_are_told_while_the_model_still_speaks() -> None:
+    told: list[str] = []
+    seen_by_model: list[list[str]] = []
+
+    async def slowly(messages: Any, info: AgentInfo) -> AsyncIterator[Any]:
+        for word in ("One", " two", " three"):
+            seen_by_model.append(list(told))
+            yield word
+
+    async for update in Agent(FunctionModel(stream_function=slowly), name="writer").run("Go", stream=True):
+        told.append(update.text)
+    assert "".join(told) == "One two three"
+
+
+async def test_text_that_was_recorded_is_not_streamed_again_to_the_watcher_of_a_resumed_run(tmp_path: Path) -> None:
+    @tool
+    def fail() -> str:
+        raise Boom
+
+    replies = [["First part.", call("fail", {}, "c1")], "Second part."]
+
+    async def watched(agent: Agent, **given: Any) -> tuple[str, AgentResponse | None]:
+        said = ""
+        stream = flow(agent, tmp_path).run(**given, thread_id="t", stream=True)
+        try:
+            async for event in stream:
+                said += event.data.text if isinstance(event.data, AgentResponseUpdate) else ""
+            return said, last(await stream)
+        except Boom:
+            return said, None
+
+    first, _ = await watched(Agent(Script(replies).model(), name="writer", tools=[fail]), message="Go")
+    assert first == "First part."
+
+    @tool(name="fail")
+    def works() -> str:
+        return "fine"
+
+    second, response = await watched(Agent(Script(replies).model(), name="writer", tools=[works]))
+    assert second == "Second part."
+    assert response is not None
+    assert response.text == "First part.Second part."
