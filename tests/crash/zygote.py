@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import select
@@ -112,7 +113,7 @@ def _warm_up() -> None:
 
 def _found(what: str) -> Callable[[Any, Callable[[], object]], None]:
     module, _, name = what.partition(":")
-    function: Callable[[Any, Callable[[], object]], None] = getattr(sys.modules[module], name)
+    function: Callable[[Any, Callable[[], object]], None] = getattr(importlib.import_module(module), name)
     return function
 
 

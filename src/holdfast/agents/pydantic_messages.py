@@ -120,8 +120,7 @@ def _dumped(message: ModelMessage) -> dict[str, Any]:
 
 
 def _unusual(given: dict[str, Any]) -> dict[str, Any]:
-    is_usual = {name for name, one in given.items() if (one is None and name != "content") or USUAL.get(name) == one}
-    return {name: one for name, one in given.items() if name not in is_usual}
+    return {name: one for name, one in given.items() if name == "content" or one != USUAL.get(name)}
 
 
 # ---------------------------------------------------------------- ours to theirs
@@ -152,7 +151,7 @@ def _response(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]
     if again is None:
         again = [part for part in map(part_of_content, message.contents) if part is not None]
     results = [return_of_content(one, names) for one in message.of_type("function_result")]
-    if not again and not kept.keys() - {"metadata"}:
+    if not again and not _is_theirs(message):
         return [{"kind": "request", "parts": results}] if results else []
     response = {"kind": "response", "parts": again, **kept}
     return [response, {"kind": "request", "parts": results}] if results else [response]
@@ -202,7 +201,7 @@ def _add_request(
         again = [one for one in again if one["part_kind"] != "tool-return" or one["tool_call_id"] in names]
     if kept.pop("joined", False) and found and found[-1]["kind"] == "request":
         found[-1]["parts"] += again
-    elif again or kept.keys() - {"metadata"}:
+    elif again or _is_theirs(message):
         found.append({"kind": "request", "parts": again, **kept})
 
 
@@ -233,6 +232,10 @@ def _request_parts(message: Message, names: Mapping[str, str]) -> list[Kept]:
         return results + [{"part_kind": "system-prompt", "content": one.text} for one in said if one.text]
     prompt = prompt_of_contents(said)
     return results if prompt is None else [*results, {"part_kind": "user-prompt", "content": prompt}]
+
+
+def _is_theirs(message: Message) -> bool:
+    return KEPT in (message.additional_properties or {})
 
 
 def _kept(message: Message) -> Kept:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,21 +18,33 @@ _FENCED = re.compile(r"```(?:json)?\s*(.*?)```", re.DOTALL)
 def value_in(response: AgentResponse, kind: type[T]) -> T:
     """The value that a response holds: as such, or as JSON in the text of its last message, fenced or with words around
     it. Raises ValueError, which says what is wrong."""
-    if isinstance(response.value, kind):
+    name = getattr(kind, "__name__", str(kind))
+    if isinstance(kind, type) and isinstance(response.value, kind):
         return response.value
     if response.value is not None:
         try:
-            return msgspec.convert(_builtin(response.value), kind, strict=False)
-        except msgspec.ValidationError as error:
-            raise ValueError(f"No {kind.__name__}: {error}. It is: {response.value!r}") from error
-    text = next((one.text for one in reversed(response.messages) if one.text.strip()), "")
-    problem = "it is empty"
+            return _validator(kind)(_builtin(response.value))
+        except ValueError as error:  # a ValidationError, msgspec's and pydantic's alike
+            raise ValueError(f"No {name}: {error}. It is: {response.value!r}") from error
+    own = [one for one in response.messages if one.role not in ("user", "tool")]
+    text = next((one.text for one in reversed(own) if one.text.strip()), "")
+    problem = "it is empty" if not text else "it holds no JSON"
     for found in _candidates(text):
         try:
-            return msgspec.json.decode(found, type=kind, strict=False)
-        except msgspec.DecodeError as error:
+            decoded = msgspec.json.decode(found)
+        except msgspec.DecodeError:
+            continue
+        try:
+            return _validator(kind)(decoded)
+        except ValueError as error:
             problem = str(error)
-    raise ValueError(f"No {kind.__name__}: {problem}. The answer was: {text[:500]!r}")
+    raise ValueError(f"No {name}: {problem}. The answer was: {text[:500]!r}")
+
+
+def _validator(kind: type[T]) -> Callable[[Any], T]:
+    """pydantic's own for its models."""
+    validate = getattr(kind, "model_validate", None)
+    return validate if callable(validate) else lambda value: msgspec.convert(value, kind, strict=False)
 
 
 def _builtin(value: Any) -> Any:
@@ -39,7 +52,11 @@ def _builtin(value: Any) -> Any:
     return dump() if callable(dump) else msgspec.to_builtins(value)
 
 
-def _candidates(text: str) -> list[str]:
-    found = [text, *_FENCED.findall(text)]
-    start, end = text.find("{"), text.rfind("}")
-    return [*found, text[start : end + 1]] if 0 <= start < end else found
+def _candidates(text: str) -> Iterator[str]:
+    """Where JSON may be: all of it, what is fenced, and what is in brackets."""
+    yield text
+    yield from _FENCED.findall(text)
+    for opening, closing in ("{}", "[]"):
+        start, end = text.find(opening), text.rfind(closing)
+        if 0 <= start < end:
+            yield text[start : end + 1]

@@ -27,6 +27,7 @@ from holdfast.orchestrations.participants import (
 from holdfast.orchestrations.request_info import Reviewing
 from holdfast.orchestrations.settings import Settings
 
+DEFAULT_NAME = "concurrent"
 DISPATCHER_ID = "dispatcher"
 AGGREGATOR_ID = "aggregator"
 
@@ -45,11 +46,11 @@ class ConcurrentBuilder:
         checkpoint_storage: Any = None,
         output_from: OutputFrom = None,
         intermediate_output_from: IntermediateOutputFrom = None,
-        name: str = "concurrent",
+        name: str | None = None,
         description: str | None = None,
         durability: Durability = "sync",
     ) -> None:
-        self._settings = Settings(name, description, checkpoint_storage, durability)
+        self._settings = Settings(DEFAULT_NAME if name is None else name, description, checkpoint_storage, durability)
         self._team = read_participants(participants, least=2)
         self._designation = designate(self._team, output_from, intermediate_output_from)
         self._aggregator: Executor | None = None

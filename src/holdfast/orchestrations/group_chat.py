@@ -32,6 +32,7 @@ from holdfast.orchestrations.participants import IntermediateOutputFrom, OutputF
 from holdfast.orchestrations.request_info import Reviewing
 from holdfast.orchestrations.settings import Settings
 
+DEFAULT_NAME = "group_chat"
 AS_LONG_AS_IT_TAKES = 1_000_000
 
 
@@ -60,11 +61,11 @@ class GroupChatBuilder:
         checkpoint_storage: Any = None,
         output_from: OutputFrom = None,
         intermediate_output_from: IntermediateOutputFrom = None,
-        name: str = "group_chat",
+        name: str | None = None,
         description: str | None = None,
         durability: Durability = "sync",
     ) -> None:
-        self._settings = Settings(name, description, checkpoint_storage, durability)
+        self._settings = Settings(DEFAULT_NAME if name is None else name, description, checkpoint_storage, durability)
         if participant_factories is None:
             read_participants(participants)
         elif participants is not None:

@@ -120,7 +120,7 @@ class BaseGroupChatOrchestrator(Executor):
         if not messages:
             raise ValueError(f"Group chat {ctx.executor_id!r} was given no message to begin with.")
         chat = OrchestrationState.from_dict(ctx.private)
-        chat.orchestrator_name = self.name
+        chat.orchestrator_name = self.name if self.name != self.id else ""
         if chat.metadata.get(SPEAKER) is not None:
             chat.metadata = {**chat.metadata, LATE: [*chat.metadata.get(LATE, []), *messages]}
             ctx.private.update(chat.to_dict())
@@ -202,7 +202,7 @@ class GroupChatOrchestrator(BaseGroupChatOrchestrator):
             return self.checked_speaker(name, ctx)
 
         name = await asked(self.selection_func, state, ctx, "selection_func", checked)
-        return AgentOrchestrationOutput(next_speaker=name)
+        return AgentOrchestrationOutput(False, "the selection function says so", name)
 
 
 async def asked(

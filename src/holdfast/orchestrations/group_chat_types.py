@@ -34,9 +34,9 @@ GroupChatSelectionFunction: TypeAlias = Callable[[GroupChatState], "str | Awaita
 class AgentOrchestrationOutput(msgspec.Struct, frozen=True):
     """What an orchestrator decides."""
 
-    terminate: bool = False
+    terminate: bool
     """Whether the conversation ends here."""
-    reason: str = ""
+    reason: str
     next_speaker: str | None = None
     """Needed, unless the conversation ends."""
     final_message: str | None = None
@@ -114,13 +114,15 @@ class OrchestrationState(msgspec.Struct, omit_defaults=True, kw_only=True):
     conversation: list[Message] = []  # msgspec copies it
     round_index: int = 0
     orchestrator_name: str = ""
+    """Where it is not the orchestrator's id."""
     metadata: dict[str, Any] = {}
     """Whatever else an orchestrator keeps."""
     task: Message | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as they are."""
-        return {name: getattr(self, name) for name in self.__struct_fields__}
+        """The fields as they are, without those that say nothing."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: value for name, value in fields.items() if value not in ("", None)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:

@@ -11,6 +11,7 @@ from holdfast.agents.base import RecordingAgent
 from holdfast.agents.workflow_agent import WorkflowAgent
 from holdfast.agents.workflows import Workflow
 from holdfast.engine.request import Durability
+from holdfast.orchestrations.group_chat_types import TerminationCondition
 from holdfast.orchestrations.handoff_executor import (
     FLOOR_ID,
     MOST_HANDOFFS,
@@ -18,7 +19,6 @@ from holdfast.orchestrations.handoff_executor import (
     HandoffAgentExecutor,
     HandoffFloor,
     Route,
-    TerminationCondition,
 )
 from holdfast.orchestrations.participants import (
     IntermediateOutputFrom,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -19,6 +19,7 @@ from holdfast.graph.context import WorkflowContext
 from holdfast.graph.executor import Executor
 from holdfast.graph.handlers import handler, response_handler
 from holdfast.graph.participants import agent_name
+from holdfast.orchestrations.group_chat_types import TerminationCondition
 from holdfast.orchestrations.handoff_messages import (
     HandoffAgentUserRequest,
     HandoffSentEvent,
@@ -33,8 +34,6 @@ CONVERSATION = "conversation"
 """The key in the thread's state."""
 MOST_HANDOFFS = 100
 """Without a word of the user: agents that send each other round in circles are not left alone for ever."""
-
-TerminationCondition: TypeAlias = Callable[[list[Message]], bool | Awaitable[bool]]
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -87,7 +86,7 @@ class HandoffAgentExecutor(Executor):
         return next((targets[call.name] for call in calls if call.name in targets), None)
 
 
-class _Standing(msgspec.Struct):
+class HandoffStanding(msgspec.Struct):
     """Where the conversation stands."""
 
     speaker: str | None = None
@@ -187,7 +186,7 @@ class HandoffFloor(Executor):
             ctx.private["standing"] = standing
             await self._give_floor(self._speaker_after_user(standing), ctx)
 
-    def _speaker_after_user(self, standing: _Standing) -> str:
+    def _speaker_after_user(self, standing: HandoffStanding) -> str:
         return standing.speaker if standing.speaker and self._returns_to_previous else self._start
 
     async def _hand_off(self, turn: TurnTaken, target: str, ctx: WorkflowContext[TakeTurn]) -> None:
@@ -230,11 +229,11 @@ class HandoffFloor(Executor):
         return bool(await over) if inspect.isawaitable(over) else bool(over)
 
 
-def _standing(ctx: WorkflowContext[Any, Any]) -> _Standing:
-    found: _Standing = ctx.private.get("standing") or _Standing()
+def _standing(ctx: WorkflowContext[Any, Any]) -> HandoffStanding:
+    found: HandoffStanding = ctx.private.get("standing") or HandoffStanding()
     return found
 
 
-def _end(standing: _Standing, ctx: WorkflowContext[Any, Any]) -> None:
+def _end(standing: HandoffStanding, ctx: WorkflowContext[Any, Any]) -> None:
     standing.speaker = None
     ctx.private["standing"] = standing

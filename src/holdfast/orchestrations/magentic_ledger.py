@@ -44,18 +44,22 @@ class MagenticProgressLedger(Serialised, frozen=True):
         return bool(self.is_in_loop.answer) or not self.is_progress_being_made.answer
 
 
-class _Verdict(msgspec.Struct, frozen=True):
+# As a model is asked for them: a verdict is true or false, and no text that says so; the reason comes first, so that
+# the answer follows from it. What is written below is told to the model.
+
+
+class _Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    reason: str = ""
     answer: bool
+
+
+class _Choice(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
-
-
-class _Choice(msgspec.Struct, frozen=True):
     answer: str
-    reason: str = ""
 
 
 class ProgressAnswer(msgspec.Struct, frozen=True):
-    """The ledger as a model is asked for it: a verdict is true or false, and not a text that says so."""
+    """Where the work stands, and who speaks next."""
 
     is_request_satisfied: _Verdict
     is_in_loop: _Verdict

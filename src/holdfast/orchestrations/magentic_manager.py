@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from holdfast.agents.message import Message
 from holdfast.agents.recording import heard_by, recorded, working_for
@@ -34,9 +34,6 @@ class MagenticManagerBase(ABC):
     What it keeps in `self` between calls goes through `on_checkpoint_save` and `on_checkpoint_restore`, as plain data:
     one manager serves many threads, in turns. Each call is recorded as a whole, and not made again once it is.
     """
-
-    records_itself: ClassVar[bool] = False
-    """Whether its methods record what they do, call by call."""
 
     def __init__(
         self, *, max_stall_count: int = 3, max_reset_count: int | None = None, max_round_count: int | None = None
@@ -94,8 +91,6 @@ class StandardMagenticManager(MagenticManagerBase):
     A `task_ledger` is used as the first plan, in place of asking for one.
     """
 
-    records_itself = True
-
     def __init__(
         self,
         agent: Any,
@@ -127,7 +122,6 @@ class StandardMagenticManager(MagenticManagerBase):
         """Facts and plan of this thread, once there are any."""
         retries = RETRY_COUNT if progress_ledger_retry_count is None else progress_ledger_retry_count
         self.progress_ledger_retry_count = _limit("progress_ledger_retry_count", retries, least=1)
-        self._asked_count = 0
 
     # ------------------------------------------------------------ what a manager does
 
@@ -210,8 +204,9 @@ class StandardMagenticManager(MagenticManagerBase):
         """What `read` makes of the agent's answer. Raises WorkflowRunnerException if it can make nothing of any."""
         given, asked, made_now = list(conversation), 0, 0
         while True:
-            response, is_made = await self._turn(given, response_format, is_live=is_live)
-            asked, made_now = asked + 1, made_now + is_made
+            asked += 1
+            response, is_made = await self._turn(wanted, asked, given, response_format, is_live=is_live)
+            made_now += is_made
             try:
                 return read(response)
             except ValueError as error:
@@ -229,12 +224,12 @@ class StandardMagenticManager(MagenticManagerBase):
                 given += [*said, Message("user", f"This cannot be used: {error}\nGive {wanted} as it was asked for.")]
 
     async def _turn(
-        self, messages: list[Message], response_format: type | None, *, is_live: bool
+        self, wanted: str, number: int, messages: list[Message], response_format: type | None, *, is_live: bool
     ) -> tuple[AgentResponse, bool]:
         """The agent's answer, and whether it was made just now rather than found among the records."""
         is_made = False
 
-        async def ask() -> AgentResponse:
+        async def ask(wanted: str, number: int) -> AgentResponse:
             nonlocal is_made
             is_made = True
             options: dict[str, Any] = dict(_arguments())
@@ -245,9 +240,8 @@ class StandardMagenticManager(MagenticManagerBase):
             with heard_by(None):  # plans and judgements are no part of the answer, whoever listens
                 return await take_turn(self._agent, messages, **options)
 
-        # By number, not by what is said: a message that comes in meanwhile changes the conversation, not the question.
-        self._asked_count += 1
-        response = await recorded(ask, name=f"{MAGENTIC_MANAGER_NAME}.ask", key=str(self._asked_count))
+        # Known by what is asked for, not by what was said: a message that comes in between is no other question.
+        response = await recorded(ask, wanted, number, name=f"{MAGENTIC_MANAGER_NAME}.ask")
         return response, is_made
 
 

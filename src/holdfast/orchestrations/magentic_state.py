@@ -94,18 +94,15 @@ class Managing:
         return await self._made(self.manager.prepare_final_answer, Message)
 
     async def _made(self, method: Callable[[MagenticContext], Any], expected: type[T]) -> T:
-        """What the manager gives. What it adds to the conversation is kept, and what it keeps in itself."""
-        if self.manager.records_itself:
-            outcome = await self._call(method, expected)
-        else:
-            self._calls += 1
+        """What the manager gives, recorded. What it adds to the conversation is kept, and what it keeps in itself."""
+        self._calls += 1
 
-            async def call() -> Outcome:
-                return await self._call(method, expected)
+        async def call() -> Outcome:
+            return await self._call(method, expected)
 
-            name = f"{MAGENTIC_MANAGER_NAME}.{method.__name__}"
-            outcome = await recorded(call, name=name, key=str(self._calls))
-            self.manager.on_checkpoint_restore(dict(outcome.manager))
+        name = f"{MAGENTIC_MANAGER_NAME}.{method.__name__}"
+        outcome = await recorded(call, name=name, key=str(self._calls))
+        self.manager.on_checkpoint_restore(dict(outcome.manager))
         context = self._state.context
         context.chat_history = [*context.chat_history[: outcome.kept], *outcome.added]
         self._state.manager = outcome.manager

@@ -24,6 +24,8 @@ from holdfast.orchestrations.participants import (
 from holdfast.orchestrations.request_info import Reviewing
 from holdfast.orchestrations.settings import Settings
 
+DEFAULT_NAME = "sequential"
+
 
 class SequentialBuilder:
     """`SequentialBuilder(participants=[writer, editor]).build()`.
@@ -41,11 +43,11 @@ class SequentialBuilder:
         chain_only_agent_responses: bool = False,
         output_from: OutputFrom = None,
         intermediate_output_from: IntermediateOutputFrom = None,
-        name: str = "sequential",
+        name: str | None = None,
         description: str | None = None,
         durability: Durability = "sync",
     ) -> None:
-        self._settings = Settings(name, description, checkpoint_storage, durability)
+        self._settings = Settings(DEFAULT_NAME if name is None else name, description, checkpoint_storage, durability)
         self._team = read_participants(participants)
         last = self._team[-1].name
         self._designation = designate(self._team, output_from, intermediate_output_from, default=[last])

@@ -51,8 +51,8 @@ class ScriptedAgent(RecordingAgent):
     every turn begins anew. Raises ScriptOver after the last reply.
 
     `log` names a file that gets a line for each request and each tool call as it begins, synced to disk: what is there
-    twice was done twice, whatever was killed. It may also be a function that is called with each. Texts are streamed word
-    by word.
+    twice was done twice, whatever was killed. It may also be a function that is called with each of them. Texts are
+    streamed word by word.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ from holdfast.agents.workflows import Workflow
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.events import WorkflowEvent
 from holdfast.orchestrations.handoff import HandoffBuilder
-from holdfast.orchestrations.handoff_messages import HandoffAgentUserRequest
+from holdfast.orchestrations.handoff_messages import HandoffAgentUserRequest, HandoffSentEvent
 from holdfast.testing.scripted_agent import Call, ScriptedAgent
 
 FIRST = "My lamp arrived broken, and so did the bulb."
@@ -81,6 +81,20 @@ def support(storage: Any, log: Path | None = None) -> Workflow:
     )
 
 
+def team(storage: Any, *agents: ScriptedAgent, **options: Any) -> HandoffBuilder:
+    return HandoffBuilder(participants=agents, checkpoint_storage=storage, **options)
+
+
+def told_to(log: list[list[Message]], replies: list[Any]) -> Any:
+    """A script that notes what its model is given."""
+
+    def reply(messages: list[Message]) -> Any:
+        log.append(messages)
+        return replies.pop(0)
+
+    return reply
+
+
 def answer(event: WorkflowEvent) -> Any:
     if isinstance(event.data, HandoffAgentUserRequest):
         return event.data.create_response(REPLIES[event.data.agent_response.messages[-1].text])
@@ -92,6 +106,21 @@ def answer(event: WorkflowEvent) -> Any:
 
 def answers(result: WorkflowRunResult) -> dict[str, Any]:
     return {str(event.request_id): answer(event) for event in result.get_request_info_events()}
+
+
+def handoffs(result: WorkflowRunResult) -> list[HandoffSentEvent]:
+    return [event.data for event in result if event.type == "handoff_sent"]
+
+
+def question(result: WorkflowRunResult) -> tuple[str, HandoffAgentUserRequest]:
+    [event] = result.get_request_info_events()
+    return str(event.request_id), event.data
+
+
+async def say(workflow: Workflow, result: WorkflowRunResult, said: Any) -> WorkflowRunResult:
+    """Answer the one question that is open."""
+    request_id, _ = question(result)
+    return await workflow.run(responses={request_id: said}, thread_id=result.thread_id)
 
 
 async def talked(storage: Any, workflow_name: str, thread_id: str) -> list[Message]:

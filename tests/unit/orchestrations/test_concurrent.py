@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Never
@@ -112,6 +113,11 @@ async def yielded(results: list[AgentExecutorResponse], ctx: WorkflowContext[Nev
     await ctx.yield_output(joined(results))
 
 
+async def named(names: list[str], results: list[AgentExecutorResponse]) -> str:
+    assert [one.executor_id for one in results] == names
+    return joined(results)
+
+
 class Joins(Executor):
     @handler
     async def join(self, results: list[AgentExecutorResponse], ctx: WorkflowContext[Never, str]) -> None:
@@ -120,7 +126,7 @@ class Joins(Executor):
 
 @pytest.mark.parametrize(
     "aggregator",
-    [joined, joined_later, yielded, functools.partial(yielded_to, "done: "), Joins("joins")],
+    [joined, joined_later, yielded, functools.partial(named, ["optimist", "sceptic", "judge"]), Joins("joins")],
     ids=["function", "async function", "with the context", "partial of an async function", "executor"],
 )
 async def test_an_aggregator_makes_of_the_answers_what_it_likes(aggregator: Any) -> None:

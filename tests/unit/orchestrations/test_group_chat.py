@@ -249,8 +249,8 @@ class AsksTheShortest(BaseGroupChatOrchestrator):
 
     async def decide(self, state: GroupChatState, ctx: WorkflowContext[Any, Any]) -> AgentOrchestrationOutput:
         if state.current_round:
-            return AgentOrchestrationOutput(terminate=True, final_message=self.last_words)
-        return AgentOrchestrationOutput(next_speaker=min(state.participants, key=len))
+            return AgentOrchestrationOutput(True, "once is enough", final_message=self.last_words)
+        return AgentOrchestrationOutput(False, "the shortest", min(state.participants, key=len))
 
 
 @pytest.mark.parametrize("is_factory", [False, True])

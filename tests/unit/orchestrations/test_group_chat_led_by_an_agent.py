@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 from tests.unit.orchestrations.teams import Hearing, assert_nothing_is_said_twice, kept_by, lines, texts
 
 from holdfast import AgentSession, InMemoryCheckpointStorage, Message, Workflow
+from holdfast.agents.agent import Agent
 from holdfast.errors import InvalidSelection
 from holdfast.orchestrations.agent_orchestrator import AgentBasedGroupChatOrchestrator
 from holdfast.orchestrations.group_chat import GroupChatBuilder
@@ -175,3 +178,14 @@ async def test_stopped_anywhere_it_comes_to_the_same_end_and_asks_no_model_twice
         return led([next_is("bob"), next_is("carl"), next_is("ann"), END], storage, log)
 
     await assert_nothing_is_said_twice(build, "Talk.", tmp_path)
+
+
+async def test_a_model_leads_by_structured_output_of_its_own_kind() -> None:
+    decisions = [next_is("carl"), next_is("ann"), END]
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse([ToolCallPart(info.output_tools[0].name, decisions.pop(0))])
+
+    storage = InMemoryCheckpointStorage()
+    await led(Agent(FunctionModel(answer), name="chair"), storage).run("Talk.", thread_id="t")
+    assert await conversation(storage) == ["Talk.", "One.", "Agreed."]

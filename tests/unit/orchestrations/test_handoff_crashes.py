@@ -14,15 +14,27 @@ from tests.unit.orchestrations.handoff_team import (
     answer,
     as_told,
     done_twice,
+    handing_off,
     support,
     talked,
+    team,
 )
 
 from holdfast import InMemoryCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage
+from holdfast.agents.workflows import Workflow
 from holdfast.testing import Faults, ProcessGone, assert_survives_crash
 from holdfast.testing.crashing import MOMENTS, POINTS
-from holdfast.testing.faults import Point
+from holdfast.testing.faults import Point, When
+from holdfast.testing.scripted_agent import ScriptedAgent
 from holdfast.testing.survival import THREAD, take_to_the_end
+
+
+def alone(storage: Any) -> Workflow:
+    """One goes on by itself, then hands off to one whom the user ends."""
+    script: list[Any] = ["One.", "Two.", handing_off("Your turn.", "a", "b")]
+    a, b = ScriptedAgent("a", script), ScriptedAgent("b", ["Three."])
+    return team(storage, a, b).with_autonomous_mode(agents=[a]).build()
+
 
 STORAGES: dict[str, Callable[[pytest.FixtureRequest, Path], Any]] = {
     "sqlite": lambda _, folder: SqliteCheckpointStorage(folder / "threads.db"),
@@ -43,10 +55,24 @@ async def test_a_crash_at_any_write_changes_neither_what_is_said_nor_what_is_ask
         assert as_told(await talked(storage, "support", THREAD)) == CONVERSATION
 
 
+async def test_a_crash_while_agents_go_on_alone_neither_repeats_nor_loses_a_turn() -> None:
+    storages: list[InMemoryCheckpointStorage] = []
+
+    def make() -> InMemoryCheckpointStorage:
+        storages.append(InMemoryCheckpointStorage())
+        return storages[-1]
+
+    await assert_survives_crash(alone, "Count", storage=make, answers=lambda event: event.data.terminate())
+    for storage in storages:
+        said = await talked(storage, "handoff", THREAD)
+        assert [one.text for one in said] == ["Count", "One.", "Two.", "Your turn.", "Three."]
+
+
+@pytest.mark.parametrize("when", MOMENTS)
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("kind", STORAGES)
 async def test_no_model_is_asked_and_no_tool_called_again_after_a_crash(
-    kind: str, point: Point, request: pytest.FixtureRequest, tmp_path: Path
+    kind: str, point: Point, when: When, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """At every write in `make soak`, at one in seven otherwise, each in a thread of its own."""
     async with STORAGES[kind](request, tmp_path) as storage:
@@ -55,8 +81,9 @@ async def test_no_model_is_asked_and_no_tool_called_again_after_a_crash(
         assert len(log.read_text(encoding="utf-8").splitlines()) == 11
         assert done_twice(log) == {}
         again: set[str] = set()
-        every = [(nth, when) for nth in range(1, faults.counts[point] + 1) for when in MOMENTS]
-        for nth, when in every if SOAK else every[list(STORAGES).index(kind) :: 7]:
+        is_unrecorded = (when, point) == ("before", "journal")
+        every = range(1, faults.counts[point] + 1)
+        for nth in every if SOAK else every[list(STORAGES).index(kind) :: 7]:
             thread_id = f"{when} {point} {nth}"
             log = tmp_path / f"{thread_id}.log"
             faults = Faults()
@@ -70,9 +97,9 @@ async def test_no_model_is_asked_and_no_tool_called_again_after_a_crash(
             assert as_told(await talked(storage, "support", thread_id)) == CONVERSATION, thread_id
             twice = done_twice(log)
             # Only what was in flight, and not recorded yet, is done again.
-            assert len(twice) <= (when == "before" and point == "journal"), (thread_id, twice)
+            assert len(twice) <= is_unrecorded, (thread_id, twice)
             again |= twice.keys()
-        assert not SOAK or len(again) == (11 if point == "journal" else 0)
+        assert not SOAK or len(again) == (11 if is_unrecorded else 0)
 
 
 async def test_a_thread_that_is_resumed_again_and_again_tells_nothing_twice(tmp_path: Path) -> None:

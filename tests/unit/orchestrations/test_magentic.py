@@ -100,7 +100,9 @@ async def test_work_that_gets_nowhere_is_planned_anew_and_the_agents_know_nothin
     assert [one.text for one in result.get_outputs()] == ["Answer from: It is 7 metres."]
     state = await remembered(storage, "t")
     assert (state.context.round_count, state.context.stall_count, state.context.reset_count) == (6, 0, 1)
-    session = (await private_of(storage, "t", "researcher"))["session"]
+    private = await private_of(storage, "t", "researcher")
+    assert "7.5 metres." not in repr(private), "nothing is left of it anywhere"
+    session = private["session"]
     assert session.session_id == "t/researcher/1"
     # The first reply of its script again: it has forgotten that it gave it.
     assert [text for name, text in said(session.messages) if name == "researcher"] == ["7 metres."]

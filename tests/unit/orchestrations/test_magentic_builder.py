@@ -19,6 +19,7 @@ from holdfast.orchestrations.magentic_ledger import (
 )
 from holdfast.orchestrations.magentic_manager import MagenticManagerBase, StandardMagenticManager
 from holdfast.orchestrations.magentic_prompts import DEFAULTS
+from holdfast.testing import Faults, ProcessGone
 from holdfast.testing.scripted_agent import ScriptedAgent
 
 
@@ -82,6 +83,33 @@ async def test_a_plan_that_was_made_is_not_made_again_after_its_review() -> None
     result = await anew.run(thread_id="t", responses={asked.request_id: asked.data.approve()})
     assert result.get_outputs()[0].text == "one: judged 3 times"
     assert plans == ["one"]
+
+
+async def test_what_a_manager_of_ones_own_has_done_is_recorded_and_not_done_again_after_a_crash() -> None:
+    storage, plans, faults = InMemoryCheckpointStorage(), list[str](), Faults()
+    faults.crash("journal", nth=2, when="before")  # its plan is recorded, its first judgement is not
+    with pytest.raises(ProcessGone):
+        await with_foreman(Foreman(plans), faults.wrap(storage)).run("one", thread_id="t")
+    result = await with_foreman(Foreman(plans), storage).run(thread_id="t", takeover=True)
+    assert result.get_outputs()[0].text == "one: judged 3 times"
+    assert plans == ["one"]
+
+
+async def test_what_a_call_that_failed_left_in_the_manager_is_forgotten() -> None:
+    failures = [ConnectionError("the model is away")]
+
+    class Flaky(Foreman):
+        async def plan(self, magentic_context: MagenticContext) -> Message:
+            if failures:
+                self.judged = 100
+                raise failures.pop()
+            return await super().plan(magentic_context)
+
+    workflow = with_foreman(Flaky(), InMemoryCheckpointStorage())
+    with pytest.raises(ConnectionError, match="away"):
+        await workflow.run("one", thread_id="t")
+    result = await workflow.run(thread_id="t")
+    assert result.get_outputs()[0].text == "one: judged 3 times"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import SOAK
-from tests.unit.orchestrations.magentic_team import STALLING, TASK, Manager, crew, remembered, said, team
+from tests.unit.orchestrations.magentic_team import STALLING, TASK, Manager, crew, judged, remembered, said, team
 
 from holdfast import InMemoryCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage, WorkflowEvent
 from holdfast.agents.tools import tool
@@ -106,27 +106,29 @@ class Trials:
         return self._folder / f"{thread_id}.log"
 
 
-async def test_a_crash_at_any_write_changes_nothing_of_a_plain_task() -> None:
+async def test_a_crash_at_any_write_changes_nothing_of_a_short_task() -> None:
     survived = await assert_survives_crash(
-        lambda storage: team(storage, enable_plan_review=True), TASK, answers=lambda event: event.data.approve()
+        lambda storage: team(storage, [judged("writer"), judged(is_done=True)], enable_plan_review=True),
+        TASK,
+        answers=lambda event: event.data.approve(),
     )
-    assert len(survived.points) > 40
+    assert len(survived.points) > 30
 
 
 async def test_a_crash_at_a_write_changes_neither_the_conversation_nor_the_counts_nor_what_is_paid(
     tmp_path: Path,
 ) -> None:
-    assert await Trials(InMemoryCheckpointStorage(), tmp_path).survive(one_in=4) > 20
+    assert await Trials(InMemoryCheckpointStorage(), tmp_path).survive(one_in=6) > 15
 
 
 async def test_a_crash_at_a_write_to_sqlite_is_survived(tmp_path: Path) -> None:
     async with SqliteCheckpointStorage(tmp_path / "threads.db") as storage:
-        assert await Trials(storage, tmp_path).survive(one_in=11) > 8
+        assert await Trials(storage, tmp_path).survive(one_in=17) > 5
 
 
 async def test_a_crash_at_a_write_to_postgresql_is_survived(postgres_dsn: str, tmp_path: Path) -> None:
     async with PostgresCheckpointStorage(postgres_dsn) as storage:
-        assert await Trials(storage, tmp_path).survive(one_in=11) > 8
+        assert await Trials(storage, tmp_path).survive(one_in=17) > 5
 
 
 async def test_usage_is_counted_once_whatever_crashed() -> None:

@@ -212,5 +212,5 @@ def test_what_is_said_to_an_answer_is_not_nothing() -> None:
     assert approve().messages == []
     with pytest.raises(ValueError, match=r"To approve, use approve\(\)"):
         AgentRequestInfoResponse.from_strings([])
-    with pytest.raises(TypeError, match="several texts, got one: 'No.'"):
+    with pytest.raises(TypeError, match=r"several texts, got one: 'No\.'"):
         AgentRequestInfoResponse.from_strings("No.")

@@ -22,6 +22,7 @@ from holdfast import (
 )
 from holdfast.agents.response import AgentResponseUpdate
 from holdfast.errors import DuplicateExecutorId, InvalidRun
+from holdfast.orchestrations.request_info import AgentRequestInfoResponse
 from holdfast.orchestrations.sequential import SequentialBuilder
 from holdfast.testing.scripted_agent import Call, ScriptedAgent
 
@@ -201,6 +202,25 @@ async def test_while_it_is_streamed_everybodys_words_are_seen_as_they_come() -> 
         ("editor", "The"),
         ("editor", " text."),
     ]
+
+
+def nested(storage: Any) -> Workflow:
+    writer = ScriptedAgent("writer", ["A draft.", "A better draft."])
+    inner = SequentialBuilder(participants=[writer], name="inner", checkpoint_storage=storage).with_request_info()
+    editor = ScriptedAgent("editor", ["The text."])
+    team = [inner.build().as_agent(), editor]
+    return SequentialBuilder(participants=team, name="outer", checkpoint_storage=storage).build()
+
+
+async def test_a_team_may_take_part_in_another_and_ask_from_there() -> None:
+    storage = InMemoryCheckpointStorage()
+    result = await nested(storage).run("Write.", thread_id="t")
+    for answer in (AgentRequestInfoResponse.from_strings(["Better."]), AgentRequestInfoResponse.approve()):
+        [event] = result.get_request_info_events()
+        result = await nested(storage).run(responses={event.request_id: answer}, thread_id="t")
+    assert texts(result.get_outputs()) == ["The text."]
+    heard = await heard_by(storage, "editor")  # among it what was asked and answered, which has no text
+    assert [one for one in heard if one] == ["Write.", "A better draft.", "The text."]
 
 
 # ---------------------------------------------------------------- stopped

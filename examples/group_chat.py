@@ -1,0 +1,90 @@
+"""A group chat in which an agent says who speaks next, and which goes on where it stood when more is asked of it.
+
+A writer, a critic and a lawyer work on an announcement. The chair reads along, names the next speaker, and ends the
+chat. A second question, put to a new workflow object as a restarted service would have it, goes on with the same
+conversation: each one is told only what it has not heard yet.
+
+    python examples/group_chat.py
+
+Without a key the agents follow a script. With HOLDFAST_MODEL, such as `openai:gpt-5-mini`, and the key that it needs,
+they are played by that model (`pip install "holdfast[agents]"`).
+"""
+
+import asyncio
+import os
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from holdfast import SqliteCheckpointStorage, Workflow
+from holdfast.orchestrations.group_chat import GroupChatBuilder
+from holdfast.testing.scripted_agent import ScriptedAgent
+
+
+def next_is(name: str) -> dict[str, Any]:
+    return {"terminate": False, "reason": "", "next_speaker": name, "final_message": None}
+
+
+def ends_with(text: str) -> dict[str, Any]:
+    return {"terminate": True, "reason": "", "next_speaker": None, "final_message": text}
+
+
+ROLES: dict[str, dict[str, Any]] = {
+    "writer": {
+        "description": "Writes the text, and writes it anew when others find fault.",
+        "script": ["The kettle that never burns you.", "A kettle that stays cool.", "Our cool kettle: now in blue."],
+    },
+    "critic": {
+        "description": "Says in one sentence whether the text is good.",
+        "script": ["Strong, but is it true?"],
+    },
+    "lawyer": {
+        "description": "Says in one sentence what the text must not promise.",
+        "script": ["Never is a promise that we cannot keep."],
+    },
+}
+CHAIR = [
+    *map(next_is, ["writer", "critic", "lawyer", "writer"]),
+    ends_with("Settled: 'A kettle that stays cool.'"),
+    next_is("writer"),
+    ends_with("Settled: 'Our cool kettle: now in blue.'"),
+]
+
+
+def agent(name: str, description: str, script: list[Any]) -> Any:
+    model = os.environ.get("HOLDFAST_MODEL")
+    if model is None:
+        return ScriptedAgent(name, script, description=description)
+    from holdfast.agents.agent import Agent
+
+    return Agent(model, instructions=f"You are the {name}. {description}", name=name, description=description)
+
+
+def chat(storage: SqliteCheckpointStorage) -> Workflow:
+    return GroupChatBuilder(
+        name="announcement",
+        participants=[agent(name, **role) for name, role in ROLES.items()],
+        orchestrator_agent=agent("chair", "Leads the chat: first a text, then opinions, then a better text.", CHAIR),
+        max_rounds=8,
+        intermediate_output_from="all",
+        checkpoint_storage=storage,
+    ).build()
+
+
+async def ask(text: str, storage: SqliteCheckpointStorage) -> None:
+    print("asked:", text)
+    async for event in chat(storage).run(text, thread_id="kettle", stream=True):
+        if event.type in ("intermediate", "output"):
+            [said] = event.data.messages
+            print(f"  {said.author_name}: {said.text}")
+
+
+async def main() -> None:
+    with TemporaryDirectory() as folder:
+        async with SqliteCheckpointStorage(f"{folder}/chats.db") as storage:
+            await ask("Announce our new kettle in one sentence.", storage)
+        async with SqliteCheckpointStorage(f"{folder}/chats.db") as storage:
+            await ask("It comes in blue too.", storage)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

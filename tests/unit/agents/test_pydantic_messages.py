@@ -1,0 +1,172 @@
+"""Conversions of messages between pydantic-ai and holdfast: whatever goes there and back is what it was."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings, strategies as st
+from pydantic_ai.messages import (
+    BinaryContent,
+    CachePoint,
+    DocumentUrl,
+    FilePart,
+    ImageUrl,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    RetryFeedbackPart,
+    RetryInfo,
+    SystemPromptPart,
+    TextContent,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.usage import RequestUsage
+
+from holdfast.agents import AgentResponse, Content, Message
+from holdfast.agents.pydantic_messages import from_messages, to_message, to_messages
+
+words = st.text(st.characters(codec="utf-8"), max_size=12)
+names = st.from_regex(r"[a-z]{1,8}", fullmatch=True)
+jsons = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-1e6, 1e6) | words,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=6,
+)
+objects = st.dictionaries(names, jsons, max_size=3)
+maybe = st.none() | names
+details = st.none() | objects
+binary = st.builds(
+    BinaryContent, st.binary(max_size=8), media_type=st.sampled_from(["image/png", "application/pdf", "text/x-odd"])
+)
+
+prompts = words | st.lists(
+    words
+    | st.builds(TextContent, words, metadata=details)
+    | st.builds(ImageUrl, st.just("https://example.org/a.png"), force_download=st.booleans())
+    | st.builds(DocumentUrl, st.just("https://example.org/a"), media_type=st.just("application/pdf"))
+    | binary
+    | st.just(CachePoint()),
+    max_size=4,
+)
+request_parts = (
+    st.builds(SystemPromptPart, words, dynamic_ref=maybe)
+    | st.builds(UserPromptPart, prompts)
+    | st.builds(
+        ToolReturnPart,
+        names,
+        jsons | binary | st.lists(binary, min_size=1, max_size=2),
+        names,
+        metadata=details,
+        outcome=st.sampled_from(["success", "failed", "denied", "retried"]),
+    )
+    | words.map(lambda text: RetryFeedbackPart(text, retry=RetryInfo("model_retry")))
+)
+response_parts = (
+    st.builds(TextPart, words, id=maybe, provider_name=maybe, provider_details=details)
+    | st.builds(ThinkingPart, words, id=maybe, signature=maybe, provider_name=maybe, provider_details=details)
+    | st.builds(ToolCallPart, names, st.none() | objects | objects.map(json.dumps), names, id=maybe)
+    | st.builds(FilePart, binary, id=maybe)
+    | st.builds(NativeToolCallPart, names, objects, names, provider_name=maybe)
+    | st.builds(NativeToolReturnPart, names, jsons, names, provider_name=maybe)
+)
+usages = st.builds(RequestUsage, input_tokens=st.integers(0, 99), output_tokens=st.integers(0, 99))
+conversations = st.lists(
+    st.builds(
+        ModelRequest, st.lists(request_parts, max_size=4), instructions=maybe, metadata=details, run_id=maybe
+    )
+    | st.builds(
+        ModelResponse,
+        st.lists(response_parts, max_size=4),
+        usage=usages,
+        model_name=maybe,
+        provider_name=maybe,
+        provider_details=details,
+        provider_response_id=maybe,
+        finish_reason=st.sampled_from([None, "stop", "tool_call"]),
+        metadata=details,
+    ),
+    max_size=4,
+)
+
+
+def stored(messages: list[ModelMessage]) -> list[ModelMessage]:
+    """As they are after a way through pydantic-ai's own JSON."""
+    return ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(messages))
+
+
+@settings(deadline=None, print_blob=True)
+@given(conversations)
+def test_what_pydantic_ai_says_is_the_same_after_a_way_through_our_messages(theirs: list[ModelMessage]) -> None:
+    before = stored(theirs)
+    ours = to_messages(before)
+    assert from_messages(ours) == before
+    through_json = [Message.from_json(message.to_json()) for message in ours]
+    assert through_json == ours
+    assert from_messages(through_json) == before
+
+
+@settings(deadline=None, print_blob=True)
+@given(st.lists(response_parts, max_size=5))
+def test_contents_of_a_response_are_as_they_are_when_they_are_streamed(parts: list[Any]) -> None:
+    """Texts that follow each other are one, so that updates which join up give the same message."""
+    message = to_message(stored([ModelResponse(parts)])[0])  # type: ignore[arg-type]  # pydantic-ai is not looked at
+    kinds = [one.type for one in message.contents]
+    assert not any(first == second and first.startswith("text") for first, second in zip(kinds, kinds[1:], strict=False))
+    assert AgentResponse.from_updates(AgentResponse(messages=(message,)).to_updates()).messages == (message,)
+
+
+own_contents = {
+    "user": st.builds(Content.from_text, words)
+    | st.builds(Content.from_data, st.binary(max_size=8), st.just("image/png"))
+    | st.just(Content.from_uri("https://example.org/a.png", media_type="image/png")),
+    "assistant": st.builds(Content.from_text, words.filter(bool))
+    | st.builds(Content.from_function_call, names, names, arguments=objects),
+    "system": st.builds(Content.from_text, words.filter(bool)),
+}
+
+
+@st.composite
+def our_messages(draw: Any) -> Message:
+    role = draw(st.sampled_from(sorted(own_contents)))
+    contents = draw(st.lists(own_contents[role], min_size=1, max_size=3))
+    kinds = [one.type for one in contents]
+    if role == "assistant" and any(one == two == "text" for one, two in zip(kinds, kinds[1:], strict=False)):
+        contents = contents[:1]
+    author, message_id = draw(maybe), draw(maybe)
+    return Message(role, contents, author, message_id, draw(st.none() | objects.filter(bool)))
+
+
+@settings(deadline=None, print_blob=True)
+@given(st.lists(our_messages(), max_size=4))
+def test_our_messages_are_the_same_after_a_way_through_those_of_pydantic_ai(ours: list[Message]) -> None:
+    def without_theirs(message: Message) -> Message:
+        kept = {name: one for name, one in (message.additional_properties or {}).items() if name != "pydantic_ai"}
+        return msgspec.structs.replace(message, additional_properties=kept or None)
+
+    again = [without_theirs(one) for one in to_messages(stored(from_messages(ours)))]
+    assert again == ours
+
+
+def test_a_message_that_was_edited_is_told_as_it_is_now() -> None:
+    before = to_message(ModelResponse([ThinkingPart("Hm.", signature="s"), TextPart("Yes.", id="1")]))
+    edited = msgspec.structs.replace(before, contents=(Content.from_text("No."),))
+    (response,) = from_messages([edited])
+    assert [part.content for part in response.parts] == ["No."]
+
+
+def test_a_result_is_told_with_the_name_of_its_call_and_an_error_as_one() -> None:
+    messages = [
+        Message("assistant", [Content.from_function_call("c1", "search", arguments="{}")]),
+        Message("tool", [Content.from_function_result("c1", exception=LookupError("gone"))]),
+    ]
+    (part,) = from_messages(messages)[1].parts
+    assert (part.tool_name, part.content, part.outcome) == ("search", "gone", "failed")

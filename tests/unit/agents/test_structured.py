@@ -1,0 +1,76 @@
+"""Structured output is found where a model puts it, and refused with the reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pydantic
+import pytest
+
+from holdfast.agents.message import Message
+from holdfast.agents.response import AgentResponse
+from holdfast.agents.structured import value_in
+
+
+class Choice(msgspec.Struct):
+    name: str
+    score: int = 0
+
+
+@dataclass
+class Picked:
+    name: str
+    score: int
+
+
+class Model(pydantic.BaseModel):
+    name: str
+    score: int
+
+
+def saying(text: str) -> AgentResponse:
+    return AgentResponse(messages=[Message("user", "?"), Message("assistant", text, "a"), Message("tool", "")])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "ann", "score": 3}',
+        '```json\n{"name": "ann", "score": 3}\n```',
+        'I choose {"name": "ann", "score": "3"}, as said.',
+        'First: ```\n{"name": "ann", "score": 3}\n```. Done {that is}.',
+    ],
+)
+@pytest.mark.parametrize("kind", [Choice, Picked, Model])
+def test_a_value_is_found_in_what_the_model_wrote(text: str, kind: Any) -> None:
+    assert value_in(saying(text), kind) == kind(name="ann", score=3)
+
+
+@pytest.mark.parametrize("kind", [Choice, Picked, Model])
+def test_a_value_is_taken_as_it_is_or_made_of_plain_data(kind: Any) -> None:
+    made = kind(name="ann", score=3)
+    for value in (made, {"name": "ann", "score": 3}, Model(name="ann", score=3), Choice("ann", 3)):
+        assert value_in(AgentResponse(value=value), kind) == made
+
+
+def test_lists_are_values_too() -> None:
+    assert value_in(saying('Here: [{"name": "ann"}]'), list[Choice]) == [Choice("ann")]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "it is empty"),
+        ("I cannot say.", "holds no JSON"),
+        ('{"score": 3}', "name"),
+        ('{"name": "ann", "score": "x"}', "score"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Choice, Model])
+def test_what_holds_no_such_value_is_refused_with_the_reason(text: str, problem: str, kind: Any) -> None:
+    with pytest.raises(ValueError, match=rf"(?s)No {kind.__name__}: .*{problem}"):
+        value_in(saying(text), kind)
+    with pytest.raises(ValueError, match=f"No {kind.__name__}"):
+        value_in(AgentResponse(value={"score": 3}), kind)

@@ -1,0 +1,64 @@
+"""What a group chat takes on disk: each message once, however many heard it and however many checkpoints have it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.promises.processes import Place
+from tests.schemas import SCHEMAS
+
+from holdfast import Workflow
+from holdfast.orchestrations.group_chat import GroupChatBuilder
+from holdfast.orchestrations.group_chat_types import GroupChatState, OrchestrationState
+from holdfast.testing.scripted_agent import ScriptedAgent
+
+TURNS, KB, NAMES = 40, 1024, ("ann", "bob", "cy")
+
+
+def speeches(seed: int) -> list[str]:
+    """All different, with nothing that could be shared by accident."""
+    chance = random.Random(seed)
+    return [chance.randbytes(KB // 2).hex() for _ in range(TURNS)]
+
+
+def chat(storage: Any) -> Workflow:
+    def in_turn(state: GroupChatState) -> str:
+        return NAMES[state.current_round % 3]
+
+    team = [ScriptedAgent(name, speeches(seed)) for seed, name in enumerate(NAMES)]
+    return GroupChatBuilder(
+        participants=team, selection_func=in_turn, max_rounds=TURNS, checkpoint_storage=storage
+    ).build()
+
+
+MOST = {"sqlite": 5.0, "file": 7.0, "postgres": 5.0}
+"""Times the text, everything included. Files have more: lines of the journal stay, although a commit has settled them,
+until the file is rewritten. Of PostgreSQL the rows of commits count: its empty tables take four times the text, rows
+of the journal that nobody needs any more are used again once there was a vacuum."""
+
+ROWS = "SELECT sum(pg_column_size(one)) FROM {s}.commits one"
+
+
+def size(place: Place) -> int:
+    return int(SCHEMAS.fetch(place.folder, ROWS)[0][0]) if place.kind == "postgres" else place.on_disk()
+
+
+@pytest.mark.parametrize("kind", MOST)
+async def test_forty_turns_of_three_agents_take_few_times_their_text(kind: str, tmp_path: Path) -> None:
+    place = Place(kind, tmp_path)
+    async with place.storage() as storage:
+        result = await chat(storage).run("Talk.", thread_id="t")
+    assert result.usage == {"input_token_count": TURNS, "output_token_count": TURNS}
+    times = size(place) / (TURNS * KB)
+    print(f"{kind}: {times:.2f} times the text")
+    assert 1 < times <= MOST[kind], f"{times:.2f} times the text"
+    async with place.storage() as storage:
+        head = await storage.get_latest(thread_id="t")
+        assert len(await storage.list_checkpoint_ids(thread_id="t")) > 2 * TURNS, "all of its history is there"
+    assert head is not None
+    kept = head.executors[GroupChatBuilder.DEFAULT_ORCHESTRATOR_ID].private
+    told = OrchestrationState.from_dict(kept or {}).conversation
+    assert [one.text for one in told[1:-1]] == [speeches(turn % 3)[turn // 3] for turn in range(TURNS)]
