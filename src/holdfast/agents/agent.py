@@ -64,6 +64,7 @@ class Agent(RecordingAgent):
         self.model = model
         self.instructions = instructions
         self.output_type = output_type
+        self.value_types = value_types(output_type)
         self._settings = dict(model_settings or {})
         self._policy: dict[str, Any] = {"retry": retry, "timeout": timeout}
         self._limits = _limits(usage_limits)
@@ -73,10 +74,6 @@ class Agent(RecordingAgent):
         self._agent = pydantic_ai.Agent(
             None, name=name, instructions=instructions, retries={"tools": tool_retries, "output": tool_retries}
         )
-
-    @property
-    def value_types(self) -> tuple[Any, ...]:
-        return value_types(self.output_type)
 
     async def turn(
         self,

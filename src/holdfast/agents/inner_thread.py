@@ -31,7 +31,8 @@ async def inner_run(
     key = context.idempotency_key
     thread_id = str(kept.get("thread_id", session_id))
     storage = options.get("checkpoint_storage") or workflow.checkpoint_storage
-    given = {**options, "thread_id": thread_id, "run_id": key}
+    # Whoever moves the thread around it may move this one: an owner before is gone, or lost that one too.
+    given = {"takeover": True, **options, "thread_id": thread_id, "run_id": key}
     if storage is None:
         return InnerRun(given, is_resumed=False)
     head = await _head(workflow, storage, thread_id)

@@ -160,6 +160,8 @@ def content_of_return(dumped: Kept) -> Content:
     problem = None
     if dumped.get("outcome", "success") != "success":
         problem = told if isinstance(told, str) else to_json(told).decode()
+        if told is None:
+            dumped["content"] = None
     return Content(
         "function_result",
         call_id=dumped.pop("tool_call_id"),
@@ -183,7 +185,7 @@ def return_of_content(content: Content, names: Mapping[str, str]) -> Kept:
 def return_again(kept: Kept, contents: Iterator[Content], names: Mapping[str, str]) -> Kept:
     told = return_of_content(_next(contents, "function_result"), names)
     told.pop("outcome", None)
-    return {**kept, **told}
+    return {**told, **kept}
 
 
 # ---------------------------------------------------------------- data

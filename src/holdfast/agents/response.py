@@ -116,8 +116,15 @@ class AgentResponse(Serialised, frozen=True, omit_defaults=True, repr_omit_defau
 
     @property
     def user_input_requests(self) -> list[Content]:
-        """What somebody has to answer before the agent can go on."""
-        return [one for message in self.messages for one in message.contents if one.user_input_request]
+        """What somebody has to answer before the agent can go on; not what was answered in the same turn."""
+        contents = [one for message in self.messages for one in message.contents]
+        answered = {one.id for one in contents if one.type == "function_approval_response"}
+        results = {one.call_id for one in contents if one.type == "function_result"}
+        return [
+            one
+            for one in contents
+            if one.user_input_request and (one.call_id not in results if one.id is None else one.id not in answered)
+        ]
 
     @classmethod
     def from_updates(cls, updates: Iterable[AgentResponseUpdate]) -> Self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from types import GenericAlias
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,8 +20,9 @@ def value_in(response: AgentResponse, kind: type[T]) -> T:
     """The value that a response holds: as such, or as JSON in the text of its last message, fenced or with words around
     it. Raises ValueError, which says what is wrong."""
     name = getattr(kind, "__name__", str(kind))
-    if isinstance(kind, type) and isinstance(response.value, kind):
-        return response.value
+    plain: Any = kind  # a checker takes it for a class, which list[int] is not
+    if not isinstance(plain, GenericAlias) and isinstance(response.value, plain):
+        return response.value  # type: ignore[no-any-return]
     if response.value is not None:
         try:
             return _validator(kind)(_builtin(response.value))

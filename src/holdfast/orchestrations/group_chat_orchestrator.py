@@ -163,7 +163,7 @@ class BaseGroupChatOrchestrator(Executor):
                 await ctx.send_message(GroupChatParticipantMessage(new), target_id=name)
             await ctx.send_message(GroupChatRequestMessage(), target_id=name)
         await ctx.add_event(WorkflowEvent("group_chat", GroupChatRequestSentEvent(chat.round_index, name)))
-        chat.metadata = {SEEN: {**seen, name: len(chat.conversation)}, SPEAKER: name}
+        chat.metadata = {SEEN: seen, SPEAKER: name}
         chat.round_index += 1
 
     def checked_speaker(self, name: Any, ctx: WorkflowContext[Any, Any]) -> str:

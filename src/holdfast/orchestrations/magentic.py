@@ -12,15 +12,12 @@ from holdfast.agents.workflows import Workflow
 from holdfast.engine.request import Durability
 from holdfast.graph.builder import DEFAULT_MAX_ITERATIONS
 from holdfast.graph.participants import is_agent
-from holdfast.graph.types import is_type_compatible
-from holdfast.orchestrations.magentic_ledger import MagenticResetSignal, MagenticTaskLedger
+from holdfast.orchestrations.magentic_ledger import MagenticTaskLedger
 from holdfast.orchestrations.magentic_manager import MagenticManagerBase, StandardMagenticManager
 from holdfast.orchestrations.magentic_orchestrator import ORCHESTRATOR_ID, MagenticOrchestrator
-from holdfast.orchestrations.magentic_participant import MagenticAgentExecutor
+from holdfast.orchestrations.magentic_participant import MagenticAgentExecutor, member_of
 from holdfast.orchestrations.participants import IntermediateOutputFrom, OutputFrom, designate, read_participants
 from holdfast.orchestrations.settings import Settings
-
-NO_DESCRIPTION = "(no description: the name says what they do)"
 
 
 class MagenticBuilder:
@@ -94,24 +91,16 @@ class MagenticBuilder:
 
     def build(self) -> Workflow:
         """Raises WorkflowValidationError, or ValueError for what does not fit together."""
-        executors = [one.executor(MagenticAgentExecutor) for one in self._team]
-        orchestrator = MagenticOrchestrator(
-            self._make_manager,
-            {one.name: one.description or NO_DESCRIPTION for one in self._team},
-            resettable=[one.id for one in executors if _takes(one.input_types, MagenticResetSignal)],
-            enable_plan_review=self._enable_plan_review,
-        )
+        executors = {one.name: one.executor(MagenticAgentExecutor) for one in self._team}
+        members = [member_of(executors[one.name], one.description) for one in self._team]
+        orchestrator = MagenticOrchestrator(self._make_manager, members, enable_plan_review=self._enable_plan_review)
         designation = designate(self._team, self._output_from, self._intermediate_output_from, always=[ORCHESTRATOR_ID])
         most = orchestrator.manager.max_round_count
         iterations = DEFAULT_MAX_ITERATIONS if most is None else max(DEFAULT_MAX_ITERATIONS, 2 * most + 2)
         builder = self._settings.builder(orchestrator, designation, max_iterations=iterations)
-        for one in executors:
+        for one in executors.values():
             builder.add_edge(orchestrator, one).add_edge(one, orchestrator)
         return builder.build()
-
-
-def _takes(types: Sequence[Any], wanted: type) -> bool:
-    return any(is_type_compatible(wanted, one) for one in types)
 
 
 def _chosen(given: dict[str, Any], options: dict[str, Any]) -> Callable[[], MagenticManagerBase]:

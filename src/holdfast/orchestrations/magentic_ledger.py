@@ -132,3 +132,4 @@ class MagenticResetSignal(msgspec.Struct, frozen=True):
     """Told to the participants when the work begins anew: whoever takes it forgets what was said."""
 
     reset_count: int
+    """How often that was, in this thread."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from holdfast.agents.executor import run_arguments
 from holdfast.agents.message import Message
 from holdfast.agents.recording import heard_by, recorded, working_for
 from holdfast.agents.response import AgentResponse
@@ -232,10 +233,11 @@ class StandardMagenticManager(MagenticManagerBase):
         async def ask(wanted: str, number: int) -> AgentResponse:
             nonlocal is_made
             is_made = True
-            options: dict[str, Any] = dict(_arguments())
+            context = working_for()
+            options = {} if context is None else run_arguments(context)
             if response_format is not None and getattr(self._agent, "records_itself", False):
                 options["response_format"] = response_format
-            if is_live and working_for() is not None:
+            if is_live and context is not None:
                 return await take_live_turn(self._agent, messages, **options)
             with heard_by(None):  # plans and judgements are no part of the answer, whoever listens
                 return await take_turn(self._agent, messages, **options)
@@ -243,18 +245,6 @@ class StandardMagenticManager(MagenticManagerBase):
         # Known by what is asked for, not by what was said: a message that comes in between is no other question.
         response = await recorded(ask, wanted, number, name=f"{MAGENTIC_MANAGER_NAME}.ask")
         return response, is_made
-
-
-def _arguments() -> Mapping[str, Any]:
-    """Of this run, for tools and model clients."""
-    context = working_for()
-    if context is None:
-        return {}
-    given = {
-        "function_invocation_kwargs": dict(context.function_invocation_kwargs),
-        "client_kwargs": dict(context.client_kwargs),
-    }
-    return {name: value for name, value in given.items() if value}
 
 
 def _team(context: MagenticContext) -> str:

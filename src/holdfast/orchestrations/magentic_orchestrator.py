@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from holdfast.agents.executor import AgentExecutorRequest, AgentExecutorResponse
@@ -14,6 +14,11 @@ from holdfast.events import WorkflowEvent
 from holdfast.graph.context import WorkflowContext
 from holdfast.graph.executor import Executor
 from holdfast.graph.handlers import handler, response_handler
+from holdfast.orchestrations.group_chat_types import (
+    GroupChatParticipantMessage,
+    GroupChatRequestMessage,
+    GroupChatResponseMessage,
+)
 from holdfast.orchestrations.magentic_ledger import (
     MAGENTIC_MANAGER_NAME,
     MagenticContext,
@@ -23,6 +28,7 @@ from holdfast.orchestrations.magentic_ledger import (
     MagenticResetSignal,
 )
 from holdfast.orchestrations.magentic_manager import MagenticManagerBase
+from holdfast.orchestrations.magentic_participant import Member
 from holdfast.orchestrations.magentic_review import MagenticPlanReviewRequest, MagenticPlanReviewResponse
 from holdfast.orchestrations.magentic_state import MagenticState, Managing
 
@@ -30,7 +36,9 @@ ORCHESTRATOR_ID = "magentic_orchestrator"
 STATE = "magentic"
 """Where in its private state the orchestrator keeps a MagenticState."""
 
-Context: TypeAlias = WorkflowContext[AgentExecutorRequest | MagenticResetSignal, AgentResponse]
+Context: TypeAlias = WorkflowContext[
+    AgentExecutorRequest | GroupChatParticipantMessage | GroupChatRequestMessage | MagenticResetSignal, AgentResponse
+]
 
 PLAN_CREATED = MagenticOrchestratorEventType.PLAN_CREATED
 REPLANNED = MagenticOrchestratorEventType.REPLANNED
@@ -43,19 +51,15 @@ class MagenticOrchestrator(Executor):
     def __init__(
         self,
         make_manager: Callable[[], MagenticManagerBase],
-        team: Mapping[str, str],
+        team: Sequence[Member],
         *,
-        resettable: Sequence[str] = (),
         enable_plan_review: bool = False,
     ) -> None:
         super().__init__(ORCHESTRATOR_ID)
         self.manager = make_manager()
         if not isinstance(self.manager, MagenticManagerBase):
             raise TypeError(f"A manager is a MagenticManagerBase, got {self.manager!r}.")
-        self.team = dict(team)
-        """Name -> what they do."""
-        self.resettable = list(resettable)
-        """Those of the team that can forget."""
+        self.team = {one.name: one for one in team}
         self.enable_plan_review = enable_plan_review
 
     @handler
@@ -84,6 +88,10 @@ class MagenticOrchestrator(Executor):
         else:
             await turn.revise(request, response.review)
 
+    @handler
+    async def from_turn(self, response: GroupChatResponseMessage, ctx: Context) -> None:
+        await _Turn(self, ctx).take_reply(ctx.get_source_executor_id(), [response.message])
+
     async def _hear(self, messages: list[Message], ctx: Context) -> None:
         """From outside, or from an executor on the team that answers with plain messages."""
         source = ctx.get_source_executor_id()
@@ -101,7 +109,8 @@ class MagenticOrchestrator(Executor):
 
     def _with_task(self, messages: list[Message], before: MagenticState | None) -> MagenticState:
         task = next(one.text for one in reversed(messages) if one.text.strip())
-        state = MagenticState(MagenticContext(task, participant_descriptions=dict(self.team)))
+        descriptions = {one.name: one.description for one in self.team.values()}
+        state = MagenticState(MagenticContext(task, participant_descriptions=descriptions))
         if before is not None:
             state.context.chat_history += before.dialogue
             state.dialogue += before.dialogue
@@ -191,8 +200,7 @@ class _Turn:
         name, instruction = ledger.next_speaker.answer, str(ledger.instruction_or_question.answer)
         if not isinstance(name, str) or name not in self._orchestrator.team:
             return await self._finish(f"The manager wanted {name!r} to speak, who is not on the team.")
-        asked = Message("user", instruction, MAGENTIC_MANAGER_NAME)
-        await self._ctx.send_message(AgentExecutorRequest([*state.unheard_by(name), asked]), target_id=name)
+        await self._orchestrator.team[name].ask(state.unheard_by(name), instruction, self._ctx)
         state.context.chat_history.append(Message("assistant", instruction, MAGENTIC_MANAGER_NAME))
         return self._keep()
 
@@ -208,8 +216,9 @@ class _Turn:
         known = len(state.context.chat_history)
         await self._take_plan(await self._managing.replan(), REPLANNED)
         state.begin_anew(state.context.chat_history[known:])
-        for name in self._orchestrator.resettable:
-            await self._ctx.send_message(MagenticResetSignal(state.resets), target_id=name)
+        for one in self._orchestrator.team.values():
+            if one.can_forget:
+                await self._ctx.send_message(MagenticResetSignal(state.resets), target_id=one.name)
         if self._orchestrator.enable_plan_review:
             await self._ask_for_review(is_stalled=True)
             return False

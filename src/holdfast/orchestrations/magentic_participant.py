@@ -1,12 +1,22 @@
-"""A participant of a Magentic team, which can forget."""
+"""Participants of a Magentic team: how each is asked, and who of them can forget."""
 
 from __future__ import annotations
 
-from holdfast.agents.executor import AgentExecutor
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.agents.executor import AgentExecutor, AgentExecutorRequest, session_id_for
+from holdfast.agents.message import Message
 from holdfast.agents.session import AgentSession
 from holdfast.graph.context import WorkflowContext
+from holdfast.graph.executor import Executor
 from holdfast.graph.handlers import handler
-from holdfast.orchestrations.magentic_ledger import MagenticResetSignal
+from holdfast.graph.types import is_type_compatible
+from holdfast.orchestrations.group_chat_types import GroupChatParticipantMessage, GroupChatRequestMessage
+from holdfast.orchestrations.magentic_ledger import MAGENTIC_MANAGER_NAME, MagenticResetSignal
+
+NO_DESCRIPTION = "(no description: the name says what they do)"
 
 
 class MagenticAgentExecutor(AgentExecutor):
@@ -16,4 +26,38 @@ class MagenticAgentExecutor(AgentExecutor):
     async def forget(self, signal: MagenticResetSignal, ctx: WorkflowContext) -> None:
         ctx.private.clear()
         # Another id too: whoever keeps conversations by it must not find the old one.
-        ctx.private["session"] = AgentSession(session_id=f"{ctx.thread_id}/{self.id}/{signal.reset_count}")
+        ctx.private["session"] = AgentSession(session_id=f"{session_id_for(ctx)}/{signal.reset_count}")
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of the team, as the orchestrator knows it."""
+
+    name: str
+    description: str
+    is_asked_at_once: bool
+    """With one AgentExecutorRequest. Others are told what was said, and then that it is their turn."""
+    can_forget: bool
+
+    async def ask(self, unheard: Sequence[Message], instruction: str, ctx: WorkflowContext[Any, Any]) -> None:
+        if self.is_asked_at_once:
+            asked = Message("user", instruction, MAGENTIC_MANAGER_NAME)
+            await ctx.send_message(AgentExecutorRequest([*unheard, asked]), target_id=self.name)
+            return
+        await ctx.send_message(GroupChatParticipantMessage(list(unheard)), target_id=self.name)
+        await ctx.send_message(GroupChatRequestMessage(instruction), target_id=self.name)
+
+
+def member_of(executor: Executor, description: str | None) -> Member:
+    """Raises TypeError for an executor that could not be asked."""
+
+    def takes(kind: type) -> bool:
+        return any(is_type_compatible(kind, one) for one in executor.input_types)
+
+    is_asked_at_once = takes(AgentExecutorRequest)
+    if not is_asked_at_once and not (takes(GroupChatParticipantMessage) and takes(GroupChatRequestMessage)):
+        raise TypeError(
+            f"Executor {executor.id!r} has no handler for AgentExecutorRequest, with which a Magentic team is asked, "
+            "nor for GroupChatParticipantMessage and GroupChatRequestMessage in its place."
+        )
+    return Member(executor.id, description or NO_DESCRIPTION, is_asked_at_once, takes(MagenticResetSignal))

@@ -80,9 +80,7 @@ response_parts = (
 )
 usages = st.builds(RequestUsage, input_tokens=st.integers(0, 99), output_tokens=st.integers(0, 99))
 conversations = st.lists(
-    st.builds(
-        ModelRequest, st.lists(request_parts, max_size=4), instructions=maybe, metadata=details, run_id=maybe
-    )
+    st.builds(ModelRequest, st.lists(request_parts, max_size=4), instructions=maybe, metadata=details, run_id=maybe)
     | st.builds(
         ModelResponse,
         st.lists(response_parts, max_size=4),
@@ -120,7 +118,9 @@ def test_contents_of_a_response_are_as_they_are_when_they_are_streamed(parts: li
     """Texts that follow each other are one, so that updates which join up give the same message."""
     message = to_message(stored([ModelResponse(parts)])[0])  # type: ignore[arg-type]  # pydantic-ai is not looked at
     kinds = [one.type for one in message.contents]
-    assert not any(first == second and first.startswith("text") for first, second in zip(kinds, kinds[1:], strict=False))
+    assert not any(
+        first == second and first.startswith("text") for first, second in zip(kinds, kinds[1:], strict=False)
+    )
     assert AgentResponse.from_updates(AgentResponse(messages=(message,)).to_updates()).messages == (message,)
 
 

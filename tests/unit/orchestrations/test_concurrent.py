@@ -113,6 +113,10 @@ async def yielded(results: list[AgentExecutorResponse], ctx: WorkflowContext[Nev
     await ctx.yield_output(joined(results))
 
 
+def promised(results: list[AgentExecutorResponse]) -> Any:
+    return joined_later(results)
+
+
 async def named(names: list[str], results: list[AgentExecutorResponse]) -> str:
     assert [one.executor_id for one in results] == names
     return joined(results)
@@ -126,8 +130,15 @@ class Joins(Executor):
 
 @pytest.mark.parametrize(
     "aggregator",
-    [joined, joined_later, yielded, functools.partial(named, ["optimist", "sceptic", "judge"]), Joins("joins")],
-    ids=["function", "async function", "with the context", "partial of an async function", "executor"],
+    [
+        joined,
+        joined_later,
+        yielded,
+        functools.partial(named, ["optimist", "sceptic", "judge"]),
+        promised,
+        Joins("joins"),
+    ],
+    ids=["function", "async function", "with the context", "partial", "function that gives a coroutine", "executor"],
 )
 async def test_an_aggregator_makes_of_the_answers_what_it_likes(aggregator: Any) -> None:
     result = await panel().with_aggregator(aggregator).build().run("Will it work?")

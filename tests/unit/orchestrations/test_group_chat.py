@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.orchestrations.chats import (
+    LEADER,
+    LONG_ENOUGH,
+    OVER,
+    AsksTheShortest,
+    chat,
+    conversation,
+    in_turn,
+    trio,
+)
 from tests.unit.orchestrations.teams import Hearing, assert_nothing_is_said_twice, kept_by, texts
 
 from holdfast import (
@@ -19,11 +30,11 @@ from holdfast import (
     WorkflowRunState,
     handler,
 )
-from holdfast.errors import InvalidSelection, WorkflowConvergenceException
+from holdfast.agents.tools import tool
+from holdfast.errors import WorkflowConvergenceException
 from holdfast.orchestrations.group_chat import GroupChatBuilder
 from holdfast.orchestrations.group_chat_orchestrator import BaseGroupChatOrchestrator
 from holdfast.orchestrations.group_chat_types import (
-    AgentOrchestrationOutput,
     GroupChatParticipantMessage,
     GroupChatRequestMessage,
     GroupChatRequestSentEvent,
@@ -34,31 +45,6 @@ from holdfast.orchestrations.group_chat_types import (
 )
 from holdfast.orchestrations.request_info import AgentRequestInfoResponse
 from holdfast.testing.scripted_agent import Call, ScriptedAgent
-
-OVER = "The group chat has reached its termination condition."
-LONG_ENOUGH = "The group chat has reached the maximum number of rounds."
-LEADER = GroupChatBuilder.DEFAULT_ORCHESTRATOR_ID
-
-
-def in_turn(state: GroupChatState) -> str:
-    return list(state.participants)[state.current_round % len(state.participants)]
-
-
-def trio(log: Path | None = None) -> list[Any]:
-    return [ScriptedAgent(name, [f"{name} {n}." for n in range(1, 20)], log=log) for name in ("ann", "bob", "cy")]
-
-
-def chat(storage: Any = None, log: Path | None = None, **options: Any) -> Workflow:
-    options = {"participants": trio(log), "selection_func": in_turn, "max_rounds": 4, **options}
-    if "participant_factories" in options:
-        del options["participants"]
-    return GroupChatBuilder(checkpoint_storage=storage, **options).build()
-
-
-async def conversation(storage: Any) -> list[str]:
-    kept = OrchestrationState.from_dict(await kept_by(storage, LEADER))
-    return texts(kept.conversation)
-
 
 # ---------------------------------------------------------------- how it goes
 
@@ -182,6 +168,33 @@ async def test_calls_of_tools_stay_with_the_one_who_made_them() -> None:
     assert hearing.told["bob"] == [["Talk.", "It is TIDE."]]
 
 
+async def test_a_tool_that_needs_approval_pauses_the_chat_for_it() -> None:
+    storage = InMemoryCheckpointStorage()
+
+    @tool(approval=True)
+    def buy(what: str) -> str:
+        return f"{what} bought"
+
+    def build() -> Workflow:
+        ann = ScriptedAgent("ann", [Call("buy", {"what": "a kettle"}), "I have it."], tools=[buy])
+        return chat(storage, participants=[ann, ScriptedAgent("bob", ["Good."])], max_rounds=2)
+
+    [request] = (await build().run("Talk.", thread_id="t")).get_request_info_events()
+    result = await build().run(responses={request.request_id: request.data.approve()}, thread_id="t")
+    assert texts(result.get_outputs()) == [LONG_ENOUGH]
+    assert await conversation(storage) == ["Talk.", "I have it.", "Good.", LONG_ENOUGH]
+
+
+async def test_one_workflow_object_leads_many_chats_at_once() -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow = chat(storage)
+    names = [f"thread-{number}" for number in range(8)]
+    await asyncio.gather(*(workflow.run(f"Talk in {name}.", thread_id=name) for name in names))
+    for name in names:
+        kept = OrchestrationState.from_dict(await kept_by(storage, LEADER, name))
+        assert texts(kept.conversation) == [f"Talk in {name}.", "ann 1.", "bob 1.", "cy 1.", "ann 2.", LONG_ENOUGH]
+
+
 async def test_a_chat_may_be_longer_than_the_steps_of_other_workflows() -> None:
     result = await chat(participants=[ScriptedAgent("ann", [f"{n}" for n in range(60)])], max_rounds=60).run("Talk.")
     assert texts(result.get_outputs()) == [LONG_ENOUGH]
@@ -240,19 +253,6 @@ async def test_participants_may_be_made_by_factories_for_each_workflow() -> None
     assert made == ["ann", "bob"] * 2
 
 
-class AsksTheShortest(BaseGroupChatOrchestrator):
-    """Whoever has the shortest name, once; then it is over."""
-
-    def __init__(self, last_words: str) -> None:
-        super().__init__("leader", name="chair", max_rounds=5)
-        self.last_words = last_words
-
-    async def decide(self, state: GroupChatState, ctx: WorkflowContext[Any, Any]) -> AgentOrchestrationOutput:
-        if state.current_round:
-            return AgentOrchestrationOutput(True, "once is enough", final_message=self.last_words)
-        return AgentOrchestrationOutput(False, "the shortest", min(state.participants, key=len))
-
-
 @pytest.mark.parametrize("is_factory", [False, True])
 async def test_an_orchestrator_of_ones_own_decides(is_factory: bool) -> None:
     storage = InMemoryCheckpointStorage()
@@ -280,77 +280,6 @@ async def test_an_orchestrator_without_decide_says_so() -> None:
     workflow = GroupChatBuilder(participants=trio(), orchestrator=BaseGroupChatOrchestrator()).build()
     with pytest.raises(NotImplementedError, match="does not write `decide`"):
         await workflow.run("Talk.")
-
-
-# ---------------------------------------------------------------- mistakes
-
-
-@pytest.mark.parametrize("is_async", [False, True])
-@pytest.mark.parametrize("wrong", ["anne", None, 3])
-async def test_a_speaker_who_takes_no_part_is_an_error_and_the_thread_goes_on_once_it_is_mended(
-    wrong: Any, is_async: bool, tmp_path: Path
-) -> None:
-    storage, log = InMemoryCheckpointStorage(), tmp_path / "log"
-
-    def choosing(second: Any) -> Any:
-        def choose(state: GroupChatState) -> Any:
-            return second if state.current_round == 1 else in_turn(state)
-
-        async def choose_later(state: GroupChatState) -> Any:
-            return choose(state)
-
-        return choose_later if is_async else choose
-
-    with pytest.raises(InvalidSelection, match=f"gave {wrong!r}, who takes no part.*resume thread 't'"):
-        await chat(storage, log, selection_func=choosing(wrong)).run("Talk.", thread_id="t")
-    await chat(storage, log, selection_func=choosing("cy")).run(thread_id="t")
-    assert await conversation(storage) == ["Talk.", "ann 1.", "cy 1.", "cy 2.", "ann 2.", LONG_ENOUGH]
-    assert len(log.read_text().splitlines()) == 4
-
-
-async def test_a_condition_that_raises_leaves_the_thread_where_it_can_be_resumed() -> None:
-    storage = InMemoryCheckpointStorage()
-
-    def broken(messages: list[Message]) -> bool:
-        return bool(1 / (2 - len(messages)))
-
-    with pytest.raises(ZeroDivisionError):
-        await chat(storage, termination_condition=lambda messages: len(messages) == 2 and broken(messages)).run(
-            "Talk.", thread_id="t"
-        )
-    await chat(storage, max_rounds=2).run(thread_id="t")
-    assert await conversation(storage) == ["Talk.", "ann 1.", "bob 1.", LONG_ENOUGH]
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ({"selection_func": None}, "got 0 of them"),
-        ({"orchestrator_agent": ScriptedAgent("led", [])}, "got 2 of them"),
-        ({"selection_func": "ann"}, "a function of the GroupChatState, got 'ann'"),
-        ({"participants": None}, "a list of agents and executors, got None"),
-        ({"participants": []}, "at least a participant"),
-        ({"max_rounds": 0}, "at least 1, or None, got 0"),
-        ({"max_rounds": "many"}, "at least 1, or None, got 'many'"),
-        ({"termination_condition": "later"}, "a function of the conversation, got 'later'"),
-        ({"participants": [ScriptedAgent("a", []), ScriptedAgent("a", [])]}, "the id 'a'"),
-        ({"participants": [ScriptedAgent(LEADER, [])]}, f"the id '{LEADER}'"),
-        ({"output_from": ["dora"]}, "output_from names 'dora'"),
-        ({"selection_func": None, "orchestrator": AsksTheShortest("")}, "orchestrator's own affair"),
-        ({"selection_func": None, "orchestrator": "ann"}, "a BaseGroupChatOrchestrator, or a function"),
-        ({"selection_func": None, "orchestrator": trio}, "a BaseGroupChatOrchestrator, or a function"),
-        ({"selection_func": None, "orchestrator_agent": "ann"}, "orchestrator_agent is an agent"),
-        ({"selection_func": None, "orchestrator_agent": trio}, "orchestrator_agent is an agent"),
-    ],
-)
-def test_what_means_nothing_is_refused(options: dict[str, Any], complaint: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=complaint):
-        chat(**options)
-
-
-def test_participants_and_factories_together_are_refused() -> None:
-    with pytest.raises(ValueError, match="not both"):
-        GroupChatBuilder(participants=trio(), participant_factories=[trio], selection_func=in_turn)
 
 
 # ---------------------------------------------------------------- what it is told, as an agent, and stopped

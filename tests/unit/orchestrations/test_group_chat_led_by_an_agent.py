@@ -153,6 +153,15 @@ async def test_after_some_tries_it_is_an_error_and_the_thread_goes_on_once_it_is
     assert len(asked) == len(set(asked)), "nobody was asked twice"
 
 
+async def test_the_mistake_may_also_be_mended_by_one_who_joins_the_team() -> None:
+    storage = InMemoryCheckpointStorage()
+    with pytest.raises(InvalidSelection, match="'carl'"):
+        await led([next_is("carl")] * 3, storage).run("Talk.", thread_id="t")
+    team = [*duo(), ScriptedAgent("carl", ["Here I am."])]
+    await led([next_is("carl"), END], storage, participants=team).run(thread_id="t")
+    assert await conversation(storage) == ["Talk.", "Here I am.", "Agreed."]
+
+
 @pytest.mark.parametrize(("attempts", "answers"), [(None, 1), (0, 1), (1, 2), (3, 4)])
 async def test_how_often_it_is_asked_again_can_be_chosen(attempts: int | None, answers: int, tmp_path: Path) -> None:
     chair = ScriptedAgent("chair", [next_is("carl")] * 5, log=tmp_path / "log")

@@ -21,14 +21,19 @@ from tests.unit.orchestrations.magentic_team import (
 )
 
 from holdfast import InMemoryCheckpointStorage, WorkflowRunState
-from holdfast.agents.executor import AgentExecutorRequest
+from holdfast.agents.executor import AgentExecutorRequest, AgentExecutorResponse
 from holdfast.agents.message import Message
 from holdfast.agents.response import AgentResponse, AgentResponseUpdate
 from holdfast.agents.tools import tool
 from holdfast.graph.context import WorkflowContext
 from holdfast.graph.executor import Executor
 from holdfast.graph.handlers import handler
-from holdfast.orchestrations.magentic_ledger import MagenticProgressLedger, MagenticTaskLedger
+from holdfast.orchestrations.group_chat_types import (
+    GroupChatParticipantMessage,
+    GroupChatRequestMessage,
+    GroupChatResponseMessage,
+)
+from holdfast.orchestrations.magentic_ledger import MagenticProgressLedger, MagenticResetSignal, MagenticTaskLedger
 from holdfast.testing.scripted_agent import Call, ScriptedAgent
 
 
@@ -253,6 +258,43 @@ async def test_an_executor_may_be_on_the_team_and_answer_with_a_text() -> None:
     assert [one.text for one in result.get_outputs()] == ["Answer from: It is 7 metres."]
     history = (await remembered(storage, "t")).context.chat_history
     assert ("researcher", "7 metres, asked: Look it up.") in said(history)
+
+
+class Mate(Executor):
+    """Takes part as executors do in a group chat, and can forget."""
+
+    @handler
+    async def hear(self, told: GroupChatParticipantMessage, ctx: WorkflowContext) -> None:
+        ctx.private["heard"] = [*ctx.private.get("heard", []), *(one.text for one in told.messages[1:])]
+
+    @handler
+    async def speak(self, asked: GroupChatRequestMessage, ctx: WorkflowContext[GroupChatResponseMessage]) -> None:
+        heard = " ".join(ctx.private["heard"])
+        await ctx.send_message(
+            GroupChatResponseMessage(Message("assistant", f"{asked.additional_instruction} {heard}"))
+        )
+
+    @handler
+    async def forget(self, signal: MagenticResetSignal, ctx: WorkflowContext) -> None:
+        ctx.private["heard"] = [f"reset {signal.reset_count}"]
+
+
+async def test_an_executor_of_a_group_chat_may_be_on_the_team_and_forgets_if_it_can() -> None:
+    workflow = team(None, *STALLING, max_stall_count=1, participants=[crew()[0], Mate("writer")])
+    result = await workflow.run(TASK)
+    answer = "Answer from: Write it down. reset 1 Look it up. 7 metres."
+    assert [one.text for one in result.get_outputs()] == [answer]
+
+
+class Deaf(Executor):
+    @handler
+    async def hear(self, number: int, ctx: WorkflowContext[AgentExecutorResponse]) -> None:
+        """Of no use to a team."""
+
+
+def test_an_executor_that_cannot_be_asked_is_refused() -> None:
+    with pytest.raises(TypeError, match="Executor 'writer' has no handler for AgentExecutorRequest"):
+        team(participants=[Deaf("writer")])
 
 
 async def test_one_who_says_nothing_is_said_to_have_said_nothing() -> None:

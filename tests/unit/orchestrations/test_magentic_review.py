@@ -12,6 +12,8 @@ from holdfast import AlreadyAnswered, AnswerRejected, InMemoryCheckpointStorage,
 from holdfast.agents.content import Content
 from holdfast.agents.message import Message
 from holdfast.agents.session import AgentSession
+from holdfast.agents.workflows import WorkflowBuilder
+from holdfast.graph.workflow_executor import WorkflowExecutor
 from holdfast.orchestrations.magentic import MagenticBuilder
 from holdfast.orchestrations.magentic_review import MagenticPlanReviewRequest, MagenticPlanReviewResponse
 from holdfast.testing.scripted_agent import ScriptedAgent
@@ -145,6 +147,21 @@ async def test_review_can_be_turned_on_and_off_by_the_builder() -> None:
     builder.with_plan_review().with_checkpointing(InMemoryCheckpointStorage())
     assert "Plan 1" in asked(await builder.build().run(TASK)).plan.text
     result = await builder.with_plan_review(False).build().run(TASK)
+    assert [one.text for one in result.get_outputs()] == [ANSWER]
+
+
+async def test_a_team_inside_of_another_workflow_has_its_plans_reviewed_there() -> None:
+    storage = InMemoryCheckpointStorage()
+
+    def make() -> Any:
+        inner = reviewed(None, manager=Manager(*STALLING), max_stall_count=1)
+        child = WorkflowExecutor(inner, "child", propagate_request=True, allow_direct_output=True)
+        return WorkflowBuilder(name="harbour", start_executor=child, checkpoint_storage=storage).build()
+
+    first = asked(await make().run(TASK, thread_id="t"))
+    second = asked(await make().run(thread_id="t", responses={first.request_id: first.approve()}))
+    assert second.is_stalled
+    result = await make().run(thread_id="t", responses={second.request_id: second.approve()})
     assert [one.text for one in result.get_outputs()] == [ANSWER]
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Never
 
+import pydantic_ai
 import pytest
+from pydantic_ai.models.test import TestModel
 
 from holdfast import Executor, WorkflowBuilder, WorkflowContext, handler
 from holdfast.agents.executor import AgentExecutor
@@ -52,6 +54,14 @@ def test_agents_and_executors_take_part_under_their_names() -> None:
     assert isinstance(hosted, AgentExecutor)
     assert hosted.agent is ann
     assert same is silent
+
+
+def test_an_agent_of_another_framework_takes_part_as_it_is() -> None:
+    other = pydantic_ai.Agent(TestModel(), name="other")
+    [participant] = read_participants([other])
+    assert participant.name == "other"
+    assert find_participant([participant], other, "who") is participant
+    assert designate([participant], [other], None)["output_from"] == ["other"]
 
 
 def test_factories_make_a_team_anew_each_time() -> None:

@@ -102,15 +102,17 @@ async def test_what_is_said_to_an_answer_is_answered_and_asked_about_again() -> 
         return builder.with_request_info(agents=["writer"]).build()
 
     result = await build().run("Write.", thread_id="t")
-    seen = []
+    seen, ids = [], set()
     for answer in (say("Shorter.", "Please."), AgentRequestInfoResponse.from_messages([Message("user", "More.")])):
         [event] = result.get_request_info_events()
         seen.append((event.data.agent_response.text, texts(event.data.full_conversation)))
+        ids.add(event.request_id)
         result = await build().run(responses={event.request_id: answer}, thread_id="t")
     [event] = result.get_request_info_events()
     everything = ["Write.", "One.", "Shorter.", "Please.", "Two.", "More.", "Three."]
     assert seen == [("One.", everything[:2]), ("Two.", everything[:5])]
     assert (event.data.agent_response.text, texts(event.data.full_conversation)) == ("Three.", everything)
+    assert len({*ids, event.request_id}) == 3, "an answer that comes late is not taken for that to another draft"
     result = await build().run(responses={event.request_id: approve()}, thread_id="t")
     assert texts(result.get_outputs()) == ["Good."]
     assert hearing.told["critic"] == [everything]

@@ -151,6 +151,16 @@ async def test_it_may_be_told_later_where_its_threads_are_kept() -> None:
     assert await heard_by(storage, "writer") == ["Write.", "A draft."]
 
 
+async def test_it_may_be_told_when_to_save() -> None:
+    stored = {}
+    for durability in ("sync", "async", "exit"):
+        storage = InMemoryCheckpointStorage()
+        result = await trio(storage, durability=durability).run("Write.", thread_id="t")
+        assert texts(result.get_outputs()) == ["The text."]
+        stored[durability] = len(await storage.list_checkpoint_ids(thread_id="t"))
+    assert stored["exit"] < stored["sync"] == stored["async"]
+
+
 def test_what_means_nothing_is_refused_when_it_is_made() -> None:
     with pytest.raises(DuplicateExecutorId, match="'a'"):
         SequentialBuilder(participants=[ScriptedAgent("a", []), ScriptedAgent("a", [])])

@@ -61,11 +61,11 @@ class GraphAgent(BaseAgent):
 
     def _as_ours(self, message: BaseMessage) -> Message:
         if isinstance(message, ToolMessage):
-            return Message("tool", Content.from_function_result(message.tool_call_id, result=message.text))
+            return Message("tool", Content.from_function_result(message.tool_call_id, result=str(message.text)))
         if not isinstance(message, AIMessage):
             role = "system" if isinstance(message, SystemMessage) else "user"
-            return Message(role, message.text, message_id=message.id)
-        said = [Content.from_text(message.text)] if message.text else []
+            return Message(role, str(message.text), message_id=message.id)
+        said = [Content.from_text(str(message.text))] if message.text else []
         calls = [
             Content.from_function_call(str(one["id"]), one["name"], arguments=one["args"]) for one in message.tool_calls
         ]

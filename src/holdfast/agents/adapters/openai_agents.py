@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -14,20 +15,24 @@ from pydantic_core import to_jsonable_python
 from holdfast.agents.base import RecordingAgent
 from holdfast.agents.content import Content
 from holdfast.agents.message import Message
-from holdfast.agents.recording import recorded
+from holdfast.agents.recording import answered, recorded, request_id_for, working_for
 from holdfast.agents.response import AgentResponse
 from holdfast.agents.session import AgentSession
-from holdfast.errors import HoldfastError
+from holdfast.agents.tools import Rejected
+from holdfast.errors import HoldfastError, InvalidRun
 
 RESPONSE: TypeAdapter[sdk.ModelResponse] = TypeAdapter(sdk.ModelResponse)
 
 
 class Requests:
-    """How many requests were made in one turn, by all of the models that take part in it."""
+    """What happens in one turn, by all of the agents that take part in it."""
 
     def __init__(self, agent_name: str) -> None:
         self.agent_name = agent_name
         self.count = 0
+        """Of requests to models."""
+        self.edited: dict[str, str] = {}
+        """By call id: arguments that somebody put in the place of the model's."""
 
 
 class RecordingModel(sdk.Model):  # type: ignore[misc]  # the SDK is not looked at
@@ -67,11 +72,9 @@ class SdkAgent(RecordingAgent):
     def __init__(self, agent: sdk.Agent[Any]) -> None:
         super().__init__(agent.name, description=agent.handoff_description)
         self.agent = agent
-
-    @property
-    def value_types(self) -> tuple[Any, ...]:
-        kind = self.agent.output_type
-        return () if kind in (None, str) or isinstance(kind, sdk.AgentOutputSchemaBase) else (kind,)
+        kind = agent.output_type
+        is_plain = kind in (None, str) or isinstance(kind, sdk.AgentOutputSchemaBase)
+        self.value_types = () if is_plain else (kind,)
 
     async def turn(self, messages: list[Message], session: AgentSession | None, **kwargs: Any) -> AgentResponse:
         requests = Requests(self.name)
@@ -81,13 +84,10 @@ class SdkAgent(RecordingAgent):
         )
         heard = [*(session.messages if session is not None else ()), *messages]
         given = [item for message in heard for item in self._as_theirs(message)]
-        result = await sdk.Runner.run(_recording(self.agent, requests), given, run_config=config)
-        if result.interruptions:
-            names = ", ".join(repr(one.name) for one in result.interruptions)
-            raise HoldfastError(
-                f"Agent {self.name!r} wants approval for {names}, which the SDK asks for in its own way. Nothing of "
-                "these calls was done. Take needs_approval off, and ask in the workflow before the agent runs."
-            )
+        agent = _recording(self.agent, requests)
+        result = await sdk.Runner.run(agent, given, run_config=config)
+        while result.interruptions:
+            result = await sdk.Runner.run(agent, await self._answered(result, requests), run_config=config)
         usage = result.context_wrapper.usage
         return AgentResponse(
             messages=tuple(one for item in result.new_items for one in self._as_ours(item)),
@@ -101,6 +101,26 @@ class SdkAgent(RecordingAgent):
             value=result.final_output if self.agent.output_type not in (None, str) else None,
             finish_reason="stop",
         )
+
+    async def _answered(self, result: Any, requests: Requests) -> Any:
+        """The state to go on from, once somebody has answered what the SDK asks. Raises InvalidRun outside of a
+        workflow, where nobody can be asked."""
+        if working_for() is None:
+            names = ", ".join(repr(one.name) for one in result.interruptions)
+            raise InvalidRun(
+                f"Agent {self.name!r} wants approval for its calls of {names}, and nobody can be asked. These calls were "
+                "not made. Run it in a workflow."
+            )
+        state = result.to_state()
+        answers = await asyncio.gather(*map(_answer_to, result.interruptions))
+        for item, answer in zip(result.interruptions, answers, strict=True):
+            if not answer.approved:
+                state.reject(item, rejection_message=str(Rejected(answer.reason)))
+                continue
+            if answer.function_call is not None:
+                requests.edited[item.call_id] = _json(answer.function_call.parse_arguments())
+            state.approve(item)
+        return state
 
     def _as_theirs(self, message: Message) -> list[Any]:
         text, items = message.text, list[Any]()
@@ -134,6 +154,14 @@ class SdkAgent(RecordingAgent):
         return []
 
 
+async def _answer_to(item: Any) -> Content:
+    request_id = request_id_for(item.call_id)
+    call = Content.from_function_call(item.call_id, item.name, arguments=item.arguments)
+    answer = await answered(Content.from_function_approval_request(request_id, call), key=request_id)
+    assert answer is not None  # noqa: S101  # asked only inside of a workflow
+    return answer
+
+
 def _recording(agent: sdk.Agent[Any], requests: Requests) -> sdk.Agent[Any]:
     """A copy whose model and function tools are recorded."""
     changes: dict[str, Any] = {"tools": [_recording_tool(one, requests) for one in agent.tools]}
@@ -150,9 +178,10 @@ def _recording_tool(tool: Any, requests: Requests) -> Any:
 
     async def on_invoke_tool(context: SdkToolContext[Any], arguments: str) -> Any:
         async def make_call() -> Any:
-            return to_jsonable_python(await invoke(context, arguments), fallback=str)
+            given = requests.edited.get(context.tool_call_id, arguments)
+            return to_jsonable_python(await invoke(context, given), fallback=str)
 
-        return await recorded(make_call, name=f"{requests.agent_name}.{tool.name}", key=context.tool_call_id)
+        return await recorded(make_call, name=f"{requests.agent_name}.tool.{tool.name}", key=context.tool_call_id)
 
     return dataclasses.replace(tool, on_invoke_tool=on_invoke_tool)
 

@@ -32,10 +32,7 @@ class PydanticAgent(RecordingAgent):
         if agent.model is None:
             raise ValueError(f"The agent {self.name!r} of pydantic-ai has no model: Agent('openai:...', name=...).")
         self.agent = agent
-
-    @property
-    def value_types(self) -> tuple[Any, ...]:
-        return value_types(self.agent.output_type)
+        self.value_types = value_types(agent.output_type)
 
     async def turn(
         self,

@@ -1,0 +1,241 @@
+"""Agents of other frameworks in a graph: recorded, resumed in another workflow object, given what was said before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import agent_framework as af
+import agents as sdk
+import pydantic
+import pydantic_ai
+import pytest
+from pydantic_ai.messages import ModelResponse
+from tests.unit.agents.agent_models import Script, call, note, notes, told
+from tests.unit.agents.foreign_agents import MAKERS, NAME, SdkModel, with_framework
+from tests.unit.agents.test_agent_in_workflows import Boom, flow, last
+
+from holdfast import Executor, WorkflowContext, handler
+from holdfast.agents import AgentExecutorResponse, AgentResponseUpdate, AgentSession, Message
+from holdfast.agents.adapters import adapted
+from holdfast.agents.turns import take_turn
+from holdfast.errors import InvalidRun
+
+
+class Next(Executor):
+    """What comes after the agent; in its first life it does not get far."""
+
+    def __init__(self, *, is_doomed: bool = False) -> None:
+        super().__init__("next")
+        self._is_doomed = is_doomed
+
+    @handler
+    async def take(self, response: AgentExecutorResponse, ctx: WorkflowContext[None, str]) -> None:
+        if self._is_doomed:
+            raise Boom
+        await ctx.yield_output(f"got {response.agent_response.text}")
+
+
+@pytest.fixture(params=list(MAKERS))
+def make(request: pytest.FixtureRequest) -> Callable[[Path], Any]:
+    return MAKERS[request.param]
+
+
+# ---------------------------------------------------------------- all of them
+
+
+async def test_a_turn_that_was_recorded_is_not_taken_again_after_a_crash(make: Any, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with pytest.raises(Boom):
+        await flow(make(log), tmp_path, Next(is_doomed=True)).run("Hello", thread_id="t")
+    assert len(notes(log)) == 1
+    result = await flow(make(log), tmp_path, Next()).run(thread_id="t")
+    assert result.get_outputs()[-1] == "got heard: Hello"
+    assert len(notes(log)) == 1
+
+
+async def test_the_conversation_goes_on_in_another_workflow_object(make: Any, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    first = await flow(make(log), tmp_path).run("Hello", thread_id="t")
+    assert last(first).text == "heard: Hello"
+    assert [one.author_name for one in last(first).messages] == [NAME]
+    second = await flow(make(log), tmp_path).run("again", thread_id="t")
+    assert last(second).text == "heard: Hello | again"
+    assert last(second).usage_details is not None
+    assert second.usage["total_token_count"] == 2 * first.usage["total_token_count"] or make is MAKERS["pydantic-ai"]
+
+
+async def test_what_other_agents_said_is_told_to_it(make: Any, tmp_path: Path) -> None:
+    session = AgentSession()
+    messages = [Message("user", "Plan."), Message("assistant", "Do it.", "planner")]
+    response = await take_turn(make(tmp_path / "log"), messages, session)
+    if make is MAKERS["agent-framework"]:  # told as it is, with its author
+        assert response.text == "heard: Plan."
+    else:
+        assert response.text == "heard: Plan. | planner: Do it."
+
+
+def test_it_is_called_what_it_is_called_there(make: Any, tmp_path: Path) -> None:
+    assert adapted(make(tmp_path / "log")).name == NAME
+
+
+# ---------------------------------------------------------------- pydantic-ai
+
+
+class Answer(pydantic.BaseModel):
+    name: str
+
+
+async def test_the_calls_of_a_pydantic_ai_agent_are_recorded_one_by_one(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    replies = [call("add", {"one": 1}, "c1"), call("final_result", {"name": "two"}, "c2")]
+
+    def make(script: Script) -> Any:
+        agent = pydantic_ai.Agent(script.model(), name="adder", output_type=Answer, instructions="Add.")
+
+        @agent.tool
+        def add(ctx: pydantic_ai.RunContext[Any], one: int) -> int:
+            note(log, tool=one)
+            return one + 1
+
+        return agent
+
+    class Dying(Script):
+        def _next(self, messages: Any, info: Any) -> list[Any]:
+            if any(isinstance(one, ModelResponse) for one in messages):
+                raise Boom
+            return super()._next(messages, info)
+
+    with pytest.raises(Boom):
+        await flow(make(Dying(replies, log)), tmp_path).run("Go", thread_id="t")
+    script = Script(replies, log)
+    result = await flow(make(script), tmp_path).run(thread_id="t")
+    assert last(result).value == Answer(name="two")
+    assert notes(log) == [{"model": 0}, {"tool": 1}, {"model": 1}]
+    assert told(script.heard[0]) == [2]
+    assert script.infos[0].instructions == "Add."
+    again = await flow(make(Script([])), tmp_path).run(thread_id="t")
+    assert last(again).value == Answer(name="two")
+
+
+async def test_a_pydantic_ai_agent_streams_and_asks_for_approval(tmp_path: Path) -> None:
+    script = Script([call("pay", {"amount": 20}, "c1"), "All paid."])
+    agent = pydantic_ai.Agent(script.model(), name="payer")
+
+    @agent.tool_plain(requires_approval=True)
+    def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    (request,) = (await flow(agent, tmp_path).run("Pay", thread_id="t")).get_request_info_events()
+    answer = {request.request_id: request.data.approve({"amount": 5})}
+    events = [event async for event in flow(agent, tmp_path).run(responses=answer, thread_id="t", stream=True)]
+    said = [event.data.text for event in events if isinstance(event.data, AgentResponseUpdate)]
+    assert [one for one in said if one] == ["All", " paid."]
+    assert told(script.heard[1]) == ["paid 5"]
+
+
+def test_a_pydantic_ai_agent_without_a_model_is_refused() -> None:
+    with pytest.raises(ValueError, match="'lost' of pydantic-ai has no model"):
+        adapted(pydantic_ai.Agent(name="lost"))
+
+
+# ---------------------------------------------------------------- the OpenAI Agents SDK
+
+
+async def test_the_calls_of_an_openai_agent_are_recorded_one_by_one(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    @sdk.function_tool
+    def look() -> str:
+        """Look."""
+        note(log, tool="look")
+        return "seen"
+
+    def die(done: int) -> None:
+        if done == 2:
+            raise Boom
+
+    def make(fail: Any = None) -> Any:
+        return sdk.Agent(name="eye", model=SdkModel(log, ["look", "look"], fail), tools=[look])
+
+    with pytest.raises(Boom):
+        await flow(make(die), tmp_path).run("Look", thread_id="t")
+    result = await flow(make(), tmp_path).run(thread_id="t")
+    assert last(result).text == "heard: Look"
+    assert notes(log) == [{"model": 0}, {"tool": "look"}, {"model": 1}, {"tool": "look"}, {"model": 2}]
+    assert [message.role for message in last(result).messages] == [
+        "assistant",
+        "tool",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert result.usage == {"input_token_count": 30, "output_token_count": 15, "total_token_count": 45}
+
+
+async def test_an_openai_agent_asks_for_approval_and_calls_as_the_answers_say(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    @sdk.function_tool(needs_approval=True)
+    def pay(amount: int = 20) -> str:
+        """Pay."""
+        note(log, paid=amount)
+        return f"paid {amount}"
+
+    def make() -> Any:
+        return sdk.Agent(name="payer", model=SdkModel(log, ["pay", "pay", "pay"]), tools=[pay])
+
+    result = await flow(make(), tmp_path).run("Pay", thread_id="t")
+    for answer in ("approve", "reject", "edit"):
+        (request,) = result.get_request_info_events()
+        verdict = {
+            "approve": request.data.approve(),
+            "reject": request.data.reject("not that"),
+            "edit": request.data.approve({"amount": 7}),
+        }[answer]
+        result = await flow(make(), tmp_path).run(responses={request.request_id: verdict}, thread_id="t")
+    assert last(result).text == "heard: Pay"
+    assert [one["paid"] for one in notes(log) if "paid" in one] == [20, 7]
+    results = [one.result for message in last(result).messages for one in message.of_type("function_result")]
+    assert results == ["paid 20", "not that", "paid 7"]
+    assert [one["model"] for one in notes(log) if "model" in one] == [0, 1, 2, 3]
+
+
+async def test_an_openai_agent_that_wants_approval_outside_of_a_workflow_says_so(tmp_path: Path) -> None:
+    @sdk.function_tool(needs_approval=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    agent = adapted(sdk.Agent(name="payer", model=SdkModel(tmp_path / "log", ["pay"]), tools=[pay]))
+    with pytest.raises(InvalidRun, match="'payer' wants approval for its calls of 'pay'"):
+        await agent.run("Pay")
+
+
+# ---------------------------------------------------------------- agent-framework-core
+
+
+async def test_an_agent_of_agent_framework_asks_for_approval_across_workflow_objects(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    @af.tool(approval_mode="always_require")
+    def pay(amount: int) -> str:
+        """Pay."""
+        note(log, paid=amount)
+        return f"paid {amount}"
+
+    first = await flow(with_framework(log, pay), tmp_path).run("Pay.", thread_id="t")
+    (request,) = first.get_request_info_events()
+    assert request.data.function_call.parse_arguments() == {"amount": 20}
+    answer = {request.request_id: request.data.approve()}
+    result = await flow(with_framework(log, pay), tmp_path).run(responses=answer, thread_id="t")
+    assert last(result).messages[-1].text == "heard: Pay."
+    assert [one for one in notes(log) if "paid" in one] == [{"paid": 20}]
+    assert len([one for one in notes(log) if "model" in one]) == 2
+
+
+async def test_an_agent_of_agent_framework_streams(tmp_path: Path) -> None:
+    events = [one async for one in flow(with_framework(tmp_path / "log"), tmp_path).run("Hello", stream=True)]
+    said = "".join(one.data.text for one in events if isinstance(one.data, AgentResponseUpdate))
+    assert said == "heard: Hello"

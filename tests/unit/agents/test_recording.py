@@ -1,0 +1,281 @@
+"""Agents inside of workflows: what they did is not done again, what they used adds up, what they say streams live."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.agents.logs import begun
+
+from holdfast import (
+    Executor,
+    InMemoryCheckpointStorage,
+    RetryPolicy,
+    RunContext,
+    WorkflowBuilder,
+    WorkflowContext,
+    handler,
+    workflow,
+)
+from holdfast.agents.response import AgentResponseUpdate
+from holdfast.agents.tools import Tool, tool
+from holdfast.events import WorkflowRunState
+from holdfast.testing import Faults, ProcessGone
+from holdfast.testing.scripted_agent import Call, ScriptedAgent
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+TEN = [Call("double", {"number": number}) for number in range(10)]
+
+
+def counting(log: Path | None = None) -> ScriptedAgent:
+    return ScriptedAgent("counter", [TEN, Call("double", {"number": 10}), "done"], tools=[double], log=log)
+
+
+class Asks(Executor):
+    """Runs an agent in its handler, as users do."""
+
+    def __init__(self, make: Callable[[], ScriptedAgent], *, in_step: bool = False) -> None:
+        super().__init__("asks")
+        self._make = make
+        self._in_step = in_step
+
+    @handler
+    async def go(self, text: str, ctx: WorkflowContext[Any, str]) -> None:
+        agent = self._make()
+
+        async def ask() -> str:
+            session = agent.create_session()
+            first = await agent.run(text, session=session)
+            return first.text
+
+        await ctx.yield_output(await ctx.step(ask) if self._in_step else await ask())
+
+
+def build(kind: str, storage: Any, log: Path) -> Any:
+    """The same agent in a graph, in a handler, in a step, and in a function."""
+    if kind == "graph":
+        return WorkflowBuilder(name=kind, start_executor=counting(log), checkpoint_storage=storage).build()
+    if kind != "function":
+        asks = Asks(lambda: counting(log), in_step=kind == "step")
+        return WorkflowBuilder(name=kind, start_executor=asks, checkpoint_storage=storage).build()
+
+    @workflow(name=kind)
+    async def flow(text: str, ctx: RunContext) -> str:
+        return (await counting(log).run(text)).text
+
+    return flow.build(storage)
+
+
+KINDS = ["graph", "handler", "step", "function"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("nth", [1, 6, 11, 12, 13])
+async def test_finished_calls_of_a_turn_that_was_killed_are_not_made_again(kind: str, nth: int, tmp_path: Path) -> None:
+    storage, faults, log = InMemoryCheckpointStorage(), Faults(), tmp_path / "log"
+    faults.crash("journal", nth=nth, when="after")
+    with pytest.raises(ProcessGone):
+        await build(kind, faults.wrap(storage), log).run("go", thread_id="t")
+    result = await build(kind, storage, log).run(thread_id="t", takeover=True)
+    assert str(result.get_outputs()[0]) == "done"
+    repeated = [one for one in set(begun(log)) if begun(log).count(one) > 1]
+    # Ten calls are made at once: those that had begun and were not recorded are made again, no others.
+    assert len(repeated) <= (10 - (nth - 1) if 1 < nth <= 11 else 0)
+    assert len(set(begun(log))) == 3 + 11
+    assert result.usage == {"input_token_count": 3, "output_token_count": 3}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_agents_use_adds_up_over_runs_of_the_thread(kind: str, tmp_path: Path) -> None:
+    storage, log = InMemoryCheckpointStorage(), tmp_path / "log"
+    await build(kind, storage, log).run("go", thread_id="t")
+    if kind == "graph":
+        return
+    result = await build(kind, storage, log).run("go", thread_id="t")
+    assert result.usage == {"input_token_count": 6, "output_token_count": 6}
+    [*_, head] = await storage.list_checkpoints(thread_id="t")
+    assert head.metadata["usage"] == result.usage
+
+
+async def test_usage_of_siblings_sub_workflows_and_retried_executors_adds_up() -> None:
+    tries: list[int] = []
+
+    class Flaky(Executor):
+        @handler
+        async def go(self, text: str, ctx: WorkflowContext[str]) -> None:
+            await ScriptedAgent("helper", ["ok"]).run(text)
+            tries.append(1)
+            if len(tries) == 1:
+                raise ConnectionError("once")
+            await ctx.send_message(text)
+
+    flaky = Flaky("flaky", retry=RetryPolicy(2, initial_delay=0))
+    inner = WorkflowBuilder(name="inner", start_executor=ScriptedAgent("deep", ["deep"])).build()
+    others = [ScriptedAgent(name, [name]) for name in ("x", "y")]
+    flow = (
+        WorkflowBuilder(start_executor=flaky, checkpoint_storage=InMemoryCheckpointStorage())
+        .add_fan_out_edges(flaky, [inner, *others])
+        .build()
+    )
+    result = await flow.run("go")
+    assert len(tries) == 2
+    assert result.usage == {"input_token_count": 4, "output_token_count": 4}
+
+
+async def test_usage_of_a_turn_in_a_step_survives_a_wait() -> None:
+    storage = InMemoryCheckpointStorage()
+
+    @workflow
+    async def flow(text: str, ctx: RunContext) -> str:
+        async def ask() -> str:
+            return (await ScriptedAgent("a", ["one"]).run(text)).text
+
+        first = await ctx.step(ask)
+        return first + await ctx.request_info("more?", str, request_id="more")
+
+    built = flow.build(storage)
+    await built.run("go", thread_id="t")
+    result = await flow.build(storage).run(responses={"more": "!"}, thread_id="t")
+    assert result.get_outputs() == ["one!"]
+    assert result.usage == {"input_token_count": 1, "output_token_count": 1}
+
+
+async def test_several_agents_at_once_in_one_handler_each_keep_their_own(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    class Panel(Executor):
+        @handler
+        async def go(self, text: str, ctx: WorkflowContext[Any, str]) -> None:
+            a, b = (ScriptedAgent(name, [f"{name} {n}" for n in range(3)], log=log) for name in "ab")
+            shared = a.create_session()
+            said = await asyncio.gather(a.run(text), b.run(text), a.run(text), a.run(text, session=shared))
+            last = await a.run(text, session=shared)
+            await ctx.yield_output(", ".join(one.text for one in (*said, last)))
+
+    def panel(storage: Any) -> Any:
+        return WorkflowBuilder(name="panel", start_executor=Panel("panel"), checkpoint_storage=storage).build()
+
+    for nth in range(1, 6):
+        log.unlink(missing_ok=True)
+        storage, faults = InMemoryCheckpointStorage(), Faults()
+        faults.crash("journal", nth=nth, when="before")
+        with pytest.raises(ProcessGone):
+            await panel(faults.wrap(storage)).run("go", thread_id="t")
+        result = await panel(storage).run(thread_id="t", takeover=True)
+        assert result.get_outputs() == ["a 0, b 0, a 0, a 0, a 1"]
+
+
+# ---------------------------------------------------------------- streaming
+
+
+async def test_words_stream_live_in_every_way_of_watching_and_are_in_no_log() -> None:
+    storage = InMemoryCheckpointStorage()
+    flow = WorkflowBuilder(start_executor=ScriptedAgent("a", ["one two three"]), checkpoint_storage=storage).build()
+    told = [event async for event in flow.run("go", thread_id="t", stream=True)]
+    live = [event.data for event in told if event.type == "data"]
+    assert [one.text for one in live if one.text] == ["one", " two", " three"]
+    assert all(isinstance(one, AgentResponseUpdate) and one.author_name == "a" for one in live)
+    assert [one.data.text for one in told if one.type == "output"] == ["one two three"]
+    logged = [event async for event in flow.follow("t", until_idle=True)]
+    assert "output" in {event.type for event in logged}
+    assert "data" not in {event.type for event in logged}
+
+
+async def test_a_handle_sees_the_words_too() -> None:
+    storage = InMemoryCheckpointStorage()
+    flow = WorkflowBuilder(start_executor=ScriptedAgent("a", ["one two"]), checkpoint_storage=storage).build()
+    async with flow.open(thread_id="t") as handle:
+        await handle.send("go")
+        words = []
+        async for event in handle.events():
+            if event.type == "data" and event.data.text:
+                words.append(event.data.text)
+            if event.type == "status" and event.state is WorkflowRunState.IDLE:
+                break
+    assert words == ["one", " two"]
+
+
+async def test_words_that_were_told_before_a_wait_are_not_told_again() -> None:
+    storage = InMemoryCheckpointStorage()
+
+    def flow() -> Any:
+        calls = [Call("double", {"number": 1})]
+        agent = ScriptedAgent("a", [calls, "one two"], tools=[Tool(double, approval=True)])
+        return WorkflowBuilder(name="w", start_executor=agent, checkpoint_storage=storage).build()
+
+    async def watched(**options: Any) -> tuple[list[str], Any]:
+        stream = flow().run(thread_id="t", stream=True, **options)
+        live = [event.data async for event in stream if event.type == "data"]
+        return [one.type for update in live for one in update.contents], await stream
+
+    first, result = await watched(message="go")
+    [request] = result.get_request_info_events()
+    second, _ = await watched(responses={request.request_id: request.data.approve()})
+    assert first == ["function_call"]
+    assert second == ["function_result", "text", "text", "usage"]
+
+
+async def test_nobody_pays_for_words_that_nobody_watches() -> None:
+    heard: list[Any] = []
+
+    class Watching(ScriptedAgent):
+        def _tell(self, message: Any, *, replayed: bool) -> None:
+            from holdfast.agents.recording import is_heard
+
+            heard.append(is_heard())
+
+    await WorkflowBuilder(start_executor=Watching("a", ["one"])).build().run("go")
+    assert heard == [False]
+
+
+# ---------------------------------------------------------------- cancelling
+
+
+async def test_a_run_that_is_cancelled_in_mid_turn_goes_on_there_when_it_is_resumed(tmp_path: Path) -> None:
+    storage, log = InMemoryCheckpointStorage(), tmp_path / "log"
+    begins, ends = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        begins.set()
+        await ends.wait()
+        return "waited"
+
+    def flow() -> Any:
+        agent = ScriptedAgent("a", [Call("wait"), "done"], tools=[wait], log=log)
+        return WorkflowBuilder(name="w", start_executor=agent, checkpoint_storage=storage).build()
+
+    running = asyncio.create_task(flow().run("go", thread_id="t"))
+    await begins.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    ends.set()
+    result = await flow().run(thread_id="t")
+    assert [one.text for one in result.get_outputs()] == ["done"]
+    assert begun(log).count("a: request 0") == 1 and begun(log).count("a: call a-0-1") == 2
+
+
+async def test_leaving_the_stream_of_an_agent_ends_its_turn() -> None:
+    begins, ended = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def wait() -> None:
+        begins.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async with ScriptedAgent("a", [Call("wait"), "done"], tools=[wait]).run("go", stream=True) as stream:
+        async for _ in stream:
+            await begins.wait()
+            break
+    assert ended.is_set()

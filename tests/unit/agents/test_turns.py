@@ -1,0 +1,166 @@
+"""Turns of agents that record nothing themselves: recorded as a whole, streamed, asked, told only what they take."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast import InMemoryCheckpointStorage, WorkflowBuilder
+from holdfast.agents.content import Content
+from holdfast.agents.message import Message
+from holdfast.agents.response import AgentResponse
+from holdfast.agents.session import AgentSession
+from holdfast.agents.turns import take_live_turn, take_turn
+from holdfast.agents.workflows import Workflow
+from holdfast.errors import InvalidRun
+from holdfast.testing import Faults, ProcessGone
+
+
+class Plain:
+    """Takes messages and nothing else."""
+
+    name = "plain"
+
+    def __init__(self) -> None:
+        self.told: list[list[str]] = []
+
+    async def run(self, messages: list[Message]) -> str:
+        self.told.append([one.text for one in messages])
+        return f"answer {len(self.told)}"
+
+
+class Remembering:
+    """Keeps something in its session, and streams."""
+
+    name = "remembering"
+
+    def __init__(self) -> None:
+        self.runs: list[dict[str, Any]] = []
+
+    def run(self, messages: Any, *, stream: bool = False, session: AgentSession, **kwargs: Any) -> Any:
+        self.runs.append(kwargs)
+        session.state["turns"] = session.state.get("turns", 0) + 1
+        session.service_session_id = "kept elsewhere"
+        text = f"turn {session.state['turns']}"
+        return self._stream(text) if stream else self._answer(text)
+
+    async def _answer(self, text: str) -> AgentResponse:
+        return AgentResponse(messages=Message("assistant", text, self.name), usage_details={"tokens": 2})
+
+    async def _stream(self, text: str) -> AsyncIterator[Any]:
+        for word in (text[:4], text[4:]):
+            yield SimpleNamespace(contents=[Content.from_text(word)], role="assistant")
+        yield SimpleNamespace(contents=[Content.from_usage({"tokens": 2})], role=None)
+
+
+class Asking:
+    """Asks for approval, and then goes on with the answer."""
+
+    name = "asking"
+
+    def __init__(self) -> None:
+        self.told: list[list[str]] = []
+
+    async def run(self, messages: list[Message], *, session: Any = None) -> AgentResponse:
+        contents = [one for message in messages for one in message.contents]
+        self.told.append([one.type for one in contents])
+        answers = [one for one in contents if one.type == "function_approval_response"]
+        if answers:
+            said: Any = f"approved: {answers[0].approved}"
+        else:
+            said = Content.from_function_approval_request("r1", Content.from_function_call("c1", "pay"))
+        return AgentResponse(messages=Message("assistant", said, self.name), usage_details={"tokens": 1})
+
+
+def flow(agent: Any, storage: Any = None) -> Workflow:
+    return WorkflowBuilder(name="w", start_executor=agent, checkpoint_storage=storage).build()
+
+
+def texts(result: Any) -> list[str]:
+    return [one.text for one in result.get_outputs()]
+
+
+async def test_an_agent_that_takes_no_session_is_told_all_that_was_said_before() -> None:
+    agent, storage = Plain(), InMemoryCheckpointStorage()
+    await flow(agent, storage).run("hi", thread_id="t")
+    assert texts(await flow(agent, storage).run("more", thread_id="t")) == ["answer 2"]
+    assert agent.told == [["hi"], ["hi", "answer 1", "more"]]
+
+
+async def test_a_turn_is_recorded_as_a_whole_and_not_taken_again() -> None:
+    agent, storage, faults = Plain(), InMemoryCheckpointStorage(), Faults()
+    faults.crash("journal", nth=1, when="after")
+    with pytest.raises(ProcessGone):
+        await flow(agent, faults.wrap(storage)).run("hi", thread_id="t")
+    assert texts(await flow(agent, storage).run(thread_id="t", takeover=True)) == ["answer 1"]
+    assert len(agent.told) == 1
+
+
+async def test_what_an_agent_keeps_in_its_session_is_a_part_of_the_thread() -> None:
+    storage = InMemoryCheckpointStorage()
+    assert texts(await flow(Remembering(), storage).run("hi", thread_id="t")) == ["turn 1"]
+    result = await flow(Remembering(), storage).run("more", thread_id="t")
+    assert texts(result) == ["turn 2"]
+    assert texts(await flow(Remembering(), storage).run("hi", thread_id="other")) == ["turn 1"]
+    assert result.usage == {"tokens": 4}
+
+
+async def test_a_stream_of_another_kind_is_told_live_and_joins_up() -> None:
+    stream = flow(Remembering()).run("hi", stream=True)
+    live = [event.data async for event in stream if event.type == "data"]
+    assert [one.text for one in live] == ["turn", " 1", ""]
+    [response] = (await stream).get_outputs()
+    assert response.messages == (Message("assistant", "turn 1", "remembering"),)
+    assert response.usage_details == {"tokens": 2}
+
+
+async def test_an_agent_gets_the_arguments_that_it_takes() -> None:
+    agent = Remembering()
+    await flow(agent).run("hi", client_kwargs={"seed": 1})
+    await flow(Plain()).run("hi", client_kwargs={"seed": 1})
+    assert agent.runs == [{"client_kwargs": {"seed": 1}}]
+
+
+async def test_an_agent_that_asks_is_answered_and_goes_on_in_the_same_turn() -> None:
+    storage, agent = InMemoryCheckpointStorage(), Asking()
+    [request] = (await flow(agent, storage).run("hi", thread_id="t")).get_request_info_events()
+    answers = {request.request_id: request.data.approve()}
+    result = await flow(agent, storage).run(responses=answers, thread_id="t")
+    [response] = result.get_outputs()
+    assert [one.text for one in response.messages] == ["", "", "approved: True"]
+    assert response.user_input_requests == []
+    assert agent.told == [["text"], ["function_approval_response"]]
+    assert response.usage_details == result.usage == {"tokens": 2}
+
+
+async def test_outside_of_a_workflow_the_question_is_the_answer() -> None:
+    response = await take_turn(Asking(), [Message("user", "hi")])
+    assert [one.id for one in response.user_input_requests] == ["r1"]
+    with pytest.raises(InvalidRun, match="nobody watches"):
+        await take_live_turn(Asking(), [Message("user", "hi")])
+
+
+async def test_an_agent_that_fails_fails_the_run_and_the_thread_goes_on() -> None:
+    class Failing(Plain):
+        async def run(self, messages: list[Message]) -> str:
+            answer = await super().run(messages)
+            if len(self.told) == 1:
+                raise ConnectionError("no line")
+            return answer
+
+    agent, storage = Failing(), InMemoryCheckpointStorage()
+    with pytest.raises(ConnectionError, match="no line"):
+        await flow(agent, storage).run("hi", thread_id="t")
+    assert texts(await flow(agent, storage).run(thread_id="t")) == ["answer 2"]
+
+
+async def test_an_agent_that_gives_nonsense_is_named() -> None:
+    class Nonsense(Plain):
+        async def run(self, messages: list[Message]) -> Any:
+            return 3
+
+    with pytest.raises(TypeError, match="Agent 'plain' gave 3"):
+        await flow(Nonsense()).run("hi")

@@ -1,0 +1,83 @@
+"""Mistakes of those who build or lead a group chat: a clear error, and a thread that can be resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.orchestrations.chats import LEADER, LONG_ENOUGH, AsksTheShortest, chat, conversation, in_turn, trio
+
+from holdfast import InMemoryCheckpointStorage, Message
+from holdfast.errors import InvalidSelection
+from holdfast.orchestrations.group_chat import GroupChatBuilder
+from holdfast.orchestrations.group_chat_types import GroupChatState
+from holdfast.testing.scripted_agent import ScriptedAgent
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("wrong", ["anne", None, 3])
+async def test_a_speaker_who_takes_no_part_is_an_error_and_the_thread_goes_on_once_it_is_mended(
+    wrong: Any, is_async: bool, tmp_path: Path
+) -> None:
+    storage, log = InMemoryCheckpointStorage(), tmp_path / "log"
+
+    def choosing(second: Any) -> Any:
+        def choose(state: GroupChatState) -> Any:
+            return second if state.current_round == 1 else in_turn(state)
+
+        async def choose_later(state: GroupChatState) -> Any:
+            return choose(state)
+
+        return choose_later if is_async else choose
+
+    with pytest.raises(InvalidSelection, match=f"gave {wrong!r}, who takes no part.*resume thread 't'"):
+        await chat(storage, log, selection_func=choosing(wrong)).run("Talk.", thread_id="t")
+    await chat(storage, log, selection_func=choosing("cy")).run(thread_id="t")
+    assert await conversation(storage) == ["Talk.", "ann 1.", "cy 1.", "cy 2.", "ann 2.", LONG_ENOUGH]
+    assert len(log.read_text().splitlines()) == 4
+
+
+async def test_a_condition_that_raises_leaves_the_thread_where_it_can_be_resumed() -> None:
+    storage = InMemoryCheckpointStorage()
+
+    def broken(messages: list[Message]) -> bool:
+        return bool(1 / (2 - len(messages)))
+
+    with pytest.raises(ZeroDivisionError):
+        await chat(storage, termination_condition=lambda messages: len(messages) == 2 and broken(messages)).run(
+            "Talk.", thread_id="t"
+        )
+    await chat(storage, max_rounds=2).run(thread_id="t")
+    assert await conversation(storage) == ["Talk.", "ann 1.", "bob 1.", LONG_ENOUGH]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"selection_func": None}, "got 0 of them"),
+        ({"orchestrator_agent": ScriptedAgent("led", [])}, "got 2 of them"),
+        ({"selection_func": "ann"}, "a function of the GroupChatState, got 'ann'"),
+        ({"participants": None}, "a list of agents and executors, got None"),
+        ({"participants": []}, "at least a participant"),
+        ({"max_rounds": 0}, "at least 1, or None, got 0"),
+        ({"max_rounds": "many"}, "at least 1, or None, got 'many'"),
+        ({"termination_condition": "later"}, "a function of the conversation, got 'later'"),
+        ({"participants": [ScriptedAgent("a", []), ScriptedAgent("a", [])]}, "the id 'a'"),
+        ({"participants": [ScriptedAgent(LEADER, [])]}, f"the id '{LEADER}'"),
+        ({"output_from": ["dora"]}, "output_from names 'dora'"),
+        ({"selection_func": None, "orchestrator": AsksTheShortest("")}, "orchestrator's own affair"),
+        ({"selection_func": None, "orchestrator": "ann"}, "a BaseGroupChatOrchestrator, or a function"),
+        ({"selection_func": None, "orchestrator": trio}, "a BaseGroupChatOrchestrator, or a function"),
+        ({"selection_func": None, "orchestrator_agent": "ann"}, "orchestrator_agent is an agent"),
+        ({"selection_func": None, "orchestrator_agent": trio}, "orchestrator_agent is an agent"),
+    ],
+)
+def test_what_means_nothing_is_refused(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=complaint):
+        chat(**options)
+
+
+def test_participants_and_factories_together_are_refused() -> None:
+    with pytest.raises(ValueError, match="not both"):
+        GroupChatBuilder(participants=trio(), participant_factories=[trio], selection_func=in_turn)
