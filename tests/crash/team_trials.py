@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -121,6 +122,8 @@ class TeamTrials:
 
 
 def _plain(ending: dict[str, Any], thread_id: str) -> dict[str, Any]:
-    """Sessions are named after their thread."""
-    found: dict[str, Any] = json.loads(json.dumps(ending).replace(f'"{thread_id}/', '"thread/'))
+    """Sessions and keys are named after their thread, and checkpoints each by itself."""
+    told = json.dumps(ending).replace(f'"{thread_id}/', '"thread/')
+    told = re.sub(r'"[0-9a-f]{32}"', '"key"', told)
+    found: dict[str, Any] = json.loads(re.sub(r'"checkpoint_id": "[^"]+"', '"checkpoint_id": ""', told))
     return found

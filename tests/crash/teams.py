@@ -16,7 +16,7 @@ from tests.crash.lives import PLACES
 from tests.unit.orchestrations import handoff_team, magentic_team
 
 from holdfast.agents.tools import tool
-from holdfast.agents.workflows import Workflow
+from holdfast.agents.workflows import Workflow, WorkflowBuilder
 from holdfast.events import WorkflowEvent
 from holdfast.orchestrations.concurrent import ConcurrentBuilder
 from holdfast.orchestrations.group_chat import GroupChatBuilder
@@ -85,6 +85,30 @@ def magentic(storage: Any, log: Any) -> Workflow:
     ).build()
 
 
+def led_by_an_agent(storage: Any, log: Any) -> Workflow:
+    team = [ScriptedAgent(name, [f"{name} once", f"{name} twice"], log=log) for name in ("ann", "bob")]
+    turns: list[Any] = [{"terminate": False, "reason": "", "next_speaker": name} for name in ("ann", "bob", "bob")]
+    leader = ScriptedAgent(
+        "leader", [*turns, {"terminate": True, "reason": "", "final_message": "enough said"}], log=log
+    )
+    return GroupChatBuilder(
+        name="led", participants=team, orchestrator_agent=leader, checkpoint_storage=storage
+    ).build()
+
+
+def stalling(storage: Any, log: Any) -> Workflow:
+    """Magentic, begun anew with another plan."""
+    script = magentic_team.Manager(*magentic_team.STALLING)
+    return magentic_team.team(storage, manager=script, log=log, name="stalling", max_stall_count=1)
+
+
+def nested(storage: Any, log: Any) -> Workflow:
+    """A workflow that is an agent in another."""
+    team = sequential(storage, log).as_agent("team")
+    last = ScriptedAgent("last", ["so be it"], log=log)
+    return WorkflowBuilder(name="nested", start_executor=team, checkpoint_storage=storage).add_edge(team, last).build()
+
+
 def agree(event: WorkflowEvent) -> Any:
     return event.data.approve()
 
@@ -106,6 +130,9 @@ TEAMS: dict[str, Team] = {
     "group_chat": Team(group_chat, "Discuss.", "bob twice"),
     "handoff": Team(handoff_team.support, handoff_team.FIRST, "It comes tomorrow.", handoff_team.answer),
     "magentic": Team(magentic, magentic_team.TASK, "It is 7 metres."),
+    "group_chat, led by an agent": Team(led_by_an_agent, "Discuss.", "enough said"),
+    "magentic, stalling": Team(stalling, magentic_team.TASK, "It is 7 metres."),
+    "a workflow as an agent": Team(nested, "Write about tides.", "so be it"),
 }
 
 

@@ -11,7 +11,7 @@ from tests.crash.team_trials import TeamTrials
 from tests.crash.teams import TEAMS
 from tests.crash.zygote import Zygote
 
-SAMPLED = {"sqlite": 8, "postgres": 3}
+SAMPLED = {"sqlite": 6, "postgres": 2}
 """Instants that are tried of each team; to soak all of them are."""
 
 

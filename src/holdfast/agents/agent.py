@@ -93,6 +93,7 @@ class Agent(RecordingAgent):
         settings = {**self._settings, **(client_kwargs or {}), **(model_settings or {})}
         setting = Setting(
             name=self.name,
+            id=self.id,
             agent=self._agent,
             model=self.model,
             toolsets=(toolset_of(known.values(), self._retries), *self._toolsets, *toolsets),

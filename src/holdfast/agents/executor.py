@@ -104,6 +104,13 @@ class AgentExecutor(Executor):
         await self._hear(self._told_by(priors, ctx), ctx)
 
     @handler
+    async def from_agent_response(
+        self, response: AgentResponse, ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]
+    ) -> None:
+        """What a sub-workflow of agents gives."""
+        await self._hear(response.messages, ctx)
+
+    @handler
     async def from_str(self, text: str, ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]) -> None:
         await self._hear(as_messages(text), ctx)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pydantic_ai.exceptions import AgentRunError, UsageLimitExceeded, UserError
+from pydantic_ai.exceptions import UsageLimitExceeded
 
-from holdfast.errors import AgentFailed, UsageLimitReached
+from holdfast.errors import AgentFailed, HoldfastError, UsageLimitReached
 
 
 @contextmanager
 def told_of(agent_name: str) -> Iterator[None]:
-    """Errors of pydantic-ai and of models name the agent, and say what is left of the turn."""
+    """Errors of models and of pydantic-ai name the agent, and say what is left of the turn."""
     try:
         yield
     except UsageLimitExceeded as error:
@@ -21,7 +21,9 @@ def told_of(agent_name: str) -> Iterator[None]:
             f"a limit of its usage was reached: {_sentence(error)}",
             "Finished calls of the turn are recorded. Give it other usage_limits and resume, or say something else.",
         ) from error
-    except (AgentRunError, UserError) as error:
+    except HoldfastError:
+        raise
+    except Exception as error:
         raise AgentFailed(
             agent_name,
             f"its turn failed with {type(error).__name__}: {_sentence(error)}",

@@ -18,6 +18,7 @@ from pydantic_core import to_json
 
 from holdfast.agents.content import Content
 from holdfast.agents.pydantic_messages import as_builtin
+from holdfast.agents.recording import heard_by
 from holdfast.agents.tools import ApprovalNeeded, Rejected, Tool, ToolContext, approved, performed
 
 CONTENT: TypeAdapter[Any] = TypeAdapter(ToolReturnContent)
@@ -62,7 +63,8 @@ class RecordingToolset(WrapperToolset[Any]):  # type: ignore[misc]  # pydantic-a
         made = _Made(own, name, do)
         try:
             arguments = await self._agreed(made, call, tool_args, ctx, tool)
-            told = await performed(made, call, arguments, self.agent_name, begin)
+            with heard_by(None):  # an agent that a tool asks speaks to the tool
+                told = await performed(made, call, arguments, self.agent_name, begin)
         except ApprovalNeeded as error:
             raise ApprovalRequired from error
         except ToolFailed:

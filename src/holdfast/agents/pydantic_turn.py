@@ -36,6 +36,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     """Of the agent: its steps are found again by it."""
+    id: str
     agent: pydantic_ai.Agent[Any, Any]
     model: Model | str
     toolsets: tuple[AbstractToolset[Any], ...] = ()
@@ -56,9 +57,10 @@ class Turn:
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
-        self._voice = Voice(setting.name, setting.name)
+        self._voice = Voice(setting.name, setting.id)
         self._calls = ToolCalls()
-        model = infer_model(setting.model)
+        with told_of(setting.name):
+            model = infer_model(setting.model)
         policy: dict[str, Any] = {"retry": setting.retry, "timeout": setting.timeout}
         self._model = RecordingModel(model, setting.name, self._voice, **policy)
         self._usage = RunUsage()
@@ -136,7 +138,7 @@ class Turn:
     def _response(self, output: Any) -> AgentResponse:
         response = AgentResponse(
             messages=tuple(self._voice.said),
-            agent_id=self._setting.name,
+            agent_id=self._setting.id,
             usage_details=usage_of(self._usage),
             value=output if self._setting.has_value else None,
             finish_reason="stop",

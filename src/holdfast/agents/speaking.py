@@ -95,8 +95,9 @@ class Speaking:
                 yield from AgentResponse(messages=said.messages).to_updates()
 
     def _is_heard(self, executor_id: str) -> bool:
-        """Only those whose outputs are the workflow's: what others say is between them."""
-        return self._graph.designation.event_type(executor_id.partition("/")[0]) is not None
+        """Only those whose outputs are the workflow's: what others say, and what is said in sub-workflows, is between
+        them."""
+        return executor_id in self._graph.nodes and self._graph.designation.event_type(executor_id) is not None
 
     def _piece(self, executor_id: str, update: AgentResponseUpdate) -> Iterator[AgentResponseUpdate]:
         """The same ids as in the response, so that what several executors say at once is told apart."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from holdfast.lazy import lazily
 
-
 _HOME: dict[str, str] = {}
 
 __all__ = list(_HOME)

@@ -19,6 +19,7 @@ from holdfast.graph.context import WorkflowContext
 from holdfast.graph.executor import Executor
 from holdfast.graph.handlers import handler, response_handler
 from holdfast.graph.participants import agent_name
+from holdfast.orchestrations.conversations import clean_conversation_for_handoff
 from holdfast.orchestrations.group_chat_types import TerminationCondition
 from holdfast.orchestrations.handoff_messages import (
     HandoffAgentUserRequest,
@@ -26,7 +27,6 @@ from holdfast.orchestrations.handoff_messages import (
     TakeTurn,
     TurnTaken,
     UserAnswer,
-    clean_conversation_for_handoff,
 )
 
 FLOOR_ID = "handoff"

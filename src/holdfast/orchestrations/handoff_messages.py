@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.agents.content import Content
 from holdfast.agents.message import Message, as_messages
 from holdfast.agents.response import AgentResponse
-
-_SAID_BY_USERS = frozenset({"text", "data", "uri"})
-_SAID_BY_OTHERS = frozenset({"text"})
 
 UserAnswer: TypeAlias = list[str | Message] | Message | str
 """What a HandoffAgentUserRequest is answered with: messages, as `create_response` makes them, or just a text."""
@@ -58,24 +53,3 @@ class TurnTaken(msgspec.Struct, frozen=True):
     response: AgentResponse
     target: str | None
     """Whom it hands off to."""
-
-
-def clean_conversation_for_handoff(conversation: Iterable[Message]) -> list[Message]:
-    """What was said, without what is between an agent and its tools: others could make nothing of calls that are not
-    theirs, and models refuse them.
-
-    Text stays; of users also data and URIs. Messages with nothing else are left out, others are the same objects.
-    """
-    return [one for one in map(_cleaned, conversation) if one is not None]
-
-
-def _cleaned(message: Message) -> Message | None:
-    kinds = _SAID_BY_USERS if message.role == "user" else _SAID_BY_OTHERS
-    kept = tuple(one for one in message.contents if one.type in kinds and not _is_empty(one))
-    if not kept:
-        return None
-    return message if len(kept) == len(message.contents) else msgspec.structs.replace(message, contents=kept)
-
-
-def _is_empty(content: Content) -> bool:
-    return content.type == "text" and not content.text

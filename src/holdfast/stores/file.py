@@ -33,6 +33,10 @@ from holdfast.stores.together import WaitingEntry, WrittenTogether
 
 logger = get_logger("stores")
 
+MUCH_JOURNAL = 16 * 1024
+LARGE_FILE = 16 * 1024 * 1024
+"""Bytes."""
+
 
 class FileStore(FileHistory):
     """Implements `holdfast.store.Store`, for any number of processes of one machine."""
@@ -47,6 +51,8 @@ class FileStore(FileHistory):
     ) -> None:
         super().__init__(path, fsync=fsync, busy_seconds=busy_seconds, disk=disk)
         self._journal = WrittenTogether(self._thread, self._write_journal)
+        self._journalled: dict[str, int] = {}
+        """Bytes of journal that were written to the file of a thread since it was opened here."""
 
     # ------------------------------------------------------------ owning a thread
 
@@ -64,7 +70,7 @@ class FileStore(FileHistory):
         def work(file: ThreadFile) -> None:
             self._index.transact(lambda tables: tables.release(lease))
             thread = self._index.transact(lambda tables: tables.find_thread(lease.thread_id), writes=False)
-            if thread is None or not self._sweep_if_due(file, thread, at_rest=True):
+            if thread is None or not self._sweep_if_due(file, thread, at_rest=True, is_full=self._is_full(file)):
                 self._remove_if_new(file)
 
         self._index.held.discard(lease)
@@ -103,11 +109,20 @@ class FileStore(FileHistory):
         if self.hall.ears:
             self.hall.tell(thread_id, None)
 
-    def _sweep_if_due(self, file: ThreadFile, thread: int, *, at_rest: bool = False) -> bool:
+    def _is_full(self, file: ThreadFile) -> bool:
+        """Whether much of a file is a journal that commits have settled: it stays there until the file is written anew,
+        which is not done to a large one while somebody waits."""
+        journalled = self._journalled.pop(file.thread_id, 0)
+        return journalled >= MUCH_JOURNAL and file.size <= min(8 * journalled, LARGE_FILE)
+
+    def _sweep_if_due(self, file: ThreadFile, thread: int, *, at_rest: bool = False, is_full: bool = False) -> bool:
         """Free what was forgotten; whether the file was written anew for it, or that was tried. It is tried again after
         the next commit if it fails."""
         try:
-            if not self._index.transact(lambda tables: tables.is_sweep_due(thread, at_rest=at_rest), writes=False):
+            is_due = is_full or self._index.transact(
+                lambda tables: tables.is_sweep_due(thread, at_rest=at_rest), writes=False
+            )
+            if not is_due:
                 return False
             self._prune(file, set())
         except Exception as error:  # noqa: BLE001  # the commit was made, whatever becomes of this
@@ -139,6 +154,8 @@ class FileStore(FileHistory):
         if good:  # all with one lease: only one owner's can be proved
             entries = [(one.entry.delivery_id, msgspec.Raw(one.entry.body)) for one in good]
             self._append(file, JournalLine(good[0].lease.fence, entries))
+            size = sum(len(one.entry.body) for one in good)
+            self._journalled[file.thread_id] = self._journalled.get(file.thread_id, 0) + size
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         def work(file: ThreadFile) -> None:

@@ -1,4 +1,4 @@
-"""Agents of four frameworks, with models for tests: each notes its requests on disk, and answers by what it was told."""
+"""Agents of four frameworks, with models for tests: they note each request on disk, and say what they heard."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class FrameworkClient(af.FunctionInvocationLayer, af.BaseChatClient):  # type: i
             return af.ChatResponse(messages=[af.Message("assistant", contents)], usage_details=usage)
 
         if stream:
-            return af.ResponseStream(updates(), finalizer=lambda given: af.ChatResponse.from_updates(given))
+            return af.ResponseStream(updates(), finalizer=af.ChatResponse.from_updates)
         return response()
 
     def _said(self, messages: Any, options: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""A turn with ten tool calls at once, whose process kills itself when nine of them are recorded: `killed_turn.py FOLDER`."""
+"""A turn with ten tool calls at once, whose process kills itself when nine of them are recorded."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from mcp.server import MCPServer
 server = MCPServer("weather")
 
 
-@server.tool()
+@server.tool()  # type: ignore[untyped-decorator]
 def forecast(town: str) -> str:
     """The weather of a town."""
     with Path(sys.argv[1]).open("a") as log:

@@ -94,7 +94,7 @@ async def test_the_calls_of_a_pydantic_ai_agent_are_recorded_one_by_one(tmp_path
     def make(script: Script) -> Any:
         agent = pydantic_ai.Agent(script.model(), name="adder", output_type=Answer, instructions="Add.")
 
-        @agent.tool
+        @agent.tool  # type: ignore[untyped-decorator]
         def add(ctx: pydantic_ai.RunContext[Any], one: int) -> int:
             note(log, tool=one)
             return one + 1
@@ -123,7 +123,7 @@ async def test_a_pydantic_ai_agent_streams_and_asks_for_approval(tmp_path: Path)
     script = Script([call("pay", {"amount": 20}, "c1"), "All paid."])
     agent = pydantic_ai.Agent(script.model(), name="payer")
 
-    @agent.tool_plain(requires_approval=True)
+    @agent.tool_plain(requires_approval=True)  # type: ignore[untyped-decorator]
     def pay(amount: int) -> str:
         return f"paid {amount}"
 
@@ -146,7 +146,7 @@ def test_a_pydantic_ai_agent_without_a_model_is_refused() -> None:
 async def test_the_calls_of_an_openai_agent_are_recorded_one_by_one(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
-    @sdk.function_tool
+    @sdk.function_tool  # type: ignore[untyped-decorator]
     def look() -> str:
         """Look."""
         note(log, tool="look")
@@ -177,7 +177,7 @@ async def test_the_calls_of_an_openai_agent_are_recorded_one_by_one(tmp_path: Pa
 async def test_an_openai_agent_asks_for_approval_and_calls_as_the_answers_say(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
-    @sdk.function_tool(needs_approval=True)
+    @sdk.function_tool(needs_approval=True)  # type: ignore[untyped-decorator]
     def pay(amount: int = 20) -> str:
         """Pay."""
         note(log, paid=amount)
@@ -203,7 +203,7 @@ async def test_an_openai_agent_asks_for_approval_and_calls_as_the_answers_say(tm
 
 
 async def test_an_openai_agent_that_wants_approval_outside_of_a_workflow_says_so(tmp_path: Path) -> None:
-    @sdk.function_tool(needs_approval=True)
+    @sdk.function_tool(needs_approval=True)  # type: ignore[untyped-decorator]
     def pay() -> str:
         """Pay."""
         return "paid"
@@ -219,7 +219,7 @@ async def test_an_openai_agent_that_wants_approval_outside_of_a_workflow_says_so
 async def test_an_agent_of_agent_framework_asks_for_approval_across_workflow_objects(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
-    @af.tool(approval_mode="always_require")
+    @af.tool(approval_mode="always_require")  # type: ignore[untyped-decorator]
     def pay(amount: int) -> str:
         """Pay."""
         note(log, paid=amount)

@@ -238,7 +238,7 @@ async def test_an_output_that_does_not_fit_is_asked_for_again() -> None:
 async def test_a_model_error_names_the_agent_and_the_session_is_as_it_was() -> None:
     script = Script([pydantic_ai.exceptions.ModelHTTPError(503, "gpt", "overloaded")])
     session = AgentSession()
-    with pytest.raises(AgentFailed, match="Agent 'writer'.*503") as caught:
+    with pytest.raises(AgentFailed, match=r"Agent 'writer'.*503") as caught:
         await Agent(script.model(), name="writer").run("Go", session=session)
     assert isinstance(caught.value.__cause__, pydantic_ai.exceptions.ModelHTTPError)
     assert session.messages == []
@@ -247,7 +247,7 @@ async def test_a_model_error_names_the_agent_and_the_session_is_as_it_was() -> N
 async def test_a_limit_of_usage_is_a_clear_error() -> None:
     script = Script([call("double", {"number": 1}, f"c{place}") for place in range(9)])
     agent = Agent(script.model(), name="writer", tools=[double], usage_limits={"request_limit": 2})
-    with pytest.raises(UsageLimitReached, match="Agent 'writer': a limit of its usage was reached.*request_limit"):
+    with pytest.raises(UsageLimitReached, match=r"Agent 'writer': a limit of its usage was reached.*request_limit"):
         await agent.run("Go")
     assert script.requests == 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -79,8 +80,9 @@ async def test_finished_calls_of_a_turn_that_crashed_are_neither_made_nor_paid_a
 async def test_a_turn_killed_with_nine_of_ten_calls_recorded_makes_only_the_tenth_again(tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
     command = [sys.executable, "-m", "tests.unit.agents.killed_turn", str(tmp_path)]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=15, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    killed = await asyncio.create_subprocess_exec(*command, cwd=root, stderr=subprocess.PIPE)
+    _, errors = await asyncio.wait_for(killed.communicate(), 15)
+    assert killed.returncode == -signal.SIGKILL, errors.decode()
     result = await killed_turn.flow(tmp_path).run(thread_id="t")
     assert last(result).text == "All counted."
     results = last(result).messages[1].contents
@@ -155,8 +157,8 @@ async def test_a_tool_that_raised_is_not_called_again_after_a_crash(tmp_path: Pa
                 raise Boom
             return super()._next(messages, info)
 
+    agent = Agent(Killed([call("odd", {}, "c1")]).model(), name="writer", tools=[odd])
     with pytest.raises(Boom):
-        agent = Agent(Killed([call("odd", {}, "c1")]).model(), name="writer", tools=[odd])
         await flow(agent, tmp_path).run("Go", thread_id="t")
     script = Script([call("odd", {}, "c1"), "Too bad."])
     await flow(Agent(script.model(), name="writer", tools=[odd]), tmp_path).run(thread_id="t")
@@ -201,8 +203,8 @@ async def test_a_thread_is_a_conversation_and_adds_up_what_it_used(tmp_path: Pat
 
 async def test_an_agent_after_another_hears_what_it_said(tmp_path: Path) -> None:
     writer, editor = Script(["A draft."]), Script(["Better."])
-    agents = [Agent(writer.model(), name="writer"), Agent(editor.model(), name="editor")]
-    result = await flow(*agents[:1], tmp_path, *agents[1:]).run("Write.")
+    last_one = Agent(editor.model(), name="editor")
+    result = await flow(Agent(writer.model(), name="writer"), tmp_path, last_one).run("Write.")
     assert [one.text for one in result.get_outputs()] == ["A draft.", "Better."]
     assert told(editor.heard[0]) == ["Write.", "writer: A draft."]
 
@@ -232,6 +234,7 @@ async def test_several_calls_wait_for_approval_across_processes_and_are_made_as_
         "c30": requests["c30"].data.reject("too much"),
         "c40": requests["c40"].data.approve({"amount": 11}),
     }
+    result = first
     for call_id, verdict in verdicts.items():  # one by one, each in a process of its own, as it were
         responses = {requests[call_id].request_id: verdict}
         result = await flow(payer(script, log), tmp_path).run(responses=responses, thread_id="t")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -98,7 +99,8 @@ conversations = st.lists(
 
 def stored(messages: list[ModelMessage]) -> list[ModelMessage]:
     """As they are after a way through pydantic-ai's own JSON."""
-    return ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(messages))
+    again: list[ModelMessage] = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(messages))
+    return again
 
 
 @settings(deadline=None, print_blob=True)
@@ -116,11 +118,9 @@ def test_what_pydantic_ai_says_is_the_same_after_a_way_through_our_messages(thei
 @given(st.lists(response_parts, max_size=5))
 def test_contents_of_a_response_are_as_they_are_when_they_are_streamed(parts: list[Any]) -> None:
     """Texts that follow each other are one, so that updates which join up give the same message."""
-    message = to_message(stored([ModelResponse(parts)])[0])  # type: ignore[arg-type]  # pydantic-ai is not looked at
+    message = to_message(stored([ModelResponse(parts)])[0])
     kinds = [one.type for one in message.contents]
-    assert not any(
-        first == second and first.startswith("text") for first, second in zip(kinds, kinds[1:], strict=False)
-    )
+    assert not any(first == second and first.startswith("text") for first, second in pairwise(kinds))
     assert AgentResponse.from_updates(AgentResponse(messages=(message,)).to_updates()).messages == (message,)
 
 
@@ -139,7 +139,7 @@ def our_messages(draw: Any) -> Message:
     role = draw(st.sampled_from(sorted(own_contents)))
     contents = draw(st.lists(own_contents[role], min_size=1, max_size=3))
     kinds = [one.type for one in contents]
-    if role == "assistant" and any(one == two == "text" for one, two in zip(kinds, kinds[1:], strict=False)):
+    if role == "assistant" and any(one == two == "text" for one, two in pairwise(kinds)):
         contents = contents[:1]
     author, message_id = draw(maybe), draw(maybe)
     return Message(role, contents, author, message_id, draw(st.none() | objects.filter(bool)))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pydantic_ai
+import pytest
 from mcp import Client, StdioServerParameters
 from pydantic_ai.messages import BinaryImage, ModelResponse, ToolReturn
 from pydantic_ai.tools import RunContext, ToolDefinition
@@ -109,16 +110,11 @@ async def test_whatever_a_tool_gives_is_the_same_from_the_record(tmp_path: Path)
         raise pydantic_ai.ModelRetry("Look again.")
 
     script = Script([[call("look", {}, "c1"), call("retry", {}, "c2")], "Seen."])
-    heard = []
-    for one in (died_at(1, script), script):
-        toolset = FunctionToolset([look, retry])
-        try:
-            result = await flow(Agent(one.model(), name="eye", toolsets=[toolset]), tmp_path).run(
-                None if heard else "Look.", thread_id="t"
-            )
-            heard.append(last(result))
-        except Boom:
-            heard.append(None)
+    doomed = Agent(died_at(1, script).model(), name="eye", toolsets=[FunctionToolset([look, retry])])
+    with pytest.raises(Boom):
+        await flow(doomed, tmp_path).run("Look.", thread_id="t")
+    agent = Agent(script.model(), name="eye", toolsets=[FunctionToolset([look, retry])])
+    result = await flow(agent, tmp_path).run(thread_id="t")
     assert last(result).messages[-1].text == "Seen."
     told_of = [part.content for part in script.heard[0][-1].parts]
     assert {"seen": [1.5, None]} in told_of

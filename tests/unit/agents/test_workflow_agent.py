@@ -14,6 +14,7 @@ from holdfast import (
     SqliteCheckpointStorage,
     WorkflowBuilder,
     WorkflowContext,
+    WorkflowExecutor,
     handler,
     response_handler,
     workflow,
@@ -82,6 +83,36 @@ async def test_streamed_updates_join_up_to_the_response_that_is_given_without_st
     streamed = await stream
     assert AgentResponse.from_updates(updates) == streamed
     assert streamed.messages == calm.messages and streamed.usage_details == calm.usage_details
+
+
+@pytest.mark.parametrize("is_direct", [False, True])
+async def test_what_is_said_in_a_sub_workflow_is_heard_once_if_at_all(is_direct: bool) -> None:
+    inner = WorkflowBuilder(name="inner", start_executor=ScriptedAgent("a", ["one two"])).build()
+    sub = WorkflowExecutor(inner, "sub", allow_direct_output=is_direct)
+    builder = WorkflowBuilder(start_executor=sub)
+    if not is_direct:
+        builder = builder.add_edge(sub, ScriptedAgent("last", ["three"]))
+    stream = builder.build().as_agent().run("go", stream=True)
+    joined = AgentResponse.from_updates([update async for update in stream])
+    assert joined == await stream
+    assert joined.text == ("one two" if is_direct else "three")
+
+
+async def test_agents_that_speak_at_the_same_time_are_told_apart() -> None:
+    team = [ScriptedAgent(name, [f"{name} says so"]) for name in "xyz"]
+
+    class Start(Executor):
+        @handler
+        async def start(self, messages: list[Message], ctx: WorkflowContext[list[Message]]) -> None:
+            await ctx.send_message(messages)
+
+    start = Start("start")
+    stream = (
+        WorkflowBuilder(start_executor=start).add_fan_out_edges(start, team).build().as_agent().run("go", stream=True)
+    )
+    joined = AgentResponse.from_updates([update async for update in stream])
+    assert [one.text for one in (await stream).messages] == ["x says so", "y says so", "z says so"]
+    assert sorted(one.text for one in joined.messages) == ["x says so", "y says so", "z says so"]
 
 
 async def test_a_session_is_a_thread_that_goes_on_in_another_process() -> None:

@@ -26,7 +26,8 @@ from holdfast.agents.content import Content
 from holdfast.agents.message import Message
 from holdfast.agents.response import AgentResponse, AgentResponseUpdate
 from holdfast.orchestrations import handoff_executor
-from holdfast.orchestrations.handoff_messages import HandoffSentEvent, clean_conversation_for_handoff
+from holdfast.orchestrations.conversations import clean_conversation_for_handoff
+from holdfast.orchestrations.handoff_messages import HandoffSentEvent
 from holdfast.testing.scripted_agent import Call, ScriptedAgent
 
 Storage: TypeAlias = InMemoryCheckpointStorage

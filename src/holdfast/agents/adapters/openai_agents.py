@@ -108,8 +108,8 @@ class SdkAgent(RecordingAgent):
         if working_for() is None:
             names = ", ".join(repr(one.name) for one in result.interruptions)
             raise InvalidRun(
-                f"Agent {self.name!r} wants approval for its calls of {names}, and nobody can be asked. These calls were "
-                "not made. Run it in a workflow."
+                f"Agent {self.name!r} wants approval for its calls of {names}, and nobody can be asked. These calls "
+                "were not made. Run it in a workflow."
             )
         state = result.to_state()
         answers = await asyncio.gather(*map(_answer_to, result.interruptions))

@@ -48,6 +48,7 @@ class PydanticAgent(RecordingAgent):
         more = (toolset_of(known.values(), max_retries=1),) if known else ()
         setting = Setting(
             name=self.name,
+            id=self.id,
             agent=self.agent,
             model=self.agent.model or "",
             toolsets=(*self.agent.toolsets, *more),
