@@ -18,8 +18,8 @@ from typing import Any
 
 from holdfast import SqliteCheckpointStorage, Workflow
 from holdfast.agents import AgentExecutorResponse
-from holdfast.orchestrations.concurrent import ConcurrentBuilder
-from holdfast.testing.scripted_agent import ScriptedAgent
+from holdfast.orchestrations import ConcurrentBuilder
+from holdfast.testing import ScriptedAgent
 
 PROPOSAL = "Shall we move the shop's prices into a spreadsheet?"
 REVIEWERS = {
@@ -48,7 +48,7 @@ def reviewer(name: str, log: Path, fails: bool) -> Any:
     if model is None:
         reply = ConnectionError("its model is out of reach") if fails else REVIEWERS[name]
         return ScriptedAgent(name, [reply], log=log)  # the log gets a line for each request to the model
-    from holdfast.agents.agent import Agent
+    from holdfast.agents import Agent
 
     return Agent(model, instructions=f"You speak for {name}. Begin with Yes or No, then one sentence.", name=name)
 

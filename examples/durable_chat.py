@@ -21,8 +21,8 @@ from typing import Any
 
 from holdfast import SqliteCheckpointStorage
 from holdfast.agents import AgentSession, ToolContext, WorkflowAgent
-from holdfast.orchestrations.sequential import SequentialBuilder
-from holdfast.testing.scripted_agent import Call, ScriptedAgent
+from holdfast.orchestrations import SequentialBuilder
+from holdfast.testing import Call, ScriptedAgent
 
 PLUG = Path("plug-is-pulled")
 
@@ -52,7 +52,7 @@ def agent(name: str, instructions: str, tools: list[Any], script: list[Any]) -> 
     model = os.environ.get("HOLDFAST_MODEL")
     if model is None:
         return ScriptedAgent(name, script, tools=tools)
-    from holdfast.agents.agent import Agent
+    from holdfast.agents import Agent
 
     return Agent(model, instructions=instructions, tools=tools, name=name)
 

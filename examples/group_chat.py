@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from holdfast import SqliteCheckpointStorage, Workflow
-from holdfast.orchestrations.group_chat import GroupChatBuilder
-from holdfast.testing.scripted_agent import ScriptedAgent
+from holdfast.orchestrations import GroupChatBuilder
+from holdfast.testing import ScriptedAgent
 
 
 def next_is(name: str) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def agent(name: str, description: str, script: list[Any]) -> Any:
     model = os.environ.get("HOLDFAST_MODEL")
     if model is None:
         return ScriptedAgent(name, script, description=description)
-    from holdfast.agents.agent import Agent
+    from holdfast.agents import Agent
 
     return Agent(model, instructions=f"You are the {name}. {description}", name=name, description=description)
 

@@ -20,9 +20,8 @@ from typing import Any
 
 from holdfast import FileCheckpointStorage, Workflow, WorkflowRunState
 from holdfast.agents import Message, tool
-from holdfast.orchestrations.magentic import MagenticBuilder
-from holdfast.orchestrations.magentic_review import MagenticPlanReviewRequest
-from holdfast.testing.scripted_agent import Call, ScriptedAgent
+from holdfast.orchestrations import MagenticBuilder, MagenticPlanReviewRequest
+from holdfast.testing import Call, ScriptedAgent
 
 TASK = "Draft a brief for sailors: when is it safe to enter the harbour of Port-en-Bessin?"
 REMARK = "Have the times checked before anything is written."
@@ -97,7 +96,7 @@ def agent(name: str) -> Any:
     role, model = ROLES[name], os.environ.get("HOLDFAST_MODEL")
     if model is None:
         return ScriptedAgent(name, role["script"], tools=role["tools"], description=role["description"])
-    from holdfast.agents.agent import Agent
+    from holdfast.agents import Agent
 
     return Agent(
         model, name=name, instructions=role["instructions"], tools=role["tools"], description=role["description"]

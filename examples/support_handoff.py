@@ -19,9 +19,8 @@ from typing import Any
 
 from holdfast import SqliteCheckpointStorage, Workflow
 from holdfast.agents import Message, ToolContext, tool
-from holdfast.orchestrations.handoff import HandoffBuilder
-from holdfast.orchestrations.handoff_messages import HandoffAgentUserRequest
-from holdfast.testing.scripted_agent import Call, ScriptedAgent
+from holdfast.orchestrations import HandoffAgentUserRequest, HandoffBuilder
+from holdfast.testing import Call, ScriptedAgent
 
 CUSTOMER = ["The lamp that I ordered arrived broken.", "Order 7. It was 90.", "And where is my chair?"]
 GOODBYE = "Thanks, that is all."
@@ -71,7 +70,7 @@ def agent(name: str, description: str, instructions: str, tools: list[Any], scri
     model = os.environ.get("HOLDFAST_MODEL")
     if model is None:
         return ScriptedAgent(name, script, tools=tools, description=description)
-    from holdfast.agents.agent import Agent
+    from holdfast.agents import Agent
 
     return Agent(model, instructions=instructions, tools=tools, name=name, description=description)
 

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from holdfast.agents.agent import Agent as Agent
     from holdfast.agents.base import BaseAgent as BaseAgent, SupportsAgentRun as SupportsAgentRun
     from holdfast.agents.content import Content as Content, UsageDetails as UsageDetails
     from holdfast.agents.executor import (
@@ -183,6 +184,7 @@ __version__ = "0.1.0"
 # tests/test_public_names.py keeps the two alike.
 _HOME = {
     "AesGcm": "holdfast.codecs.aes_gcm",
+    "Agent": "holdfast.agents.agent",
     "AgentExecutor": "holdfast.agents.executor",
     "AgentExecutorRequest": "holdfast.agents.executor",
     "AgentExecutorResponse": "holdfast.agents.executor",

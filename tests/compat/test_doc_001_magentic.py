@@ -10,8 +10,7 @@ from tests.unit.orchestrations.magentic_team import PLAIN, Manager, crew, rememb
 
 from holdfast import AlreadyAnswered, InMemoryCheckpointStorage, WorkflowRunState
 from holdfast.agents.workflows import Workflow
-from holdfast.orchestrations.magentic import MagenticBuilder
-from holdfast.orchestrations.magentic_review import MagenticPlanReviewRequest
+from holdfast.orchestrations import MagenticBuilder, MagenticPlanReviewRequest
 from holdfast.testing.scripted_agent import ScriptedAgent
 
 MakeStorage = Callable[[], Any]

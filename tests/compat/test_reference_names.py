@@ -99,6 +99,8 @@ MEMBERS = {
     "RunContext": "request_info add_event get_state set_state is_streaming",
     "WorkflowViz": "to_mermaid to_digraph export save_svg save_png save_pdf",
 }
+
+
 async def _flood(mark: int) -> int:
     return mark
 

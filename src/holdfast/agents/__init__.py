@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
+    from holdfast.agents.agent import Agent as Agent
     from holdfast.agents.base import BaseAgent as BaseAgent, SupportsAgentRun as SupportsAgentRun
     from holdfast.agents.content import Content as Content, UsageDetails as UsageDetails
     from holdfast.agents.executor import (
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     )
 
 _HOME: dict[str, str] = {
+    "Agent": "holdfast.agents.agent",
     "AgentExecutor": "holdfast.agents.executor",
     "AgentExecutorRequest": "holdfast.agents.executor",
     "AgentExecutorResponse": "holdfast.agents.executor",

@@ -30,11 +30,14 @@ async def inner_run(
     assert context is not None  # noqa: S101  # asked only in a workflow
     key = context.idempotency_key
     thread_id = str(kept.get("thread_id", session_id))
-    storage = options.get("checkpoint_storage") or workflow.checkpoint_storage
+    # A workflow without a storage lives where the workflow around it does.
+    around = context.delivery.lane.scope.storage
+    storage = options.get("checkpoint_storage") or workflow.checkpoint_storage or around
     # Whoever moves the thread around it may move this one: an owner before is gone, or lost that one too.
     given = {"takeover": True, **options, "thread_id": thread_id, "run_id": key}
     if storage is None:
         return InnerRun(given, is_resumed=False)
+    given["checkpoint_storage"] = storage
     head = await _head(workflow, storage, thread_id)
     stands_at = None if head is None else head.checkpoint_id
     if head is not None and head.run_id == key:

@@ -67,6 +67,15 @@ def to_message(response: ModelResponse, author_name: str | None = None) -> Messa
     return _message("assistant", contents, dumped, author_name)
 
 
+def timeless(message: Message) -> Message:
+    """Without the times of its parts: a turn that is run again would have others, and so other messages."""
+    kept = dict((message.additional_properties or {}).get(KEPT, {}))
+    parts = [{name: one for name, one in part.items() if name != "timestamp"} for part in kept.pop("parts", ())]
+    if any(part.keys() - {"part_kind"} for part in parts) or len(parts) != len(message.contents):
+        kept["parts"] = parts
+    return msgspec.structs.replace(message, additional_properties={KEPT: kept} if kept else None)
+
+
 def _of_request(request: ModelRequest) -> list[Message]:
     dumped = _dumped(request)
     pairs = list(zip(request.parts, dumped.pop("parts", []), strict=True))

@@ -19,7 +19,7 @@ from holdfast.agents.content import Content
 from holdfast.agents.message import Message
 from holdfast.agents.pydantic_approvals import Pending, asked_for, verdicts
 from holdfast.agents.pydantic_errors import told_of
-from holdfast.agents.pydantic_messages import from_messages, to_messages
+from holdfast.agents.pydantic_messages import from_messages, timeless, to_messages
 from holdfast.agents.pydantic_model import RecordingModel, Voice, usage_of
 from holdfast.agents.pydantic_toolset import RecordingToolset, ToolCalls
 from holdfast.agents.recording import is_heard, tell
@@ -128,7 +128,7 @@ class Turn:
             parts = [part for part in request.parts if not self._is_note(part)]
             calls = {part.tool_call_id for part in parts if isinstance(part, ToolReturnPart)}
             for message in to_messages([ModelRequest(parts=parts)]) if parts else ():
-                self._voice.say(message, replayed=bool(calls) and not calls & self._calls.made)
+                self._voice.say(timeless(message), replayed=bool(calls) and not calls & self._calls.made)
 
     def _is_note(self, part: Any) -> bool:
         return isinstance(part, ToolReturnPart) and part.tool_name in self._model.output_names

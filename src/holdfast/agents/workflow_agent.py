@@ -14,6 +14,7 @@ from holdfast.agents.recording import heard_by, is_heard, recorded_whole, tell, 
 from holdfast.agents.response import AgentResponse
 from holdfast.agents.session import AgentSession
 from holdfast.agents.speaking import REQUEST_INFO, RequestInfoFunctionArgs, Speaking, response_to, told_at_the_end
+from holdfast.engine.functions import FunctionalWorkflow
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import ThreadNotIdle
@@ -36,7 +37,15 @@ class WorkflowAgent(RecordingAgent):
 
     keeps_conversation: ClassVar[bool] = True
 
-    def __init__(self, workflow: Workflow, name: str | None = None, *, description: str | None = None) -> None:
+    def __init__(
+        self,
+        workflow: Workflow | FunctionalWorkflow[Any, Any],
+        name: str | None = None,
+        *,
+        description: str | None = None,
+    ) -> None:
+        if isinstance(workflow, FunctionalWorkflow):
+            workflow = workflow.build()
         super().__init__(name or workflow.name, description=description or workflow.description)
         start = workflow.executors[workflow.start_executor_id]
         if not any(is_type_compatible(list[Message], one) for one in start.input_types):
@@ -58,8 +67,12 @@ class WorkflowAgent(RecordingAgent):
     ) -> Any:
         """Speak to the workflow, answer it, or resume it. Other arguments are those of its `run`.
 
-        Raises ValueError if answers and something else are said in one turn.
+        Raises ValueError if answers and something else are said in one turn, and TypeError for tools, which are for the
+        agents in the workflow.
         """
+        if kwargs.pop("tools", None):
+            raise TypeError(f"The workflow {self.name!r} takes no tools as an agent: give them to the agents in it.")
+        kwargs.pop("response_format", None)  # what it gives is up to the workflow
         given = as_messages(messages)
         _answers(given)
         options = {"checkpoint_id": checkpoint_id, "checkpoint_storage": checkpoint_storage, **kwargs}

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from holdfast.checkpoints.chunks import Base, Chunk, no_chunks
+from holdfast.checkpoints.chunks import Base, no_chunks
+from holdfast.checkpoints.pieces import Chunk
 from holdfast.codec import Tree
 from holdfast.codecs.json_bytes import from_bytes
 from holdfast.digests import digest_of

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import is_
-from typing import Any
 
 import msgspec
 
 from holdfast.checkpoints.cutting import REFERENCES, Layers, Same, cut_text
 from holdfast.checkpoints.escaping import RESERVED, escaped, looks_like_chunks
 from holdfast.checkpoints.memo import Memo
+from holdfast.checkpoints.pieces import Chunk, Piece, all_kids, comparable, reached, same_ends, use
 from holdfast.codec import Tree
 from holdfast.digests import SHORT, digest_of
 
@@ -42,34 +42,7 @@ LONG_TEXT = 4096
 
 _FORMS = {"list": b"[%b]", "dict": b"{%b}"}
 _WORTH_A_MEMO = frozenset({list, dict, str})
-_TEXTS_AND_INTS = frozenset({str, int})
 _encode = msgspec.json.encode
-
-
-class Chunk:
-    """A piece that is stored, and how many others refer to it."""
-
-    __slots__ = ("digest", "kids", "number", "quoted", "size", "text", "uses")
-
-    def __init__(self, digest: str, number: int, size: int, kids: tuple[Chunk, ...]) -> None:
-        self.digest = digest
-        self.size = size
-        self.number = number
-        """The commit that holds it."""
-        self.kids = kids
-        """What it refers to."""
-        self.uses = 0
-        self.quoted = f'"{digest}.{number}"'.encode()
-        self.text: str | None = None
-        """Set if it is known by its text."""
-
-    @property
-    def ref(self) -> str:
-        return f"{self.digest}.{self.number}"
-
-
-Piece = tuple[bytes, tuple[Chunk, ...]]
-"""JSON of a value, and the chunks it refers to."""
 
 
 Base = Callable[[], tuple[Iterable[Chunk], tuple[Chunk, ...]]]
@@ -130,7 +103,7 @@ class Chunker:
         dropped: list[str] = []
         root, kids = self._root(tree, constant)
         if kids != self._roots:
-            _use(kids)
+            use(kids)
             self._drop(self._roots, dropped)
             self._roots = kids
         return Packed(root, self._new, dropped or ())
@@ -153,10 +126,10 @@ class Chunker:
             return PackedEvents(body, False, ())
         before = set(self._new)
         pieces = [self._value(event, None) for event in events]
-        kids = _all_kids(pieces)
+        kids = all_kids(pieces)
         own = [digest for digest in self._new if digest not in before]
-        refers = any(chunk.number != self._number or chunk.digest in before for chunk in _reached(kids))
-        _use(kids)
+        refers = any(chunk.number != self._number or chunk.digest in before for chunk in reached(kids))
+        use(kids)
         self._drop(kids, [])  # those that only these events refer to are no part of the next checkpoint
         return PackedEvents(b"[%b]" % b",".join([inline for inline, _ in pieces]), refers, own)
 
@@ -169,7 +142,7 @@ class Chunker:
             found = self._known[digest] = Chunk(digest, self._number, len(data), kids)
             self._new[digest] = data
             self.size += found.size
-            _use(kids)
+            use(kids)
         return found
 
     def _drop(self, chunks: tuple[Chunk, ...], dropped: list[str]) -> None:
@@ -254,7 +227,7 @@ class Chunker:
                 inline, kids = self._reference(self._chunk(inline, kids))
             pieces.append((b"%b:%b" % (_encode(key), inline), kids))
         memo.keep(value)
-        same = _same_ends(memo.pieces, pieces)
+        same = same_ends(memo.pieces, pieces)
         memo.pieces = pieces
         piece = self._tree_of("dict", pieces, same, memo)
         if memo.layers is None:
@@ -298,16 +271,16 @@ class Chunker:
             if len(small) <= SMALL and not looks_like_chunks(small):
                 return small, ()
         if memo is None:
-            pieces = [self._item(item, raw) for item, raw in zip(value, _comparable(value), strict=True)]
+            pieces = [self._item(item, raw) for item, raw in zip(value, comparable(value), strict=True)]
             return self._tree_of("list", pieces, (0, 0), None)
         memo.is_large = True
         before = len(memo.items)
         if before <= len(value) and all(map(is_, memo.items, value)):
             same = (before, 0)
-            raws = memo.raws + _comparable(value[before:])
+            raws = memo.raws + comparable(value[before:])
         else:
-            raws = _comparable(value)
-            same = _same_ends(memo.raws, raws)
+            raws = comparable(value)
+            same = same_ends(memo.raws, raws)
         first, last = same
         end = len(value) - last
         known = dict(zip(memo.raws[first : before - last], memo.pieces[first : before - last], strict=True))
@@ -350,13 +323,13 @@ class Chunker:
             memo.keep(value)
         size = sum([len(inline) for inline, _ in pieces])
         if size > WHOLE:
-            same = (0, 0) if memo is None else _same_ends(memo.pieces, pieces)
+            same = (0, 0) if memo is None else same_ends(memo.pieces, pieces)
             if memo is not None:
                 memo.pieces = pieces
             return self._tree_of("dict", pieces, same, memo)
         if memo is not None:
             memo.layers, memo.pieces = None, []
-        inline, kids = b"{%b}" % b",".join([inline for inline, _ in pieces]), _all_kids(pieces)
+        inline, kids = b"{%b}" % b",".join([inline for inline, _ in pieces]), all_kids(pieces)
         return (inline, kids) if size <= SMALL else self._reference(self._chunk(inline, kids))
 
     # ------------------------------------------------------------ hash trees
@@ -366,41 +339,10 @@ class Chunker:
         if depth == 0 and sum([len(inline) for inline, _ in pieces]) <= SMALL:
             if memo is not None:
                 memo.layers = None
-            return _FORMS[kind] % b",".join([inline for inline, _ in pieces]), _all_kids(pieces)
+            return _FORMS[kind] % b",".join([inline for inline, _ in pieces]), all_kids(pieces)
         layers: Layers[Chunk] = Layers() if memo is None or memo.layers is None else memo.layers
         if memo is not None:
             memo.layers = layers
         form = REFERENCES if depth else _FORMS[kind]
         top, height = layers.update(pieces, same, form, self._chunk)
         return b'{"$%b":%b,"depth":%d}' % (kind.encode(), top.quoted, height + depth), (top,)
-
-
-def _use(chunks: tuple[Chunk, ...]) -> None:
-    for chunk in chunks:
-        chunk.uses += 1
-
-
-def _same_ends(before: Sequence[Any], now: Sequence[Any]) -> Same:
-    """How many at the beginning, and how many of the rest at the end, are equal."""
-    if before == now:
-        return len(now), 0
-    shorter = min(len(before), len(now))
-    first = next((index for index in range(shorter) if before[index] != now[index]), shorter)
-    left = shorter - first
-    last = next((index for index in range(left) if before[-1 - index] != now[-1 - index]), left)
-    return first, last
-
-
-def _comparable(items: list[Tree]) -> list[Any]:
-    """Texts and ints as they are, and nothing else: 1 == True == 1.0, and these are stored differently."""
-    return items if _TEXTS_AND_INTS.issuperset(map(type, items)) else [*map(_encode, items)]
-
-
-def _reached(chunks: Iterable[Chunk]) -> Iterable[Chunk]:
-    for chunk in chunks:
-        yield chunk
-        yield from _reached(chunk.kids)
-
-
-def _all_kids(pieces: list[Piece]) -> tuple[Chunk, ...]:
-    return tuple([kid for _, kids in pieces if kids for kid in kids])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.checkpoints.cutting import Layers
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.chunks import Chunk, Piece
+    from holdfast.checkpoints.pieces import Chunk, Piece
 
 _NOTHING = object()
 

@@ -44,6 +44,13 @@ class _Ended:
 _ended = functools.lru_cache(1024)(_Ended)
 
 
+def _unanswerable(executor_id: str, request_data: object, response_type: Any) -> str:
+    return (
+        f"Executor {executor_id!r} asks with {type_name(type(request_data))} for {type_name(response_type)}, "
+        "but has no @response_handler for these types, so no answer can be accepted. Add one."
+    )
+
+
 class DeliveryContext(WorkflowContext[Any, Any]):
     """What `holdfast.WorkflowContext` promises, for one delivery."""
 
@@ -145,7 +152,9 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         event = self._request(request_data, response_type, chosen, terms)
         self.delivery.sink.ask([event])
         self._tell_request(event)
-        self._warn_if_unanswerable(request_data, response_type)
+        if not self._lane.executor.is_request_supported(type(request_data), response_type):
+            text = _unanswerable(self.executor_id, request_data, response_type)
+            self.delivery.tell_once(WorkflowEvent("warning", text, executor_id=self._lane.told_id))
 
     @property
     def delivery_name(self) -> str:
@@ -173,15 +182,6 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         self.delivery.tell_once(lane.as_told(event))
         if lane.level.is_asked_outside:
             lane.scope.on_request()
-
-    def _warn_if_unanswerable(self, request_data: object, response_type: Any) -> None:
-        if self._lane.executor.is_request_supported(type(request_data), response_type):
-            return
-        text = (
-            f"Executor {self.executor_id!r} asks with {type_name(type(request_data))} for {type_name(response_type)}, "
-            "but has no @response_handler for these types, so no answer can be accepted. Add one."
-        )
-        self.delivery.tell_once(WorkflowEvent("warning", text, executor_id=self._lane.told_id))
 
     # ------------------------------------------------------------ state
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -11,13 +12,14 @@ import msgspec
 import pydantic
 import pydantic_ai
 import pytest
+from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
 from tests.unit.agents.agent_models import Script, call, prompts, told
 
 from holdfast import RetryPolicy
 from holdfast.agents import AgentSession, Content, Message, ToolContext, tool
 from holdfast.agents.agent import Agent
-from holdfast.errors import AgentFailed, UsageLimitReached
+from holdfast.errors import AgentFailed, TimedOut, UsageLimitReached
 
 
 def double(number: int) -> int:
@@ -264,6 +266,28 @@ async def test_a_failed_request_is_tried_again_as_often_as_it_may() -> None:
     agent = Agent(script.model(), name="writer", retry=RetryPolicy(3, initial_delay=0.001))
     assert (await agent.run("Go")).text == "Here."
     assert script.requests == 3
+
+
+async def test_a_request_that_takes_too_long_is_given_up() -> None:
+    async def never(messages: Any, info: Any) -> Any:
+        await asyncio.Event().wait()
+
+    with pytest.raises(TimedOut, match=r"writer\.model"):
+        await Agent(FunctionModel(never), name="writer", timeout=0.01).run("Go")
+
+
+async def test_a_model_that_cannot_be_reached_is_an_error_of_the_turn_not_of_the_agent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    agent = Agent("openai:gpt-5", name="writer")
+    with pytest.raises(AgentFailed, match=r"Agent 'writer'.*OPENAI_API_KEY"):
+        await agent.run("Go")
+
+
+async def test_an_error_that_no_model_should_raise_names_the_agent_too() -> None:
+    with pytest.raises(AgentFailed, match="Agent 'writer': its turn failed with ZeroDivisionError: oh"):
+        await Agent(Script([ZeroDivisionError("oh")]).model(), name="writer").run("Go")
 
 
 @pytest.mark.parametrize(

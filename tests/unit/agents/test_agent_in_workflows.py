@@ -18,9 +18,10 @@ import pytest
 from tests.unit.agents import killed_turn
 from tests.unit.agents.agent_models import Script, call, note, notes, told
 
-from holdfast import RetryPolicy, SqliteCheckpointStorage, Workflow, WorkflowBuilder
-from holdfast.agents import AgentResponse, tool
+from holdfast import Executor, RetryPolicy, SqliteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, handler
+from holdfast.agents import AgentResponse, Message, ToolContext, tool
 from holdfast.agents.agent import Agent
+from holdfast.agents.turns import take_turn
 from holdfast.errors import AgentFailed, UsageLimitReached
 
 TEN = [call("count", {"number": place}, f"c{place}") for place in range(10)]
@@ -136,6 +137,22 @@ async def test_a_limit_of_usage_leaves_a_thread_that_goes_on_with_a_higher_one(t
     assert [one["model"] for one in notes(log) if "model" in one] == [0, 1, 2, 3]
 
 
+async def test_a_tool_is_tried_again_as_its_policy_says_and_then_told_to_the_model(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    @tool(retry=RetryPolicy(2, initial_delay=0.001))
+    def shaky(key: str, context: ToolContext) -> str:
+        note(log, key=context.idempotency_key)
+        raise ConnectionError("gone")
+
+    script = Script([call("shaky", {"key": "a"}, "c1"), "Too bad."])
+    result = await flow(Agent(script.model(), name="writer", tools=[shaky]), tmp_path).run("Go", thread_id="t")
+    assert last(result).text == "Too bad."
+    assert told(script.heard[1]) == ["ConnectionError: gone"]
+    assert len(notes(log)) == 2
+    assert len({one["key"] for one in notes(log)}) == 1
+
+
 class NotStorable(Exception):
     """Of no use to a checkpoint."""
 
@@ -164,6 +181,40 @@ async def test_a_tool_that_raised_is_not_called_again_after_a_crash(tmp_path: Pa
     await flow(Agent(script.model(), name="writer", tools=[odd]), tmp_path).run(thread_id="t")
     assert [told(one) for one in script.heard] == [["NotStorable: odd"]]
     assert notes(log) == [{"tool": "odd"}]
+
+
+class Both(Executor):
+    """Two agents in one delivery, the second with what the first said; in its first life it does not get further."""
+
+    def __init__(self, first: Any, second: Any, *, is_doomed: bool) -> None:
+        super().__init__("both")
+        self._agents = first, second
+        self._is_doomed = is_doomed
+
+    @handler
+    async def run(self, text: str, ctx: WorkflowContext[None, str]) -> None:
+        first, second = self._agents
+        draft = await take_turn(first, [Message("user", text)])
+        final = await take_turn(second, draft.messages)
+        if self._is_doomed:
+            raise Boom
+        await ctx.yield_output(final.text)
+
+
+async def test_a_turn_that_follows_from_another_is_found_again(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    def both(*, is_doomed: bool) -> Both:
+        first = Script([[TEN[0], TEN[1]], call("count", {"number": "no"}, "c3"), "Counted."], log)
+        counter = Agent(first.model(), name="counter", tools=[counting(log)])
+        return Both(counter, Agent(Script(["Checked."], log).model(), name="checker"), is_doomed=is_doomed)
+
+    with pytest.raises(Boom):
+        await flow(both(is_doomed=True), tmp_path).run("Count.", thread_id="t")
+    made = len(notes(log))
+    result = await flow(both(is_doomed=False), tmp_path).run(thread_id="t")
+    assert result.get_outputs() == ["Checked."]
+    assert len(notes(log)) == made == 6
 
 
 # ---------------------------------------------------------------- values

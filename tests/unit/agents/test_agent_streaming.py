@@ -103,6 +103,19 @@ async def test_pieces_are_told_while_the_model_still_speaks() -> None:
     assert said == "One two"
 
 
+async def test_an_agent_that_a_tool_asks_speaks_to_the_tool_alone() -> None:
+    async def ask_expert() -> str:
+        """Ask."""
+        expert = Agent(Script(["Between us."]).model(), name="expert")
+        return (await expert.run("Well?")).text
+
+    agent = Agent(Script([call("ask_expert", {}, "c1"), "It is so."]).model(), name="writer", tools=[ask_expert])
+    stream = agent.run("Go", stream=True)
+    updates = await updates_of(stream)
+    assert "".join(update.text for update in updates) == "It is so."
+    assert AgentResponse.from_updates(updates) == await stream
+
+
 async def test_text_that_was_recorded_is_not_streamed_again_to_the_watcher_of_a_resumed_run(tmp_path: Path) -> None:
     @tool
     def fail() -> str:

@@ -172,6 +172,26 @@ async def test_several_agents_at_once_in_one_handler_each_keep_their_own(tmp_pat
         assert result.get_outputs() == ["a 0, b 0, a 0, a 0, a 1"]
 
 
+async def test_a_model_that_fails_fails_the_run_and_is_asked_again_when_that_is_resumed(tmp_path: Path) -> None:
+    storage, log, fails = InMemoryCheckpointStorage(), tmp_path / "log", [True]
+
+    def reply(messages: Any) -> Any:
+        if len(messages) == 1:
+            return Call("double", {"number": 1})
+        return ConnectionError("no line") if fails and fails.pop() else "done"
+
+    def flow() -> Any:
+        agent = ScriptedAgent("a", reply, tools=[double], log=log)
+        return WorkflowBuilder(name="w", start_executor=agent, checkpoint_storage=storage).build()
+
+    with pytest.raises(ConnectionError, match="no line"):
+        await flow().run("go", thread_id="t")
+    result = await flow().run(thread_id="t")
+    assert [one.text for one in result.get_outputs()] == ["done"]
+    assert begun(log) == ["a: request 0", "a: call a-0-1", "a: request 1", "a: request 1"]
+    assert result.usage == {"input_token_count": 2, "output_token_count": 2}
+
+
 # ---------------------------------------------------------------- streaming
 
 
@@ -220,6 +240,33 @@ async def test_words_that_were_told_before_a_wait_are_not_told_again() -> None:
     second, _ = await watched(responses={request.request_id: request.data.approve()})
     assert first == ["function_call"]
     assert second == ["function_result", "text", "text", "usage"]
+
+
+@pytest.mark.parametrize(
+    ("nth", "told"), [(1, ["function_result", "text", "text", "usage"]), (2, ["text", "text", "usage"]), (3, [])]
+)
+async def test_words_that_were_recorded_before_a_crash_are_not_told_again(nth: int, told: list[str]) -> None:
+    storage, faults = InMemoryCheckpointStorage(), Faults()
+    faults.crash("journal", nth=nth, when="after")
+
+    def flow(storage: Any) -> Any:
+        agent = ScriptedAgent("a", [Call("double", {"number": 1}), "one two"], tools=[double])
+        return WorkflowBuilder(name="w", start_executor=agent, checkpoint_storage=storage).build()
+
+    with pytest.raises(ProcessGone):
+        await flow(faults.wrap(storage)).run("go", thread_id="t", stream=True)
+    stream = flow(storage).run(thread_id="t", stream=True, takeover=True)
+    live = [event.data async for event in stream if event.type == "data"]
+    assert [one.type for update in live for one in update.contents] == told
+    assert [one.text for one in (await stream).get_outputs()] == ["one two"]
+
+
+async def test_one_agent_serves_many_threads_at_once() -> None:
+    agent = ScriptedAgent("a", lambda messages: f"{messages[0].text}: {len(messages)}")
+    flow = WorkflowBuilder(start_executor=agent, checkpoint_storage=InMemoryCheckpointStorage()).build()
+    for place in (1, 3):
+        results = await asyncio.gather(*(flow.run(f"thread {n}", thread_id=f"t{n}") for n in range(20)))
+        assert [one.get_outputs()[0].text for one in results] == [f"thread {n}: {place}" for n in range(20)]
 
 
 async def test_nobody_pays_for_words_that_nobody_watches() -> None:
@@ -279,3 +326,30 @@ async def test_leaving_the_stream_of_an_agent_ends_its_turn() -> None:
             await begins.wait()
             break
     assert ended.is_set()
+
+
+async def test_a_handler_that_met_the_failure_of_an_agent_goes_the_same_way_again(tmp_path: Path) -> None:
+    storage, log, fails = InMemoryCheckpointStorage(), tmp_path / "log", [True]
+
+    def reply(messages: Any) -> Any:
+        return ConnectionError("no line") if fails and fails.pop() else "of the first"
+
+    class Fallback(Executor):
+        @handler
+        async def go(self, text: str, ctx: WorkflowContext[Any, str]) -> None:
+            try:
+                said = await ScriptedAgent("first", reply, log=log).run(text)
+            except ConnectionError:
+                said = await ScriptedAgent("second", ["of the second"], log=log).run(text)
+            await ctx.yield_output(said.text)
+
+    def flow(storage: Any) -> Any:
+        return WorkflowBuilder(name="w", start_executor=Fallback("f"), checkpoint_storage=storage).build()
+
+    faults = Faults()
+    faults.crash("commit", nth=2, when="before")
+    with pytest.raises(ProcessGone):
+        await flow(faults.wrap(storage)).run("go", thread_id="t")
+    result = await flow(storage).run(thread_id="t", takeover=True)
+    assert result.get_outputs() == ["of the second"]
+    assert begun(log) == ["first: request 0", "second: request 0"]

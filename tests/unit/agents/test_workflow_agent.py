@@ -24,6 +24,7 @@ from holdfast.agents.message import Message
 from holdfast.agents.response import AgentResponse
 from holdfast.agents.session import AgentSession
 from holdfast.agents.tools import Tool
+from holdfast.agents.workflow_agent import WorkflowAgent
 from holdfast.agents.workflows import Workflow
 from holdfast.errors import AlreadyAnswered
 from holdfast.testing import Faults, ProcessGone
@@ -240,8 +241,16 @@ async def test_a_function_can_be_an_agent() -> None:
     async def drafting(messages: list[Message]) -> str:
         return (await writer.run(messages)).text
 
-    response = await drafting.as_agent().run("go")
-    assert [(one.author_name, one.text) for one in response.messages] == [("drafting", "a draft")]
+    for agent in (drafting.as_agent(), WorkflowAgent(drafting)):
+        response = await agent.run("go")
+        assert [(one.author_name, one.text) for one in response.messages] == [("drafting", "a draft")]
+
+
+async def test_tools_are_refused_and_the_form_of_the_answer_is_the_workflows() -> None:
+    agent = pair().as_agent("team")
+    with pytest.raises(TypeError, match="'team' takes no tools"):
+        await agent.run("go", tools=[pay])
+    assert (await agent.run("go", response_format=dict)).text == "one twofour five"
 
 
 @pytest.mark.parametrize("value", [5, {"a": 1}, [1, 2]])

@@ -156,3 +156,17 @@ async def test_a_workflow_agent_in_a_handler_is_recorded_too(tmp_path: Path) -> 
     result = await build(storage).run(thread_id="t", takeover=True)
     assert result.get_outputs() == ["onethree"]
     assert len(begun(log)) == len(set(begun(log))) == 4
+
+
+async def test_a_workflow_without_a_storage_lives_in_the_one_around_it(tmp_path: Path) -> None:
+    storage, faults, log = InMemoryCheckpointStorage(), Faults(), tmp_path / "log"
+
+    def build(storage: Any) -> Workflow:
+        team = inner(None, log).as_agent("team")
+        return WorkflowBuilder(name="outer", start_executor=team, checkpoint_storage=storage).build()
+
+    faults.crash("commit", nth=4, when="after")
+    with pytest.raises(ProcessGone):
+        await build(faults.wrap(storage)).run("go", thread_id="t")
+    assert texts(await build(storage).run(thread_id="t", takeover=True)) == ["onethree"]
+    assert len(begun(log)) == len(set(begun(log))) == 4
