@@ -82,6 +82,9 @@ class AgentExecutor(Executor):
         self._mode: ContextMode = context_mode or "full"
         self._filter = context_filter
 
+    def reset(self) -> None:
+        """Does nothing: what the agent knows belongs to the thread. A new thread begins with nothing."""
+
     # ------------------------------------------------------------ what comes in
 
     @handler

@@ -31,9 +31,11 @@ class FunctionalWorkflow(functions.FunctionalWorkflow[P, R]):
             clock: Clock | None = None,
         ) -> Workflow: ...
 
-    def as_agent(self, name: str | None = None, *, description: str | None = None) -> WorkflowAgent:
+    def as_agent(
+        self, name: str | None = None, *, description: str | None = None, context_providers: None = None
+    ) -> WorkflowAgent:
         """The function as an agent: each session is a thread of it. It must accept `list[Message]`."""
-        return WorkflowAgent(self._workflow, name, description=description)
+        return WorkflowAgent(self._workflow, name, description=description, context_providers=context_providers)
 
 
 @overload

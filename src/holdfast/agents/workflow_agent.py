@@ -11,7 +11,7 @@ from holdfast.agents.base import RecordingAgent
 from holdfast.agents.inner_thread import inner_run
 from holdfast.agents.message import Message, as_messages
 from holdfast.agents.recording import heard_by, is_heard, recorded_whole, tell, working_for
-from holdfast.agents.response import AgentResponse
+from holdfast.agents.response import AgentResponse, AgentResponseUpdate
 from holdfast.agents.session import AgentSession
 from holdfast.agents.speaking import REQUEST_INFO, RequestInfoFunctionArgs, Speaking, response_to, told_at_the_end
 from holdfast.engine.functions import FunctionalWorkflow
@@ -43,7 +43,13 @@ class WorkflowAgent(RecordingAgent):
         name: str | None = None,
         *,
         description: str | None = None,
+        context_providers: Any = None,
     ) -> None:
+        if context_providers:
+            raise ValueError(
+                f"The workflow {workflow.name!r} takes no context_providers as an agent: a session is a thread of it, "
+                "which keeps all that was said. Give them to the agents in it."
+            )
         if isinstance(workflow, FunctionalWorkflow):
             workflow = workflow.build()
         super().__init__(name or workflow.name, description=description or workflow.description)
@@ -80,6 +86,11 @@ class WorkflowAgent(RecordingAgent):
         if not stream:
             return super().run(given, session=session, **options)
         return super().run(given, stream=True, session=session, **options)
+
+    @staticmethod
+    def merge_updates(updates: Iterable[AgentResponseUpdate], response_id: str) -> AgentResponse:
+        """The response that was streamed, under this id."""
+        return msgspec.structs.replace(AgentResponse.from_updates(updates), response_id=response_id)
 
     async def _run(
         self, messages: list[Message], session: AgentSession | None, kwargs: dict[str, Any]

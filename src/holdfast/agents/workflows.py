@@ -15,9 +15,11 @@ from holdfast.graph.participants import AgentHost, is_agent
 class Workflow(workflow.Workflow):
     """A graph that can be run. Made by `WorkflowBuilder(...).build()`."""
 
-    def as_agent(self, name: str | None = None, *, description: str | None = None) -> WorkflowAgent:
+    def as_agent(
+        self, name: str | None = None, *, description: str | None = None, context_providers: None = None
+    ) -> WorkflowAgent:
         """The workflow as an agent: each session is a thread of it. Its start executor must accept `list[Message]`."""
-        return WorkflowAgent(self, name, description=description)
+        return WorkflowAgent(self, name, description=description, context_providers=context_providers)
 
 
 class WorkflowBuilder(builder.WorkflowBuilder):

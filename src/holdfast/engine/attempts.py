@@ -76,10 +76,11 @@ class Attempts:
             value = await work()
         except BaseException as error:
             self._delivery.undo_frame(frame)
-            self._calls.go_back(last)
-            if isinstance(error, Exception):
-                await self._recorder.take_back_inner(call.key, error)
-            self._keep_for_next_attempt(call)
+            if is_recorded:  # else it is not tried again, and what failed in it stays failed
+                self._calls.go_back(last)
+                if isinstance(error, Exception):
+                    await self._recorder.take_back_inner(call.key, error)
+                self._keep_for_next_attempt(call)
             if isinstance(error, Exception):
                 return None, error
             is_inner = frame.outer is not None and frame.outer.owner is self._delivery  # whose attempt may be over

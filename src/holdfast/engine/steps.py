@@ -94,11 +94,11 @@ class Session:
         await self._check()
         self._calls.check_name(name, function)
         call = self._calls.identify(name, *_told_arguments(function, arguments, {}), None)
-        with self._in_call(call):
+        with self._in_call(call, is_recorded=False):
             return await self._attempts.grouped(call, lambda: function(*arguments))
 
     @contextmanager
-    def _in_call(self, call: Call) -> Iterator[None]:
+    def _in_call(self, call: Call, *, is_recorded: bool = True) -> Iterator[None]:
         task = asyncio.current_task()
         is_other = task is not None and task is not self._task and task not in self._others
         if is_other and task is not None:
@@ -110,7 +110,8 @@ class Session:
             self.waits.end()
             if is_other and task is not None:
                 self._others.discard(task)
-            self._calls.made(call)
+            if is_recorded:  # else what was called last is the step in it
+                self._calls.made(call)
 
     async def close(self) -> None:
         """The handler has ended. What it left behind in the middle of a call is cancelled and awaited: its side effects

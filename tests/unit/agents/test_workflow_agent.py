@@ -253,6 +253,18 @@ async def test_tools_are_refused_and_the_form_of_the_answer_is_the_workflows() -
     assert (await agent.run("go", response_format=dict)).text == "one twofour five"
 
 
+async def test_context_providers_are_refused_since_a_thread_keeps_what_was_said() -> None:
+    assert pair().as_agent(context_providers=None).name == "pair"
+    with pytest.raises(ValueError, match="'pair' takes no context_providers"):
+        WorkflowAgent(pair(), context_providers=[object()])
+
+
+async def test_updates_can_be_merged_under_an_id_as_in_the_reference() -> None:
+    stream = pair().as_agent().run("go", stream=True)
+    merged = WorkflowAgent.merge_updates([update async for update in stream], "r1")
+    assert (merged.response_id, merged.messages) == ("r1", (await stream).messages)
+
+
 @pytest.mark.parametrize("value", [5, {"a": 1}, [1, 2]])
 async def test_an_output_that_is_no_text_is_the_value_and_a_text_of_json(value: Any) -> None:
     class Gives(Executor):

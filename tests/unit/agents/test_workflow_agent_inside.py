@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +171,36 @@ async def test_a_workflow_without_a_storage_lives_in_the_one_around_it(tmp_path:
         await build(faults.wrap(storage)).run("go", thread_id="t")
     assert texts(await build(storage).run(thread_id="t", takeover=True)) == ["onethree"]
     assert len(begun(log)) == len(set(begun(log))) == 4
+
+
+@pytest.mark.parametrize("is_streaming", [False, True])
+async def test_a_run_that_is_cancelled_inside_goes_on_inside(is_streaming: bool, tmp_path: Path) -> None:
+    storage, log = InMemoryCheckpointStorage(), tmp_path / "log"
+    begins, ends = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> str:
+        begins.set()
+        await ends.wait()
+        return "waited"
+
+    def build() -> Workflow:
+        first = ScriptedAgent("first", ["one"], log=log)
+        second = ScriptedAgent("second", [Call("wait"), "two"], tools=[wait], log=log)
+        team = WorkflowBuilder(name="inner", start_executor=first, checkpoint_storage=storage).add_edge(first, second)
+        agent = team.build().as_agent("team")
+        return WorkflowBuilder(name="outer", start_executor=agent, checkpoint_storage=storage).build()
+
+    async def run() -> Any:
+        if not is_streaming:
+            return await build().run("go", thread_id="t")
+        return [event async for event in build().run("go", thread_id="t", stream=True)]
+
+    running = asyncio.create_task(run())
+    await begins.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    ends.set()
+    assert texts(await build().run(thread_id="t")) == ["onetwo"]
+    again = [one for one in set(begun(log)) if begun(log).count(one) > 1]
+    assert again == ["second: call second-0-1"]
