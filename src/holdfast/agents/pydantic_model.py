@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -21,7 +23,7 @@ from pydantic_ai.messages import (
     ThinkingPartDelta,
     ToolCallPart,
 )
-from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models import CompletedStreamedResponse, Model, ModelRequestParameters
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
@@ -32,7 +34,6 @@ from holdfast.agents.message import Message
 from holdfast.agents.pydantic_messages import to_message
 from holdfast.agents.recording import is_heard, recorded, tell
 from holdfast.agents.response import AgentResponseUpdate
-from holdfast.errors import HoldfastError
 from holdfast.graph.policy import RetryPolicy, Seconds
 
 RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
@@ -100,7 +101,8 @@ class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not 
         self._voice = voice
         self._retry = retry
         self._timeout = timeout
-        self._requests = 0
+        self.requests = 0
+        """How many were made, or taken from the record."""
         self.output_names: set[str] = set()
         """Of the tools by which the model gives its structured output."""
 
@@ -111,7 +113,7 @@ class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not 
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
         self.output_names.update(one.name for one in model_request_parameters.output_tools)
-        self._requests += 1
+        self.requests += 1
         is_streamed = is_made = False
 
         async def ask_model() -> Answer:
@@ -123,7 +125,7 @@ class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not 
             asked = self._streamed(message_id, *given) if is_streamed else self.wrapped.request(*given)
             return Answer(message_id, RESPONSE.dump_json(await asked).decode())
 
-        name, key = f"{self._agent_name}.model", str(self._requests)
+        name, key = f"{self._agent_name}.model", str(self.requests)
         answer: Answer = await recorded(ask_model, name=name, key=key, retry=self._retry, timeout=self._timeout)
         response = RESPONSE.validate_json(answer.response)
         said = to_message(self._as_said(response), self._agent_name)
@@ -177,18 +179,17 @@ class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not 
             return said.contents[0] if said.contents else None
         return None
 
-    def request_stream(
+    @asynccontextmanager
+    async def request_stream(
         self,
         messages: list[ModelMessage],
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
-    ) -> Any:
-        """Not used: `request` streams by itself while somebody listens."""
-        raise HoldfastError(
-            f"Agent {self._agent_name!r} was asked for a stream by something inside of its turn. Its requests are "
-            "recorded: use `request`."
-        )
+    ) -> AsyncIterator[Any]:
+        """For an agent whose own listeners want events: they get them when the request is recorded."""
+        response = await self.request(messages, model_settings, model_request_parameters)
+        yield CompletedStreamedResponse(response, model_request_parameters=model_request_parameters, replay_events=True)
 
 
 def _can_stream(model: Model) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ from pydantic_core import to_json
 
 from holdfast.agents.content import Content
 from holdfast.agents.pydantic_messages import as_builtin
-from holdfast.agents.recording import heard_by
+from holdfast.agents.pydantic_model import RecordingModel
 from holdfast.agents.tools import ApprovalNeeded, Rejected, Tool, ToolContext, approved, performed
 
 CONTENT: TypeAdapter[Any] = TypeAdapter(ToolReturnContent)
@@ -30,26 +30,37 @@ RAISED = {"retry": ModelRetry, "failed": ToolFailed, "approval": ApprovalRequire
 class ToolCalls:
     """What was called in one turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: RecordingModel) -> None:
+        self._model = model
+        self._used: dict[str, list[int]] = {}
+        """By call id: the requests to the model that gave calls of it."""
         self.made: set[str] = set()
         """By call id: those that were not taken from the record."""
         self.ended_by: set[str] = set()
         """By call id: those of tools that end the turn."""
+
+    def name_of(self, call_id: str) -> str:
+        """What tells a call from the others of the turn: its id, though some models use one again."""
+        used = self._used.setdefault(call_id, [])
+        if self._model.requests not in used:
+            used.append(self._model.requests)
+        number = used.index(self._model.requests) + 1
+        return call_id if number == 1 else f"{call_id} #{number}"
 
 
 @dataclass
 class RecordingToolset(WrapperToolset[Any]):  # type: ignore[misc]  # pydantic-ai is not looked at
     """Another toolset, for one turn of an agent: a call that was recorded is not made again."""
 
-    agent_name: str = ""
-    tools: Mapping[str, Tool] = field(default_factory=dict)
+    agent_name: str
+    tools: Mapping[str, Tool]
     """Those that are ours, by name."""
-    calls: ToolCalls = field(default_factory=ToolCalls)
+    calls: ToolCalls
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        call = _as_call(name, ctx)
+        call = _as_call(name, ctx, self.calls.name_of(str(ctx.tool_call_id)))
         own = self.tools.get(name)
 
         async def do(arguments: Mapping[str, Any], context: ToolContext) -> Any:
@@ -63,8 +74,7 @@ class RecordingToolset(WrapperToolset[Any]):  # type: ignore[misc]  # pydantic-a
         made = _Made(own, name, do)
         try:
             arguments = await self._agreed(made, call, tool_args, ctx, tool)
-            with heard_by(None):  # an agent that a tool asks speaks to the tool
-                told = await performed(made, call, arguments, self.agent_name, begin)
+            told = await performed(made, call, arguments, self.agent_name, begin)
         except ApprovalNeeded as error:
             raise ApprovalRequired from error
         except ToolFailed:
@@ -147,12 +157,12 @@ def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _as_call(name: str, ctx: RunContext[Any]) -> Content:
+def _as_call(name: str, ctx: RunContext[Any], call_id: str) -> Content:
     """The call as the model made it. Once it is approved it is another step than the attempt that asked for that."""
     response = next((one for one in reversed(ctx.messages) if isinstance(one, ModelResponse)), None)
     calls = () if response is None else response.tool_calls
     arguments = next((one.args for one in calls if one.tool_call_id == ctx.tool_call_id), None)
-    call_id = f"{ctx.tool_call_id} approved" if ctx.tool_call_approved else str(ctx.tool_call_id)
+    call_id = f"{call_id} approved" if ctx.tool_call_approved else call_id
     return Content.from_function_call(call_id, name, arguments=arguments)
 
 

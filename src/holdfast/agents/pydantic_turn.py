@@ -58,11 +58,11 @@ class Turn:
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._voice = Voice(setting.name, setting.id)
-        self._calls = ToolCalls()
         with told_of(setting.name):
             model = infer_model(setting.model)
         policy: dict[str, Any] = {"retry": setting.retry, "timeout": setting.timeout}
         self._model = RecordingModel(model, setting.name, self._voice, **policy)
+        self._calls = ToolCalls(self._model)
         self._usage = RunUsage()
 
     async def take(self, heard: Sequence[Message]) -> AgentResponse:

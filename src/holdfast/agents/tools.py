@@ -60,7 +60,8 @@ class Tool:
         self.retry = retry
         self.timeout = timeout
         self.ends_turn = ends_turn
-        """Whether the agent stops after it was called: the model is not asked what it makes of the result."""
+        """Whether the agent stops after it was called: the model is not asked what it makes of the result. If the call
+        failed, the model is told, and goes on."""
         functools.update_wrapper(self, function, updated=())
 
     @functools.cached_property

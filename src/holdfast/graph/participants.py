@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from typing import Any, TypeGuard
+from uuid import UUID
 
 from holdfast.graph.executor import Executor
 from holdfast.graph.graph import Node
@@ -13,9 +14,18 @@ from holdfast.graph.workflow_executor import WorkflowExecutor, find_graph
 
 def agent_name(agent: Any) -> str:
     name = getattr(agent, "name", None) or getattr(agent, "id", None)
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not name or _is_drawn(name):
         raise ValueError(f"The agent {agent!r} has neither a name nor an id. Checkpoints need one that stays the same.")
     return name
+
+
+def _is_drawn(name: str) -> bool:
+    """Whether it is a UUID, which is another one in each process."""
+    try:
+        UUID(name)
+    except ValueError:
+        return False
+    return True
 
 
 def resolve_agent_id(agent: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Never, Self
 
 from holdfast.agents.executor import AgentExecutorRequest, AgentExecutorResponse
@@ -49,8 +49,11 @@ class ConcurrentBuilder:
         name: str | None = None,
         description: str | None = None,
         durability: Durability = "sync",
+        allowed_types: Iterable[type | str] = (),
     ) -> None:
-        self._settings = Settings(DEFAULT_NAME if name is None else name, description, checkpoint_storage, durability)
+        self._settings = Settings(
+            DEFAULT_NAME if name is None else name, description, checkpoint_storage, durability, tuple(allowed_types)
+        )
         self._team = read_participants(participants, least=2)
         self._designation = designate(self._team, output_from, intermediate_output_from)
         self._aggregator: Executor | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from holdfast.agents.adapters import adapted
@@ -64,8 +64,11 @@ class GroupChatBuilder:
         name: str | None = None,
         description: str | None = None,
         durability: Durability = "sync",
+        allowed_types: Iterable[type | str] = (),
     ) -> None:
-        self._settings = Settings(DEFAULT_NAME if name is None else name, description, checkpoint_storage, durability)
+        self._settings = Settings(
+            DEFAULT_NAME if name is None else name, description, checkpoint_storage, durability, tuple(allowed_types)
+        )
         if participant_factories is None:
             read_participants(participants)
         elif participants is not None:

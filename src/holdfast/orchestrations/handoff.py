@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from holdfast.agents.base import RecordingAgent
@@ -60,11 +60,12 @@ class HandoffBuilder:
         checkpoint_storage: Any = None,
         termination_condition: TerminationCondition | None = None,
         durability: Durability = "sync",
+        allowed_types: Iterable[type | str] = (),
         output_from: OutputFrom = None,
         intermediate_output_from: IntermediateOutputFrom = None,
     ) -> None:
         named = "handoff" if name is None else name
-        self._settings = Settings(named, description, checkpoint_storage, durability)
+        self._settings = Settings(named, description, checkpoint_storage, durability, tuple(allowed_types))
         self._output_from = output_from
         self._intermediate_output_from = intermediate_output_from
         self._team: list[Participant] = []

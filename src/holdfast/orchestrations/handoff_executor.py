@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
+from holdfast.agents.adapters import adapted
 from holdfast.agents.executor import run_arguments, session_id_for
 from holdfast.agents.message import Message, as_messages
 from holdfast.agents.response import AgentResponse
 from holdfast.agents.session import AgentSession
-from holdfast.agents.tools import Tool
+from holdfast.agents.tools import Tool, types_of
 from holdfast.agents.turns import take_live_turn
 from holdfast.events import WorkflowEvent
 from holdfast.graph.context import WorkflowContext
@@ -46,7 +47,7 @@ class Route(msgspec.Struct, frozen=True):
     def tool(self) -> Tool:
         target = self.target
 
-        async def hand_off() -> dict[str, str]:
+        async def hand_off(reason: str | None = None, **more: Any) -> dict[str, str]:  # models like to say why
             return {"handoff_to": target}
 
         hand_off.__name__ = hand_off.__qualname__ = self.tool_name  # what other frameworks call it by
@@ -67,7 +68,7 @@ class HandoffAgentExecutor(Executor):
         super().__init__(agent_name(agent))
         self.agent = agent
         self.description = getattr(agent, "description", None)
-        self.value_types = tuple(getattr(agent, "value_types", ()))
+        self.value_types = types_of(adapted(agent))
         self._routes = routes
 
     @handler
@@ -80,10 +81,12 @@ class HandoffAgentExecutor(Executor):
         await ctx.send_message(TurnTaken(self.id, response, self._target(response)))
 
     def _target(self, response: AgentResponse) -> str | None:
-        """Of the first handoff that was called: with several the conversation would go on in two places."""
+        """Of the first handoff that was made: with several the conversation would go on in two places."""
         targets = {route.tool_name: route.target for route in self._routes}
+        results = (one for message in response.messages for one in message.of_type("function_result"))
+        made = {one.call_id for one in results if one.exception is None}
         calls = (call for message in response.messages for call in message.of_type("function_call"))
-        return next((targets[call.name] for call in calls if call.name in targets), None)
+        return next((targets[call.name] for call in calls if call.name in targets and call.call_id in made), None)
 
 
 class HandoffStanding(msgspec.Struct):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Self
 
@@ -52,10 +52,11 @@ class MagenticBuilder:
         name: str = "magentic",
         description: str | None = None,
         durability: Durability = "sync",
+        allowed_types: Iterable[type | str] = (),
         output_from: OutputFrom = None,
         intermediate_output_from: IntermediateOutputFrom = None,
     ) -> None:
-        self._settings = Settings(name, description, checkpoint_storage, durability)
+        self._settings = Settings(name, description, checkpoint_storage, durability, tuple(allowed_types))
         self._team = read_participants(participants)
         self._output_from, self._intermediate_output_from = output_from, intermediate_output_from
         self._enable_plan_review = enable_plan_review

@@ -6,11 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from holdfast.agents.adapters import adapted
 from holdfast.agents.executor import run_arguments
 from holdfast.agents.message import Message
 from holdfast.agents.recording import heard_by, recorded, working_for
 from holdfast.agents.response import AgentResponse
 from holdfast.agents.structured import value_in
+from holdfast.agents.tools import types_of
 from holdfast.agents.turns import take_live_turn, take_turn
 from holdfast.errors import WorkflowRunnerException
 from holdfast.graph.participants import agent_name
@@ -35,6 +37,9 @@ class MagenticManagerBase(ABC):
     What it keeps in `self` between calls goes through `on_checkpoint_save` and `on_checkpoint_restore`, as plain data:
     one manager serves many threads, in turns. Each call is recorded as a whole, and not made again once it is.
     """
+
+    value_types: tuple[Any, ...] = ()
+    """Types that it keeps, or that its agent's tools give: a checkpoint may hold them."""
 
     def __init__(
         self, *, max_stall_count: int = 3, max_reset_count: int | None = None, max_round_count: int | None = None
@@ -117,6 +122,7 @@ class StandardMagenticManager(MagenticManagerBase):
         given = locals()
         self._prompts = {name: chosen_prompt(name, given[name]) for name in FIELDS}
         self._agent = agent
+        self.value_types = types_of(adapted(agent))
         self._name = agent_name(agent)
         self._first_ledger = task_ledger
         self.task_ledger: MagenticTaskLedger | None = None

@@ -59,6 +59,7 @@ class MagenticOrchestrator(Executor):
         self.manager = make_manager()
         if not isinstance(self.manager, MagenticManagerBase):
             raise TypeError(f"A manager is a MagenticManagerBase, got {self.manager!r}.")
+        self.value_types = tuple(getattr(self.manager, "value_types", ()))
         self.team = {one.name: one for one in team}
         self.enable_plan_review = enable_plan_review
 

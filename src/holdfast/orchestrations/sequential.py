@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from holdfast.agents.executor import AgentExecutorResponse
@@ -46,8 +46,11 @@ class SequentialBuilder:
         name: str | None = None,
         description: str | None = None,
         durability: Durability = "sync",
+        allowed_types: Iterable[type | str] = (),
     ) -> None:
-        self._settings = Settings(DEFAULT_NAME if name is None else name, description, checkpoint_storage, durability)
+        self._settings = Settings(
+            DEFAULT_NAME if name is None else name, description, checkpoint_storage, durability, tuple(allowed_types)
+        )
         self._team = read_participants(participants)
         last = self._team[-1].name
         self._designation = designate(self._team, output_from, intermediate_output_from, default=[last])

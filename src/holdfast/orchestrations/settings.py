@@ -21,6 +21,7 @@ class Settings:
     description: str | None
     checkpoint_storage: Any
     durability: Durability
+    allowed_types: tuple[type | str, ...] = ()
 
     def __post_init__(self) -> None:
         check_identifier("name", self.name)
@@ -41,5 +42,6 @@ class Settings:
             start_executor=start,
             checkpoint_storage=self.checkpoint_storage,
             durability=self.durability,
+            allowed_types=self.allowed_types,
             **designation,
         )

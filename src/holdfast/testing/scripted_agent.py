@@ -91,14 +91,16 @@ class ScriptedAgent(RecordingAgent):
             usage = add_usage(usage, self._usage)
             said.append(answer.message)
             self._tell(answer.message, replayed=not is_made)
-            calls = answer.message.of_type("function_call")
+            calls, ends = answer.message.of_type("function_call"), True
             if calls:
                 made: set[str | None] = set()
                 results = await asyncio.gather(*(self._called(one, known, made) for one in calls))
                 said.append(Message("tool", results))
                 self._tell(said[-1], replayed=not made and not is_made)
                 place += 1
-            if not calls or any(known[str(one.name)].ends_turn for one in calls if one.name in known):
+                done = zip(calls, results, strict=True)
+                ends = any(known[str(one.name)].ends_turn for one, result in done if result.exception is None)
+            if ends:
                 ended: dict[str, Any] = {"agent_id": self.id, "value": answer.value, "finish_reason": "stop"}
                 last = AgentResponseUpdate(contents=(Content.from_usage(usage),), **ended)
                 tell(last, replayed=not is_made)

@@ -37,6 +37,8 @@ def with_pydantic_ai(log: Path) -> pydantic_ai.Agent[Any, Any]:
 
 # ---------------------------------------------------------------- the OpenAI Agents SDK
 
+sdk.set_tracing_disabled(True)  # it would be sent to OpenAI
+
 
 class SdkModel(sdk.Model):  # type: ignore[misc]  # the SDK is not looked at
     """Calls the tools that it is told to, one after the other, then says what it heard."""

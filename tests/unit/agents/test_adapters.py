@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import agent_framework as af
 import agents as sdk
 import pydantic
 import pydantic_ai
 import pytest
+from langgraph.graph import START, StateGraph
+from langgraph.types import interrupt
 from pydantic_ai.messages import ModelResponse
 from tests.unit.agents.agent_models import Script, call, note, notes, told
 from tests.unit.agents.foreign_agents import MAKERS, NAME, SdkModel, with_framework
@@ -20,7 +22,7 @@ from holdfast import Executor, WorkflowContext, handler
 from holdfast.agents import AgentExecutorResponse, AgentResponseUpdate, AgentSession, Message
 from holdfast.agents.adapters import adapted
 from holdfast.agents.turns import take_turn
-from holdfast.errors import InvalidRun
+from holdfast.errors import HoldfastError, InvalidRun
 
 
 class Next(Executor):
@@ -135,6 +137,18 @@ async def test_a_pydantic_ai_agent_streams_and_asks_for_approval(tmp_path: Path)
     assert told(script.heard[1]) == ["paid 5"]
 
 
+async def test_listeners_of_a_pydantic_ai_agent_get_their_events(tmp_path: Path) -> None:
+    heard: list[Any] = []
+
+    async def listen(ctx: Any, events: Any) -> None:
+        heard.extend([type(event).__name__ async for event in events])
+
+    capability = pydantic_ai.capabilities.ProcessEventStream(listen)
+    agent = pydantic_ai.Agent(Script(["Hello."]).model(), name="writer", capabilities=[capability])
+    assert last(await flow(agent, tmp_path).run("Hi")).text == "Hello."
+    assert "PartStartEvent" in heard
+
+
 def test_a_pydantic_ai_agent_without_a_model_is_refused() -> None:
     with pytest.raises(ValueError, match="'lost' of pydantic-ai has no model"):
         adapted(pydantic_ai.Agent(name="lost"))
@@ -211,6 +225,25 @@ async def test_an_openai_agent_that_wants_approval_outside_of_a_workflow_says_so
     agent = adapted(sdk.Agent(name="payer", model=SdkModel(tmp_path / "log", ["pay"]), tools=[pay]))
     with pytest.raises(InvalidRun, match="'payer' wants approval for its calls of 'pay'"):
         await agent.run("Pay")
+
+
+# ---------------------------------------------------------------- LangGraph
+
+
+async def test_a_graph_that_interrupts_itself_or_has_no_messages_is_a_clear_error() -> None:
+    class State(TypedDict):
+        messages: list[Any]
+
+    def build(answer: Any, **given: Any) -> Any:
+        graph = StateGraph(State)
+        graph.add_node("answer", answer)
+        graph.add_edge(START, "answer")
+        return adapted(graph.compile(name="graph", **given))
+
+    with pytest.raises(HoldfastError, match="The graph 'graph' interrupts itself"):
+        await build(lambda state: interrupt("?"), checkpointer=None).run("Go")
+    with pytest.raises(TypeError, match=r"'graph' gave .* Expected a state with a list of messages"):
+        await build(lambda state: {"messages": "text"}).run("Go")
 
 
 # ---------------------------------------------------------------- agent-framework-core

@@ -94,6 +94,21 @@ async def test_a_turn_killed_with_nine_of_ten_calls_recorded_makes_only_the_tent
     assert [event.data for event in result if event.type == "warning"] == []
 
 
+async def test_a_call_id_that_a_model_uses_again_is_another_call(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    replies = [call("count", {"number": number}, "call_0") for number in (1, 2, 3)]
+
+    def agent(crash_at: str | None = None) -> Agent:
+        return Agent(Script([*replies, "Done."], log).model(), name="counter", tools=[counting(log, crash_at)])
+
+    with pytest.raises(Boom):
+        await flow(agent("c3"), tmp_path).run("Go", thread_id="t")
+    result = await flow(agent(), tmp_path).run(thread_id="t")
+    results = [one.result for message in last(result).messages for one in message.of_type("function_result")]
+    assert results == [2, 3, 4]
+    assert [one["tool"] for one in notes(log) if "tool" in one] == [1, 2, 3]
+
+
 async def test_a_model_error_fails_the_run_and_a_resume_asks_only_what_was_not_answered(tmp_path: Path) -> None:
     log = tmp_path / "log"
     broken = Script([TEN[0], pydantic_ai.exceptions.ModelHTTPError(503, "gpt", "overloaded")], log)

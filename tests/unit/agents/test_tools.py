@@ -15,7 +15,6 @@ from tests.unit.agents.logs import begun
 
 from holdfast import Executor, InMemoryCheckpointStorage, RetryPolicy, WorkflowBuilder, WorkflowContext, handler
 from holdfast.agents.content import Content
-from holdfast.agents.message import Message
 from holdfast.agents.response import AgentResponse
 from holdfast.agents.tools import ApprovalNeeded, Tool, ToolContext, as_tool, tool
 from holdfast.agents.workflows import Workflow
@@ -280,8 +279,11 @@ def test_a_predicate_that_is_async_is_refused() -> None:
         Tool(pay, approval=ask)  # type: ignore[arg-type]
 
 
-async def test_a_tool_that_ends_the_turn_is_the_last_thing_in_it() -> None:
-    agent = ScriptedAgent("agent", [Call("pay", {"amount": 1}), "never said"], tools=[Tool(pay, ends_turn=True)])
-    response = await agent.run("go")
-    assert [one.role for one in response.messages] == ["assistant", "tool"]
-    assert isinstance(response.messages[-1], Message)
+async def test_a_tool_that_ends_the_turn_is_the_last_thing_in_it_unless_it_failed() -> None:
+    ending = Tool(pay, ends_turn=True)
+    agent = ScriptedAgent("agent", [Call("pay", {"amount": 1}), "never said"], tools=[ending])
+    assert [one.role for one in (await agent.run("go")).messages] == ["assistant", "tool"]
+    script: list[Any] = [Call("pay", {"price": 1}), Call("pay", {"amount": 1}), "never said"]
+    response = await ScriptedAgent("agent", script, tools=[ending]).run("go")
+    (_, refused), paid = results(response)
+    assert refused is not None and paid == ("paid 1", None)

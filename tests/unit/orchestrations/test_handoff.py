@@ -137,8 +137,8 @@ async def test_a_handoff_to_nobody_and_to_oneself_is_told_to_the_model_which_goe
     assert as_told(await talked(storage, "handoff", "t")) == [("user", "Hello"), ("a", "Then I do it myself.")]
 
 
-async def test_arguments_that_a_handoff_does_not_take_do_not_keep_it_from_happening(storage: Storage) -> None:
-    a = ScriptedAgent("a", [Call("handoff_to_b", "{not json")])
+async def test_a_handoff_whose_arguments_are_malformed_is_refused_and_the_model_tries_again(storage: Storage) -> None:
+    a = ScriptedAgent("a", [Call("handoff_to_b", "{not json"), Call("handoff_to_b", {"reason": "b knows"})])
     result = await team(storage, a, ScriptedAgent("b", ["Here."])).build().run("Hello")
     assert [one.text for one in result.get_outputs()] == ["", "Here."]
 

@@ -13,6 +13,7 @@ from holdfast.agents.content import Content, add_usage
 from holdfast.agents.message import Message, as_messages
 from holdfast.agents.response import AgentResponse
 from holdfast.agents.session import AgentSession
+from holdfast.errors import HoldfastError
 
 
 class GraphAgent(BaseAgent):
@@ -28,6 +29,11 @@ class GraphAgent(BaseAgent):
         heard = [*(session.messages if session is not None else ()), *as_messages(messages)]
         given = [one for message in heard for one in self._as_theirs(message)]
         state = await self.runnable.ainvoke({"messages": given})
+        if isinstance(state, Mapping) and "__interrupt__" in state:
+            raise HoldfastError(
+                f"The graph {self.name!r} interrupts itself, which nobody can answer here: the turn is recorded as a "
+                "whole. Ask in the workflow, before or after it."
+            )
         found = state.get("messages") if isinstance(state, Mapping) else [state]
         if not isinstance(found, list) or not all(isinstance(one, BaseMessage) for one in found):
             raise TypeError(

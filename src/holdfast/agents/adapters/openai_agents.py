@@ -15,7 +15,7 @@ from pydantic_core import to_jsonable_python
 from holdfast.agents.base import RecordingAgent
 from holdfast.agents.content import Content
 from holdfast.agents.message import Message
-from holdfast.agents.recording import answered, recorded, request_id_for, working_for
+from holdfast.agents.recording import answered, heard_by, recorded, request_id_for, working_for
 from holdfast.agents.response import AgentResponse
 from holdfast.agents.session import AgentSession
 from holdfast.agents.tools import Rejected
@@ -79,9 +79,7 @@ class SdkAgent(RecordingAgent):
     async def turn(self, messages: list[Message], session: AgentSession | None, **kwargs: Any) -> AgentResponse:
         requests = Requests(self.name)
         known = sdk.RunConfig()
-        config = dataclasses.replace(
-            known, model_provider=RecordingProvider(known.model_provider, requests), tracing_disabled=True
-        )
+        config = dataclasses.replace(known, model_provider=RecordingProvider(known.model_provider, requests))
         heard = [*(session.messages if session is not None else ()), *messages]
         given = [item for message in heard for item in self._as_theirs(message)]
         agent = _recording(self.agent, requests)
@@ -179,7 +177,8 @@ def _recording_tool(tool: Any, requests: Requests) -> Any:
     async def on_invoke_tool(context: SdkToolContext[Any], arguments: str) -> Any:
         async def make_call() -> Any:
             given = requests.edited.get(context.tool_call_id, arguments)
-            return to_jsonable_python(await invoke(context, given), fallback=str)
+            with heard_by(None):  # an agent that it asks says nothing here
+                return to_jsonable_python(await invoke(context, given), fallback=str)
 
         return await recorded(make_call, name=f"{requests.agent_name}.tool.{tool.name}", key=context.tool_call_id)
 
