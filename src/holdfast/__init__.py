@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.agents.agent import Agent as Agent
     from holdfast.agents.base import BaseAgent as BaseAgent, SupportsAgentRun as SupportsAgentRun
     from holdfast.agents.content import Content as Content, UsageDetails as UsageDetails
     from holdfast.agents.executor import (
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     )
     from holdfast.agents.functions import FunctionalWorkflow as FunctionalWorkflow, workflow as workflow
     from holdfast.agents.message import Message as Message
+    from holdfast.agents.pydantic.agent import Agent as Agent
     from holdfast.agents.response import AgentResponse as AgentResponse, AgentResponseUpdate as AgentResponseUpdate
     from holdfast.agents.session import AgentSession as AgentSession
     from holdfast.agents.tools import Tool as Tool, ToolContext as ToolContext, tool as tool
@@ -184,7 +184,7 @@ __version__ = "0.1.0"
 # tests/test_public_names.py keeps the two alike.
 _HOME = {
     "AesGcm": "holdfast.codecs.aes_gcm",
-    "Agent": "holdfast.agents.agent",
+    "Agent": "holdfast.agents.pydantic.agent",
     "AgentExecutor": "holdfast.agents.executor",
     "AgentExecutorRequest": "holdfast.agents.executor",
     "AgentExecutorResponse": "holdfast.agents.executor",

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
-    from holdfast.agents.agent import Agent as Agent
     from holdfast.agents.base import BaseAgent as BaseAgent, SupportsAgentRun as SupportsAgentRun
     from holdfast.agents.content import Content as Content, UsageDetails as UsageDetails
     from holdfast.agents.executor import (
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
         AgentExecutorResponse as AgentExecutorResponse,
     )
     from holdfast.agents.message import Message as Message
+    from holdfast.agents.pydantic.agent import Agent as Agent
     from holdfast.agents.response import AgentResponse as AgentResponse, AgentResponseUpdate as AgentResponseUpdate
     from holdfast.agents.session import AgentSession as AgentSession
     from holdfast.agents.tools import Tool as Tool, ToolContext as ToolContext, tool as tool
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
 
 _HOME: dict[str, str] = {
-    "Agent": "holdfast.agents.agent",
+    "Agent": "holdfast.agents.pydantic.agent",
     "AgentExecutor": "holdfast.agents.executor",
     "AgentExecutorRequest": "holdfast.agents.executor",
     "AgentExecutorResponse": "holdfast.agents.executor",

@@ -14,6 +14,9 @@ from holdfast.engine.workflow import Workflow
 from holdfast.errors import ThreadNotFound
 from holdfast.records import CheckpointInfo
 
+INSIDE = "inside-"
+"""How the ids of such runs begin."""
+
 
 class InnerRun(NamedTuple):
     options: dict[str, Any]
@@ -23,12 +26,13 @@ class InnerRun(NamedTuple):
 
 
 async def inner_run(
-    workflow: Workflow, session_id: str, kept: Mapping[str, Any], options: Mapping[str, Any]
+    workflow: Workflow, session_id: str, kept: Mapping[str, Any], options: Mapping[str, Any], *, is_answer: bool
 ) -> InnerRun:
-    """How to run the turn of the step that is made now. `kept` is what the turn before left."""
+    """How to run the turn of the step that is made now. `kept` is what the turn before left, `is_answer` whether its
+    requests are answered now."""
     context = working_for()
     assert context is not None  # noqa: S101  # asked only in a workflow
-    key = context.idempotency_key
+    key = f"{INSIDE}{context.idempotency_key}"
     thread_id = str(kept.get("thread_id", session_id))
     # A workflow without a storage lives where the workflow around it does.
     around = context.delivery.lane.scope.storage
@@ -44,8 +48,10 @@ async def inner_run(
         return InnerRun(given, is_resumed=True)
     if stands_at == kept.get("checkpoint_id"):
         return InnerRun(given, is_resumed=False)
+    if is_answer and head is not None and not str(head.run_id).startswith(INSIDE):
+        return InnerRun(given, is_resumed=True)  # somebody answered in this thread itself, and was the first to do so
     # It has gone on since: in a life of the workflow around it that was left behind, and may still be wanted there.
-    thread_id = given["thread_id"] = f"{session_id}/{key[:12]}"
+    thread_id = given["thread_id"] = f"{session_id}/{context.idempotency_key[:12]}"
     head = await _head(workflow, storage, thread_id)
     if head is None and kept.get("checkpoint_id") is not None:
         await workflow.fork(kept["checkpoint_id"], thread_id=thread_id, checkpoint_storage=storage)

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
@@ -58,6 +58,28 @@ def heard_by(listener: Listener | None) -> Iterator[None]:
         yield
     finally:
         _listener.reset(token)
+
+
+Repeated: TypeAlias = Callable[[str, AgentResponseUpdate], None]
+"""Takes what an executor's agent said before an interruption, with the executor's id."""
+
+_repeated: ContextVar[Repeated | None] = ContextVar("holdfast_repeated", default=None)
+
+
+@contextmanager
+def repeated_to(listener: Repeated) -> Iterator[None]:
+    """For whoever needs all of a response, and not only what is new in this run."""
+    token = _repeated.set(listener)
+    try:
+        yield
+    finally:
+        _repeated.reset(token)
+
+
+def repeat(executor_id: str, update: AgentResponseUpdate) -> None:
+    listener = _repeated.get()
+    if listener is not None:
+        listener(executor_id, update)
 
 
 def working_for() -> DeliveryContext | None:

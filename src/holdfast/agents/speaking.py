@@ -79,15 +79,24 @@ class Speaking:
         self._counts: Counter[str] = Counter()
         self._pieces: dict[str, list[AgentResponseUpdate]] = {}
         """By executor: what it has streamed of its next output."""
+        self._repeated: dict[str, list[AgentResponseUpdate]] = {}
+        """By executor: what it had streamed of that before an interruption."""
         self._places: dict[str, tuple[AgentResponseUpdate, int]] = {}
         """By executor: how the message began that it streams now, and its place in that output."""
+
+    def repeat(self, executor_id: str, update: AgentResponseUpdate) -> None:
+        """It was said before an interruption: told before what the same executor says next, unless it was told here."""
+        if executor_id not in self._pieces:
+            self._repeated.setdefault(executor_id, []).append(update)
 
     def said(self, event: WorkflowEvent) -> Iterator[AgentResponseUpdate]:
         executor_id = str(event.executor_id)
         if event.type == "data" and isinstance(event.data, AgentResponseUpdate):
             if self._is_heard(executor_id):
-                yield from self._piece(executor_id, event.data)
+                for update in (*self._repeated.pop(executor_id, ()), event.data):
+                    yield from self._piece(executor_id, update)
         elif event.type in ("output", "intermediate"):
+            self._repeated.pop(executor_id, None)
             pieces = self._pieces.pop(executor_id, [])
             self._places.pop(executor_id, None)
             said = _said(event, self._name, self._counts)

@@ -13,7 +13,7 @@ from holdfast.agents.adapters import adapted
 from holdfast.agents.content import Content, add_usage
 from holdfast.agents.foreign import as_response, as_update
 from holdfast.agents.message import Message
-from holdfast.agents.recording import heard_by, is_heard, recorded_whole, request_id_for, tell, working_for
+from holdfast.agents.recording import heard_by, is_heard, recorded_whole, repeat, request_id_for, tell, working_for
 from holdfast.agents.response import AgentResponse, AgentResponseUpdate
 from holdfast.agents.session import AgentSession
 from holdfast.errors import InvalidRun
@@ -56,9 +56,12 @@ async def take_live_turn(
     name = agent_name(agent)
 
     def listen(update: AgentResponseUpdate, *, replayed: bool) -> None:
-        if not replayed:
-            is_named = update.author_name is not None or update.role not in (None, "assistant")
-            context.tell_live(update if is_named else msgspec.structs.replace(update, author_name=name))
+        is_named = update.author_name is not None or update.role not in (None, "assistant")
+        told = update if is_named else msgspec.structs.replace(update, author_name=name)
+        if replayed:
+            repeat(context.delivery.lane.told_id, told)
+        else:
+            context.tell_live(told)
 
     with heard_by(listen if context.is_streaming() else None):
         return await take_turn(agent, messages, session, **kwargs)

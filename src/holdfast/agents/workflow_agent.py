@@ -10,7 +10,7 @@ import msgspec
 from holdfast.agents.base import RecordingAgent
 from holdfast.agents.inner_thread import inner_run
 from holdfast.agents.message import Message, as_messages
-from holdfast.agents.recording import heard_by, is_heard, recorded_whole, tell, working_for
+from holdfast.agents.recording import heard_by, is_heard, recorded_whole, repeated_to, tell, working_for
 from holdfast.agents.response import AgentResponse, AgentResponseUpdate
 from holdfast.agents.session import AgentSession
 from holdfast.agents.speaking import REQUEST_INFO, RequestInfoFunctionArgs, Speaking, response_to, told_at_the_end
@@ -115,7 +115,8 @@ class WorkflowAgent(RecordingAgent):
     ) -> AgentResponse:
         """A turn in a workflow around it. One that was cut short goes on where its own thread stands."""
         kept: dict[str, Any] = {} if session is None else session.state
-        where = await inner_run(self.workflow, str(session and session.session_id), kept, kwargs)
+        session_id, is_answer = str(session and session.session_id), bool(_answers(messages))
+        where = await inner_run(self.workflow, session_id, kept, kwargs, is_answer=is_answer)
         try:
             result, response = await self._taken([] if where.is_resumed else messages, where.options)
         except ThreadNotIdle:  # an attempt before this one failed, in this process, and nothing is stored
@@ -136,7 +137,8 @@ class WorkflowAgent(RecordingAgent):
             return result, response_to(result, self)
         speaking = Speaking(self)
         async with self.workflow.run(message, stream=True, **given) as events:
-            with heard_by(None):  # agents in the workflow are heard through its events, or not at all
+            # Agents in the workflow are heard through its events, or not at all.
+            with heard_by(None), repeated_to(speaking.repeat):
                 told = aiter(events)
             async for event in told:
                 for update in speaking.said(event):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -89,6 +89,3 @@ def prompts(messages: Sequence[ModelMessage]) -> list[Any]:
 def told(messages: Sequence[ModelMessage]) -> list[Any]:
     """What a model was told last."""
     return [getattr(part, "content", None) for part in messages[-1].parts]
-
-
-Tell: TypeAlias = Callable[..., Any]

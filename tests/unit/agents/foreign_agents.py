@@ -12,7 +12,7 @@ import pydantic_ai
 from langchain_core.messages import AIMessage
 from langgraph.graph import END, START, MessagesState, StateGraph
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
-from tests.unit.agents.agent_models import Script, call, note, prompts
+from tests.unit.agents.agent_models import Script, note, prompts
 
 NAME = "foreign"
 """What each of them is called."""
@@ -135,5 +135,3 @@ MAKERS: dict[str, Callable[[Path], Any]] = {
     "langgraph": with_langgraph,
     "agent-framework": with_framework,
 }
-
-__all__ = ["MAKERS", "NAME", "SdkModel", "call", "with_framework", "with_openai"]

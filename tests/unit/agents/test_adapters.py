@@ -19,7 +19,7 @@ from tests.unit.agents.foreign_agents import MAKERS, NAME, SdkModel, with_framew
 from tests.unit.agents.test_agent_in_workflows import Boom, flow, last
 
 from holdfast import Executor, WorkflowContext, handler
-from holdfast.agents import AgentExecutorResponse, AgentResponseUpdate, AgentSession, Message
+from holdfast.agents import AgentExecutorResponse, AgentResponseUpdate, AgentSession, Message, tool
 from holdfast.agents.adapters import adapted
 from holdfast.agents.turns import take_turn
 from holdfast.errors import HoldfastError, InvalidRun
@@ -186,6 +186,19 @@ async def test_the_calls_of_an_openai_agent_are_recorded_one_by_one(tmp_path: Pa
         "assistant",
     ]
     assert result.usage == {"input_token_count": 30, "output_token_count": 15, "total_token_count": 45}
+
+
+async def test_an_openai_agent_may_be_given_tools_for_one_turn_and_one_may_end_it(tmp_path: Path) -> None:
+    @tool(ends_turn=True)
+    def hand_over() -> str:
+        """Hand over."""
+        return "over"
+
+    agent = adapted(sdk.Agent(name="eye", model=SdkModel(tmp_path / "log", ["hand_over", "never"])))
+    response = await agent.run("Go", tools=[hand_over])
+    assert [message.role for message in response.messages] == ["assistant", "tool"]
+    assert response.messages[1].contents[0].result == "over"
+    assert len(notes(tmp_path / "log")) == 1
 
 
 async def test_an_openai_agent_asks_for_approval_and_calls_as_the_answers_say(tmp_path: Path) -> None:

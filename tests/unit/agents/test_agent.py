@@ -18,7 +18,7 @@ from tests.unit.agents.agent_models import Script, call, prompts, told
 
 from holdfast import RetryPolicy
 from holdfast.agents import AgentSession, Content, Message, ToolContext, tool
-from holdfast.agents.agent import Agent
+from holdfast.agents.pydantic.agent import Agent
 from holdfast.errors import AgentFailed, TimedOut, UsageLimitReached
 
 
@@ -119,6 +119,18 @@ async def test_a_tool_is_given_the_context_of_its_call_and_the_model_does_not_se
     assert list(definition.parameters_json_schema["properties"]) == ["word"]
     assert (definition.name, definition.description) == ("look", "Look it up.")
     assert [(one.call_id, one.agent_name, one.thread_id) for one in seen] == [("c1", "writer", None)]
+
+
+async def test_a_tool_may_give_what_pydantic_does_not_know() -> None:
+    class Desk:
+        def answer(self, name: str = "Ada") -> Answer:
+            """Answer."""
+            return Answer(name, [1])
+
+    script = Script([call("answer", {}, "c1"), "Done."])
+    response = await Agent(script.model(), name="writer", tools=[Desk().answer]).run("Go")
+    assert told(script.heard[1]) == [{"name": "Ada", "numbers": [1]}]
+    assert response.messages[1].contents[0].result == {"name": "Ada", "numbers": [1]}
 
 
 async def test_tools_and_a_format_may_be_given_for_one_run() -> None:
@@ -311,7 +323,7 @@ def test_without_the_extra_the_error_names_it_and_the_rest_of_holdfast_is_import
         "import sys; sys.modules['pydantic_ai'] = None\n"
         "import holdfast, holdfast.agents\n"
         "from holdfast.errors import MissingExtra\n"
-        "try: import holdfast.agents.agent\n"
+        "try: import holdfast.agents.pydantic.agent\n"
         "except MissingExtra as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

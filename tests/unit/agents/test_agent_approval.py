@@ -8,7 +8,7 @@ import pytest
 from tests.unit.agents.agent_models import Script, call, told
 
 from holdfast.agents import AgentSession, Content, Message, tool
-from holdfast.agents.agent import Agent
+from holdfast.agents.pydantic.agent import Agent
 from holdfast.errors import InvalidRun
 
 CALLS = [call("pay", {"amount": amount}, f"c{amount}") for amount in (5, 20, 30)]

@@ -20,7 +20,7 @@ from tests.unit.agents.agent_models import Script, call, note, notes, told
 
 from holdfast import Executor, RetryPolicy, SqliteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, handler
 from holdfast.agents import AgentResponse, Message, ToolContext, tool
-from holdfast.agents.agent import Agent
+from holdfast.agents.pydantic.agent import Agent
 from holdfast.agents.turns import take_turn
 from holdfast.errors import AgentFailed, UsageLimitReached
 
@@ -336,3 +336,28 @@ async def test_a_tool_of_pydantic_ai_that_requires_approval_is_asked_for_too(tmp
     assert last(result).text == "Done."
     assert notes(tmp_path / "log") == [{"paid": 20}]
     assert script.requests == 2
+
+
+async def test_a_run_that_is_cancelled_in_the_middle_of_a_turn_goes_on_where_it_was(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    is_called = asyncio.Event()
+
+    def agent(*, is_stuck: bool) -> Agent:
+        async def count(number: int) -> int:
+            note(log, tool=number)
+            if is_stuck and number == 1:
+                is_called.set()
+                await asyncio.Event().wait()
+            return number + 1
+
+        return Agent(Script([[TEN[0]], [TEN[1]], "Counted."], log).model(), name="counter", tools=[count])
+
+    running = asyncio.create_task(flow(agent(is_stuck=True), tmp_path).run("Go", thread_id="t"))
+    await is_called.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    result = await flow(agent(is_stuck=False), tmp_path).run(thread_id="t")
+    assert last(result).text == "Counted."
+    assert [one["tool"] for one in notes(log) if "tool" in one] == [0, 1, 1]
+    assert [one["model"] for one in notes(log) if "model" in one] == [0, 1, 2]

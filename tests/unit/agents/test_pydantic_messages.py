@@ -33,7 +33,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.usage import RequestUsage
 
 from holdfast.agents import AgentResponse, Content, Message
-from holdfast.agents.pydantic_messages import from_messages, to_message, to_messages
+from holdfast.agents.pydantic.messages import from_messages, to_message, to_messages
 
 words = st.text(st.characters(codec="utf-8"), max_size=12)
 names = st.from_regex(r"[a-z]{1,8}", fullmatch=True)

@@ -17,7 +17,7 @@ from tests.unit.agents.agent_models import Script, call, note, notes, told
 from tests.unit.agents.test_agent_in_workflows import Boom, flow, last
 
 from holdfast.agents import tool
-from holdfast.agents.agent import Agent
+from holdfast.agents.pydantic.agent import Agent
 
 ROOT = Path(__file__).parents[3]
 

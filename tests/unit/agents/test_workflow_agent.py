@@ -148,6 +148,38 @@ async def test_a_resumed_agent_gives_what_the_undisturbed_one_would_have_given(n
     assert len(begun(log)) == len(set(begun(log))) == 4  # nothing recorded was done again
 
 
+@pytest.mark.parametrize("nth", range(1, 8))
+async def test_what_a_resumed_agent_streams_joins_up_to_its_response(nth: int) -> None:
+    storage, faults = InMemoryCheckpointStorage(), Faults()
+    faults.crash("commit" if nth <= 3 else "journal", nth=nth if nth <= 3 else nth - 3, when="after")
+    session = AgentSession(session_id="s1")
+    with pytest.raises(ProcessGone):
+        await pair(faults.wrap(storage)).as_agent().run("go", session=session)
+    stream = pair(storage).as_agent().run(session=session, stream=True, takeover=True)
+    joined = AgentResponse.from_updates([update async for update in stream])
+    assert joined == await stream
+    assert joined.text == "one twofour five"
+
+
+async def test_what_is_streamed_after_each_approval_joins_up_to_the_response() -> None:
+    storage, session = InMemoryCheckpointStorage(), AgentSession(session_id="s1")
+
+    def build() -> Any:
+        calls = [Call("pay", {"amount": 5}), Call("pay", {"amount": 7})]
+        payer = ScriptedAgent("payer", [calls, "all done"], tools=[Tool(pay, approval=True)])
+        return WorkflowBuilder(name="paying", start_executor=payer, checkpoint_storage=storage).build().as_agent()
+
+    joined = await build().run("go", session=session)
+    asked = joined.user_input_requests
+    while asked:
+        stream = build().run(asked[0].approve(), session=session, stream=True)
+        joined = AgentResponse.from_updates([update async for update in stream])
+        assert joined == await stream
+        asked = joined.user_input_requests
+    assert joined.text == "all done"
+    assert [one.role for one in joined.messages] == ["assistant", "tool", "assistant"]
+
+
 async def test_running_a_finished_session_again_gives_its_outputs() -> None:
     storage, session = InMemoryCheckpointStorage(), AgentSession(session_id="s1")
     response = await pair(storage).as_agent().run("go", session=session)

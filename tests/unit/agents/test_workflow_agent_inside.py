@@ -74,6 +74,19 @@ async def test_a_question_inside_is_asked_outside_and_answered_there() -> None:
     assert [one.result for message in said.messages for one in message.of_type("function_result")] == ["paid 9"]
 
 
+async def test_a_question_that_somebody_answered_inside_is_not_asked_and_acted_on_again(tmp_path: Path) -> None:
+    storage, log = InMemoryCheckpointStorage(), tmp_path / "log"
+    [outside] = (await outer(storage, log, approval=True).run("go", thread_id="t")).get_request_info_events()
+    within = inner(storage, log, approval=True)
+    [inside] = (await within.run(thread_id="t/team")).get_request_info_events()
+    await within.run(responses={inside.request_id: inside.data.approve({"amount": 2})}, thread_id="t/team")
+    answers = {outside.request_id: outside.data.approve({"amount": 3})}
+    result = await outer(storage, log, approval=True).run(responses=answers, thread_id="t")
+    assert texts(result) == ["onethree", "so be it"]
+    assert begun(log).count("second: call second-0-1") == 1
+    assert sorted(one.thread_id for one in await storage.list_threads()) == ["t", "t/team"]
+
+
 class Asking(Executor):
     @handler
     async def start(self, messages: list[Message], ctx: WorkflowContext[Any, str]) -> None:

@@ -12,7 +12,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from tests.unit.orchestrations.teams import Hearing, assert_nothing_is_said_twice, kept_by, lines, texts
 
 from holdfast import AgentSession, InMemoryCheckpointStorage, Message, Workflow
-from holdfast.agents.agent import Agent
+from holdfast.agents.pydantic.agent import Agent
 from holdfast.errors import InvalidSelection
 from holdfast.orchestrations.agent_orchestrator import AgentBasedGroupChatOrchestrator
 from holdfast.orchestrations.group_chat import GroupChatBuilder

@@ -9,7 +9,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from tests.unit.orchestrations.handoff_team import as_told, refund, talked
 
 from holdfast import InMemoryCheckpointStorage
-from holdfast.agents.agent import Agent
+from holdfast.agents.pydantic.agent import Agent
 from holdfast.agents.workflows import Workflow
 from holdfast.orchestrations.handoff import HandoffBuilder
 from holdfast.orchestrations.handoff_messages import HandoffSentEvent

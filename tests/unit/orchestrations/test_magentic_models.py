@@ -11,8 +11,8 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from tests.unit.orchestrations.magentic_team import PLAIN, TASK, Manager, crew, judged, kinds, team
 
 from holdfast import InMemoryCheckpointStorage
-from holdfast.agents.agent import Agent
 from holdfast.agents.message import Message
+from holdfast.agents.pydantic.agent import Agent
 from holdfast.orchestrations.magentic import MagenticBuilder
 from holdfast.orchestrations.magentic_ledger import ProgressAnswer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 import agents as sdk
@@ -18,7 +18,7 @@ from holdfast.agents.message import Message
 from holdfast.agents.recording import answered, heard_by, recorded, request_id_for, working_for
 from holdfast.agents.response import AgentResponse
 from holdfast.agents.session import AgentSession
-from holdfast.agents.tools import Rejected
+from holdfast.agents.tools import Rejected, Tool, as_tool
 from holdfast.errors import HoldfastError, InvalidRun
 
 RESPONSE: TypeAdapter[sdk.ModelResponse] = TypeAdapter(sdk.ModelResponse)
@@ -32,7 +32,11 @@ class Requests:
         self.count = 0
         """Of requests to models."""
         self.edited: dict[str, str] = {}
-        """By call id: arguments that somebody put in the place of the model's."""
+        """By call: arguments that somebody put in the place of the model's."""
+
+    def key_of(self, call_id: str) -> str:
+        """What tells a call from the others of the turn. Some models use an id again."""
+        return f"{call_id}-{self.count}"
 
 
 class RecordingModel(sdk.Model):  # type: ignore[misc]  # the SDK is not looked at
@@ -76,13 +80,22 @@ class SdkAgent(RecordingAgent):
         is_plain = kind in (None, str) or isinstance(kind, sdk.AgentOutputSchemaBase)
         self.value_types = () if is_plain else (kind,)
 
-    async def turn(self, messages: list[Message], session: AgentSession | None, **kwargs: Any) -> AgentResponse:
+    async def turn(
+        self,
+        messages: list[Message],
+        session: AgentSession | None,
+        *,
+        tools: Iterable[Any] = (),
+        response_format: Any = None,
+        **kwargs: Any,
+    ) -> AgentResponse:
         requests = Requests(self.name)
+        own = _for_one_turn(self.agent, [as_tool(one) for one in tools], response_format)
         known = sdk.RunConfig()
         config = dataclasses.replace(known, model_provider=RecordingProvider(known.model_provider, requests))
         heard = [*(session.messages if session is not None else ()), *messages]
         given = [item for message in heard for item in self._as_theirs(message)]
-        agent = _recording(self.agent, requests)
+        agent = _recording(own, requests)
         result = await sdk.Runner.run(agent, given, run_config=config)
         while result.interruptions:
             result = await sdk.Runner.run(agent, await self._answered(result, requests), run_config=config)
@@ -96,7 +109,7 @@ class SdkAgent(RecordingAgent):
                 "output_token_count": usage.output_tokens,
                 "total_token_count": usage.total_tokens,
             },
-            value=result.final_output if self.agent.output_type not in (None, str) else None,
+            value=result.final_output if own.output_type not in (None, str) and not _is_cut(result) else None,
             finish_reason="stop",
         )
 
@@ -110,13 +123,13 @@ class SdkAgent(RecordingAgent):
                 "were not made. Run it in a workflow."
             )
         state = result.to_state()
-        answers = await asyncio.gather(*map(_answer_to, result.interruptions))
+        answers = await asyncio.gather(*(_answer_to(one, requests.key_of(one.call_id)) for one in result.interruptions))
         for item, answer in zip(result.interruptions, answers, strict=True):
             if not answer.approved:
                 state.reject(item, rejection_message=str(Rejected(answer.reason)))
                 continue
-            if answer.function_call is not None:
-                requests.edited[item.call_id] = _json(answer.function_call.parse_arguments())
+            if answer.function_call is not None and answer.function_call.arguments is not None:
+                requests.edited[requests.key_of(item.call_id)] = _json(answer.function_call.parse_arguments())
             state.approve(item)
         return state
 
@@ -152,12 +165,46 @@ class SdkAgent(RecordingAgent):
         return []
 
 
-async def _answer_to(item: Any) -> Content:
-    request_id = request_id_for(item.call_id)
+async def _answer_to(item: Any, key: str) -> Content:
+    request_id = request_id_for(key)
     call = Content.from_function_call(item.call_id, item.name, arguments=item.arguments)
     answer = await answered(Content.from_function_approval_request(request_id, call), key=request_id)
     assert answer is not None  # noqa: S101  # asked only inside of a workflow
     return answer
+
+
+def _for_one_turn(agent: sdk.Agent[Any], tools: list[Tool], response_format: Any) -> sdk.Agent[Any]:
+    changes: dict[str, Any] = {}
+    if response_format is not None:
+        changes["output_type"] = response_format
+    if tools:
+        changes["tools"] = [*agent.tools, *map(_as_their_tool, tools)]
+    last = [one.name for one in tools if one.ends_turn]
+    if last:
+        changes["tool_use_behavior"] = sdk.StopAtTools(stop_at_tool_names=last)
+    return agent.clone(**changes) if changes else agent
+
+
+def _as_their_tool(tool: Tool) -> Any:
+    if tool.context_parameter is not None:
+        raise TypeError(f"The tool {tool.name!r} takes a ToolContext, which an agent of the OpenAI Agents SDK has not.")
+    approval = tool.approval
+
+    async def needs_approval(context: Any, arguments: dict[str, Any], call_id: str) -> bool:
+        return approval(arguments) if callable(approval) else bool(approval)
+
+    return sdk.function_tool(
+        tool.function,
+        name_override=tool.name,
+        description_override=tool.description,
+        strict_mode=False,
+        needs_approval=needs_approval,
+    )
+
+
+def _is_cut(result: Any) -> bool:
+    """Whether a tool ended the turn: what it gave is no output of the model."""
+    return bool(result.new_items) and isinstance(result.new_items[-1], sdk.ToolCallOutputItem)
 
 
 def _recording(agent: sdk.Agent[Any], requests: Requests) -> sdk.Agent[Any]:
@@ -176,11 +223,12 @@ def _recording_tool(tool: Any, requests: Requests) -> Any:
 
     async def on_invoke_tool(context: SdkToolContext[Any], arguments: str) -> Any:
         async def make_call() -> Any:
-            given = requests.edited.get(context.tool_call_id, arguments)
+            given = requests.edited.get(requests.key_of(context.tool_call_id), arguments)
             with heard_by(None):  # an agent that it asks says nothing here
                 return to_jsonable_python(await invoke(context, given), fallback=str)
 
-        return await recorded(make_call, name=f"{requests.agent_name}.tool.{tool.name}", key=context.tool_call_id)
+        key = requests.key_of(context.tool_call_id)
+        return await recorded(make_call, name=f"{requests.agent_name}.tool.{tool.name}", key=key)
 
     return dataclasses.replace(tool, on_invoke_tool=on_invoke_tool)
 

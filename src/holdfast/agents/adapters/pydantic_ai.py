@@ -11,9 +11,9 @@ from pydantic_ai.tools import DeferredToolRequests
 
 from holdfast.agents.base import RecordingAgent
 from holdfast.agents.message import Message
-from holdfast.agents.pydantic_output import output_spec, value_types
-from holdfast.agents.pydantic_toolset import toolset_of
-from holdfast.agents.pydantic_turn import Setting, Turn
+from holdfast.agents.pydantic.output import output_spec, value_types
+from holdfast.agents.pydantic.toolset import toolset_of
+from holdfast.agents.pydantic.turn import Setting, Turn
 from holdfast.agents.response import AgentResponse
 from holdfast.agents.session import AgentSession
 from holdfast.agents.tools import as_tool

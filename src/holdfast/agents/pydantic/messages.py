@@ -12,7 +12,7 @@ from pydantic_core import to_json
 
 from holdfast.agents.content import Content
 from holdfast.agents.message import Message
-from holdfast.agents.pydantic_contents import (
+from holdfast.agents.pydantic.contents import (
     TEXTS,
     Kept,
     content_of_part,

@@ -31,7 +31,7 @@ from pydantic_ai.tools import RunContext
 
 from holdfast.agents.content import Content
 from holdfast.agents.message import Message
-from holdfast.agents.pydantic_messages import to_message
+from holdfast.agents.pydantic.messages import to_message
 from holdfast.agents.recording import is_heard, recorded, tell
 from holdfast.agents.response import AgentResponseUpdate
 from holdfast.graph.policy import RetryPolicy, Seconds

@@ -5,22 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from holdfast.errors import MissingExtra
-
-try:
-    import pydantic_ai
-except ImportError as error:
-    raise MissingExtra("holdfast.agents.Agent", "pydantic-ai-slim", "agents") from error
-
+import pydantic_ai
 from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from pydantic_ai.usage import UsageLimits
 
 from holdfast.agents.base import RecordingAgent
 from holdfast.agents.message import Message
-from holdfast.agents.pydantic_output import output_spec, value_types
-from holdfast.agents.pydantic_toolset import toolset_of
-from holdfast.agents.pydantic_turn import Setting, Turn
+from holdfast.agents.pydantic.output import output_spec, value_types
+from holdfast.agents.pydantic.toolset import toolset_of
+from holdfast.agents.pydantic.turn import Setting, Turn
 from holdfast.agents.response import AgentResponse
 from holdfast.agents.session import AgentSession
 from holdfast.agents.tools import Tool, as_tool

@@ -17,11 +17,11 @@ from pydantic_graph import End
 
 from holdfast.agents.content import Content
 from holdfast.agents.message import Message
-from holdfast.agents.pydantic_approvals import Pending, asked_for, verdicts
-from holdfast.agents.pydantic_errors import told_of
-from holdfast.agents.pydantic_messages import from_messages, timeless, to_messages
-from holdfast.agents.pydantic_model import RecordingModel, Voice, usage_of
-from holdfast.agents.pydantic_toolset import RecordingToolset, ToolCalls
+from holdfast.agents.pydantic.approvals import Pending, asked_for, verdicts
+from holdfast.agents.pydantic.errors import told_of
+from holdfast.agents.pydantic.messages import from_messages, timeless, to_messages
+from holdfast.agents.pydantic.model import RecordingModel, Voice, usage_of
+from holdfast.agents.pydantic.toolset import RecordingToolset, ToolCalls
 from holdfast.agents.recording import is_heard, tell
 from holdfast.agents.response import AgentResponse, AgentResponseUpdate
 from holdfast.agents.tools import Tool

@@ -17,8 +17,8 @@ from pydantic_ai.toolsets import FunctionToolset, ToolsetTool, WrapperToolset
 from pydantic_core import to_json
 
 from holdfast.agents.content import Content
-from holdfast.agents.pydantic_messages import as_builtin
-from holdfast.agents.pydantic_model import RecordingModel
+from holdfast.agents.pydantic.messages import as_builtin
+from holdfast.agents.pydantic.model import RecordingModel
 from holdfast.agents.tools import ApprovalNeeded, Rejected, Tool, ToolContext, approved, performed
 
 CONTENT: TypeAdapter[Any] = TypeAdapter(ToolReturnContent)
@@ -185,12 +185,13 @@ def _as_theirs(tool: Tool) -> pydantic_ai.Tool[Any]:
 
 
 def _visible(tool: Tool) -> Callable[..., Any]:
-    """The function without the parameter that takes the ToolContext: the model does not see that one."""
-    hidden = tool.context_parameter
-    if hidden is None:
+    """The function as the model sees it: without the parameter that takes the ToolContext, and without the type of its
+    result, which may be one that pydantic does not know."""
+    try:
+        signature = inspect.signature(tool.function, eval_str=True)
+    except NameError:  # types that are there only for checkers: pydantic-ai makes of it what it can
         return tool.function
-    signature = inspect.signature(tool.function, eval_str=True)
-    parameters = [one for name, one in signature.parameters.items() if name != hidden]
+    parameters = [one for name, one in signature.parameters.items() if name != tool.context_parameter]
 
     def visible(**arguments: Any) -> None:
         """Never called: only its signature is looked at."""
@@ -199,5 +200,6 @@ def _visible(tool: Tool) -> Callable[..., Any]:
     visible.__doc__ = inspect.getdoc(tool.function)
     visible.__module__ = getattr(tool.function, "__module__", __name__)
     visible.__annotations__ = {one.name: one.annotation for one in parameters if one.annotation is not one.empty}
-    visible.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    bare = signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty)
+    visible.__signature__ = bare  # type: ignore[attr-defined]
     return visible

@@ -109,6 +109,7 @@ def _as_call(part: ToolCallPart) -> Content:
 def _verdict(call: Content, answer: Content) -> ToolApproved | ToolDenied:
     if not answer.approved:
         return ToolDenied(str(Rejected(answer.reason)))
-    if answer.function_call is None or answer.function_call.parse_arguments() == call.parse_arguments():
+    edited = answer.function_call
+    if edited is None or edited.arguments is None or edited.parse_arguments() == call.parse_arguments():
         return ToolApproved()
-    return ToolApproved(override_args=answer.function_call.parse_arguments())
+    return ToolApproved(override_args=edited.parse_arguments())
