@@ -15,6 +15,8 @@ from holdfast.testing.scripted_agent import ScriptedAgent
 
 MakeStorage = Callable[[], Any]
 
+NAME = "magentic-researcher-writer"
+"""Of a team that was given none."""
 ANSWER = "Answer from: It is 7 metres."
 
 
@@ -62,7 +64,7 @@ async def test_the_plan_is_approved_with_the_checkpoint_and_a_new_workflow_objec
 async def test_the_checkpoint_holds_the_request_and_resuming_it_asks_again(make_storage: MakeStorage) -> None:
     storage = make_storage()
     plan_request = await run_until_reviewed(build_workflow(storage))
-    checkpoint = await storage.get_latest(workflow_name="magentic")
+    checkpoint = await storage.get_latest(workflow_name=NAME)
     assert list(checkpoint.pending_request_info_events) == [plan_request.request_id]
 
     result = await build_workflow(storage).run(checkpoint_id=checkpoint.checkpoint_id)
@@ -74,13 +76,13 @@ async def test_the_checkpoint_holds_the_request_and_resuming_it_asks_again(make_
 async def test_a_plan_that_is_sent_back_is_reviewed_again(make_storage: MakeStorage) -> None:
     storage = make_storage()
     first = await run_until_reviewed(build_workflow(storage))
-    checkpoint = await storage.get_latest(workflow_name="magentic")
+    checkpoint = await storage.get_latest(workflow_name=NAME)
 
     back = await build_workflow(storage).run(
         checkpoint_id=checkpoint.checkpoint_id, responses={first.request_id: first.revise("Ask the pilot.")}
     )
     [event] = back.get_request_info_events()
-    checkpoint = await storage.get_latest(workflow_name="magentic")
+    checkpoint = await storage.get_latest(workflow_name=NAME)
     result = await build_workflow(storage).run(
         checkpoint_id=checkpoint.checkpoint_id, responses={event.request_id: event.data.approve()}
     )
@@ -92,14 +94,14 @@ async def test_a_plan_that_is_sent_back_is_reviewed_again(make_storage: MakeStor
 async def test_one_checkpoint_is_approved_any_number_of_times(make_storage: MakeStorage) -> None:
     storage = make_storage()
     plan_request = await run_until_reviewed(build_workflow(storage))
-    checkpoint = await storage.get_latest(workflow_name="magentic")
+    checkpoint = await storage.get_latest(workflow_name=NAME)
     responses = {plan_request.request_id: plan_request.approve()}
 
     for _ in range(2):
         result = await build_workflow(storage).run(checkpoint_id=checkpoint.checkpoint_id, responses=responses)
         assert [one.text for one in result.get_outputs()] == [ANSWER]
 
-    latest = await storage.get_latest(workflow_name="magentic")
+    latest = await storage.get_latest(workflow_name=NAME)
     with pytest.raises(AlreadyAnswered):
         await build_workflow(storage).run(checkpoint_id=latest.checkpoint_id, responses=responses)
 
@@ -108,10 +110,10 @@ async def test_every_checkpoint_of_the_flow_goes_on_to_the_same_answer(make_stor
     storage = make_storage()
     plan_request = await run_until_reviewed(build_workflow(storage))
     responses = {plan_request.request_id: plan_request.approve()}
-    latest = await storage.get_latest(workflow_name="magentic")
+    latest = await storage.get_latest(workflow_name=NAME)
     await build_workflow(storage).run(checkpoint_id=latest.checkpoint_id, responses=responses)
 
-    for one in await storage.list_checkpoints(workflow_name="magentic"):
+    for one in await storage.list_checkpoints(workflow_name=NAME):
         result = await build_workflow(storage).run(checkpoint_id=one.checkpoint_id)
         if result.get_request_info_events():
             result = await build_workflow(storage).run(checkpoint_id=result.checkpoint_id, responses=responses)

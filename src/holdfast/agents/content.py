@@ -199,28 +199,3 @@ def _to_stored(content: Content) -> dict[str, Any]:
 
 
 register_type(Content, _to_stored, lambda fields: Content(**fields))
-
-
-class ApprovalResponse(Content, frozen=True):
-    """What a request for approval is answered with: a `function_approval_response`, or the short form of one, `True`,
-    `False`, or `{"approved": ..., "reason": ..., "arguments": {...}}`."""
-
-    @classmethod
-    def read_answer(cls, answer: object) -> Content:
-        """Raises ValueError for what neither approves nor rejects, and for arguments that are no JSON object."""
-        if isinstance(answer, bool):
-            answer = {"approved": answer}
-        if isinstance(answer, Mapping):
-            told = dict(answer)
-            changed = told.pop("arguments", None)
-            if changed is not None:
-                told["function_call"] = {"type": "function_call", "arguments": changed}
-            answer = Content.from_dict({"type": "function_approval_response", **told})
-        if not isinstance(answer, Content) or answer.type != "function_approval_response":
-            got = f"a {answer.type}" if isinstance(answer, Content) else repr(answer)
-            raise ValueError(f"Expected a function_approval_response, such as request.approve(), got {got}")
-        if answer.approved is None:
-            raise ValueError("Expected `approved` to be true or false, and it is missing")
-        if answer.function_call is not None:
-            answer.function_call.parse_arguments()
-        return answer

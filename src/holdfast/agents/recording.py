@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from holdfast.agents.approval import ApprovalResponse, completed
 from holdfast.agents.content import Content
 from holdfast.agents.message import Message
 from holdfast.agents.response import AgentResponse, AgentResponseUpdate
@@ -192,8 +193,7 @@ async def answered(request: Content, *, key: str) -> Content | None:
     context = working_for()
     if context is None:
         return None
-    answer: Content = await context.ask(request, Content, request_id=key)
-    return answer
+    return completed(request, await context.ask(request, ApprovalResponse, request_id=key))
 
 
 def request_id_for(call_id: str) -> str:

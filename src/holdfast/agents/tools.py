@@ -182,8 +182,6 @@ async def approved(tool: Tool, call: Content, arguments: Mapping[str, Any]) -> M
     answer = await answered(request, key=request_id)
     if answer is None:
         raise ApprovalNeeded(request)
-    if answer.type != "function_approval_response":
-        raise Rejected(f"The call was answered with a {answer.type}, which approves nothing.")
     if not answer.approved:
         raise Rejected(answer.reason)
     return arguments if answer.function_call is None else answer.function_call.parse_arguments()

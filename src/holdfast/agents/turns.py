@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agents.adapters import adapted
+from holdfast.agents.approval import ApprovalResponse, completed
 from holdfast.agents.content import Content, add_usage
 from holdfast.agents.foreign import as_response, as_update
 from holdfast.agents.message import Message
@@ -71,6 +72,8 @@ async def _answered(request: Content) -> Content:
     context = working_for()
     assert context is not None  # noqa: S101  # asked only where there is one
     request_id = request_id_for(str(request.id or request.call_id))
+    if request.type == "function_approval_request":
+        return completed(request, await context.ask(request, ApprovalResponse, request_id=request_id))
     if request.type != "function_call":
         answer: Content = await context.ask(request, Content, request_id=request_id)
         return msgspec.structs.replace(answer, id=request.id)

@@ -27,7 +27,7 @@ from holdfast.orchestrations.participants import (
 from holdfast.orchestrations.request_info import Reviewing
 from holdfast.orchestrations.settings import Settings
 
-DEFAULT_NAME = "concurrent"
+KIND = "concurrent"
 DISPATCHER_ID = "dispatcher"
 AGGREGATOR_ID = "aggregator"
 
@@ -51,9 +51,7 @@ class ConcurrentBuilder:
         durability: Durability = "sync",
         allowed_types: Iterable[type | str] = (),
     ) -> None:
-        self._settings = Settings(
-            DEFAULT_NAME if name is None else name, description, checkpoint_storage, durability, tuple(allowed_types)
-        )
+        self._settings = Settings(KIND, name, description, checkpoint_storage, durability, tuple(allowed_types))
         self._team = read_participants(participants, least=2)
         self._designation = designate(self._team, output_from, intermediate_output_from)
         self._aggregator: Executor | None = None
@@ -89,7 +87,7 @@ class ConcurrentBuilder:
         outputs = [aggregator.id, *self._designation["output_from"]]
         designation: Designation = {**self._designation, "output_from": outputs}
         return (
-            self._settings.builder(dispatcher, designation)
+            self._settings.builder(self._team, dispatcher, designation)
             .add_fan_out_edges(dispatcher, made)
             .add_fan_in_edges(made, aggregator)
             .build()

@@ -32,7 +32,7 @@ from holdfast.orchestrations.participants import IntermediateOutputFrom, OutputF
 from holdfast.orchestrations.request_info import Reviewing
 from holdfast.orchestrations.settings import Settings
 
-DEFAULT_NAME = "group_chat"
+KIND = "group_chat"
 AS_LONG_AS_IT_TAKES = 1_000_000
 
 
@@ -66,9 +66,7 @@ class GroupChatBuilder:
         durability: Durability = "sync",
         allowed_types: Iterable[type | str] = (),
     ) -> None:
-        self._settings = Settings(
-            DEFAULT_NAME if name is None else name, description, checkpoint_storage, durability, tuple(allowed_types)
-        )
+        self._settings = Settings(KIND, name, description, checkpoint_storage, durability, tuple(allowed_types))
         if participant_factories is None:
             read_participants(participants)
         elif participants is not None:
@@ -118,6 +116,7 @@ class GroupChatBuilder:
         is_bounded = leader.max_rounds is not None or leader.termination_condition is not None
         designation = designate(team, self._output_from, self._intermediate_output_from, always=[leader.id])
         builder = self._settings.builder(
+            team,
             leader,
             designation,
             # Where nothing ends the chat for sure, the engine's own limit does.

@@ -64,8 +64,7 @@ class HandoffBuilder:
         output_from: OutputFrom = None,
         intermediate_output_from: IntermediateOutputFrom = None,
     ) -> None:
-        named = "handoff" if name is None else name
-        self._settings = Settings(named, description, checkpoint_storage, durability, tuple(allowed_types))
+        self._settings = Settings("handoff", name, description, checkpoint_storage, durability, tuple(allowed_types))
         self._output_from = output_from
         self._intermediate_output_from = intermediate_output_from
         self._team: list[Participant] = []
@@ -169,7 +168,7 @@ class HandoffBuilder:
             returns_to_previous=self._returns_to_previous,
         )
         designation = designate(self._team, self._output_from, self._intermediate_output_from, default=names)
-        builder = self._settings.builder(floor, designation, max_iterations=self._max_iterations())
+        builder = self._settings.builder(self._team, floor, designation, max_iterations=self._max_iterations())
         for one in self._team:
             executor = HandoffAgentExecutor(one.agent, self._routes_of(one))
             builder.add_edge(floor, executor).add_edge(executor, floor)

@@ -49,14 +49,14 @@ class MagenticBuilder:
         max_round_count: int | None = None,
         enable_plan_review: bool = False,
         checkpoint_storage: Any = None,
-        name: str = "magentic",
+        name: str | None = None,
         description: str | None = None,
         durability: Durability = "sync",
         allowed_types: Iterable[type | str] = (),
         output_from: OutputFrom = None,
         intermediate_output_from: IntermediateOutputFrom = None,
     ) -> None:
-        self._settings = Settings(name, description, checkpoint_storage, durability, tuple(allowed_types))
+        self._settings = Settings("magentic", name, description, checkpoint_storage, durability, tuple(allowed_types))
         self._team = read_participants(participants)
         self._output_from, self._intermediate_output_from = output_from, intermediate_output_from
         self._enable_plan_review = enable_plan_review
@@ -98,7 +98,7 @@ class MagenticBuilder:
         designation = designate(self._team, self._output_from, self._intermediate_output_from, always=[ORCHESTRATOR_ID])
         most = orchestrator.manager.max_round_count
         iterations = DEFAULT_MAX_ITERATIONS if most is None else max(DEFAULT_MAX_ITERATIONS, 2 * most + 2)
-        builder = self._settings.builder(orchestrator, designation, max_iterations=iterations)
+        builder = self._settings.builder(self._team, orchestrator, designation, max_iterations=iterations)
         for one in executors.values():
             builder.add_edge(orchestrator, one).add_edge(one, orchestrator)
         return builder.build()

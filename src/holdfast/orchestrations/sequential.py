@@ -24,7 +24,7 @@ from holdfast.orchestrations.participants import (
 from holdfast.orchestrations.request_info import Reviewing
 from holdfast.orchestrations.settings import Settings
 
-DEFAULT_NAME = "sequential"
+KIND = "sequential"
 
 
 class SequentialBuilder:
@@ -48,9 +48,7 @@ class SequentialBuilder:
         durability: Durability = "sync",
         allowed_types: Iterable[type | str] = (),
     ) -> None:
-        self._settings = Settings(
-            DEFAULT_NAME if name is None else name, description, checkpoint_storage, durability, tuple(allowed_types)
-        )
+        self._settings = Settings(KIND, name, description, checkpoint_storage, durability, tuple(allowed_types))
         self._team = read_participants(participants)
         last = self._team[-1].name
         self._designation = designate(self._team, output_from, intermediate_output_from, default=[last])
@@ -71,7 +69,7 @@ class SequentialBuilder:
         made = self._reviewing.executors(self._team, context_mode=self._context_mode)
         start = InputConversation()
         longest = max(DEFAULT_MAX_ITERATIONS, 2 * len(made) + 1)
-        builder = self._settings.builder(start, self._designation, max_iterations=longest)
+        builder = self._settings.builder(self._team, start, self._designation, max_iterations=longest)
         before: Executor = start
         for executor in made.values():
             if _takes_only_a_conversation(executor, before):

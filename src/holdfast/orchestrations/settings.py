@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +12,19 @@ from holdfast.engine.request import Durability, check_storage
 from holdfast.graph.builder import DEFAULT_MAX_ITERATIONS
 from holdfast.graph.executor import Executor
 from holdfast.names import check_identifier
-from holdfast.orchestrations.participants import Designation
+from holdfast.orchestrations.participants import Designation, Participant
+
+LONGEST = 60
+"""Characters of participants' names in the name of a team."""
 
 
 @dataclass(slots=True)
 class Settings:
     """Checked when it is made."""
 
-    name: str
+    kind: str
+    """Of the orchestration: what it is called by, with the names of its participants, where it was given no name."""
+    name: str | None
     description: str | None
     checkpoint_storage: Any
     durability: Durability
@@ -33,11 +40,16 @@ class Settings:
         self.checkpoint_storage = checkpoint_storage
 
     def builder(
-        self, start: Executor, designation: Designation, *, max_iterations: int = DEFAULT_MAX_ITERATIONS
+        self,
+        team: Sequence[Participant],
+        start: Executor,
+        designation: Designation,
+        *,
+        max_iterations: int = DEFAULT_MAX_ITERATIONS,
     ) -> WorkflowBuilder:
         return WorkflowBuilder(
             max_iterations,
-            self.name,
+            _name_of(self.kind, team) if self.name is None else self.name,
             self.description,
             start_executor=start,
             checkpoint_storage=self.checkpoint_storage,
@@ -45,3 +57,12 @@ class Settings:
             allowed_types=self.allowed_types,
             **designation,
         )
+
+
+def _name_of(kind: str, team: Sequence[Participant]) -> str:
+    """The same in every process, and another for another team."""
+    names = "-".join(one.name for one in team)
+    if len(names) > LONGEST:
+        digest = hashlib.blake2b(names.encode(), digest_size=4).hexdigest()
+        names = f"{names[:LONGEST]}-{digest}"
+    return f"{kind}-{names}"

@@ -18,6 +18,7 @@ from holdfast.agents.content import Content
 from holdfast.agents.response import AgentResponse
 from holdfast.agents.tools import ApprovalNeeded, Tool, ToolContext, as_tool, tool
 from holdfast.agents.workflows import Workflow
+from holdfast.errors import AnswerRejected
 from holdfast.testing import assert_survives_crash
 from holdfast.testing.scripted_agent import Call, ScriptedAgent
 
@@ -234,13 +235,46 @@ async def test_approvals_survive_a_crash_at_every_write() -> None:
     assert len(survival.points) > 12
 
 
-async def test_an_answer_that_approves_nothing_rejects() -> None:
+CALL = Content.from_function_call("c1", "pay", arguments={"amount": 50})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "yes",
+        True,
+        {},
+        {"approved": "yes"},
+        {"approved": True, "arguments": "{bad"},
+        Content.from_text("sure"),
+        Content("function_approval_response", id="x"),
+        Content.from_function_approval_request("x", CALL),
+        Content.from_function_approval_request("x", CALL).approve("no json"),
+    ],
+)
+async def test_an_answer_that_neither_approves_nor_rejects_is_refused_and_the_request_stays(answer: Any) -> None:
     storage = InMemoryCheckpointStorage()
-    result = await paying(storage).run("go", thread_id="t")
-    answers = {str(one.request_id): Content.from_text("sure") for one in result.get_request_info_events()}
+    [first, _] = (await paying(storage).run("go", thread_id="t")).get_request_info_events()
+    with pytest.raises(AnswerRejected):
+        await paying(storage).run(responses={first.request_id: answer}, thread_id="t")
+    assert len((await paying(storage).run(thread_id="t")).get_request_info_events()) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ({"approved": True}, ("paid 50", None)),
+        ({"approved": True, "arguments": {"amount": 49}}, ("paid 49", None)),
+        ({"approved": False, "reason": "no"}, (None, "Rejected: no")),
+        (Content("function_approval_response", approved=True), ("paid 50", None)),
+    ],
+)
+async def test_an_answer_may_be_given_as_plain_data(answer: Any, told: Any) -> None:
+    storage = InMemoryCheckpointStorage()
+    first, second = (await paying(storage).run("go", thread_id="t")).get_request_info_events()
+    answers = {first.request_id: answer, second.request_id: second.data.reject("too much")}
     result = await paying(storage).run(responses=answers, thread_id="t")
-    refused = (None, "Rejected: The call was answered with a text, which approves nothing.")
-    assert results(result.get_outputs()[0]) == [("paid 5", None), refused, refused]
+    assert results(result.get_outputs()[0])[1] == told
 
 
 async def test_the_same_agent_twice_at_once_asks_twice() -> None:

@@ -123,9 +123,9 @@ async def say(workflow: Workflow, result: WorkflowRunResult, said: Any) -> Workf
     return await workflow.run(responses={request_id: said}, thread_id=result.thread_id)
 
 
-async def talked(storage: Any, workflow_name: str, thread_id: str) -> list[Message]:
+async def talked(storage: Any, thread_id: str) -> list[Message]:
     """The conversation of a thread."""
-    head = await storage.get_latest(workflow_name=workflow_name, thread_id=thread_id)
+    head = await storage.get_latest(thread_id=thread_id)
     said: list[Message] = head.state["conversation"]
     return said
 

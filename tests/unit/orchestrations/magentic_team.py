@@ -114,7 +114,7 @@ async def remembered(storage: Any, thread_id: str) -> MagenticState:
 
 
 async def private_of(storage: Any, thread_id: str, executor_id: str) -> Mapping[str, Any]:
-    head = await storage.get_latest(workflow_name="magentic", thread_id=thread_id)
+    head = await storage.get_latest(thread_id=thread_id)
     return head.executors[executor_id].private or {}
 
 

@@ -216,7 +216,7 @@ async def test_outputs_of_participants_can_be_had_beside_the_joined_one() -> Non
 
 
 def test_its_name_is_always_the_same() -> None:
-    assert panel().build().name == "concurrent"
+    assert panel().build().name == "concurrent-optimist-sceptic-judge"
     named = panel(name="panel", description="votes").build()
     assert (named.name, named.description) == ("panel", "votes")
 

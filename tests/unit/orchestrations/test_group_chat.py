@@ -292,7 +292,7 @@ async def test_outputs_of_participants_can_be_had_on_the_way() -> None:
 
 
 async def test_its_name_is_always_the_same_and_the_orchestrator_may_have_one() -> None:
-    assert chat().name == "group_chat"
+    assert chat().name == "group_chat-ann-bob-cy"
     named = chat(name="talk", description="talks", orchestrator_name="chair", max_rounds=1)
     assert (named.name, named.description) == ("talk", "talks")
     assert (await named.run("Talk.")).get_outputs()[0].messages[0].author_name == "chair"

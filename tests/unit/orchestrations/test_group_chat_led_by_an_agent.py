@@ -36,7 +36,7 @@ def duo(log: Path | None = None) -> list[Any]:
 
 def led(replies: Any, storage: Any = None, log: Path | None = None, **options: Any) -> Workflow:
     leader = replies if not isinstance(replies, list) else ScriptedAgent("chair", replies, log=log)
-    options = {"participants": duo(log), "orchestrator_agent": leader, **options}
+    options = {"participants": duo(log), "orchestrator_agent": leader, "name": "talk", **options}
     return GroupChatBuilder(checkpoint_storage=storage, **options).build()
 
 

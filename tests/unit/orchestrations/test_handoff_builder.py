@@ -35,9 +35,9 @@ class Node(Executor):
     async def take(self, text: str, ctx: WorkflowContext[str]) -> None: ...
 
 
-def test_it_is_named_handoff_unless_told_and_keeps_what_it_is_told() -> None:
+def test_it_is_named_after_its_participants_unless_told_and_keeps_what_it_is_told() -> None:
     workflow = team("a", "b").build()
-    assert (workflow.name, workflow.description) == ("handoff", None)
+    assert (workflow.name, workflow.description) == ("handoff-a-b", None)
     storage = InMemoryCheckpointStorage()
     named = HandoffBuilder(name="support", description="Helps.", participants=[agent("a")]).with_checkpointing(storage)
     assert (named.build().name, named.build().description) == ("support", "Helps.")

@@ -57,7 +57,7 @@ async def test_models_hand_off_ask_for_approval_and_answer_across_workflow_objec
     assert len(refunds.given) == 2  # what it said before the approval is not asked again
     [question] = paid.get_request_info_events()
     await build().run(responses={str(question.request_id): "Thanks."}, thread_id="t")
-    assert as_told(await talked(storage, "handoff", "t")) == [
+    assert as_told(await talked(storage, "t")) == [
         ("user", "My lamp is broken."),
         ("refunds", "It is paid."),
         ("user", "Thanks."),

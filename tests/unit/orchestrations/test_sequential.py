@@ -139,7 +139,7 @@ async def test_outputs_of_all_or_of_some_can_be_had() -> None:
 
 
 def test_its_name_is_always_the_same() -> None:
-    assert trio().name == trio().name == "sequential"
+    assert trio().name == trio().name == "sequential-writer-critic-editor"
     named = trio(name="drafts", description="writes")
     assert (named.name, named.description) == ("drafts", "writes")
 
