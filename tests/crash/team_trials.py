@@ -124,6 +124,6 @@ class TeamTrials:
 def _plain(ending: dict[str, Any], thread_id: str) -> dict[str, Any]:
     """Sessions and keys are named after their thread, and checkpoints each by itself."""
     told = json.dumps(ending).replace(f'"{thread_id}/', '"thread/')
-    told = re.sub(r'"[0-9a-f]{32}"', '"key"', told)
+    told = re.sub(r'"(inside-)?[0-9a-f]{32}"', '"key"', told)
     found: dict[str, Any] = json.loads(re.sub(r'"checkpoint_id": "[^"]+"', '"checkpoint_id": ""', told))
     return found

@@ -19,8 +19,11 @@ from holdfast import (
     executor,
     handler,
     response_handler,
+    tool,
     workflow,
 )
+from holdfast.orchestrations import SequentialBuilder
+from holdfast.testing import Call, ScriptedAgent
 
 
 @dataclass
@@ -107,3 +110,18 @@ def parent() -> Workflow:
     titling = WorkflowBuilder(name="titling", start_executor=Titler("titler")).build()
     inner = WorkflowExecutor(titling, "inner", allow_direct_output=True)
     return WorkflowBuilder(name="parent", start_executor=greeter).add_edge(greeter, inner).build()
+
+
+@tool(approval=True)
+def publish(title: str) -> str:
+    return f"{title!r} is out"
+
+
+def build_desk() -> Workflow:
+    """A team of two agents, of which one may publish only if somebody agrees."""
+    writer = ScriptedAgent("writer", ["The tide turns at six."])
+    editor = ScriptedAgent("editor", [Call("publish", {"title": "Tides"}), "Published."], tools=[publish])
+    return SequentialBuilder(participants=[writer, editor], name="desk").build()
+
+
+desk = build_desk()

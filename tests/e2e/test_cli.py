@@ -68,7 +68,7 @@ def test_wrong_usage_ends_with_2_and_says_what_is_right(
     [
         ("ofice:build", "There is no module 'ofice' here or on Python's path (did you mean 'office'?)."),
         ("office:biuld", "'office' has no 'biuld' (did you mean 'build'?)."),
-        ("office:nothing", "'office' has no 'nothing'. Its workflows: 'refunds', 'titles', 'kept'."),
+        ("office:nothing", "'office' has no 'nothing'. Its workflows: 'refunds', 'titles', 'kept', 'desk'."),
         ("office:Refund", "'office:Refund' is no workflow but a type."),
         ("office:build_later", "'office:build_later' is no workflow but a coroutine."),
         ("wrong:flow", "Importing 'wrong' failed: NameError: name 'nothing' is not defined ("),

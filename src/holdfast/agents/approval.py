@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -20,6 +20,8 @@ class ApprovalResponse(Content, frozen=True, metaclass=_ChecksInstances):
     """The type of the answer: a `function_approval_response` such as `request.approve()` gives, or as JSON
     `{"approved": true}`, with `reason` or other `arguments`."""
 
+    sample_answer: ClassVar[str] = '{"approved": true}'
+    """Shown to people who are asked on the command line."""
     type: str = "function_approval_response"
 
     def __post_init__(self) -> None:

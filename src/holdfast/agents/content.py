@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal, Self, TypeAlias, cast
 
 import msgspec
@@ -73,8 +73,13 @@ class Content(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=Tr
             msgspec.structs.force_setattr(self, "additional_properties", None)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Raises ValueError for what is none. What other frameworks know of it beside is in `additional_properties`."""
+    def from_dict(cls, data: Mapping[str, Any] | str) -> Self:
+        """A text stands for itself. What other frameworks know of it beside is in `additional_properties`. Raises
+        ValueError for what is none."""
+        if isinstance(data, str):
+            data = {"type": "text", "text": data}
+        if not isinstance(data, Mapping):
+            raise ValueError(f"No {cls.__name__}: expected a dict or a text, got {data!r}.")
         known = {name: value for name, value in data.items() if name in cls.__struct_fields__}
         others = {name: value for name, value in data.items() if name not in known and value not in (None, False)}
         if others:
@@ -179,6 +184,21 @@ class Content(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=Tr
 
     def __str__(self) -> str:
         return self.text or ""
+
+
+def as_contents(given: Any) -> tuple[Content, ...]:
+    """Texts and Contents, one or several. Raises TypeError for anything else."""
+    if type(given) is tuple and all(type(one) is Content for one in given):
+        return cast(tuple[Content, ...], given)
+    if isinstance(given, (str, Content)):
+        given = (given,)
+    if given is not None and (isinstance(given, Mapping) or not isinstance(given, Iterable)):
+        raise TypeError(f"A message is made of texts and Contents, got {given!r}.")
+    contents = tuple(Content.from_text(one) if isinstance(one, str) else one for one in given or ())
+    for one in contents:
+        if not isinstance(one, Content):
+            raise TypeError(f"A message is made of texts and Contents, got {one!r}.")
+    return contents
 
 
 Content.parts = {"function_call": Content}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import msgspec
 
-from holdfast.agents.content import Content
+from holdfast.agents.content import Content, as_contents
 from holdfast.agents.serialised import Serialised
 from holdfast.codecs.types import register_type
 
@@ -40,16 +40,10 @@ class Message(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=Tr
     def __post_init__(self) -> None:
         if self.additional_properties is not None and not self.additional_properties:
             msgspec.structs.force_setattr(self, "additional_properties", None)
-        given: Any = self.contents
-        if type(given) is tuple and all(type(one) is Content for one in given):
-            return
-        if isinstance(given, (str, Content)):
-            given = (given,)
-        contents = tuple(Content.from_text(one) if isinstance(one, str) else one for one in given or ())
-        for one in contents:
-            if not isinstance(one, Content):
-                raise TypeError(f"A message is made of texts and Contents, got {one!r}.")
-        msgspec.structs.force_setattr(self, "contents", contents)
+        role: Any = self.role
+        if not isinstance(role, str) or not role:
+            raise TypeError(f"A message has a role: user, assistant, system or tool, got {role!r}.")
+        msgspec.structs.force_setattr(self, "contents", as_contents(self.contents))
 
     @property
     def text(self) -> str:

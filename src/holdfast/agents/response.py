@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 
-from holdfast.agents.content import Content
+from holdfast.agents.content import Content, as_contents
 from holdfast.agents.joining import Joined
 from holdfast.agents.message import Message
 from holdfast.agents.serialised import Serialised
@@ -53,7 +53,7 @@ class AgentResponseUpdate(Serialised, frozen=True, omit_defaults=True, repr_omit
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "contents", Message("", self.contents).contents)
+        msgspec.structs.force_setattr(self, "contents", as_contents(self.contents))
 
     @property
     def text(self) -> str:

@@ -59,6 +59,8 @@ class Serialised(msgspec.Struct, frozen=True):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Raises ValueError for what is none. Fields that it does not know are ignored."""
+        if not isinstance(data, Mapping):
+            raise ValueError(f"No {cls.__name__}: expected a dict, got {data!r}.")
         try:
             given = {name: cls._read(name, data[name]) for name in cls.__struct_fields__ if name in data}
             others = {name: given.pop(name) for name in list(given) if name in cls.parts or name in cls.free}
@@ -71,8 +73,8 @@ class Serialised(msgspec.Struct, frozen=True):
     def _read(cls, name: str, value: Any) -> Any:
         if name not in cls.parts or value is None:
             return read_value(value, f"{cls.__name__}.{name}")
-        part = cls.parts[name]
-        return part.from_dict(value) if isinstance(value, Mapping) else tuple(map(part.from_dict, value))
+        part: Any = cls.parts[name]
+        return part.from_dict(value) if isinstance(value, (Mapping, str)) else tuple(map(part.from_dict, value))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:

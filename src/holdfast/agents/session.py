@@ -53,6 +53,8 @@ class AgentSession(msgspec.Struct, kw_only=True, omit_defaults=True):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Raises ValueError for what is none."""
+        if not isinstance(data, Mapping):
+            raise ValueError(f"No AgentSession: expected a dict, got {data!r}.")
         try:
             return cls(
                 session_id=msgspec.convert(data["session_id"], str),

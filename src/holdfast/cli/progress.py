@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from holdfast.agents.response import AgentResponseUpdate
 from holdfast.cli.contents import output_tree, question_tree
 from holdfast.cli.places import Place
 from holdfast.cli.questions import tell_request
@@ -26,6 +27,8 @@ class Progress:
         self.has_begun = False
         self.failed_at: str | None = None
         """The executor that failed, once one has."""
+        self._speaker: str | None = None
+        """Whose words stand in the line that is not ended yet."""
 
     def tell(self, event: WorkflowEvent) -> None:
         if not self.has_begun:
@@ -35,10 +38,26 @@ class Progress:
             self.failed_at = self.failed_at or event.executor_id
         if self.is_silent:
             return
+        if isinstance(event.data, AgentResponseUpdate):
+            self._stream(event)
+            return
+        if self._speaker is not None:
+            self._speaker = None
+            click.echo()
         if event.origin is WorkflowEventSource.EXECUTOR:
             _told("progress" if event.type == "data" else event.type, event, dim=True)
         elif event.type in _TELL:
             _TELL[event.type](event)
+
+    def _stream(self, event: WorkflowEvent) -> None:
+        """What an agent says, word by word in one line."""
+        said = printable(event.data.text)
+        if said and self._speaker != event.executor_id:
+            if self._speaker is not None:
+                click.echo()
+            click.secho(f"  {printable(str(event.executor_id))}: ", dim=True, nl=False)
+            self._speaker = event.executor_id
+        click.secho(said, dim=True, nl=False)
 
     def _begin(self) -> None:
         if not self.is_silent:

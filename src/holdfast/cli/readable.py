@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from holdfast.cli.spoken import spoken
 from holdfast.codecs.json_codec import JsonCodec
 from holdfast.errors import HoldfastError
 
@@ -84,6 +85,9 @@ def _short(tree: Any) -> str:
         return repr(tree)
     if "$type" not in tree:
         return f"{{{', '.join(f'{key!r}: {_short(item)}' for key, item in tree.items())}}}"
+    said = spoken(tree)
+    if said is not None:
+        return said
     return _typed(tree["$type"], {key: item for key, item in tree.items() if key != "$type"})
 
 
@@ -122,6 +126,8 @@ def _lines(tree: Any, *, is_inner: bool = True) -> list[str]:
     if isinstance(tree, str) and (not is_inner or "\n" in tree):
         return tree.splitlines() or [""]
     short = _short(tree)
+    if spoken(tree) is not None:
+        return short.splitlines() or [""]
     if len(short) <= LINE and "\\n" not in short:
         return [short]
     if isinstance(tree, list):

@@ -28,9 +28,6 @@ def coerce(value: object, annotation: object) -> object:
     Raises ValueError that says what is wrong where: "Expected `int`, got `str` - at `$.groups[0]`". It never makes
     5 of "5", True of 1, or a str of anything. A pydantic model converts its own fields by its own rules.
     """
-    read = getattr(annotation, "read_answer", None)
-    if read is not None:  # a type that reads its own values, and raises ValueError that says what is wrong
-        return cast(object, read(value))
     if is_instance_of(value, annotation):
         return value
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from tests.unit.agents.conversations import contents
@@ -35,6 +37,12 @@ def test_what_other_frameworks_say_beside_is_kept_as_additional_properties() -> 
     "told", [{}, {"type": 3}, {"type": "text", "text": 5}, {"type": "usage", "usage_details": {"a": "b"}}]
 )
 def test_what_is_no_content_is_refused(told: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="No Content"):
+        Content.from_dict(told)
+
+
+@pytest.mark.parametrize("told", [[], 3, None])
+def test_what_is_no_dict_is_no_content(told: Any) -> None:
     with pytest.raises(ValueError, match="No Content"):
         Content.from_dict(told)
 

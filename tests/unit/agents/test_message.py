@@ -24,7 +24,24 @@ def test_a_message_is_made_of_a_text_a_content_or_several() -> None:
     assert Message("tool", None).contents == ()
 
 
-@pytest.mark.parametrize("wrong", [[3], [None], [b"x"]])
+@pytest.mark.parametrize("told", ['{"role": "user", "contents": "hi"}', '{"role": "user", "contents": ["hi"]}'])
+def test_texts_in_json_stand_for_contents(told: str) -> None:
+    assert Message.from_json(told) == Message("user", "hi")
+
+
+@pytest.mark.parametrize("told", ["[]", "3", '"hi"', '{"role": 5}', "{}", '{"role": "user", "contents": [3]}', "{"])
+def test_json_that_is_no_message_is_refused(told: str) -> None:
+    with pytest.raises(ValueError, match="No "):
+        Message.from_json(told)
+
+
+@pytest.mark.parametrize("role", [None, 5, ""])
+def test_a_message_needs_a_role(role: Any) -> None:
+    with pytest.raises(TypeError, match="A message has a role"):
+        Message(role, "hi")
+
+
+@pytest.mark.parametrize("wrong", [[3], [None], [b"x"], {"a": 1}, 3])
 def test_a_message_of_anything_else_is_refused(wrong: Any) -> None:
     with pytest.raises(TypeError, match="made of texts and Contents"):
         Message("user", wrong)
