@@ -125,17 +125,22 @@ def installed(request: pytest.FixtureRequest) -> Installed:
 
 EVERY_NAME = """
 import pkgutil, sys
-import holdfast, holdfast.exceptions, holdfast.testing
+import holdfast, holdfast.agents, holdfast.exceptions, holdfast.orchestrations, holdfast.testing
 
-for public in (holdfast, holdfast.exceptions, holdfast.testing):
+for public in (holdfast, holdfast.agents, holdfast.exceptions, holdfast.orchestrations, holdfast.testing):
     for name in public.__all__:
-        getattr(public, name)
+        try:
+            getattr(public, name)
+        except holdfast.MissingExtra as error:
+            assert (name, error.extra) == ("Agent", "agents"), error
 for module in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
+    if ".adapters." in module.name:  # imported only where the framework is
+        continue
     if not module.name.endswith(("__main__", "testing.plugin")):  # a program; what pytest alone loads
         try:
             __import__(module.name)
         except holdfast.MissingExtra as error:  # of an extra that is not installed here
-            assert error.extra == "postgres" and "postgres" in module.name, error
+            assert {"postgres": "postgres", "agents": "pydantic"}[error.extra] in module.name, error
 print(holdfast.__file__)
 """
 

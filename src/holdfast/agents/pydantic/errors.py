@@ -31,6 +31,18 @@ def told_of(agent_name: str) -> Iterator[None]:
         ) from error
 
 
+def dead_end(agent_name: str, error: Exception) -> AgentFailed:
+    """Of a turn whose model gave nothing that can be used, as often as it was asked."""
+    failure = AgentFailed(
+        agent_name,
+        f"its turn failed with {type(error).__name__}: {_sentence(error)}",
+        "Finished calls of the turn are recorded. Mend the model, its tools or what it is told, and resume: the model "
+        "is asked again, without the answers that led here.",
+    )
+    failure.__cause__ = error
+    return failure
+
+
 def _sentence(error: Exception) -> str:
     text = str(error).strip()
     return text if text.endswith((".", "!", "?")) else f"{text}."

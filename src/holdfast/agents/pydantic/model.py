@@ -46,8 +46,12 @@ class Voice:
         self._agent_name = agent_name
         self._agent_id = agent_id
         self.said: list[Message] = []
+        self._told = 0
+        """How many of them whoever listens knows. What is replayed is told only before something new: it may be taken
+        back until then."""
 
     def say_piece(self, content: Content, message_id: str) -> None:
+        self.catch_up()
         self._tell(contents=(content,), message_id=message_id, role="assistant", author_name=self._agent_name)
 
     def end(self, message: Message) -> None:
@@ -55,11 +59,29 @@ class Voice:
         if message.additional_properties or not message.contents:
             self._tell_of(message, replayed=False, contents=())
         self.said.append(message)
+        self._told = len(self.said)
 
     def say(self, message: Message, *, replayed: bool) -> None:
         """A message as a whole."""
-        self._tell_of(message, replayed=replayed, contents=message.contents, is_whole=True)
+        if not replayed:
+            self.catch_up()
+            self._tell_whole(message, replayed=False)
+            self._told += 1
         self.said.append(message)
+
+    def catch_up(self) -> None:
+        """Tell what was replayed."""
+        for message in self.said[self._told :]:
+            self._tell_whole(message, replayed=True)
+        self._told = len(self.said)
+
+    def take_back(self, place: int) -> None:
+        """What was said from there on."""
+        del self.said[place:]
+        self._told = min(self._told, place)
+
+    def _tell_whole(self, message: Message, *, replayed: bool) -> None:
+        self._tell_of(message, replayed=replayed, contents=message.contents, is_whole=True)
 
     def _tell_of(self, message: Message, *, replayed: bool, **fields: Any) -> None:
         self._tell(
@@ -105,6 +127,12 @@ class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not 
         """How many were made, or taken from the record."""
         self.output_names: set[str] = set()
         """Of the tools by which the model gives its structured output."""
+        self.is_made = False
+        """Whether the last request was not taken from the record."""
+        self.is_failed = False
+        """Whether the last request failed: it is made again when its turn is."""
+        self._places: list[tuple[int, str]] = []
+        """Of its answers among all that is said in the turn, with their ids."""
 
     async def request(
         self,
@@ -114,11 +142,12 @@ class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not 
     ) -> ModelResponse:
         self.output_names.update(one.name for one in model_request_parameters.output_tools)
         self.requests += 1
-        is_streamed = is_made = False
+        self.is_made, self.is_failed = False, True
+        is_streamed = False
 
         async def ask_model() -> Answer:
-            nonlocal is_streamed, is_made
-            is_made = True
+            nonlocal is_streamed
+            self.is_made = True
             is_streamed = is_heard() and _can_stream(self.wrapped)
             given = (messages, model_settings, model_request_parameters)
             message_id = uuid4().hex
@@ -127,14 +156,29 @@ class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not 
 
         name, key = f"{self._agent_name}.model", str(self.requests)
         answer: Answer = await recorded(ask_model, name=name, key=key, retry=self._retry, timeout=self._timeout)
+        self.is_failed = False
         response = RESPONSE.validate_json(answer.response)
-        said = to_message(self._as_said(response), self._agent_name)
-        message = msgspec.structs.replace(said, message_id=answer.message_id)
+        message = self._message_of(response, answer.message_id)
+        self._places.append((len(self._voice.said), answer.message_id))
         if is_streamed:
             self._voice.end(message)
         else:
-            self._voice.say(message, replayed=not is_made)
+            self._voice.say(message, replayed=not self.is_made)
         return response
+
+    def take_back(self, answers: int, cut: ModelResponse | None) -> None:
+        """The last answers were never given, and of the one before them there is only what is `cut`."""
+        if answers:
+            self._voice.take_back(self._places[-answers][0])
+            del self._places[-answers:]
+        if cut is not None:
+            place, message_id = self._places[-1]
+            self._voice.take_back(place)
+            self._voice.say(self._message_of(cut, message_id), replayed=True)
+
+    def _message_of(self, response: ModelResponse, message_id: str) -> Message:
+        said = to_message(self._as_said(response), self._agent_name)
+        return msgspec.structs.replace(said, message_id=message_id)
 
     def _as_said(self, response: ModelResponse) -> ModelResponse:
         """With structured output as the text that it is, rather than as the call of a tool that nobody wrote."""

@@ -38,6 +38,8 @@ class ToolCalls:
         """By call id: those that were not taken from the record."""
         self.ended_by: set[str] = set()
         """By call id: those of tools that end the turn."""
+        self._finished: set[str] = set()
+        """By what tells them apart: those that came to an end, good or bad."""
 
     def name_of(self, call_id: str) -> str:
         """What tells a call from the others of the turn: its id, though some models use one again."""
@@ -46,6 +48,13 @@ class ToolCalls:
             used.append(self._model.requests)
         number = used.index(self._model.requests) + 1
         return call_id if number == 1 else f"{call_id} #{number}"
+
+    def finish(self, call_id: str) -> None:
+        self._finished.add(self.name_of(call_id))
+
+    def is_finished(self, call_id: str) -> bool:
+        """Of a call in the model's last answer."""
+        return self.name_of(call_id) in self._finished
 
 
 @dataclass
@@ -60,6 +69,15 @@ class RecordingToolset(WrapperToolset[Any]):  # type: ignore[misc]  # pydantic-a
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
+        try:
+            result = await self._call(name, tool_args, ctx, tool)
+        except ToolFailed:
+            self.calls.finish(str(ctx.tool_call_id))
+            raise
+        self.calls.finish(str(ctx.tool_call_id))
+        return result
+
+    async def _call(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
         call = _as_call(name, ctx, self.calls.name_of(str(ctx.tool_call_id)))
         own = self.tools.get(name)
 

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pydantic_ai
 from pydantic_ai.agent import ModelRequestNode
-from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
+from pydantic_ai.exceptions import UnexpectedModelBehavior
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart, UserPromptPart
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 from pydantic_ai.toolsets import AbstractToolset
@@ -16,9 +17,11 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 from pydantic_graph import End
 
 from holdfast.agents.content import Content
+from holdfast.agents.dead_ends import DeadEnds
 from holdfast.agents.message import Message
 from holdfast.agents.pydantic.approvals import Pending, asked_for, verdicts
-from holdfast.agents.pydantic.errors import told_of
+from holdfast.agents.pydantic.errors import dead_end, told_of
+from holdfast.agents.pydantic.going_back import without_dead_end
 from holdfast.agents.pydantic.messages import from_messages, timeless, to_messages
 from holdfast.agents.pydantic.model import RecordingModel, Voice, usage_of
 from holdfast.agents.pydantic.toolset import RecordingToolset, ToolCalls
@@ -52,6 +55,16 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """Others, for a run of the agent."""
 
 
+class _DeadEnd(Exception):
+    """What a model gave cannot be used, and it was asked often enough."""
+
+    def __init__(self, error: Exception, before: list[ModelMessage], new: list[ModelMessage]) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.before = before
+        self.new = new
+
+
 class Turn:
     """One turn. It is run again after a crash, and takes what was recorded."""
 
@@ -64,6 +77,7 @@ class Turn:
         self._model = RecordingModel(model, setting.name, self._voice, **policy)
         self._calls = ToolCalls(self._model)
         self._usage = RunUsage()
+        self._dead_ends = DeadEnds(setting.name)
 
     async def take(self, heard: Sequence[Message]) -> AgentResponse:
         """What comes of all that was said so far."""
@@ -77,7 +91,12 @@ class Turn:
             history.append(ModelRequest(parts=[UserPromptPart(GO_ON)]))
         with told_of(self._setting.name):
             while True:
-                output, history = await self._run(history, results)
+                try:
+                    output, history = await self._run(history, results)
+                except _DeadEnd as end:
+                    history = await self._gone_back(end)
+                    results = results if len(history) == len(end.before) else None
+                    continue
                 if not isinstance(output, DeferredToolRequests):
                     return self._response(output)
                 results = await verdicts(output)
@@ -97,7 +116,8 @@ class Turn:
             RecordingToolset(one, agent_name=setting.name, tools=setting.tools, calls=self._calls)
             for one in setting.toolsets
         ]
-        is_news = results is not None  # otherwise the first request is what the agent was just told
+        # Otherwise the first request is what the agent was just told.
+        is_news = results is not None or isinstance(history[-1], ModelResponse)
         with setting.agent.override(model=self._model, toolsets=toolsets, tools=[]):
             async with setting.agent.iter(
                 message_history=history,
@@ -116,11 +136,31 @@ class Turn:
                         is_news = True
                         if self._calls.ended_by:
                             return None, run.all_messages()
-                    node = await run.next(node)
+                    node = await self._next(run, node)
                 said = run.new_messages()
                 self._say_results(said[-1:] if said and isinstance(said[-1], ModelRequest) else ())
                 assert run.result is not None  # noqa: S101  # it has come to its end
                 return run.result.output, run.all_messages()
+
+    async def _next(self, run: Any, node: Any) -> Any:
+        try:
+            return await run.next(node)
+        except UnexpectedModelBehavior as error:
+            if self._model.is_failed:
+                raise
+            new = run.new_messages()
+            raise _DeadEnd(error, run.all_messages()[: -len(new) or None], new) from error
+
+    async def _gone_back(self, end: _DeadEnd) -> list[ModelMessage]:
+        """To before the answers that led to a dead end. Raises AgentFailed, if nobody was told of that yet."""
+        last = end.new[-1] if end.new else None
+        calls = [one.tool_call_id for one in last.tool_calls] if isinstance(last, ModelResponse) else []
+        finished = [one for one in calls if self._calls.is_finished(one)]
+        finished = await self._dead_ends.meet(dead_end(self._setting.name, end.error), finished)
+        left = without_dead_end(end.before, end.new, finished)
+        cut = left.messages[-1] if left.is_last_cut else None
+        self._model.take_back(left.dropped, cut if isinstance(cut, ModelResponse) else None)
+        return left.messages
 
     def _say_results(self, requests: Iterable[Any]) -> None:
         """What tools gave, without the notes that pydantic-ai makes for the model about its output."""
@@ -128,7 +168,8 @@ class Turn:
             parts = [part for part in request.parts if not self._is_note(part)]
             calls = {part.tool_call_id for part in parts if isinstance(part, ToolReturnPart)}
             for message in to_messages([ModelRequest(parts=parts)]) if parts else ():
-                self._voice.say(timeless(message), replayed=bool(calls) and not calls & self._calls.made)
+                is_new = bool(calls & self._calls.made) or self._model.is_made
+                self._voice.say(timeless(message), replayed=not is_new)
 
     def _is_note(self, part: Any) -> bool:
         return isinstance(part, ToolReturnPart) and part.tool_name in self._model.output_names
@@ -143,6 +184,7 @@ class Turn:
             value=output if self._setting.has_value else None,
             finish_reason="stop",
         )
+        self._voice.catch_up()
         if is_heard():
             usage = Content.from_usage(response.usage_details or {})
             tell(
