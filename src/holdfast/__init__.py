@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from holdfast.agents.approval import ApprovalResponse as ApprovalResponse
     from holdfast.agents.base import BaseAgent as BaseAgent, SupportsAgentRun as SupportsAgentRun
     from holdfast.agents.content import Content as Content, UsageDetails as UsageDetails
     from holdfast.agents.executor import (
@@ -194,6 +195,7 @@ _HOME = {
     "AgentSession": "holdfast.agents.session",
     "AlreadyAnswered": "holdfast.errors",
     "AnswerRejected": "holdfast.errors",
+    "ApprovalResponse": "holdfast.agents.approval",
     "BaseAgent": "holdfast.agents.base",
     "Branch": "holdfast.checkpoints.history",
     "Branches": "holdfast.checkpoints.history",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
+    from holdfast.agents.approval import ApprovalResponse as ApprovalResponse
     from holdfast.agents.base import BaseAgent as BaseAgent, SupportsAgentRun as SupportsAgentRun
     from holdfast.agents.content import Content as Content, UsageDetails as UsageDetails
     from holdfast.agents.executor import (
@@ -32,6 +33,7 @@ _HOME: dict[str, str] = {
     "AgentResponse": "holdfast.agents.response",
     "AgentResponseUpdate": "holdfast.agents.response",
     "AgentSession": "holdfast.agents.session",
+    "ApprovalResponse": "holdfast.agents.approval",
     "BaseAgent": "holdfast.agents.base",
     "Content": "holdfast.agents.content",
     "Message": "holdfast.agents.message",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 
 ASKS_AGAIN = ("retry-prompt", "retry-feedback")
 """Parts by which pydantic-ai asks a model for another answer."""
@@ -43,5 +43,5 @@ def _only_asks_again(request: ModelRequest) -> bool:
     return all(one.part_kind in ASKS_AGAIN or _is_retried(one) for one in request.parts)
 
 
-def _is_retried(part: Any) -> bool:
-    return part.part_kind == "tool-return" and part.outcome == "retried"
+def _is_retried(part: object) -> bool:
+    return isinstance(part, ToolReturnPart) and part.outcome == "retried"
