@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from holdfast.agents.recording import recorded
 from holdfast.errors import AgentFailed
-
-T = TypeVar("T")
 
 
 class DeadEnds:
@@ -17,8 +13,8 @@ class DeadEnds:
         self._agent_name = agent_name
         self._met = 0
 
-    async def meet(self, failure: AgentFailed, left: T) -> T:
-        """Raises the failure. Once the delivery has failed with it, gives `left` instead: what to go on from. Code that
+    async def meet(self, failure: AgentFailed) -> None:
+        """Raises the failure, until the delivery has failed with it: then the turn is to go on some other way. Code that
         caught it meets it again when it is run again."""
         self._met += 1
         is_new = False
@@ -27,13 +23,11 @@ class DeadEnds:
             nonlocal is_new
             is_new = True
 
-        async def leave() -> T:
+        async def leave() -> None:
             if is_new:
                 raise failure
-            return left
 
         key = str(self._met)
         await recorded(reach, name=f"{self._agent_name}.dead_end", key=key)
         # Another step: its failure is taken back when the delivery fails with it, which the first one remembers.
-        gone_on: T = await recorded(leave, name=f"{self._agent_name}.way_out", key=key)
-        return gone_on
+        await recorded(leave, name=f"{self._agent_name}.way_out", key=key)

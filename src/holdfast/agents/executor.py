@@ -15,6 +15,7 @@ from holdfast.agents.response import AgentResponse
 from holdfast.agents.session import AgentSession
 from holdfast.agents.tools import types_of
 from holdfast.agents.turns import take_live_turn
+from holdfast.events import WorkflowEvent
 from holdfast.graph.context import WorkflowContext
 from holdfast.graph.executor import Executor
 from holdfast.graph.handlers import handler
@@ -104,7 +105,11 @@ class AgentExecutor(Executor):
         self, priors: list[AgentExecutorResponse], ctx: WorkflowContext[AgentExecutorResponse, AgentResponse]
     ) -> None:
         """Of a fan-in: what they have in common is told once."""
-        await self._hear(self._told_by(priors, ctx), ctx)
+        if priors:
+            await self._hear(self._told_by(priors, ctx), ctx)
+        else:  # an empty list is one of anything: it came from outside
+            text = f"Agent {self.id!r} was given no message, so it was not asked. Send a text or a Message."
+            await ctx.add_event(WorkflowEvent("warning", text))
 
     @handler
     async def from_agent_response(

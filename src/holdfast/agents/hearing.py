@@ -33,7 +33,7 @@ def up_to(conversation: Sequence[Message]) -> Any:
 def joined(conversations: Sequence[Sequence[Message]]) -> list[Message]:
     """The beginning that they have in common once, then what each has beside."""
     common = 0
-    while all(common < len(one) for one in conversations):
+    while conversations and all(common < len(one) for one in conversations):
         if any(one[common] != conversations[0][common] for one in conversations):
             break
         common += 1

@@ -170,22 +170,22 @@ async def test_a_handler_that_met_a_dead_end_meets_it_again_after_a_crash(tmp_pa
 
 
 async def test_finished_calls_of_the_answer_that_led_to_a_dead_end_stay(tmp_path: Path) -> None:
-    log = tmp_path / "log"
+    log, is_paid = tmp_path / "log", asyncio.Event()
 
     def make(model: Script) -> Agent:
-        def pay(amount: int) -> str:
+        async def pay(amount: int) -> str:
             note(log, paid=amount)
+            is_paid.set()
             return f"paid {amount}"
 
         async def check() -> str:
-            while not notes(log):  # the other call comes first
-                await asyncio.sleep(0)
+            await is_paid.wait()  # the other call comes first, though it may not be recorded yet
             raise ModelRetry("not like that")
 
         return Agent(model.model(), name="payer", tools=[pay, check], tool_retries=0)
 
+    calls = [call("pay", {"amount": 5}, "c1"), call("check", {}, "c2")]
     with pytest.raises(AgentFailed, match="'check' exceeded max retries"):
-        calls = [call("pay", {"amount": 5}, "c1"), call("check", {}, "c2")]
         await flow(make(Model([["Both.", *calls]])), tmp_path).run("Pay", thread_id="t")
     mended = Model(["Paid."])
     result = await flow(make(mended), tmp_path).run(thread_id="t")

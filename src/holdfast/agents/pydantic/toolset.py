@@ -38,8 +38,8 @@ class ToolCalls:
         """By call id: those that were not taken from the record."""
         self.ended_by: set[str] = set()
         """By call id: those of tools that end the turn."""
-        self._finished: set[str] = set()
-        """By what tells them apart: those that came to an end, good or bad."""
+        self.finished: dict[str, bool] = {}
+        """By the name of each call that was begun: whether there is something to tell the model of it."""
 
     def name_of(self, call_id: str) -> str:
         """What tells a call from the others of the turn: its id, though some models use one again."""
@@ -48,13 +48,6 @@ class ToolCalls:
             used.append(self._model.requests)
         number = used.index(self._model.requests) + 1
         return call_id if number == 1 else f"{call_id} #{number}"
-
-    def finish(self, call_id: str) -> None:
-        self._finished.add(self.name_of(call_id))
-
-    def is_finished(self, call_id: str) -> bool:
-        """Of a call in the model's last answer."""
-        return self.name_of(call_id) in self._finished
 
 
 @dataclass
@@ -69,12 +62,18 @@ class RecordingToolset(WrapperToolset[Any]):  # type: ignore[misc]  # pydantic-a
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
+        call_name = self.calls.name_of(str(ctx.tool_call_id))
+        finished = self.calls.finished
+        finished[call_name] = False
         try:
             result = await self._call(name, tool_args, ctx, tool)
         except ToolFailed:
-            self.calls.finish(str(ctx.tool_call_id))
+            finished[call_name] = True
             raise
-        self.calls.finish(str(ctx.tool_call_id))
+        except Exception:
+            del finished[call_name]  # it is not for the model, or the model is to make it again
+            raise
+        finished[call_name] = True
         return result
 
     async def _call(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
@@ -119,6 +118,36 @@ class RecordingToolset(WrapperToolset[Any]):  # type: ignore[misc]  # pydantic-a
         except ValidationError as error:
             raise ToolFailed(f"The call was approved with arguments that do not fit: {error}") from error
         return found
+
+
+class _NotMade(Exception):
+    """A call that is not in the record."""
+
+
+async def finished_calls(response: ModelResponse, calls: ToolCalls, agent_name: str) -> set[str]:
+    """Ids of the calls in the model's last answer that came to an end, good or bad. One that was cut short because
+    another failed may have been recorded nevertheless."""
+    found: set[str] = set()
+    for part in response.tool_calls:
+        name = calls.name_of(part.tool_call_id)
+        is_finished = calls.finished.get(name)
+        if is_finished or (is_finished is False and await _is_recorded(part.tool_name, name, agent_name)):
+            found.add(part.tool_call_id)
+    return found
+
+
+async def _is_recorded(tool_name: str, call_name: str, agent_name: str) -> bool:
+    async def refuse(arguments: Mapping[str, Any], context: ToolContext) -> Any:
+        raise _NotMade(f"The call {call_name!r} of {tool_name!r} was cut short.")
+
+    call = Content.from_function_call(call_name, tool_name)
+    try:
+        _result(await performed(_Made(None, tool_name, refuse), call, {}, agent_name))
+    except (_NotMade, ModelRetry, ApprovalRequired, CallDeferred):
+        return False
+    except Exception:  # noqa: BLE001  # whatever the tool raised is told to the model
+        return True
+    return True
 
 
 class _Made(Tool):

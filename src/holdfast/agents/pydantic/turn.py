@@ -24,7 +24,7 @@ from holdfast.agents.pydantic.errors import dead_end, told_of
 from holdfast.agents.pydantic.going_back import without_dead_end
 from holdfast.agents.pydantic.messages import from_messages, timeless, to_messages
 from holdfast.agents.pydantic.model import RecordingModel, Voice, usage_of
-from holdfast.agents.pydantic.toolset import RecordingToolset, ToolCalls
+from holdfast.agents.pydantic.toolset import RecordingToolset, ToolCalls, finished_calls
 from holdfast.agents.recording import is_heard, tell
 from holdfast.agents.response import AgentResponse, AgentResponseUpdate
 from holdfast.agents.tools import Tool
@@ -153,10 +153,10 @@ class Turn:
 
     async def _gone_back(self, end: _DeadEnd) -> list[ModelMessage]:
         """To before the answers that led to a dead end. Raises AgentFailed, if nobody was told of that yet."""
+        name = self._setting.name
+        await self._dead_ends.meet(dead_end(name, end.error))
         last = end.new[-1] if end.new else None
-        calls = [one.tool_call_id for one in last.tool_calls] if isinstance(last, ModelResponse) else []
-        finished = [one for one in calls if self._calls.is_finished(one)]
-        finished = await self._dead_ends.meet(dead_end(self._setting.name, end.error), finished)
+        finished = await finished_calls(last, self._calls, name) if isinstance(last, ModelResponse) else set()
         left = without_dead_end(end.before, end.new, finished)
         cut = left.messages[-1] if left.is_last_cut else None
         self._model.take_back(left.dropped, cut if isinstance(cut, ModelResponse) else None)
