@@ -16,7 +16,7 @@ class _ChecksInstances(type(msgspec.Struct)):  # type: ignore[misc]  # msgspec d
         return isinstance(value, Content) and _problem(value) is None
 
 
-class ApprovalResponse(Content, frozen=True, metaclass=_ChecksInstances):
+class ApprovalResponse(Content, frozen=True, forbid_unknown_fields=True, metaclass=_ChecksInstances):
     """The type of the answer: a `function_approval_response` such as `request.approve()` gives, or as JSON
     `{"approved": true}`, with `reason` or other `arguments`."""
 

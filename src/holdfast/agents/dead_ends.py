@@ -14,8 +14,8 @@ class DeadEnds:
         self._met = 0
 
     async def meet(self, failure: AgentFailed) -> None:
-        """Raises the failure, until the delivery has failed with it: then the turn is to go on some other way. Code that
-        caught it meets it again when it is run again."""
+        """Raises the failure, until the delivery has failed with it: then the turn is to go on some other way. Code
+        that caught it meets it again when it is run again."""
         self._met += 1
         is_new = False
 

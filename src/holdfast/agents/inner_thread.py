@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from holdfast.agents.recording import working_for
+from holdfast.engine.run_arguments import Secret
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import ThreadNotFound
 from holdfast.records import CheckpointInfo
@@ -38,7 +39,7 @@ async def inner_run(
     around = context.delivery.lane.scope.storage
     storage = options.get("checkpoint_storage") or workflow.checkpoint_storage or around
     # Whoever moves the thread around it may move this one: an owner before is gone, or lost that one too.
-    given = {"takeover": True, **options, "thread_id": thread_id, "run_id": key}
+    given = {"takeover": True, **_not_kept(options), "thread_id": thread_id, "run_id": key}
     if storage is None:
         return InnerRun(given, is_resumed=False)
     given["checkpoint_storage"] = storage
@@ -56,6 +57,13 @@ async def inner_run(
     if head is None and kept.get("checkpoint_id") is not None:
         await workflow.fork(kept["checkpoint_id"], thread_id=thread_id, checkpoint_storage=storage)
     return InnerRun(given, is_resumed=head is not None and head.run_id == key)
+
+
+def _not_kept(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Run arguments come from the workflow around it, each time: some are secrets there, so none is stored here."""
+    arguments = ("function_invocation_kwargs", "client_kwargs")
+    hidden = {name: {key: Secret(one) for key, one in options[name].items()} for name in arguments if name in options}
+    return {**options, **hidden}
 
 
 async def _head(workflow: Workflow, storage: Any, thread_id: str) -> CheckpointInfo | None:

@@ -38,13 +38,13 @@ class Said(NamedTuple):
     usage: dict[str, int] | None
 
 
-def response_to(result: WorkflowRunResult, agent: WorkflowAgent) -> AgentResponse:
+def response_to(result: WorkflowRunResult, agent: WorkflowAgent, before: int) -> AgentResponse:
     """All outputs since the last outside input, in the order of the deliveries, and then what is pending."""
     counts: Counter[str] = Counter()
     messages: list[Message] = []
     value, usage = None, None
     for event in result.outputs:
-        said = _said(event, agent.name, counts)
+        said = _said(event, agent.name, counts, before)
         messages += said.messages
         value = said.value if said.value is not None else value
         usage = add_usage(usage, said.usage) if said.usage is not None else usage
@@ -73,7 +73,8 @@ def told_at_the_end(
 class Speaking:
     """Each output once, piece by piece if its executor streams it, else when it is there."""
 
-    def __init__(self, agent: WorkflowAgent) -> None:
+    def __init__(self, agent: WorkflowAgent, before: int) -> None:
+        self._before = before
         self._graph = agent.workflow.graph
         self._name = agent.name
         self._counts: Counter[str] = Counter()
@@ -99,7 +100,7 @@ class Speaking:
             self._repeated.pop(executor_id, None)
             pieces = self._pieces.pop(executor_id, [])
             self._places.pop(executor_id, None)
-            said = _said(event, self._name, self._counts)
+            said = _said(event, self._name, self._counts, self._before)
             if AgentResponse.from_updates(pieces).messages != said.messages:
                 yield from AgentResponse(messages=said.messages).to_updates()
 
@@ -117,7 +118,7 @@ class Speaking:
         if began is None or is_another(began, update):
             place += 1
             self._places[executor_id] = update, place
-        message_id = update.message_id or _message_id(executor_id, self._counts[executor_id] + 1, place)
+        message_id = update.message_id or _message_id(self._before, executor_id, self._counts[executor_id] + 1, place)
         told = AgentResponseUpdate(
             contents=contents,
             role=update.role,
@@ -130,18 +131,19 @@ class Speaking:
         yield told
 
 
-def _message_id(executor_id: str, count: int, place: int) -> str:
-    return f"{executor_id}-{count}-{place}"
+def _message_id(before: int, executor_id: str, count: int, place: int) -> str:
+    """The same whenever the turn is run, and of no other message in the session, which had so many before."""
+    return f"{executor_id}-{count}-{place}" if before == 0 else f"{before}-{executor_id}-{count}-{place}"
 
 
-def _said(event: WorkflowEvent, name: str, counts: Counter[str]) -> Said:
+def _said(event: WorkflowEvent, name: str, counts: Counter[str], before: int) -> Said:
     executor_id = str(event.executor_id)
     counts[executor_id] += 1
     said = _words(event.data, event.executor_id or name)
     messages = (
         one
         if one.message_id is not None
-        else msgspec.structs.replace(one, message_id=_message_id(executor_id, counts[executor_id], place))
+        else msgspec.structs.replace(one, message_id=_message_id(before, executor_id, counts[executor_id], place))
         for place, one in enumerate(said.messages)
     )
     return Said(tuple(messages), said.value, said.usage)

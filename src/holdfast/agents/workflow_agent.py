@@ -104,10 +104,15 @@ class WorkflowAgent(RecordingAgent):
         if messages and not _answers(messages) and "checkpoint_id" in options:
             await self.workflow.run(**options)
             del options["checkpoint_id"]
-        result, response = await self._taken(messages, options)
+        before = 0 if session is None else session.version
+        if session is not None and not messages:  # the turn before, again
+            before = int(session.state.get("before", before))
+        result, response = await self._taken(messages, options, before)
         if session is not None:
-            session.add([*messages, *response.messages])
-            session.state["usage"] = dict(result.usage)
+            said = list(response.messages)
+            if messages or session.messages[len(session.messages) - len(said) :] != said:
+                session.add([*messages, *said])
+            session.state.update(usage=dict(result.usage), before=before)
         return response
 
     async def _inside(
@@ -116,26 +121,28 @@ class WorkflowAgent(RecordingAgent):
         """A turn in a workflow around it. One that was cut short goes on where its own thread stands."""
         kept: dict[str, Any] = {} if session is None else session.state
         session_id, is_answer = str(session and session.session_id), bool(_answers(messages))
+        before = 0 if session is None else session.version
         where = await inner_run(self.workflow, session_id, kept, kwargs, is_answer=is_answer)
         try:
-            result, response = await self._taken([] if where.is_resumed else messages, where.options)
+            result, response = await self._taken([] if where.is_resumed else messages, where.options, before)
         except ThreadNotIdle:  # an attempt before this one failed, in this process, and nothing is stored
-            result, response = await self._taken([], where.options)
-        before = kept.get("usage", {})
+            result, response = await self._taken([], where.options, before)
+        counted = kept.get("usage", {})
         kept.update(thread_id=result.thread_id, checkpoint_id=result.checkpoint_id, usage=dict(result.usage))
-        used = {name: count - before.get(name, 0) for name, count in result.usage.items()}
+        used = {name: count - counted.get(name, 0) for name, count in result.usage.items()}
         return msgspec.structs.replace(response, usage_details=used or None)
 
     async def _taken(
-        self, messages: list[Message], options: Mapping[str, Any]
+        self, messages: list[Message], options: Mapping[str, Any], before: int
     ) -> tuple[WorkflowRunResult, AgentResponse]:
+        """`before`: how many messages the session has."""
         answers = _answers(messages)
         message = messages if messages and not answers else None
         given: dict[str, Any] = {**options, "responses": answers} if answers else dict(options)
         if not is_heard():
             result = await self.workflow.run(message, **given)
-            return result, response_to(result, self)
-        speaking = Speaking(self)
+            return result, response_to(result, self, before)
+        speaking = Speaking(self, before)
         async with self.workflow.run(message, stream=True, **given) as events:
             # Agents in the workflow are heard through its events, or not at all.
             with heard_by(None), repeated_to(speaking.repeat):
@@ -144,7 +151,7 @@ class WorkflowAgent(RecordingAgent):
                 for update in speaking.said(event):
                     tell(update)
             result = await events
-        response = response_to(result, self)
+        response = response_to(result, self, before)
         for update in told_at_the_end(response, result, self):
             tell(update)
         return result, response

@@ -71,7 +71,8 @@ class Telling:
 
     def _tell(self, event: WorkflowEvent) -> None:
         frame = frame_of(self._delivery)
-        (self.emitted if frame is None else frame.emitted).append(event)
+        # A question stays asked when the step that it was asked in is run again.
+        (self.emitted if frame is None or event.type == "request_info" else frame.emitted).append(event)
         if event.type in RESULTS:
             told = self._lane.scope.results_told
             told.setdefault(self._delivery.message.delivery_id, []).append(event)

@@ -99,6 +99,7 @@ def _converted_by_hand(value: object, annotation: object) -> object:
     if isinstance(wanted, enum.EnumMeta):
         return _converted_to_enum(value, wanted)
     if isinstance(value, Mapping) and (fields := _fields_of(wanted)):
+        _refuse_unknown(value, wanted, fields)
         return _converted_to_record(value, cast(type, wanted), fields)
     if isinstance(value, list | tuple) and origin in _SEQUENCES:
         return _SEQUENCES[origin](_converted_elements(value, origin, args))
@@ -155,6 +156,15 @@ def _converted_to_member(value: object, members: Sequence[object]) -> object:
             reasons.append(f"{_name(member)}: {misfit}")
     names = " | ".join(map(_name, members))
     raise _Misfit(f"Expected `{names}`, got `{type(value).__name__}` ({'; '.join(reasons)})")
+
+
+def _refuse_unknown(value: Mapping[Any, Any], wanted: Any, fields: Sequence[_Field]) -> None:
+    """As a Struct with `forbid_unknown_fields` says: a misspelt word must not be taken for nothing."""
+    config = getattr(wanted, "__struct_config__", None)
+    unknown = value.keys() - {field.key for field in fields}
+    if config is not None and config.forbid_unknown_fields and unknown:
+        names = ", ".join(repr(one) for one in sorted(map(str, unknown)))
+        raise _Misfit(f"`{_name(wanted)}` has no field {names}")
 
 
 def _unknown_keys(value: object, member: object) -> int:

@@ -118,7 +118,9 @@ class BaseGroupChatOrchestrator(Executor):
 
     async def _begin(self, messages: list[Message], ctx: Context) -> None:
         if not messages:  # not an error: what was sent is part of the thread, and would be delivered again and again
-            text = f"Group chat {ctx.executor_id!r} was given no message, so nobody was asked. Send a text or a Message."
+            text = (
+                f"Group chat {ctx.executor_id!r} was given no message, so nobody was asked. Send a text or a Message."
+            )
             await ctx.add_event(WorkflowEvent("warning", text))
             return
         chat = OrchestrationState.from_dict(ctx.private)

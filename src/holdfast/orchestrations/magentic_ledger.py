@@ -54,8 +54,9 @@ class _Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Choice(msgspec.Struct, frozen=True, kw_only=True):
-    reason: str = ""
-    answer: str
+    reason: str | None = None
+    answer: str | None = None
+    """None where nothing is left to be done."""
 
 
 class ProgressAnswer(msgspec.Struct, frozen=True):
@@ -70,7 +71,10 @@ class ProgressAnswer(msgspec.Struct, frozen=True):
     def ledger(self) -> MagenticProgressLedger:
         parts = {name: getattr(self, name) for name in self.__struct_fields__}
         return MagenticProgressLedger(
-            **{name: MagenticProgressLedgerItem(part.reason, part.answer) for name, part in parts.items()}
+            **{
+                name: MagenticProgressLedgerItem(part.reason or "", "" if part.answer is None else part.answer)
+                for name, part in parts.items()
+            }
         )
 
 

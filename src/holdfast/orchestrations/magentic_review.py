@@ -13,10 +13,10 @@ from holdfast.orchestrations.magentic_ledger import MagenticProgressLedger
 Feedback: TypeAlias = str | Message | Sequence[str | Message]
 
 
-class MagenticPlanReviewResponse(msgspec.Struct, frozen=True):
+class MagenticPlanReviewResponse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The answer: no messages approve the plan; any others say what to change. As JSON: `{"review": []}`."""
 
-    review: list[Message] = []  # msgspec copies it
+    review: list[Message]
 
     @staticmethod
     def approve() -> MagenticPlanReviewResponse:

@@ -17,15 +17,15 @@ from holdfast.graph.executor import Executor
 from holdfast.orchestrations.participants import Participant, find_participant
 
 
-class AgentRequestInfoResponse(msgspec.Struct, frozen=True):
+class AgentRequestInfoResponse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What somebody says to an agent's answer: nothing, which approves it, or messages, to which the agent answers
     again."""
 
-    messages: list[Message] = []  # msgspec copies it
+    messages: list[Message]
 
     @staticmethod
     def approve() -> AgentRequestInfoResponse:
-        return AgentRequestInfoResponse()
+        return AgentRequestInfoResponse([])
 
     @staticmethod
     def from_messages(messages: Iterable[Message]) -> AgentRequestInfoResponse:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.lazy import lazily
-
 if TYPE_CHECKING:
     from holdfast.testing.clock import (
         FakeClock as FakeClock,
@@ -64,5 +62,15 @@ _HOME = {
 
 __all__ = list(_HOME)
 
+
 if not TYPE_CHECKING:  # checkers take the imports above; with this in sight they would let every misspelt name pass
-    __getattr__, __dir__ = lazily(__name__, _HOME)
+
+    def __getattr__(name: str) -> object:
+        from holdfast.lazy import lazily  # pytest loads this package for its plugin alone, and nothing else with it
+
+        find, _ = lazily(__name__, _HOME)
+        return find(name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import pydantic
 import pytest
-from pydantic_ai.exceptions import ModelRetry
+from pydantic_ai.exceptions import ModelRetry, UnexpectedModelBehavior
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from tests.unit.agents.agent_models import Script, call, note, notes, prompts
 from tests.unit.agents.test_agent_in_workflows import flow, last
@@ -105,6 +106,18 @@ async def test_an_answer_that_a_filter_left_empty_is_not_replayed_for_ever(tmp_p
     assert last(result).text == "Fine."
 
 
+async def test_a_request_that_fails_with_what_a_model_may_not_do_is_made_again(tmp_path: Path) -> None:
+    class Garbled(Model):
+        def _answer(self, messages: list[ModelMessage], info: Any) -> ModelResponse:
+            raise UnexpectedModelBehavior("Garbled.")
+
+    for message in ("Go", None):
+        with pytest.raises(AgentFailed, match="Garbled"):
+            await flow(Agent(Garbled([]).plain(), name="counter"), tmp_path).run(message, thread_id="t")
+    result = await flow(Agent(Model(["Fine."]).model(), name="counter"), tmp_path).run(thread_id="t")
+    assert last(result).text == "Fine."
+
+
 class Mended(Script):
     """One more mistake, a call, and a word: how far it is follows from what it heard."""
 
@@ -169,17 +182,20 @@ async def test_a_handler_that_met_a_dead_end_meets_it_again_after_a_crash(tmp_pa
     assert notes(log) == made
 
 
-async def test_finished_calls_of_the_answer_that_led_to_a_dead_end_stay(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_finished_calls_of_the_answer_that_led_to_a_dead_end_stay(tmp_path: Path, is_late: bool) -> None:
     log, is_paid = tmp_path / "log", asyncio.Event()
 
     def make(model: Script) -> Agent:
         async def pay(amount: int) -> str:
             note(log, paid=amount)
             is_paid.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await (asyncio.Event() if is_late else is_paid).wait()
             return f"paid {amount}"
 
         async def check() -> str:
-            await is_paid.wait()  # the other call comes first, though it may not be recorded yet
+            await is_paid.wait()  # the other call comes first, and is recorded after this one if it is late
             raise ModelRetry("not like that")
 
         return Agent(model.model(), name="payer", tools=[pay, check], tool_retries=0)

@@ -8,6 +8,7 @@ from typing import Any
 
 import agent_framework
 
+from holdfast.agents.adapters.framework_messages import put_in_session, told_to
 from holdfast.agents.base import BaseAgent
 from holdfast.agents.foreign import as_response, as_update
 from holdfast.agents.message import Message, as_messages
@@ -37,7 +38,7 @@ class FrameworkAgent(BaseAgent):
         response_format: Any = None,
         **kwargs: Any,
     ) -> Any:
-        given = [_as_theirs(one) for one in as_messages(messages)]
+        given = as_messages(messages)
         options = {name: one for name, one in kwargs.items() if name in inspect.signature(self.agent.run).parameters}
         more = [_as_their_tool(one) for one in tools]
         if more:
@@ -46,19 +47,30 @@ class FrameworkAgent(BaseAgent):
             options["options"] = {**options.get("options", {}), "response_format": response_format}
         return self._stream(given, session, options) if stream else self._run(given, session, options)
 
-    async def _run(self, given: Sequence[Any], session: AgentSession | None, options: dict[str, Any]) -> AgentResponse:
+    async def _run(
+        self, given: Sequence[Message], session: AgentSession | None, options: dict[str, Any]
+    ) -> AgentResponse:
         own = self._own_session(session)
-        response = as_response(await self.agent.run(given, session=own, **options), self.name)
+        response = as_response(await self.agent.run(self._told(given, session, own), session=own, **options), self.name)
         _keep(session, own)
         return response
 
     async def _stream(
-        self, given: Sequence[Any], session: AgentSession | None, options: dict[str, Any]
+        self, given: Sequence[Message], session: AgentSession | None, options: dict[str, Any]
     ) -> AsyncIterator[AgentResponseUpdate]:
         own = self._own_session(session)
-        async for update in self.agent.run(given, stream=True, session=own, **options):
+        told = self._told(given, session, own)
+        async for update in self.agent.run(told, stream=True, session=own, **options):
             yield as_update(update, self.name)
         _keep(session, own)
+
+    def _told(self, given: Sequence[Message], session: AgentSession | None, own: Any) -> list[Any]:
+        """What it is given, in its own types, with what people said of its calls in its own session."""
+        before = () if session is None else session.messages
+        told, edited = told_to(self.name, before, given)
+        if isinstance(self.agent, agent_framework.RawAgent):  # which takes the call as it was asked for
+            told = put_in_session(edited, told, own)
+        return [agent_framework.Message.from_dict(one.to_dict()) for one in told]
 
     def _own_session(self, session: AgentSession | None) -> Any:
         if session is None:
@@ -76,10 +88,6 @@ def _keep(session: AgentSession | None, own: Any) -> None:
         session.state[STATE] = own.to_dict()
         kept = own.service_session_id
         session.service_session_id = kept if isinstance(kept, str) else None
-
-
-def _as_theirs(message: Message) -> Any:
-    return agent_framework.Message.from_dict(message.to_dict())
 
 
 def _as_their_tool(given: Any) -> Any:

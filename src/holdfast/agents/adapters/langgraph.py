@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
@@ -27,7 +27,7 @@ class GraphAgent(BaseAgent):
         self, messages: Any = None, *, session: AgentSession | None = None
     ) -> AgentResponse:
         heard = [*(session.messages if session is not None else ()), *as_messages(messages)]
-        given = [one for message in heard for one in self._as_theirs(message)]
+        given = self._given(heard)
         state = await self.runnable.ainvoke({"messages": given})
         if isinstance(state, Mapping) and "__interrupt__" in state:
             raise HoldfastError(
@@ -47,11 +47,19 @@ class GraphAgent(BaseAgent):
         said = tuple(self._as_ours(one) for one in new)
         return AgentResponse(messages=said, agent_id=self.id, usage_details=usage or None, value=value)
 
-    def _as_theirs(self, message: Message) -> list[AnyMessage]:
+    def _given(self, heard: Sequence[Message]) -> list[AnyMessage]:
+        """What its model is told: results only of its own calls, since those of others are left out."""
+        own = {one.call_id for message in heard for one in message.of_type("function_call") if self._is_own(message)}
+        return [one for message in heard for one in self._as_theirs(message, own)]
+
+    def _is_own(self, message: Message) -> bool:
+        return message.role == "assistant" and message.author_name in (None, self.name)
+
+    def _as_theirs(self, message: Message, own_calls: Container[str | None]) -> list[AnyMessage]:
         text = message.text
         if message.role == "system":
             return [SystemMessage(text)]
-        if message.role == "assistant" and message.author_name not in (None, self.name):
+        if message.role == "assistant" and not self._is_own(message):
             return [HumanMessage(f"{message.author_name}: {text}")] if text else []
         if message.role == "assistant":
             calls = [
@@ -62,8 +70,10 @@ class GraphAgent(BaseAgent):
         results = [
             ToolMessage(str(one.result if one.exception is None else one.exception), tool_call_id=str(one.call_id))
             for one in message.of_type("function_result")
+            if one.call_id in own_calls
         ]
-        return results or [HumanMessage(text)]
+        is_said = bool(text) or not any(one.type.startswith("function_") for one in message.contents)
+        return [*results, HumanMessage(text)] if is_said else list(results)
 
     def _as_ours(self, message: BaseMessage) -> Message:
         if isinstance(message, ToolMessage):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Container, Iterable, Sequence
 from typing import Any
 
 import agents as sdk
@@ -12,8 +12,10 @@ from agents.tool_context import ToolContext as SdkToolContext
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
+from holdfast.agents.adapters.openai_going_back import DEAD_ENDS, dead_end, finished_items
 from holdfast.agents.base import RecordingAgent
 from holdfast.agents.content import Content
+from holdfast.agents.dead_ends import DeadEnds
 from holdfast.agents.message import Message
 from holdfast.agents.recording import answered, heard_by, recorded, request_id_for, working_for
 from holdfast.agents.response import AgentResponse
@@ -31,8 +33,13 @@ class Requests:
         self.agent_name = agent_name
         self.count = 0
         """Of requests to models."""
+        self.is_failed = False
+        """Whether the last one failed: it is made again when the turn is."""
         self.edited: dict[str, str] = {}
         """By call: arguments that somebody put in the place of the model's."""
+        self.editable: set[str] = set()
+        """Names of the tools that can be called with those: the SDK itself calls others, such as those of MCP servers,
+        with the model's."""
 
     def key_of(self, call_id: str) -> str:
         """What tells a call from the others of the turn. Some models use an id again."""
@@ -53,7 +60,10 @@ class RecordingModel(sdk.Model):  # type: ignore[misc]  # the SDK is not looked 
             return RESPONSE.dump_json(await self._wrapped.get_response(*args, **kwargs)).decode()
 
         name, key = f"{self._requests.agent_name}.model", str(self._requests.count)
-        return RESPONSE.validate_json(await recorded(ask_model, name=name, key=key))
+        self._requests.is_failed = True
+        answer = await recorded(ask_model, name=name, key=key)
+        self._requests.is_failed = False
+        return RESPONSE.validate_json(answer)
 
     def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         raise HoldfastError(f"Agent {self._requests.agent_name!r} is not streamed: its requests are recorded.")
@@ -94,14 +104,11 @@ class SdkAgent(RecordingAgent):
         known = sdk.RunConfig()
         config = dataclasses.replace(known, model_provider=RecordingProvider(known.model_provider, requests))
         heard = [*(session.messages if session is not None else ()), *messages]
-        given = [item for message in heard for item in self._as_theirs(message)]
-        agent = _recording(own, requests)
-        result = await sdk.Runner.run(agent, given, run_config=config)
-        while result.interruptions:
-            result = await sdk.Runner.run(agent, await self._answered(result, requests), run_config=config)
-        usage = result.context_wrapper.usage
+        items, usage, result = await self._run_to_the_end(
+            _recording(own, requests), self._given(heard), config, requests
+        )
         return AgentResponse(
-            messages=tuple(one for item in result.new_items for one in self._as_ours(item)),
+            messages=tuple(one for item in items for one in self._as_ours(item)),
             agent_id=self.id,
             response_id=result.last_response_id,
             usage_details={
@@ -112,6 +119,29 @@ class SdkAgent(RecordingAgent):
             value=result.final_output if own.output_type not in (None, str) and not _is_cut(result) else None,
             finish_reason="stop",
         )
+
+    async def _run_to_the_end(
+        self, agent: sdk.Agent[Any], given: list[Any], config: sdk.RunConfig, requests: Requests
+    ) -> tuple[list[Any], sdk.Usage, Any]:
+        """All items, all usage, and the last result."""
+        before, usage, dead_ends = list[Any](), sdk.Usage(), DeadEnds(self.name)
+        while True:
+            try:
+                told: Any = [*given, *(one.to_input_item() for one in before)]
+                result = await sdk.Runner.run(agent, told, run_config=config)
+                while result.interruptions:
+                    result = await sdk.Runner.run(agent, await self._answered(result, requests), run_config=config)
+            except DEAD_ENDS as error:
+                failure = dead_end(self.name, error)
+                if requests.is_failed or error.run_data is None:
+                    raise failure from error
+                await dead_ends.meet(failure)
+                usage.add(error.run_data.context_wrapper.usage)
+                before += finished_items(error.run_data.new_items)
+                agent = error.run_data.last_agent
+                continue
+            usage.add(result.context_wrapper.usage)
+            return [*before, *result.new_items], usage, result
 
     async def _answered(self, result: Any, requests: Requests) -> Any:
         """The state to go on from, once somebody has answered what the SDK asks. Raises InvalidRun outside of a
@@ -125,17 +155,28 @@ class SdkAgent(RecordingAgent):
         state = result.to_state()
         answers = await asyncio.gather(*(_answer_to(one, requests.key_of(one.call_id)) for one in result.interruptions))
         for item, answer in zip(result.interruptions, answers, strict=True):
+            edited = _edited(item, answer)
             if not answer.approved:
                 state.reject(item, rejection_message=str(Rejected(answer.reason)))
-                continue
-            if answer.function_call is not None and answer.function_call.arguments is not None:
-                requests.edited[requests.key_of(item.call_id)] = _json(answer.function_call.parse_arguments())
-            state.approve(item)
+            elif edited is not None and item.name not in requests.editable:
+                state.reject(item, rejection_message=f"It is approved only with these arguments: {edited}")
+            else:
+                if edited is not None:
+                    requests.edited[requests.key_of(item.call_id)] = edited
+                state.approve(item)
         return state
 
-    def _as_theirs(self, message: Message) -> list[Any]:
+    def _given(self, heard: Sequence[Message]) -> list[Any]:
+        """What its model is told: results only of its own calls, since those of others are left out."""
+        own = {one.call_id for message in heard for one in message.of_type("function_call") if self._is_own(message)}
+        return [item for message in heard for item in self._as_theirs(message, own)]
+
+    def _is_own(self, message: Message) -> bool:
+        return message.role == "assistant" and message.author_name in (None, self.name)
+
+    def _as_theirs(self, message: Message, own_calls: Container[str | None]) -> list[Any]:
         text, items = message.text, list[Any]()
-        is_another = message.role == "assistant" and message.author_name not in (None, self.name)
+        is_another = message.role == "assistant" and not self._is_own(message)
         if text:
             role = "user" if is_another or message.role == "tool" else message.role
             items.append({"role": role, "content": f"{message.author_name}: {text}" if is_another else text})
@@ -145,7 +186,7 @@ class SdkAgent(RecordingAgent):
                 items.append(
                     {"type": "function_call", "call_id": one.call_id, "name": one.name, "arguments": arguments}
                 )
-            elif one.type == "function_result":
+            elif one.type == "function_result" and one.call_id in own_calls:
                 told = one.result if one.exception is None else one.exception
                 output = told if isinstance(told, str) else _json(told)
                 items.append({"type": "function_call_output", "call_id": one.call_id, "output": output})
@@ -171,6 +212,14 @@ async def _answer_to(item: Any, key: str) -> Content:
     answer = await answered(Content.from_function_approval_request(request_id, call), key=request_id)
     assert answer is not None  # noqa: S101  # asked only inside of a workflow
     return answer
+
+
+def _edited(item: Any, answer: Content) -> str | None:
+    """The arguments as JSON, if they are others than the model's."""
+    call = answer.function_call
+    if call is None or call.arguments in (None, item.arguments):
+        return None
+    return _json(call.parse_arguments())
 
 
 def _for_one_turn(agent: sdk.Agent[Any], tools: list[Tool], response_format: Any) -> sdk.Agent[Any]:
@@ -220,6 +269,7 @@ def _recording_tool(tool: Any, requests: Requests) -> Any:
     if not isinstance(tool, sdk.FunctionTool):
         return tool
     invoke = tool.on_invoke_tool
+    requests.editable.add(tool.name)
 
     async def on_invoke_tool(context: SdkToolContext[Any], arguments: str) -> Any:
         async def make_call() -> Any:

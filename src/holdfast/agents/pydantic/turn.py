@@ -149,7 +149,10 @@ class Turn:
             if self._model.is_failed:
                 raise
             new = run.new_messages()
-            raise _DeadEnd(error, run.all_messages()[: -len(new) or None], new) from error
+            before = run.all_messages()[: -len(new) or None]
+            if new and isinstance(new[-1], ModelRequest) and new[-1].state == "interrupted":
+                del new[-1]  # results of some of the calls in the last answer
+            raise _DeadEnd(error, before, new) from error
 
     async def _gone_back(self, end: _DeadEnd) -> list[ModelMessage]:
         """To before the answers that led to a dead end. Raises AgentFailed, if nobody was told of that yet."""

@@ -1,0 +1,307 @@
+"""What models of other frameworks are told of a conversation, of what people decided, and after a dead end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import agent_framework as af
+import agents as sdk
+import pytest
+from agents.mcp import MCPServer
+from langchain_core.messages import AIMessage
+from langgraph.graph import END, START, MessagesState, StateGraph
+from mcp.types import CallToolResult, Tool as MCPTool
+from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+from tests.unit.agents.agent_models import note, notes
+from tests.unit.agents.foreign_agents import NAME, FrameworkClient
+from tests.unit.agents.test_agent_in_workflows import flow, last
+
+from holdfast.agents import AgentSession, Content, Message
+from holdfast.agents.adapters import framework_messages
+from holdfast.agents.turns import take_turn
+from holdfast.errors import AgentFailed
+
+sdk.set_tracing_disabled(True)
+
+
+def calling(name: str, call_id: str) -> Any:
+    return ResponseFunctionToolCall(arguments="{}", call_id=call_id, name=name, type="function_call")
+
+
+def saying(text: str) -> Any:
+    content = [ResponseOutputText(text=text, type="output_text", annotations=[])]
+    return ResponseOutputMessage(id="m", content=content, role="assistant", status="completed", type="message")
+
+
+class SdkScript(sdk.Model):  # type: ignore[misc]  # the SDK is not looked at
+    """Gives what `reply` makes of what it hears."""
+
+    def __init__(self, reply: Callable[[list[Any]], Any]) -> None:
+        self._reply = reply
+        self.heard: list[list[Any]] = []
+
+    async def get_response(self, system_instructions: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
+        self.heard.append(list(input))
+        usage = sdk.Usage(requests=1, input_tokens=10, output_tokens=5, total_tokens=15)
+        return sdk.ModelResponse(output=[self._reply(input)], usage=usage, response_id=f"r{len(self.heard)}")
+
+    def stream_response(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+
+# ---------------------------------------------------------------- calls of other agents
+
+
+def heard_by_openai(heard: list[Any], log: Path) -> Any:
+    def reply(items: Any) -> Any:
+        heard.append([(one.get("type", one.get("role")), one.get("call_id", one.get("content"))) for one in items])
+        return saying("ok")
+
+    return sdk.Agent(name=NAME, model=SdkScript(reply))
+
+
+def heard_by_langgraph(heard: list[Any], log: Path) -> Any:
+    async def answer(state: MessagesState) -> dict[str, Any]:
+        heard.append([(one.type, getattr(one, "tool_call_id", None) or one.content) for one in state["messages"]])
+        return {"messages": [AIMessage("ok")]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("answer", answer)
+    graph.add_edge(START, "answer")
+    graph.add_edge("answer", END)
+    return graph.compile(name=NAME)
+
+
+def heard_by_framework(heard: list[Any], log: Path) -> Any:
+    class Client(FrameworkClient):
+        def _said(self, messages: Any, options: Any) -> list[Any]:
+            contents = [one for message in messages for one in message.contents]
+            heard.append([(one.type, one.call_id or one.id or one.text) for one in contents])
+            return [af.Content.from_text("ok")]
+
+    return af.Agent(Client(log), name=NAME)
+
+
+CALL = Content.from_function_call("other-1", "look", arguments={"q": "1"})
+OTHERS = [
+    Message("user", "go"),
+    Message("assistant", [CALL, Content.from_function_approval_request("ask-1", CALL)], "other"),
+    Message("user", [Content.from_function_approval_response(True, "ask-1", CALL)]),
+    Message("tool", [Content.from_function_result("other-1", result="LOOKED")]),
+    Message("assistant", "it says", "other"),
+]
+"""Another agent called a tool, which somebody approved."""
+OWN = [
+    Message("assistant", [Content.from_function_call("own-1", "find", arguments="{}")], NAME),
+    Message("tool", [Content.from_function_result("own-1", exception="ValueError: none")]),
+    Message("assistant", "found", NAME),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "said", "own"),
+    [
+        (heard_by_openai, [("user", "go"), ("user", "other: it says")], ["function_call", "function_call_output"]),
+        (heard_by_langgraph, [("human", "go"), ("human", "other: it says")], ["tool"]),
+        (heard_by_framework, [("text", "go"), ("text", "it says")], ["function_call", "function_result"]),
+    ],
+    ids=["openai", "langgraph", "agent-framework"],
+)
+async def test_a_model_is_told_of_no_calls_but_those_of_its_own_agent(
+    make: Any, said: Any, own: Any, tmp_path: Path
+) -> None:
+    heard: list[Any] = []
+    await take_turn(make(heard, tmp_path / "log"), OTHERS, AgentSession())
+    assert heard == [said]
+    await take_turn(make(heard, tmp_path / "log"), [*OTHERS, *OWN, Message("user", "and?")])
+    assert [kind for kind, what in heard[1] if what == "own-1"] == own
+    assert not any(what in ("other-1", "ask-1") for _, what in heard[1])
+
+
+# ---------------------------------------------------------------- approval in agent-framework-core
+
+
+@pytest.mark.parametrize(
+    ("answers", "paid", "hears"),
+    [
+        (("approve", "reject"), [20], ["The call of 'pay' was not approved: too much"]),
+        (("edit", "reject"), [7], ["The call of 'pay' was not approved: too much"]),
+        (("edit", "edit"), [7, 7], []),
+        (("reject", "approve"), [30], ["The call of 'pay' was not approved: too much"]),
+    ],
+)
+@pytest.mark.parametrize("is_kept_elsewhere", [False, True])
+async def test_an_agent_of_agent_framework_calls_only_what_was_approved(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answers: Sequence[str],
+    paid: list[int],
+    hears: list[str],
+    is_kept_elsewhere: bool,
+) -> None:
+    log, told = tmp_path / "log", list[str]()
+
+    @af.tool(approval_mode="always_require")  # type: ignore[untyped-decorator]
+    def pay(amount: int) -> str:
+        """Pay."""
+        note(log, paid=amount)
+        return f"paid {amount}"
+
+    class Client(FrameworkClient):
+        def _said(self, messages: Any, options: Any) -> list[Any]:
+            told[:] = [one.text for one in messages if one.role == "user"]
+            if any(one.type == "function_result" for message in messages for one in message.contents):
+                return [af.Content.from_text("done")]
+            amounts = {"c1": 20, "c2": 30}
+            return [af.Content.from_function_call(one, "pay", arguments={"amount": amounts[one]}) for one in amounts]
+
+    def agent() -> Any:
+        return af.Agent(Client(log), name=NAME, tools=[pay])
+
+    asked = await flow(agent(), tmp_path).run("Pay.", thread_id="t")
+    responses = {}
+    for request, answer in zip(asked.get_request_info_events(), answers, strict=True):
+        data = request.data
+        made = {"approve": data.approve(), "reject": data.reject("too much"), "edit": data.approve({"amount": 7})}
+        responses[request.request_id] = made[answer]
+    if is_kept_elsewhere:  # as in a version of the framework to come
+        monkeypatch.setattr(framework_messages, "PENDING", ("elsewhere", "pending"))
+        paid = [one for one in paid if one != 7]
+        instead = """The call of 'pay' was not approved as it was. It is approved with these arguments: {"amount":7}"""
+        hears = [*hears, *[instead for one in answers if one == "edit"]]
+    result = await flow(agent(), tmp_path).run(responses=responses, thread_id="t")
+    assert last(result).messages[-1].text == "done"
+    assert [one["paid"] for one in notes(log) if "paid" in one] == paid
+    assert told == ["Pay.", *hears]
+
+
+def test_contents_of_every_kind_are_told_to_an_agent_of_agent_framework(tmp_path: Path) -> None:
+    call = Content.from_function_call("c1", "pay", arguments={"amount": 1})
+    request = Content.from_function_approval_request("r1", call)
+    contents = [
+        Content.from_text("text"),
+        Content.from_text_reasoning("because"),
+        Content.from_data(b"data", "image/png"),
+        Content.from_uri("https://example.org/a.png", media_type="image/png"),
+        Content.from_error("bad", error_code="1", error_details="very"),
+        Content.from_usage({"input_token_count": 1}),
+        call,
+        request,
+    ]
+    answers = [request.reject("no"), Content.from_function_result("c1", exception=ValueError("gone"))]
+    told, _ = framework_messages.told_to(NAME, [], [Message("assistant", contents, NAME), Message("user", answers)])
+    theirs = [af.Message.from_dict(one.to_dict()) for one in told]
+    assert [one.type for one in theirs[0].contents] == [one.type for one in contents]
+    assert [one.type for one in theirs[1].contents] == ["function_approval_response", "function_result"]
+    assert theirs[1].contents[1].result == "gone"
+    assert theirs[2].text == "The call of 'pay' was not approved: no"
+
+
+# ---------------------------------------------------------------- the OpenAI Agents SDK
+
+
+async def test_after_too_many_turns_of_an_openai_agent_a_resume_goes_on_after_them(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    @sdk.function_tool  # type: ignore[untyped-decorator]
+    def look() -> str:
+        """Look."""
+        note(log, tool="look")
+        return "seen"
+
+    def make(reply: Any) -> Any:
+        return sdk.Agent(name="eye", model=SdkScript(reply), tools=[look])
+
+    def looping(items: Any) -> Any:
+        return calling("look", f"c{len(items)}")
+
+    with pytest.raises(AgentFailed, match=r"Agent 'eye'.*Max turns \(10\) exceeded.*resume: the model is asked again"):
+        await flow(make(looping), tmp_path).run("Look", thread_id="t")
+    mended = make(lambda items: saying("seen enough") if len(items) > 21 else looping(items))
+    result = await flow(mended, tmp_path).run(thread_id="t")
+    assert last(result).text == "seen enough"
+    assert [len(items) for items in mended.model.heard] == [21, 23]
+    assert len(notes(log)) == 11
+    assert [one.role for one in last(result).messages] == ["assistant", "tool"] * 11 + ["assistant"]
+    assert result.usage["input_token_count"] == 10 * 12
+    again = await flow(make(looping), tmp_path).run(thread_id="t")
+    assert last(again).text == "seen enough"
+
+
+async def test_after_a_call_of_no_tool_an_openai_agent_is_asked_again(tmp_path: Path) -> None:
+    @sdk.function_tool  # type: ignore[untyped-decorator]
+    def look() -> str:
+        """Look."""
+        note(tmp_path / "log", tool="look")
+        return "seen"
+
+    def make(*replies: Any) -> Any:
+        left = list(replies)
+        return sdk.Agent(name="eye", model=SdkScript(lambda items: left.pop(0)), tools=[look])
+
+    with pytest.raises(AgentFailed, match=r"ModelBehaviorError.*nowhere"):
+        await flow(make(calling("look", "c1"), calling("nowhere", "c2")), tmp_path).run("Look", thread_id="t")
+    mended = make(saying("seen"))
+    result = await flow(mended, tmp_path).run(thread_id="t")
+    assert last(result).text == "seen"
+    assert [one.get("type", "message") for one in mended.model.heard[0]] == [
+        "message",
+        "function_call",
+        "function_call_output",
+    ]
+    assert notes(tmp_path / "log") == [{"tool": "look"}]
+
+
+async def test_a_request_of_an_openai_agent_that_fails_is_made_again(tmp_path: Path) -> None:
+    def fail(items: Any) -> Any:
+        raise sdk.ModelBehaviorError("garbled")
+
+    for message in ("Go", None):
+        with pytest.raises(AgentFailed, match="garbled"):
+            await flow(sdk.Agent(name="eye", model=SdkScript(fail)), tmp_path).run(message, thread_id="t")
+    mended = sdk.Agent(name="eye", model=SdkScript(lambda items: saying("fine")))
+    assert last(await flow(mended, tmp_path).run(thread_id="t")).text == "fine"
+
+
+class Server(MCPServer):  # type: ignore[misc]
+    """Its tools are called by the SDK itself."""
+
+    name = "server"
+
+    def __init__(self, log: Path) -> None:
+        super().__init__(require_approval="always")
+        self._log = log
+
+    async def list_tools(self, run_context: Any = None, agent: Any = None) -> Any:
+        return [MCPTool(name="pay", inputSchema={"type": "object", "properties": {"amount": {"type": "integer"}}})]
+
+    async def call_tool(self, tool_name: str, arguments: Any, meta: Any = None) -> Any:
+        note(self._log, paid=arguments)
+        return CallToolResult(content=[])
+
+    async def _nothing(self, *args: Any) -> Any:
+        """Not asked for."""
+
+    connect = cleanup = list_prompts = get_prompt = _nothing
+
+
+@pytest.mark.parametrize("is_edited", [False, True])
+async def test_a_tool_that_cannot_be_given_other_arguments_is_not_called_with_the_first_ones(
+    tmp_path: Path, is_edited: bool
+) -> None:
+    log = tmp_path / "log"
+
+    def make() -> Any:
+        def reply(items: Any) -> Any:
+            done = [one for one in items if one.get("type") == "function_call_output"]
+            return saying(str(done[0]["output"])) if done else calling("pay", "c1")
+
+        return sdk.Agent(name="payer", model=SdkScript(reply), mcp_servers=[Server(log)])
+
+    (request,) = (await flow(make(), tmp_path).run("Pay", thread_id="t")).get_request_info_events()
+    answer = request.data.approve({"amount": 7}) if is_edited else request.data.approve()
+    result = await flow(make(), tmp_path).run(responses={request.request_id: answer}, thread_id="t")
+    assert notes(log) == ([] if is_edited else [{"paid": {}}])
+    assert ('It is approved only with these arguments: {"amount":7}' in last(result).text) is is_edited
