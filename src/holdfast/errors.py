@@ -454,7 +454,8 @@ class WorkflowConvergenceException(WorkflowRunnerException):
         super().__init__(
             f"Thread {thread_id!r} ran {max_iterations} supersteps since its last input and still has messages to "
             "deliver. What was committed is kept. If the loop is meant to be this long, build the workflow "
-            "with a higher max_iterations and resume the thread."
+            "with a higher max_iterations and resume the thread; a team of agents is bounded by max_rounds, "
+            "max_round_count or a termination condition."
         )
 
 

@@ -140,7 +140,12 @@ class BaseGroupChatOrchestrator(Executor):
             await self._end(chat, self.MAX_ROUNDS_MET_MESSAGE, ctx)
         else:
             known = self.participant_registry.participants
-            decision = await self.decide(GroupChatState(chat.round_index, known, list(chat.conversation)), ctx)
+            decision: Any = await self.decide(GroupChatState(chat.round_index, known, list(chat.conversation)), ctx)
+            if not isinstance(decision, AgentOrchestrationOutput):
+                raise InvalidSelection(
+                    f"{type(self).__name__}.decide gave {decision!r}, expected an AgentOrchestrationOutput. Nothing of "
+                    "this round was kept; mend it and resume the thread."
+                )
             if decision.terminate:
                 await self._end(chat, decision.final_message or self.TERMINATED_MESSAGE, ctx)
             else:

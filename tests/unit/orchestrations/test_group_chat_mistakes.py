@@ -11,6 +11,7 @@ from tests.unit.orchestrations.chats import LEADER, LONG_ENOUGH, AsksTheShortest
 from holdfast import InMemoryCheckpointStorage, Message
 from holdfast.errors import InvalidSelection
 from holdfast.orchestrations.group_chat import GroupChatBuilder
+from holdfast.orchestrations.group_chat_orchestrator import BaseGroupChatOrchestrator
 from holdfast.orchestrations.group_chat_types import GroupChatState
 from holdfast.testing.scripted_agent import ScriptedAgent
 
@@ -81,3 +82,13 @@ def test_what_means_nothing_is_refused(options: dict[str, Any], complaint: str) 
 def test_participants_and_factories_together_are_refused() -> None:
     with pytest.raises(ValueError, match="not both"):
         GroupChatBuilder(participants=trio(), participant_factories=[trio], selection_func=in_turn)
+
+
+async def test_an_orchestrator_that_decides_nothing_is_told_so() -> None:
+    class Silent(BaseGroupChatOrchestrator):
+        async def decide(self, state: GroupChatState, ctx: Any) -> Any:
+            return None
+
+    builder = GroupChatBuilder(participants=[ScriptedAgent("ann", ["Hi."])], orchestrator=Silent())
+    with pytest.raises(InvalidSelection, match=r"Silent\.decide gave None, expected an AgentOrchestrationOutput"):
+        await builder.build().run("Talk.")
