@@ -167,4 +167,8 @@ def _answers(messages: Iterable[Message]) -> dict[str, Any]:
         return {}
     if len(found) < len(contents):
         raise ValueError("Answers to requests and new messages cannot be given in one turn: give the answers first.")
-    return {str(one.id or one.call_id): one if one.type != "function_result" else one.result for one in found}
+    # A result that failed is no None: whoever asked is told of it, or refuses it.
+    return {
+        str(one.id or one.call_id): one.result if one.type == "function_result" and one.exception is None else one
+        for one in found
+    }

@@ -26,7 +26,7 @@ from holdfast.agents.session import AgentSession
 from holdfast.agents.tools import Tool
 from holdfast.agents.workflow_agent import WorkflowAgent
 from holdfast.agents.workflows import Workflow
-from holdfast.errors import AlreadyAnswered
+from holdfast.errors import AlreadyAnswered, AnswerRejected
 from holdfast.testing import Faults, ProcessGone
 from holdfast.testing.scripted_agent import Call, ScriptedAgent
 
@@ -316,3 +316,13 @@ async def test_sqlite_takes_the_sessions_of_agents_in_agents(tmp_path: Path) -> 
         result = await outer.run("go", thread_id="t")
         assert [one.text for one in result.get_outputs()] == ["one twofour five"]
         assert sorted(one.thread_id for one in await storage.list_threads()) == ["t", "t/inner"]
+
+
+async def test_a_result_that_failed_is_not_taken_for_nothing() -> None:
+    agent = asking(InMemoryCheckpointStorage()).as_agent("clerk")
+    session = agent.create_session(session_id="s")
+    asked = await agent.run("Hello", session=session)
+    call, _ = (one for message in asked.messages for one in message.of_type("function_call"))
+    failed = Content.from_function_result(str(call.call_id), exception="the line is dead")
+    with pytest.raises(AnswerRejected):
+        await agent.run(Message("tool", [failed]), session=session)

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 import pydantic_ai
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
 from pydantic_ai.messages import ModelResponse, ToolReturn, ToolReturnContent
 from pydantic_ai.tools import RunContext
 from pydantic_ai.toolsets import FunctionToolset, ToolsetTool, WrapperToolset
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from holdfast.agents.content import Content
 from holdfast.agents.pydantic.messages import as_builtin
@@ -23,6 +23,8 @@ from holdfast.agents.tools import ApprovalNeeded, Rejected, Tool, ToolContext, a
 
 CONTENT: TypeAdapter[Any] = TypeAdapter(ToolReturnContent)
 RETURN: TypeAdapter[Any] = TypeAdapter(ToolReturn)
+BINARY: TypeAdapter[Any] = TypeAdapter(ToolReturnContent, config=ConfigDict(ser_json_bytes="base64"))
+"""For what holds bytes that are no text. Their base64 is URL-safe."""
 RAISED = {"retry": ModelRetry, "failed": ToolFailed, "approval": ApprovalRequired, "deferred": CallDeferred}
 """What a tool may raise to say something of its call, as it is recorded."""
 
@@ -178,11 +180,19 @@ class _Made(Tool):
         return _recordable(result)
 
 
+def as_result(given: Any) -> Any:
+    """What the model is told of a result that somebody else gave: the same as if a tool had given it."""
+    return _result(_recordable(given))
+
+
 def _recordable(result: Any) -> str:
-    if isinstance(result, ToolReturn):
-        return f'{{"returned":{RETURN.dump_json(result, fallback=as_builtin).decode()}}}'
+    kind, adapter = ("returned", RETURN) if isinstance(result, ToolReturn) else ("content", CONTENT)
     given = msgspec.to_builtins(result) if isinstance(result, msgspec.Struct) else result
-    return f'{{"content":{CONTENT.dump_json(given, fallback=as_builtin).decode()}}}'
+    try:
+        told = adapter.dump_json(given, fallback=as_builtin)
+    except PydanticSerializationError:  # bytes that are no UTF-8
+        told = BINARY.dump_json(given, fallback=as_builtin)
+    return f'{{"{kind}":{told.decode()}}}'
 
 
 def _result(told: str) -> Any:

@@ -19,7 +19,7 @@ from pydantic_graph import End
 from holdfast.agents.content import Content
 from holdfast.agents.dead_ends import DeadEnds
 from holdfast.agents.message import Message
-from holdfast.agents.pydantic.approvals import Pending, asked_for, verdicts
+from holdfast.agents.pydantic.approvals import Pending, asked_for, verdicts, without_requests
 from holdfast.agents.pydantic.errors import dead_end, told_of
 from holdfast.agents.pydantic.going_back import without_dead_end
 from holdfast.agents.pydantic.messages import from_messages, timeless, to_messages
@@ -82,10 +82,10 @@ class Turn:
     async def take(self, heard: Sequence[Message]) -> AgentResponse:
         """What comes of all that was said so far."""
         pending = Pending.among(heard, self._setting.name)
-        if pending.is_answered_in_part:
+        if pending.is_waiting:
             self._voice.say(pending.asked_again(), replayed=False)
             return self._response(None)
-        history = from_messages(heard, self._setting.name)
+        history = from_messages(without_requests(heard), self._setting.name)
         results = pending.results()
         if results is None and not (history and isinstance(history[-1], ModelRequest)) and not pending.calls:
             history.append(ModelRequest(parts=[UserPromptPart(GO_ON)]))
@@ -99,9 +99,9 @@ class Turn:
                     continue
                 if not isinstance(output, DeferredToolRequests):
                     return self._response(output)
-                results = await verdicts(output)
+                results = await verdicts(output, self._calls.name_of)
                 if results is None:
-                    if output.approvals:
+                    if output.approvals or output.calls:
                         self._voice.say(asked_for(output, self._setting.name), replayed=False)
                     return self._response(None)
 
