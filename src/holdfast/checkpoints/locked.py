@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,9 +9,6 @@ from holdfast.checkpoints.keepers import storage_errors
 from holdfast.errors import MissingKey
 from holdfast.names import RESERVED_THREAD
 from holdfast.store import Store
-
-_JUST_BEFORE = RESERVED_THREAD[:-1] + chr(ord(RESERVED_THREAD[-1]) - 1) + 8 * chr(sys.maxunicode)
-"""In the order of thread ids: asking for the next one costs less than reading where a thread stands."""
 
 
 class Access:
@@ -39,7 +35,8 @@ class Access:
 async def is_locked(store: Store) -> bool:
     """Whether what it gives is encrypted: then one thread is there, which most stores do not have."""
     with storage_errors(store, "look whether it is encrypted"):
-        return RESERVED_THREAD in await store.thread_ids(after=_JUST_BEFORE, limit=1)
+        look = getattr(store, "has_thread", None)  # of stores where reading how a thread stands is much more
+        return await (store.standing(RESERVED_THREAD) if look is None else look(RESERVED_THREAD)) not in (None, False)
 
 
 async def refuse_if_encrypted(store: Store) -> None:

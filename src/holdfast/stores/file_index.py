@@ -251,7 +251,8 @@ class FileIndex(Connection):
         )
         self._catch_up_all([thread_id for thread_id, process in owned if process in dead])
         if dead:
-            self.transact(lambda tables: tables.release_all(dead))
+            # Looked at again: a new process may have come by the number of one that was forgotten meanwhile.
+            self.transact(lambda tables: tables.release_all([one for one in dead if tables.is_gone(one)]))
 
     def _catch_up_all(self, thread_ids: Iterable[str]) -> None:
         for thread_id in thread_ids:

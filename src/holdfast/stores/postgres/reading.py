@@ -250,6 +250,11 @@ class Reading:
         said = (row["thread_id"], row["workflow"], row["number"], row["status"], row["updated_at"])
         return ThreadInfo(*said, id_in(row["checkpoint_id"]), row["due_at"], self.owner_in(row))
 
+    async def has_thread(self, thread_id: str) -> bool:
+        """Whether anything was ever written of it."""
+        found = await self.db.value("SELECT 1 FROM {s}.threads WHERE thread = $1", key_of(thread_id))
+        return found is not None
+
     async def thread_ids(self, *, after: str | None = None, limit: int | None = None) -> Sequence[str]:
         after_it = ">=" if after is None else ">"
         start = 'left(t.thread_id, 200) COLLATE "C"'  # as much of it as is in an index

@@ -66,6 +66,8 @@ class AcceleratedStore(Listening):
         self.pending_requests = store.pending_requests
         self.due = store.due
         self.thread_ids = store.thread_ids
+        if hasattr(store, "has_thread"):
+            self.has_thread = store.has_thread
         self.pin = store.pin
         self.unpin = store.unpin
         self.prune = store.prune

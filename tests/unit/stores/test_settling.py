@@ -1,0 +1,39 @@
+"""Before lists are read, threads of dead processes are let go; those of processes that live are not."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.contract.acts import own
+
+from holdfast.stores.file import FileStore
+from holdfast.stores.owners import this_process, to_json
+
+
+async def test_a_process_that_came_by_the_number_of_a_dead_one_keeps_its_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FileStore(tmp_path)
+    owner = await own(store, "t")
+    await owner.save()
+    index: Any = store._index
+    living = this_process()
+    dead = dataclasses.replace(living, started="long ago")
+
+    def set_identity(identity: str) -> None:
+        index.transact(lambda tables: tables._db.execute("UPDATE processes SET identity = ?", (identity,)))
+
+    def catch_up(thread_ids: Iterable[str]) -> None:
+        if [*thread_ids]:  # between the look at who is dead and what is made of it
+            set_identity(to_json(living))
+
+    monkeypatch.setattr(index, "_catch_up_all", catch_up)
+    await store._do(lambda tables: tables._db.execute("UPDATE processes SET identity = ?", (to_json(dead),)))
+    await store.threads()
+    await owner.save()
+    assert [info.number for info in await store.infos(thread_id="t")] == [1, 2]
+    await store.close()
