@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -26,6 +27,14 @@ def on_disk(place: Place) -> int:
         SCHEMAS.fetch(place.folder, "VACUUM {s}.commits")
         SCHEMAS.fetch(place.folder, "VACUUM {s}.threads")
     return place.on_disk()
+
+
+def freed(place: Place, most: float) -> bool:
+    """Whether it takes less. PostgreSQL cuts off what is empty once its own vacuum is not at it too."""
+    until = time.monotonic() + 10
+    while (size := on_disk(place)) >= most and place.kind == "postgres" and time.monotonic() < until:
+        time.sleep(0.1)
+    return size < most
 
 
 def looping(storage: StoreCheckpointStorage, *, grows: bool = False) -> Workflow:
@@ -127,4 +136,4 @@ async def test_threads_that_are_deleted_leave_nothing_behind(apart: Place) -> No
         await storage.pin(kept)
         report = await storage.prune(older_than=timedelta(0), whole_threads=True)
         assert report.whole_threads == 20 and [one.thread_id for one in report.skipped] == ["stays"]
-    assert full > 3 * MB and on_disk(apart) < before + 0.1 * MB
+    assert full > 3 * MB and freed(apart, before + 0.1 * MB)
