@@ -147,7 +147,9 @@ def struct_coder(cls: type[msgspec.Struct]) -> Coder:
         if default is not msgspec.NODEFAULT:
             defaults[name] = default.factory if isinstance(default, FACTORY) else constant(default)
     shape = Shape(cls, names, defaults)
-    return field_coder(shape, _struct_maker(cls), force_setattr, omits_defaults=cls.__struct_config__.omit_defaults)
+    # Only of our own: a user may change a default, and what was stored before must not change with it.
+    omits = cls.__struct_config__.omit_defaults and cls.__module__.startswith("holdfast.")
+    return field_coder(shape, _struct_maker(cls), force_setattr, omits_defaults=omits)
 
 
 def _struct_maker(cls: type[msgspec.Struct]) -> Callable[[], msgspec.Struct]:

@@ -64,7 +64,7 @@ class SdkModel(sdk.Model):  # type: ignore[misc]  # the SDK is not looked at
         return sdk.ModelResponse(output=[said], usage=_usage(), response_id="r")
 
     def stream_response(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError
+        raise NotImplementedError("the adapter does not stream")
 
 
 def _usage() -> Any:

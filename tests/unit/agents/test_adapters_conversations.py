@@ -48,7 +48,7 @@ class SdkScript(sdk.Model):  # type: ignore[misc]  # the SDK is not looked at
         return sdk.ModelResponse(output=[self._reply(input)], usage=usage, response_id=f"r{len(self.heard)}")
 
     def stream_response(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError
+        raise NotImplementedError("the adapter does not stream")
 
 
 # ---------------------------------------------------------------- calls of other agents
