@@ -1,4 +1,4 @@
-"""Fields that have their defaults: what is stored of a user's type stays as it was when its author changes a default."""
+"""Fields that have their defaults: what was stored stays as it was when the author of a type changes one."""
 
 from __future__ import annotations
 
