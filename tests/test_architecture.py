@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "checkpoints": {"store", "codec", "codecs", "clock"},  # codecs: the default codec is named in one place
     "engine": {"graph", "checkpoints", "codec", "store", "clock"},  # contracts, never stores/
     "agents": {"graph", "engine", "checkpoints", "codec", "codecs", "clock"},  # codecs: how messages are stored
-    "orchestrations": {"agents", "graph", "engine", "checkpoints", "clock"},
+    "orchestrations": {"agents", "graph", "engine", "checkpoints", "storages", "clock"},  # storages: with_..._store
     "interop": {"agents", "graph", "engine", "checkpoints", "storages", "store", "codec", "codecs", "clock"},
     "storages": {"checkpoints", "stores", "store", "codec", "codecs", "clock"},  # the one place that names stores
     "checkpointers": {"storages", "checkpoints"},  # the same under other names
@@ -56,6 +56,7 @@ OPTIONAL = {
     "redis": "stores",
     "cryptography": "codecs",
     "pydantic_ai": "agents",
+    "yaml": "orchestrations",
     "litestar": "server",
     "uvicorn": "server",
     "jwt": "server",

@@ -7,6 +7,7 @@ HoldfastError
 │   │   ├── TypeCompatibilityError
 │   │   ├── GraphConnectivityError
 │   │   └── DuplicateExecutorId                (also ValueError)
+│   ├── InvalidDefinition                      a workflow of agents, or its document, is not sound (also ValueError)
 │   ├── InvalidRun                             `run` was called in a way that has no meaning (also ValueError)
 │   │   ├── NoStorage
 │   │   ├── NoEventLog
@@ -24,6 +25,8 @@ HoldfastError
 │       ├── ContextEnded                       (also RuntimeError)
 │       ├── HandlerCancelled                   (also RuntimeError)
 │       ├── TimedOut                           (also TimeoutError)
+│       ├── ApprovalTimedOut                   (also TimeoutError)
+│       ├── InputMismatch                      (also ValueError)
 │       ├── SubWorkflowFailed
 │       ├── StepOutsideWorkflow                (also RuntimeError)
 │       ├── StepNameTaken                      (also ValueError)
@@ -150,6 +153,20 @@ class WorkflowValidationError(WorkflowException):
         self.message = message
         self.validation_type = validation_type
         super().__init__(f"[{validation_type.value}] {message}")
+
+
+class InvalidDefinition(WorkflowException, ValueError):
+    """A workflow of agents that is not sound: what is wrong, by its place in the document."""
+
+    code = "invalid_definition"
+
+    def __init__(self, problems: Sequence[tuple[str, str]], source: str | None = None) -> None:
+        self.problems = tuple(problems)
+        """Each with its place, such as `agents.review.retry.max_attempts`."""
+        self.source = source
+        """The file, where it was read from one."""
+        lines = [f"{place}: {problem}" if place else problem for place, problem in problems]
+        super().__init__("\n".join(f"{source}: {line}" if source else line for line in lines))
 
 
 class EdgeDuplicationError(WorkflowValidationError):
@@ -390,6 +407,35 @@ class TimedOut(WorkflowRunnerException, TimeoutError):
             f"{executor_id!r} did not end within {seconds:g} s. It was cancelled, and nothing of the attempt was "
             "kept. Give it a longer timeout, or retries."
         )
+
+
+class ApprovalTimedOut(WorkflowRunnerException, TimeoutError):
+    """Nobody said in time whether what an agent said may be used."""
+
+    code = "approval_timed_out"
+
+    def __init__(self, node: str, seconds: float) -> None:
+        self.node = node
+        self.seconds = seconds
+        super().__init__(f"Nobody approved what {node!r} said within {seconds:g} s. It was not used.")
+
+
+class InputMismatch(WorkflowRunnerException, ValueError):
+    """An execution was asked for again, with another input than it has."""
+
+    code = "input_mismatch"
+
+    def __init__(self, execution_id: str, workflow_name: str, known: object, given: object) -> None:
+        self.execution_id = execution_id
+        super().__init__(
+            f"Execution {execution_id!r} of {workflow_name!r} has another input: it was given {_short(known)}, and now "
+            f"{_short(given)}. Nothing was run. Resume it with resume({execution_id!r}), or choose another execution_id."
+        )
+
+
+def _short(value: object, most: int = 100) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= most else f"{shown[: most - 3]}..."
 
 
 class SubWorkflowFailed(WorkflowRunnerException):

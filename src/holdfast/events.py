@@ -55,6 +55,7 @@ WorkflowEventType: TypeAlias = Literal[
     "group_chat",
     "handoff_sent",
     "magentic_orchestrator",
+    "agent_workflow",
 ]
 
 RESERVED_FOR_ENGINE = frozenset({"started", "status", "failed", "output", "intermediate"})

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from holdfast.clock import Clock
 from holdfast.engine.effects import DELETED, Effects
 from holdfast.engine.requests import agreed_terms
 from holdfast.engine.run_arguments import RunArguments
@@ -230,6 +231,10 @@ class DeliveryContext(WorkflowContext[Any, Any]):
     @property
     def thread_id(self) -> str:
         return self._lane.scope.thread.thread_id
+
+    @property
+    def clock(self) -> Clock:
+        return self._lane.scope.clock
 
     @property
     def checkpoint_storage(self) -> Any:

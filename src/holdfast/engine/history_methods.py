@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoints.checkpoint import CheckpointID
+from holdfast.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from holdfast.checkpoints.following import follow
 from holdfast.checkpoints.storage import StoreCheckpointStorage, load_checkpoint
 from holdfast.clock import Clock
@@ -15,7 +15,7 @@ from holdfast.engine.compiled import Compiled
 from holdfast.engine.live import LiveThreads
 from holdfast.engine.reading import read_history
 from holdfast.engine.request import OnBusy, RunOptions, check_storage, make_request
-from holdfast.errors import InvalidRun, NoStorage
+from holdfast.errors import CheckpointNotFound, InvalidRun, NoStorage, ThreadNotFound
 from holdfast.events import WorkflowEvent
 from holdfast.names import check_identifier, checkpoint_id_of
 from holdfast.records import CheckpointInfo, ThreadInfo
@@ -56,6 +56,20 @@ class HistoryMethods:
         storage = self._storage_for("Reading a thread's history", checkpoint_storage)
         chosen = self._thread_id(thread_id, "history")
         return await read_history(storage, chosen, self.name, limit=limit, before=before)
+
+    async def head(self, thread_id: str | None = None, *, checkpoint_storage: Any = None) -> WorkflowCheckpoint | None:
+        """Where a thread stands, with the workflow's own types; None if there is no such thread. Raises
+        DamagedCheckpoint."""
+        storage = self._storage_for("Reading where a thread stands", checkpoint_storage)
+        chosen = self._thread_id(thread_id, "head")
+        while True:
+            try:
+                found = await read_history(storage, chosen, self.name, limit=1)
+                return await load_checkpoint(storage, found[0].checkpoint_id, self._compiled.declared)
+            except ThreadNotFound:
+                return None
+            except CheckpointNotFound:
+                continue  # pruned since it was listed: another is the head now
 
     def follow(
         self,

@@ -1,0 +1,1 @@
+"""AgentWorkflow: agents as nodes, with conditions, approvals and loops, built fluently or read from a document."""

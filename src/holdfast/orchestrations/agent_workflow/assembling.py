@@ -1,0 +1,192 @@
+"""A draft made into a graph: a conductor, and an executor for each node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast.agents.workflows import Workflow, WorkflowBuilder
+from holdfast.clock import SystemClock
+from holdfast.errors import InvalidDefinition
+from holdfast.graph.workflow_executor import WorkflowExecutor
+from holdfast.orchestrations.agent_workflow import stores
+from holdfast.orchestrations.agent_workflow.checking import check
+from holdfast.orchestrations.agent_workflow.conductor import Conductor
+from holdfast.orchestrations.agent_workflow.conversations import Conversations
+from holdfast.orchestrations.agent_workflow.definition import AgentConfig, WorkflowConfig
+from holdfast.orchestrations.agent_workflow.drafting import Draft, EdgeDraft, NodeDraft
+from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from holdfast.orchestrations.agent_workflow.node import AgentNode, NodeParts
+from holdfast.orchestrations.agent_workflow.outputs import HANDOFF, MATCHED_TYPE
+from holdfast.orchestrations.agent_workflow.planner import Edge, Planner
+from holdfast.orchestrations.agent_workflow.references import resolve
+
+ENOUGH = 1_000_000
+"""Supersteps: loops are limited by `max_iterations` of the definition."""
+
+
+def assembled(draft: Draft) -> AgentWorkflowInstance:
+    """Raises InvalidDefinition, with all that is wrong."""
+    settings = draft.settings
+    planner = planner_of(draft)
+    check(draft, planner)
+    clock = draft.clock or SystemClock()
+    storage = draft.store if settings.checkpointing and draft.store is not None else stores.memory_storage(None)
+    workflow = compiled(draft, planner, storage=storage, is_inner=False)
+    return AgentWorkflowInstance(
+        definition_of(draft), workflow, clock, draft, store=draft.store, is_kept=settings.checkpointing
+    )
+
+
+def definition_of(draft: Draft) -> WorkflowConfig:
+    return WorkflowConfig(
+        name=draft.name,
+        version=draft.version,
+        description=draft.description,
+        agents={node_id: node.config for node_id, node in draft.nodes.items()},
+        edges=tuple(edge.config for edge in draft.edges),
+        settings=draft.settings,
+    )
+
+
+def compiled(draft: Draft, planner: Planner, *, storage: Any, is_inner: bool) -> Workflow:
+    """The graph. `is_inner`: it is a node of another, and ends with a result also where it would stop."""
+    settings = draft.settings
+    conversations = None
+    if settings.conversation.mode != "none":
+        conversations = Conversations(settings.conversation, draft.name, draft.session_store)
+    conductor = Conductor(
+        draft.name,
+        planner,
+        {node_id: node.config.output_key for node_id, node in draft.nodes.items()},
+        timeout=settings.timeout,
+        max_passes=settings.max_iterations,
+        conversations=conversations,
+    )
+    builder = WorkflowBuilder(
+        ENOUGH,
+        draft.name,
+        draft.description,
+        start_executor=conductor,
+        checkpoint_storage=storage,
+        output_from=[conductor],
+        durability=draft.durability,
+        clock=draft.clock,
+    )
+    for node_id, node in draft.nodes.items():
+        inner_id = None if node.workflow is None else f"{node_id}.workflow"
+        parts = _parts(node_id, node, draft, conversations, inner_id)
+        executor = AgentNode(node_id, node.config, parts, draft.name, is_inner=is_inner)
+        builder.add_edge(conductor, executor).add_edge(executor, conductor)
+        if inner_id is not None:
+            contains = is_inner or node.config.on_error.mode != "stop" or node.config.retry is not None
+            inner = WorkflowExecutor(node.workflow.inner(contains=contains), inner_id, propagate_request=True)
+            builder.add_edge(executor, inner).add_edge(inner, executor)
+    return builder.build()
+
+
+def _parts(
+    node_id: str, node: NodeDraft, draft: Draft, conversations: Conversations | None, inner_id: str | None
+) -> NodeParts:
+    config, place = node.config, f"agents.{node_id}"
+    types = node.types or tuple(
+        resolve(path, f"{place}.output_types[{index}]") for index, path in enumerate(config.output_types)
+    )
+    predicate = node.needs_approval
+    if predicate is None and config.approval is not None and config.approval.predicate is not None:
+        predicate = resolve(config.approval.predicate, f"{place}.approval.predicate")
+    agent = None if node.workflow is not None else _agent(node_id, node, draft)
+    return NodeParts(agent, types, node.tools, predicate, inner_id, conversations)
+
+
+def _agent(node_id: str, node: NodeDraft, draft: Draft) -> Any:
+    """The agent that was given, or what a config or an import path stands for."""
+    config, place = node.config.agent, f"agents.{node_id}.agent"
+    if node.agent is not None:
+        return node.agent
+    if isinstance(config, str):
+        found = resolve(config, place)
+        return found() if callable(found) and not hasattr(found, "run") else found
+    if config is None:
+        raise InvalidDefinition([(place, "missing: a node needs an agent, or a workflow")])
+    return made(config, node_id, draft.settings.model)
+
+
+def made(config: AgentConfig, node_id: str, model: str | None) -> Any:
+    """Raises MissingExtra, and InvalidDefinition where no model is named."""
+    from holdfast.agents.pydantic.agent import Agent
+
+    place = f"agents.{node_id}.agent"
+    chosen = config.model or model
+    if chosen is None:
+        problem = "missing: name a model here, or one for the whole workflow (settings.model, with_model)"
+        raise InvalidDefinition([(f"{place}.model", problem)])
+    tools = [resolve(path, f"{place}.tools[{index}]") for index, path in enumerate(config.tools)]
+    return Agent(
+        chosen,
+        name=config.name or node_id,
+        instructions=config.instructions,
+        description=config.description,
+        tools=tools,
+        model_settings=config.model_settings or None,
+    )
+
+
+# ---------------------------------------------------------------- edges
+
+
+def planner_of(draft: Draft) -> Planner:
+    """With the edges that handoffs and fallbacks are."""
+    nodes = draft.nodes
+    edges = [_edge(edge, index) for index, edge in enumerate(draft.edges)]
+    for node_id, node in nodes.items():
+        config = node.config
+        targets = dict.fromkeys((*(one.target for one in config.handoffs), config.default_handoff))
+        edges += [_handoff(node_id, one) for one in targets if one is not None]
+        if config.on_error.mode == "fallback" and config.on_error.fallback is not None:
+            described = f"{node_id} failed"
+            edges.append(Edge(node_id, config.on_error.fallback, description=described, kind="fallback"))
+    known = {*nodes, "START", "END"}
+    return Planner(
+        tuple(nodes),
+        [one for one in edges if one.source in known and one.target in known],  # others are told by `check`
+        error_modes={node_id: node.config.on_error.mode for node_id, node in nodes.items()},
+        max_passes=draft.settings.max_iterations,
+        converges=draft.settings.convergence,
+    )
+
+
+def _edge(edge: EdgeDraft, index: int) -> Edge:
+    config = edge.config
+    tests: list[Callable[[Mapping[str, Any]], bool]] = []
+    described = []
+    if config.when is not None:
+        tests.append(config.when.holds)
+        described.append(str(config.when))
+    predicate = edge.predicate
+    if predicate is None and config.predicate is not None:
+        predicate = resolve(config.predicate, f"edges[{index}].predicate")
+    if predicate is not None:
+        tests.append(predicate)
+        described.append(str(getattr(predicate, "__name__", predicate)))
+    if config.matched_type is not None:
+        wanted = config.matched_type
+        tests.append(lambda outputs: outputs.get(MATCHED_TYPE) == wanted)
+        described.append(f"{MATCHED_TYPE} equals {wanted!r}")
+    if config.is_default:
+        described.append("default")
+    test = (lambda outputs: all(one(outputs) for one in tests)) if tests else None
+    return Edge(
+        config.source,
+        config.target,
+        test,
+        " and ".join(described) or None,
+        config.is_default,
+        config.delay,
+    )
+
+
+def _handoff(source: str, target: str) -> Edge:
+    return Edge(
+        source, target, lambda outputs: outputs.get(HANDOFF) == target, f"{HANDOFF} equals {target!r}", kind="handoff"
+    )

@@ -1,0 +1,232 @@
+"""The executor that leads an execution: gives nodes their tasks, hears what came of them, decides what is next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from holdfast.agents.recording import working_for
+from holdfast.events import WorkflowEvent
+from holdfast.graph.context import WorkflowContext
+from holdfast.graph.executor import Executor
+from holdfast.graph.handlers import handler
+from holdfast.orchestrations.agent_workflow import events as told
+from holdfast.orchestrations.agent_workflow.conversations import Conversations
+from holdfast.orchestrations.agent_workflow.definition import ANSWER, START
+from holdfast.orchestrations.agent_workflow.inputs import INPUT, as_text
+from holdfast.orchestrations.agent_workflow.planner import Edge, Next, Planner
+from holdfast.orchestrations.agent_workflow.standing import (
+    ExecutionResult,
+    LayerStanding,
+    NodeOutcome,
+    NodeStanding,
+    NodeTask,
+    Standing,
+    flat,
+)
+
+CONDUCTOR = "workflow.conductor"
+"""No node can have this id."""
+Context = WorkflowContext[NodeTask, ExecutionResult]
+
+
+class Conductor(Executor):
+    """Every node answers to it. How far the execution is stands in `ctx.private`."""
+
+    may_end_here = True
+
+    def __init__(
+        self,
+        workflow_name: str,
+        planner: Planner,
+        output_keys: Mapping[str, str | None],
+        *,
+        timeout: float | None = None,
+        max_passes: int | None = None,
+        conversations: Conversations | None = None,
+    ) -> None:
+        super().__init__(CONDUCTOR)
+        self.value_types = (Standing, *told.OWN)
+        self._name = workflow_name
+        self._planner = planner
+        self._output_keys = output_keys
+        self._timeout = timeout
+        self._max_passes = max_passes
+        self._conversations = conversations
+
+    @handler
+    async def begin(self, given: str | dict[str, Any], ctx: Context) -> None:
+        before: Standing | None = ctx.private.get("standing")
+        standing = Standing(given, _now(), 1 if before is None else before.number + 1)
+        await self._tell(
+            ctx, told.WorkflowStartedEvent(node_count=len(self._output_keys), layer_count=self._planner.layers)
+        )
+        outputs = {**given, INPUT: given.get(INPUT, given)} if isinstance(given, dict) else {INPUT: given}
+        await self._do(self._planner.begin(standing, outputs), ctx)
+
+    @handler
+    async def hear(self, outcome: NodeOutcome, ctx: Context) -> None:
+        standing: Standing = ctx.private["standing"]
+        if outcome.execution != standing.number or standing.result is not None:
+            return  # of an execution that was begun anew since
+        standing = self._planner.settle(standing, outcome.node, outcome.status, outcome.outputs, outcome.reason)
+        if outcome.session is not None and self._conversations is not None:
+            standing = await self._joined(standing, outcome, ctx)
+        if outcome.ends_all:
+            standing = msgspec.structs.replace(standing, stopped=outcome.reason)
+        await self._go_on(standing, ctx)
+
+    async def _go_on(self, standing: Standing, ctx: Context) -> None:
+        deadline = self._deadline(standing)
+        if standing.stopped is None and deadline is not None and _now() >= deadline:
+            standing = msgspec.structs.replace(standing, stopped=f"timed out after {self._timeout:g} s")
+        if standing.stopped is None:
+            await self._do(self._planner.go_on(standing), ctx)
+            return
+        waiting = tuple(node for node, one in standing.nodes.items() if one.status == "waiting")
+        reason = f"the execution has ended: {standing.stopped}"
+        skipped = {node: NodeStanding("skipped", reason=reason) for node in waiting}
+        nodes = {**standing.nodes, **skipped}
+        await self._do(Next(msgspec.structs.replace(standing, nodes=nodes), skipped=waiting), ctx)
+
+    async def _joined(self, standing: Standing, outcome: NodeOutcome, ctx: Context) -> Standing:
+        """What was said goes on with what others said in the same thread meanwhile."""
+        assert outcome.session is not None  # noqa: S101  # asked only then
+        assert self._conversations is not None  # noqa: S101
+        thread = outcome.session.thread_id
+        known = standing.conversations.get(thread)
+        joined = await ctx.step(self._conversations.joined, known, outcome.session, name="join the conversation")
+        return msgspec.structs.replace(standing, conversations={**standing.conversations, thread: joined})
+
+    def _deadline(self, standing: Standing) -> datetime | None:
+        return None if self._timeout is None else standing.began + timedelta(seconds=self._timeout)
+
+    # ------------------------------------------------------------ doing what was decided
+
+    async def _do(self, found: Next, ctx: Context) -> None:
+        standing = found.standing
+        for edge in found.traversed:
+            await self._tell_edge(edge, ctx)
+        for node in found.skipped:
+            reason = standing.nodes[node].reason or ""
+            await self._tell(ctx, told.WorkflowAgentSkippedEvent(agent_id=node, reason=reason))
+        await self._tell_loop(found, ctx)
+        standing = await self._with_layers(standing, ctx)
+        for node in found.ready:
+            taken = [edge for edge in found.traversed if edge.target == node]
+            await ctx.send_message(self._task(node, taken, standing, ctx), target_id=node)
+        if not any(one.status in ("running", "waiting") for one in standing.nodes.values()):
+            standing = await self._end(standing, ctx)
+        ctx.private["standing"] = standing
+
+    def _task(self, node: str, taken: Sequence[Edge], standing: Standing, ctx: Context) -> NodeTask:
+        session = None
+        if self._conversations is not None:
+            session = self._conversations.ref_for(node, ctx.thread_id, standing.conversations)
+        return NodeTask(
+            standing.number,
+            standing.nodes[node].runs + 1,
+            standing.input,
+            standing.outputs(),
+            tuple(self._planner.speaker(edge, standing.nodes) for edge in taken if edge.source != START),
+            self._planner.layer_of(node),
+            max((edge.delay for edge in taken if edge.delay is not None), default=None),
+            self._deadline(standing),
+            session,
+        )
+
+    async def _end(self, standing: Standing, ctx: Context) -> Standing:
+        nodes = {node: one for node, one in standing.nodes.items() if node != START}
+        failed = {node: one.reason for node, one in nodes.items() if self._planner.is_failed(node, standing.nodes)}
+        problems = [standing.stopped] if standing.stopped else [f"{node}: {reason}" for node, reason in failed.items()]
+        finals = [node for node in nodes if self._planner.is_final(node, standing.nodes)]
+        answers = [self._answer(node, nodes[node].outputs) for node in finals]
+        result = ExecutionResult(
+            "\n\n".join(one for one in answers if one) if any(answers) else None,
+            flat({node: one.outputs for node, one in nodes.items() if one.status == "done"}),
+            not failed and standing.stopped is None,
+            (_now() - standing.began).total_seconds(),
+            "; ".join(problems) or None,
+            sum(one.status == "done" for one in nodes.values()),
+            len(failed),
+            sum(one.status == "skipped" for one in nodes.values()),
+        )
+        await ctx.yield_output(result)
+        await self._tell(
+            ctx,
+            told.WorkflowCompletedEvent(
+                duration=result.duration,
+                successful_nodes=result.successful_nodes,
+                failed_nodes=result.failed_nodes,
+                skipped_nodes=result.skipped_nodes,
+                success=result.success,
+                error=result.error,
+            ),
+        )
+        return msgspec.structs.replace(standing, result=result)
+
+    def _answer(self, node: str, outputs: Mapping[str, Any]) -> str:
+        """A node's own words: its one output, or all of them as JSON."""
+        key = self._output_keys.get(node) or ANSWER
+        value = outputs.get(key, outputs)
+        if isinstance(value, list) and all(isinstance(one, str) for one in value):
+            return "\n\n".join(value)
+        return as_text(value) if value not in (None, {}) else ""
+
+    # ------------------------------------------------------------ telling
+
+    async def _tell(self, ctx: Context, event: told.AgentWorkflowEvent) -> None:
+        named = msgspec.structs.replace(event, workflow_name=self._name)
+        await ctx.add_event(WorkflowEvent(told.EVENT, named))
+
+    async def _tell_edge(self, edge: Edge, ctx: Context) -> None:
+        event = told.WorkflowEdgeTraversedEvent(
+            from_node_id=edge.source,
+            to_node_id=edge.target,
+            has_condition=edge.test is not None or edge.is_default or edge.kind == "fallback",
+            condition_description=edge.description,
+        )
+        await self._tell(ctx, event)
+
+    async def _tell_loop(self, found: Next, ctx: Context) -> None:
+        message = None
+        if found.is_limited:
+            message = f"A loop was left after {self._max_passes} passes (max_iterations), although an edge leads back."
+        elif found.has_converged:
+            message = "A loop was left: its last pass changed nothing."
+        if message is not None:
+            level: told.Level = "warning" if found.is_limited else "info"
+            await self._tell(ctx, told.WorkflowDiagnosticEvent(level=level, source="workflow", message=message))
+
+    async def _with_layers(self, standing: Standing, ctx: Context) -> Standing:
+        """Layers that have begun or ended with what was decided, told."""
+        layers = dict(standing.layers)
+        for index, nodes in enumerate(self._planner.nodes_by_layer):
+            those = [standing.nodes[node] for node in nodes]
+            is_settled = all(one.is_settled for one in those)
+            layer = layers.get(index)
+            if layer is not None and layer.has_ended and not is_settled:  # another pass
+                layer = None
+            if layer is None and any(one.status != "waiting" for one in those):
+                layer = LayerStanding(_now())
+                await self._tell(ctx, told.WorkflowLayerStartedEvent(layer_index=index, node_count=len(nodes)))
+            if layer is not None and is_settled and not layer.has_ended:
+                event = told.WorkflowLayerCompletedEvent(
+                    layer_index=index,
+                    duration=(_now() - layer.began).total_seconds(),
+                    successful_nodes=sum(one.status == "done" for one in those),
+                )
+                await self._tell(ctx, event)
+                layer = LayerStanding(layer.began, has_ended=True)
+            if layer is not None:
+                layers[index] = layer
+        return msgspec.structs.replace(standing, layers=layers)
+
+
+def _now() -> datetime:
+    context = working_for()
+    assert context is not None  # noqa: S101  # asked in a handler
+    return context.clock.now()

@@ -1,0 +1,145 @@
+"""What happens in an execution, as its consumer sees it. Each is a view of an event of the engine."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+Level: TypeAlias = Literal["trace", "debug", "info", "warning", "error", "critical"]
+
+EVENT = "agent_workflow"
+"""The type of the engine's events that carry these."""
+
+
+class EventMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whose event it is, where workflows are nodes of others."""
+
+    agent_id: str | None = None
+    """The node."""
+    parent_agent_id: str | None = None
+    """The node that is the workflow that it is in."""
+    agent_chain: tuple[str, ...] = ()
+    """Nodes from the outermost workflow down to this one."""
+    depth: int = 0
+    """0: of the workflow that was run."""
+
+
+class AgentWorkflowEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What all of them have."""
+
+    workflow_name: str = ""
+    execution_id: str = ""
+    metadata: EventMetadata = EventMetadata()
+
+
+class WorkflowStartedEvent(AgentWorkflowEvent, frozen=True):
+    """An execution begins. One that is resumed does not begin again."""
+
+    node_count: int
+    layer_count: int
+
+
+class WorkflowCompletedEvent(AgentWorkflowEvent, frozen=True):
+    """It has ended, or stopped at a failure."""
+
+    duration: float
+    """Seconds since it began, those in which nobody ran it included."""
+    successful_nodes: int
+    failed_nodes: int
+    """Without those for which a fallback stood in."""
+    skipped_nodes: int
+    success: bool
+    error: str | None = None
+
+
+class WorkflowAgentStartedEvent(AgentWorkflowEvent, frozen=True):
+    agent_id: str
+    agent_name: str
+    layer_index: int
+
+
+class WorkflowAgentCompletedEvent(AgentWorkflowEvent, frozen=True):
+    """An agent has answered, and what it said was approved; or it has failed."""
+
+    agent_id: str
+    agent_name: str
+    layer_index: int
+    success: bool
+    duration: float
+    progress: float = 0.0
+    """Which part of the workflow's nodes is settled."""
+    outputs: dict[str, Any] = {}  # msgspec copies it
+    error_message: str | None = None
+
+
+class WorkflowAgentSkippedEvent(AgentWorkflowEvent, frozen=True):
+    """A node does not run, or what it said was denied."""
+
+    agent_id: str
+    reason: str
+
+
+class WorkflowEdgeTraversedEvent(AgentWorkflowEvent, frozen=True):
+    from_node_id: str
+    to_node_id: str
+    has_condition: bool
+    condition_description: str | None = None
+
+
+class WorkflowLayerStartedEvent(AgentWorkflowEvent, frozen=True):
+    layer_index: int
+    node_count: int
+
+
+class WorkflowLayerCompletedEvent(AgentWorkflowEvent, frozen=True):
+    layer_index: int
+    duration: float
+    successful_nodes: int
+
+
+class WorkflowDiagnosticEvent(AgentWorkflowEvent, frozen=True):
+    """Something worth knowing: retries, warnings, trouble with the storage."""
+
+    level: Level
+    source: str
+    message: str
+    node_id: str | None = None
+
+
+class WorkflowApprovalRequestedEvent(AgentWorkflowEvent, frozen=True):
+    """Somebody is to say whether what an agent said may be used, or whether it may call a tool."""
+
+    request_id: str
+    agent_id: str
+    message: str
+    description: str | None = None
+    outputs: dict[str, Any] = {}  # msgspec copies it
+    deadline: datetime | None = None
+    request: Any = None
+    """What is asked, whole."""
+
+
+class WorkflowApprovalResolvedEvent(AgentWorkflowEvent, frozen=True):
+    request_id: str
+    agent_id: str
+    approved: bool
+    reason: str | None = None
+    timed_out: bool = False
+    """Nobody answered in time."""
+
+
+OWN = (
+    WorkflowStartedEvent,
+    WorkflowCompletedEvent,
+    WorkflowAgentStartedEvent,
+    WorkflowAgentCompletedEvent,
+    WorkflowAgentSkippedEvent,
+    WorkflowEdgeTraversedEvent,
+    WorkflowLayerStartedEvent,
+    WorkflowLayerCompletedEvent,
+    WorkflowDiagnosticEvent,
+    WorkflowApprovalRequestedEvent,
+    WorkflowApprovalResolvedEvent,
+)

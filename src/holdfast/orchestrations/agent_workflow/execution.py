@@ -1,0 +1,201 @@
+"""One call that moves an execution: begun, resumed or answered, until it rests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
+from holdfast.engine.result import WorkflowRunResult
+from holdfast.errors import InputMismatch, ThreadNotFound
+from holdfast.events import WorkflowEvent, WorkflowRunState
+from holdfast.orchestrations.agent_workflow import events as told
+from holdfast.orchestrations.agent_workflow.conductor import CONDUCTOR
+from holdfast.orchestrations.agent_workflow.result import State, WorkflowResult
+from holdfast.orchestrations.agent_workflow.standing import ExecutionResult, Standing, flat
+from holdfast.orchestrations.agent_workflow.views import Views
+
+if TYPE_CHECKING:
+    from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+
+Emit = Callable[[Any], None]
+
+
+class Known:
+    """What is stored of an execution."""
+
+    def __init__(self, checkpoint: WorkflowCheckpoint) -> None:
+        memory = checkpoint.executors.get(CONDUCTOR)
+        private: Mapping[str, Any] = {} if memory is None or memory.private is None else memory.private
+        self.standing: Standing | None = private.get("standing")
+        due = [one.data for one in checkpoint.deliveries if one.target_id == CONDUCTOR and _is_input(one.data)]
+        self.input: Any = due[-1] if due else None if self.standing is None else self.standing.input
+
+    def check(self, execution_id: str, workflow_name: str, given: Any) -> None:
+        """Raises InputMismatch."""
+        if given != self.input:
+            raise InputMismatch(execution_id, workflow_name, self.input, given)
+
+
+def _is_input(data: Any) -> bool:
+    return isinstance(data, str | dict)
+
+
+class Execution:
+    """While it is being moved by this process. Answers that come meanwhile are given to it when it rests."""
+
+    def __init__(self, instance: AgentWorkflowInstance, execution_id: str) -> None:
+        self._instance = instance
+        self._workflow = instance.workflow
+        self.execution_id = execution_id
+        self.answers: dict[str, Any] = {}
+        """That came while it ran, by request."""
+        self.asked: dict[str, told.WorkflowApprovalRequestedEvent] = {}
+        self._answered = asyncio.Event()
+        self._callbacks: set[asyncio.Task[Any]] = set()
+        self._views: Views | None = None
+
+    # ------------------------------------------------------------ moving
+
+    async def move(
+        self, given: Any, responses: Mapping[str, Any] | None, emit: Emit, options: Mapping[str, Any]
+    ) -> WorkflowResult:
+        """`given`: its input; None to resume it. Raises InputMismatch, or ThreadNotFound."""
+        checkpoint = await self._workflow.head(self.execution_id)
+        if checkpoint is None and given is None:
+            raise ThreadNotFound(self.execution_id)
+        known = None if checkpoint is None else Known(checkpoint)
+        is_own = (
+            checkpoint is not None and checkpoint.workflow_name == self._workflow.name
+        )  # else the engine refuses it
+        if known is not None and given is not None and is_own:
+            known.check(self.execution_id, self._workflow.name, given)
+        standing = known.standing if known is not None and is_own else None
+        self._views = Views(self._workflow.name, self.execution_id, self._instance.node_count, standing)
+        call: dict[str, Any] = {"message": given} if known is None else {}
+        if responses is not None:
+            call = {"responses": responses}
+        while True:
+            result = await self._run(emit, {**options, **call})
+            if result.state != "waiting" or not await self._is_answered(result):
+                return result
+            due = {one.request_id for one in result.pending}
+            call = {"responses": {key: self.answers.pop(key) for key in list(self.answers) if key in due}}
+
+    async def _is_answered(self, result: WorkflowResult) -> bool:
+        """Whether somebody who heard of its requests has answered one of them."""
+        while True:
+            if any(one.request_id in self.answers for one in result.pending):
+                return True
+            if not self._callbacks:
+                return False
+            self._answered.clear()
+            waiter = asyncio.ensure_future(self._answered.wait())
+            try:
+                await asyncio.wait({waiter, *self._callbacks}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                waiter.cancel()
+
+    def answer(self, request_id: str, answer: Any) -> None:
+        self.answers[request_id] = answer
+        self._answered.set()
+
+    async def _run(self, emit: Emit, options: dict[str, Any]) -> WorkflowResult:
+        views = self._views
+        assert views is not None  # noqa: S101  # made before
+        failed: WorkflowEvent | None = None
+        stream = self._workflow.run(
+            options.pop("message", None), thread_id=self.execution_id, stream=True, on_busy="enqueue", **options
+        )
+        try:
+            async for event in stream:
+                failed = event if event.type == "failed" else failed
+                for view in views.of(event):
+                    if isinstance(view, told.WorkflowApprovalRequestedEvent):
+                        self.asked[view.request_id] = view
+                    if not event.replayed or event.type == "request_info":
+                        self._tell(view, emit)
+            result = await stream
+        except Exception as error:
+            if failed is None or failed.details is None or failed.details.executor_id is None:
+                self._tell(views.diagnostic("error", _source(error), f"{type(error).__name__}: {error}"), emit)
+                raise
+            return await self._stopped(error, emit)
+        return await self._rested(result)
+
+    # ------------------------------------------------------------ telling
+
+    def _tell(self, event: Any, emit: Emit) -> None:
+        emit(event)
+        for called in self._instance.tell(event):
+            task = asyncio.ensure_future(called)
+            self._callbacks.add(task)
+            task.add_done_callback(self._callback_done)
+
+    def _callback_done(self, task: asyncio.Task[Any]) -> None:
+        self._callbacks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._instance.log_callback(error)
+
+    # ------------------------------------------------------------ what it came to
+
+    async def _rested(self, run: WorkflowRunResult) -> WorkflowResult:
+        views = self._views
+        assert views is not None  # noqa: S101  # made before
+        state = run.get_final_state()
+        results = [one for one in run.get_outputs() if isinstance(one, ExecutionResult)]
+        pending = tuple(views.request(one) for one in run.get_request_info_events())
+        if results and not pending:
+            done = results[-1]
+            return WorkflowResult(
+                self.execution_id,
+                "completed",
+                done.final_answer,
+                done.outputs,
+                done.success,
+                done.duration,
+                done.error,
+                usage=run.usage,
+                checkpoint_id=run.checkpoint_id,
+            )
+        now: State = "cancelled" if state is WorkflowRunState.CANCELLED else "waiting"
+        known = await self._instance.find(self.execution_id)
+        before = so_far(self.execution_id, now, None if known is None else known.standing, self._instance.now())
+        return replace(before, pending=pending, usage=run.usage, checkpoint_id=run.checkpoint_id)
+
+    async def _stopped(self, error: Exception, emit: Emit) -> WorkflowResult:
+        """At a failure of a node whose mode is to stop: told with what there was before."""
+        checkpoint = await self._workflow.head(self.execution_id)
+        known = None if checkpoint is None else Known(checkpoint)
+        standing = None if known is None else known.standing
+        result = so_far(self.execution_id, "failed", standing, self._instance.now())
+        text = f"{type(error).__name__}: {error}"
+        nodes = {} if standing is None else standing.nodes
+        statuses = [one.status for node, one in nodes.items() if node != "START"]
+        event = told.WorkflowCompletedEvent(
+            workflow_name=self._workflow.name,
+            execution_id=self.execution_id,
+            duration=result.duration,
+            successful_nodes=statuses.count("done"),
+            failed_nodes=statuses.count("failed") + 1,
+            skipped_nodes=statuses.count("skipped"),
+            success=False,
+            error=text,
+        )
+        self._tell(event, emit)
+        checkpoint_id = None if checkpoint is None else checkpoint.checkpoint_id
+        return replace(result, error=text, exception=error, checkpoint_id=checkpoint_id)
+
+
+def so_far(execution_id: str, state: State, standing: Standing | None, now: datetime) -> WorkflowResult:
+    if standing is None:
+        return WorkflowResult(execution_id, state)
+    duration = (now - standing.began).total_seconds()
+    return WorkflowResult(execution_id, state, outputs=flat(standing.outputs()), duration=duration)
+
+
+def _source(error: Exception) -> str:
+    return "storage" if type(error).__module__ == "holdfast.errors" else "execution"

@@ -1,0 +1,233 @@
+"""AgentWorkflowInstance: a workflow of agents that can be run, resumed, answered, drawn and written down."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+from holdfast.agents.workflows import Workflow
+from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.clock import Clock
+from holdfast.engine.stream import ResponseStream
+from holdfast.errors import InvalidRun, UnknownRequest
+from holdfast.log import get_logger
+from holdfast.names import check_identifier, new_thread_id
+from holdfast.orchestrations.agent_workflow.approvals import ApprovalDecision, ApprovalRequest
+from holdfast.orchestrations.agent_workflow.definition import WorkflowConfig
+from holdfast.orchestrations.agent_workflow.drafting import Draft
+from holdfast.orchestrations.agent_workflow.events import WorkflowApprovalRequestedEvent
+from holdfast.orchestrations.agent_workflow.execution import Emit, Execution, Known, so_far
+from holdfast.orchestrations.agent_workflow.result import WorkflowResult
+
+EventT = TypeVar("EventT")
+Callback = Callable[[Any], Any]
+logger = get_logger("agent_workflow")
+
+
+class AgentWorkflowInstance:
+    """Made by `AgentWorkflow.create()...build()`. One object serves any number of executions."""
+
+    def __init__(
+        self,
+        definition: WorkflowConfig,
+        workflow: Workflow,
+        clock: Clock,
+        draft: Draft,
+        *,
+        store: StoreCheckpointStorage | None,
+        is_kept: bool,
+    ) -> None:
+        self.definition = definition
+        self.workflow = workflow
+        """The graph that it is compiled to: all that holdfast can do with a workflow can be done with it."""
+        self.workflow_store = store
+        """Where definitions are kept and, with checkpointing, executions; None without one."""
+        self._clock = clock
+        self._draft = draft
+        """What it was made of, with all that a document cannot say."""
+        self._is_kept = is_kept
+        self._running: dict[str, Execution] = {}
+        self._subscribers: list[tuple[type | None, Callback]] = []
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    workflow_name = name
+
+    @property
+    def node_count(self) -> int:
+        return len(self.definition.agents)
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    def inner(self, *, contains: bool) -> Workflow:
+        """The graph as a node of another. `contains`: where it would stop, it ends with a result that says so."""
+        from holdfast.orchestrations.agent_workflow.assembling import compiled, planner_of
+
+        return compiled(self._draft, planner_of(self._draft), storage=None, is_inner=contains)
+
+    # ------------------------------------------------------------ running
+
+    async def run(
+        self, input: str | Mapping[str, Any], execution_id: str | None = None, **options: Any
+    ) -> WorkflowResult:
+        """Run until it has ended, stops at a failure, or waits for somebody.
+
+        The id of an execution that there is resumes it; one that has ended gives its result again. Raises InputMismatch
+        if it has another input. `options` are those of `Workflow.run`, such as `durability`.
+        """
+        return await self.stream(input, execution_id, **options)
+
+    def stream(
+        self, input: str | Mapping[str, Any], execution_id: str | None = None, **options: Any
+    ) -> ResponseStream[Any, WorkflowResult]:
+        """The same, to iterate for events as they happen; awaited, it gives the result."""
+        given = _checked(input)
+        check_identifier("execution_id", execution_id)
+        return self._moved(execution_id or new_thread_id(), given, None, options)
+
+    async def resume(self, execution_id: str, **options: Any) -> WorkflowResult:
+        """Go on from where it stands. Raises ThreadNotFound."""
+        return await self.stream_resumed(execution_id, **options)
+
+    def stream_resumed(self, execution_id: str, **options: Any) -> ResponseStream[Any, WorkflowResult]:
+        """`resume`, to iterate for events."""
+        check_identifier("execution_id", execution_id)
+        return self._moved(execution_id, None, None, options)
+
+    def _moved(
+        self, execution_id: str, given: Any, responses: Mapping[str, Any] | None, options: Mapping[str, Any]
+    ) -> ResponseStream[Any, WorkflowResult]:
+        async def start(emit: Emit) -> WorkflowResult:
+            execution = Execution(self, execution_id)
+            before = self._running.get(execution_id)
+            self._running[execution_id] = execution
+            try:
+                result = await execution.move(given, responses, emit, options)
+            finally:
+                if self._running.get(execution_id) is execution:
+                    del self._running[execution_id]
+                    if before is not None:
+                        self._running[execution_id] = before
+            if not self._is_kept and result.state == "completed":
+                await self.workflow.checkpoint_storage.delete_thread(execution_id)
+            return result
+
+        return ResponseStream[Any, WorkflowResult](start, lambda: False)
+
+    # ------------------------------------------------------------ approving
+
+    async def approve(
+        self,
+        request_id: str,
+        *,
+        reason: str | None = None,
+        data: Mapping[str, Any] | None = None,
+        execution_id: str | None = None,
+    ) -> WorkflowResult:
+        """Let an agent's output be used, with `data` put into it, and go on. If the execution is being run by this
+        object, that run goes on, and the result says `running`. Raises UnknownRequest, AlreadyAnswered."""
+        return await self._answer(request_id, True, reason, data, execution_id)
+
+    async def deny(
+        self, request_id: str, *, reason: str | None = None, execution_id: str | None = None
+    ) -> WorkflowResult:
+        """Do not let it be used: its node counts as skipped. Then go on."""
+        return await self._answer(request_id, False, reason, None, execution_id)
+
+    async def _answer(
+        self, request_id: str, approved: bool, reason: str | None, data: Any, execution_id: str | None
+    ) -> WorkflowResult:
+        running = next((one for one in self._running.values() if request_id in one.asked), None)
+        if running is not None:
+            running.answer(request_id, _answer_to(running.asked[request_id].request, approved, reason, data))
+            return so_far(running.execution_id, "running", None, self.now())
+        chosen = execution_id or await self._asking(request_id)
+        checkpoint = await self.workflow.head(chosen)
+        pending = {} if checkpoint is None else checkpoint.pending_request_info_events
+        asked = pending.get(request_id)
+        answer = _answer_to(None if asked is None else asked.data, approved, reason, data)
+        return await self._moved(chosen, None, {request_id: answer}, {})
+
+    async def _asking(self, request_id: str) -> str:
+        storage = self.workflow.checkpoint_storage
+        found = await storage.pending_requests(workflow_name=self.workflow.name)
+        for one in found:
+            if one.request_id == request_id:
+                return str(one.thread_id)
+        thread_id, colon, _ = request_id.rpartition(":")
+        if colon and await self.workflow.head(thread_id) is not None:
+            return thread_id  # which says what became of it
+        raise UnknownRequest(request_id, thread_id, [one.request_id for one in found])
+
+    async def pending(self, execution_id: str | None = None) -> list[WorkflowApprovalRequestedEvent]:
+        """Approvals that executions wait for, of all of them or of one."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ subscribing
+
+    def subscribe(self, kind: type[EventT], callback: Callable[[EventT], Any]) -> Callable[[], None]:
+        """Call it with each event of this type, of every execution that this object runs. It may be async: then it runs
+        beside the execution. Returns what ends the subscription."""
+        if not isinstance(kind, type):
+            raise TypeError(f"subscribe expects a type of event, got {kind!r}.")
+        return self._subscribed((kind, callback))
+
+    def subscribe_any(self, callback: Callable[[Any], Any]) -> Callable[[], None]:
+        """With every event."""
+        return self._subscribed((None, callback))
+
+    def _subscribed(self, entry: tuple[type | None, Callback]) -> Callable[[], None]:
+        if not callable(entry[1]):
+            raise TypeError(f"subscribe expects a function of the event, got {entry[1]!r}.")
+        self._subscribers.append(entry)
+
+        def end() -> None:
+            if entry in self._subscribers:
+                self._subscribers.remove(entry)
+
+        return end
+
+    def tell(self, event: Any) -> Iterator[Awaitable[Any]]:
+        """To those who subscribed; gives what is still to be awaited."""
+        for kind, callback in list(self._subscribers):
+            if kind is not None and not isinstance(event, kind):
+                continue
+            try:
+                called = callback(event)
+            except Exception as error:  # noqa: BLE001  # whoever watches must not stop what is watched
+                self.log_callback(error)
+                continue
+            if isinstance(called, Awaitable):
+                yield called
+
+    @staticmethod
+    def log_callback(error: BaseException) -> None:
+        logger.warning("a subscriber failed: %s: %s", type(error).__name__, error)
+
+    async def find(self, execution_id: str) -> Known | None:
+        """What is stored of an execution."""
+        checkpoint = await self.workflow.head(execution_id)
+        return None if checkpoint is None else Known(checkpoint)
+
+    def __repr__(self) -> str:
+        return f"AgentWorkflowInstance({self.name!r}, {self.node_count} nodes)"
+
+
+def _checked(given: Any) -> str | dict[str, Any]:
+    if isinstance(given, str):
+        return given
+    if isinstance(given, Mapping) and all(isinstance(one, str) for one in given):
+        return dict(given)
+    raise InvalidRun(f"An execution is given a text, or a mapping with texts as keys; got {given!r}.")
+
+
+def _answer_to(request: Any, approved: bool, reason: str | None, data: Mapping[str, Any] | None) -> Any:
+    """In the form that whoever asked takes: a node of the workflow, or a tool of an agent."""
+    if request is None or isinstance(request, ApprovalRequest):
+        return ApprovalDecision(approved, reason, dict(data or {}))
+    answer: dict[str, Any] = {"approved": approved, "reason": reason, "arguments": None if data is None else dict(data)}
+    return {key: value for key, value in answer.items() if value is not None}

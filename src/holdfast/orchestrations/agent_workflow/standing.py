@@ -1,0 +1,120 @@
+"""How far an execution is: what became of each node. Kept in the checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.orchestrations.agent_workflow.definition import START
+
+Status: TypeAlias = Literal["waiting", "running", "done", "skipped", "failed"]
+SETTLED = frozenset({"done", "skipped", "failed"})
+
+
+class NodeStanding(msgspec.Struct, frozen=True, omit_defaults=True):
+    status: Status = "waiting"
+    outputs: dict[str, Any] = {}  # msgspec copies it
+    runs: int = 0
+    reason: str | None = None
+    """Why it was skipped, or failed."""
+    has_changed: bool = False
+    """Whether its outputs are others than when it ran before."""
+
+    @property
+    def is_settled(self) -> bool:
+        return self.status in SETTLED
+
+
+class LayerStanding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Nodes that may run at the same time, once one of them has begun."""
+
+    began: datetime
+    has_ended: bool = False
+
+
+class SessionRef(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A conversation up to here: what is said later is not part of it."""
+
+    session_id: str
+    thread_id: str
+    version: str = ""
+    """Empty: nothing was said yet."""
+
+
+class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Of one execution."""
+
+    input: Any
+    began: datetime
+    number: int = 1
+    """How many executions this thread has had, with this one."""
+    nodes: dict[str, NodeStanding] = {}
+    passes: int = 1
+    """How often its loops were gone through."""
+    forced: tuple[str, ...] = ()
+    """Nodes that an edge back has led to in this pass."""
+    layers: dict[int, LayerStanding] = {}
+    stopped: str | None = None
+    """Why nothing more is begun."""
+    conversations: dict[str, SessionRef] = {}
+    """By thread of the session."""
+    result: ExecutionResult | None = None
+    """Once it has ended."""
+
+    def outputs(self) -> dict[str, dict[str, Any]]:
+        """Of each node that has given some, by node: in a loop, those of the pass before until there are others."""
+        return {node: one.outputs for node, one in self.nodes.items() if one.outputs and node != START}
+
+
+class ExecutionResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How an execution ended."""
+
+    final_answer: str | None
+    outputs: dict[str, Any]
+    """By `node.key`."""
+    success: bool
+    duration: float
+    error: str | None = None
+    successful_nodes: int = 0
+    failed_nodes: int = 0
+    skipped_nodes: int = 0
+
+
+class NodeTask(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a node is to do."""
+
+    execution: int
+    run: int
+    input: Any
+    """What was given to the execution."""
+    outputs: dict[str, dict[str, Any]] = {}
+    """Of other nodes, by node."""
+    sources: tuple[str, ...] = ()
+    """Nodes whose edges led here, in the order of the edges."""
+    layer: int = 0
+    delay: float | None = None
+    """Seconds to wait first."""
+    deadline: datetime | None = None
+    """Of the whole execution."""
+    session: SessionRef | None = None
+
+
+class NodeOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What came of it."""
+
+    node: str
+    execution: int
+    status: Status
+    outputs: dict[str, Any] = {}
+    reason: str | None = None
+    ends_all: bool = False
+    """Whether the execution ends with it."""
+    session: SessionRef | None = None
+
+
+def flat(outputs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """By `node.key`."""
+    return {f"{node}.{key}": value for node, given in outputs.items() for key, value in given.items()}

@@ -1,0 +1,105 @@
+"""The engine's events as those of a workflow of agents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast.agents.content import Content
+from holdfast.events import WorkflowEvent
+from holdfast.orchestrations.agent_workflow import events as told
+from holdfast.orchestrations.agent_workflow.approvals import ApprovalRequest
+from holdfast.orchestrations.agent_workflow.standing import Standing
+
+_INNER = ".workflow"
+
+
+class Views:
+    """Of one call that moves an execution. Counts what has settled, so that progress is true."""
+
+    def __init__(self, workflow_name: str, execution_id: str, nodes: int, standing: Standing | None) -> None:
+        self._name = workflow_name
+        self._execution_id = execution_id
+        self._nodes = nodes
+        known = {} if standing is None else standing.nodes
+        self._settled = {node for node, one in known.items() if one.is_settled and node != "START"}
+
+    def of(self, event: WorkflowEvent) -> Iterator[told.AgentWorkflowEvent | WorkflowEvent]:
+        """What its consumer sees of an event of the engine: none or one."""
+        metadata = _metadata(event.executor_id)
+        data = event.data
+        if event.type == told.EVENT:
+            named = msgspec.structs.replace(data, execution_id=self._execution_id, metadata=metadata)
+            yield self._counted(named) if metadata.depth == 0 else named
+        elif event.type == "request_info":
+            yield self.request(event)
+        elif event.type == "data" or event.type in ("group_chat", "handoff_sent", "magentic_orchestrator"):
+            yield event  # of an agent, as it is
+        elif event.type in ("warning", "executor_retrying"):
+            yield self._diagnostic(event)
+
+    def _counted(self, event: told.AgentWorkflowEvent) -> told.AgentWorkflowEvent:
+        if isinstance(event, told.WorkflowAgentStartedEvent):
+            self._settled.discard(event.agent_id)
+        elif isinstance(event, told.WorkflowAgentSkippedEvent):
+            self._settled.add(event.agent_id)
+        elif isinstance(event, told.WorkflowAgentCompletedEvent):
+            self._settled.add(event.agent_id)
+            return msgspec.structs.replace(event, progress=len(self._settled) / max(1, self._nodes))
+        return event
+
+    def request(self, event: WorkflowEvent) -> told.WorkflowApprovalRequestedEvent:
+        data, metadata = event.data, _metadata(event.executor_id)
+        message, description, outputs = "", None, {}
+        if isinstance(data, ApprovalRequest):
+            message, description, outputs = data.message, data.description, data.outputs
+        elif isinstance(data, Content) and data.function_call is not None:
+            call = data.function_call
+            message = f"May it call {call.name}?"
+            outputs = {"tool": call.name, "arguments": call.parse_arguments()}
+        else:
+            message = str(data)
+        return told.WorkflowApprovalRequestedEvent(
+            workflow_name=self._name,
+            execution_id=self._execution_id,
+            metadata=metadata,
+            request_id=str(event.request_id),
+            agent_id=metadata.agent_id or "",
+            message=message,
+            description=description,
+            outputs=outputs,
+            deadline=None if event.terms is None else event.terms.deadline,
+            request=data,
+        )
+
+    def _diagnostic(self, event: WorkflowEvent) -> told.WorkflowDiagnosticEvent:
+        metadata = _metadata(event.executor_id)
+        if event.type == "warning":
+            return self.diagnostic("warning", "workflow", str(event.data), metadata.agent_id)
+        failure = "" if event.details is None else f"{event.details.error_type}: {event.details.message}"
+        told_of: dict[str, Any] = event.data if isinstance(event.data, dict) else {}
+        text = f"Attempt {told_of.get('attempt')} failed ({failure}); the next one in {told_of.get('delay_seconds')} s."
+        return self.diagnostic("warning", "retry", text, metadata.agent_id)
+
+    def diagnostic(
+        self, level: told.Level, source: str, message: str, node_id: str | None = None
+    ) -> told.WorkflowDiagnosticEvent:
+        return told.WorkflowDiagnosticEvent(
+            workflow_name=self._name,
+            execution_id=self._execution_id,
+            level=level,
+            source=source,
+            message=message,
+            node_id=node_id,
+        )
+
+
+def _metadata(executor_id: str | None) -> told.EventMetadata:
+    """From the path of the executor: `review.workflow/check` is the node `check` in the workflow that is `review`."""
+    parts = [one for one in (executor_id or "").split("/") if one]
+    outer = [one.removesuffix(_INNER) for one in parts if one.endswith(_INNER)]
+    own = next((one for one in parts if not one.endswith(_INNER) and "." not in one), None)
+    chain = (*outer, own) if own is not None else tuple(outer)
+    return told.EventMetadata(own, outer[-1] if outer else None, chain, len(outer))
