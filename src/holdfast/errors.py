@@ -7,6 +7,8 @@ HoldfastError
 │   │   ├── TypeCompatibilityError
 │   │   ├── GraphConnectivityError
 │   │   └── DuplicateExecutorId                (also ValueError)
+│   ├── DefinitionNotFound                     (also LookupError)
+│   ├── DamagedDefinition
 │   ├── InvalidDefinition                      a workflow of agents, or its document, is not sound (also ValueError)
 │   ├── InvalidRun                             `run` was called in a way that has no meaning (also ValueError)
 │   │   ├── NoStorage
@@ -26,6 +28,7 @@ HoldfastError
 │       ├── HandlerCancelled                   (also RuntimeError)
 │       ├── TimedOut                           (also TimeoutError)
 │       ├── ApprovalTimedOut                   (also TimeoutError)
+│       ├── PredicateFailed                    (also ValueError)
 │       ├── InputMismatch                      (also ValueError)
 │       ├── SubWorkflowFailed
 │       ├── StepOutsideWorkflow                (also RuntimeError)
@@ -44,6 +47,8 @@ HoldfastError
 │           ├── CheckpointNotFound
 │           ├── CheckpointPinned                   (also ValueError)
 │           ├── ThreadNotFound
+│           │   └── ExecutionNotFound
+│           ├── ConversationNotFound
 │           ├── ThreadExists                       (also ValueError)
 │           ├── WrongStateType                     (also TypeError)
 │           ├── NoThreadFile                       (also ValueError)
@@ -153,6 +158,35 @@ class WorkflowValidationError(WorkflowException):
         self.message = message
         self.validation_type = validation_type
         super().__init__(f"[{validation_type.value}] {message}")
+
+
+class DefinitionNotFound(WorkflowException, LookupError):
+    """No definition of a workflow of agents is stored under this name, or none of this version."""
+
+    code = "definition_not_found"
+
+    def __init__(self, name: str, known: Iterable[str] = (), version: str | int | None = None) -> None:
+        self.name = name
+        self.version = version
+        known = list(known)
+        said = f"There is no definition {name!r} in this store{did_you_mean(name, known)}."
+        if version is not None:
+            said = f"Definition {name!r} has no version {version!r}; there are {', '.join(known) or 'none'}."
+        super().__init__(f"{said} DefinitionStore(storage).list() shows what there is, and save() keeps one.")
+
+
+class DamagedDefinition(WorkflowException):
+    """A stored definition cannot be read. Others can."""
+
+    code = "damaged_definition"
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        self.reason = reason
+        super().__init__(
+            f"Definition {name!r} cannot be read: {reason}. Others are not touched. Restore the store from a backup, "
+            "or delete it and save it again."
+        )
 
 
 class InvalidDefinition(WorkflowException, ValueError):
@@ -285,8 +319,9 @@ class UnknownRequest(RequestError, ValueError):
         self.request_id = request_id
         self.thread_id = thread_id
         known = sorted(pending)
+        whose = f"Thread {thread_id!r} has no" if thread_id else "No thread waits for the"
         super().__init__(
-            f"Thread {thread_id!r} has no request {request_id!r}{did_you_mean(request_id, known)}. Pending: "
+            f"{whose} request {request_id!r}{did_you_mean(request_id, known)}. Pending: "
             f"{', '.join(map(repr, known)) or 'none'}. None of the given answers was accepted."
         )
 
@@ -420,6 +455,12 @@ class ApprovalTimedOut(WorkflowRunnerException, TimeoutError):
         super().__init__(f"Nobody approved what {node!r} said within {seconds:g} s. It was not used.")
 
 
+class PredicateFailed(WorkflowRunnerException, ValueError):
+    """A function that decides about an edge, or whether somebody is asked, raised an error: told with its place."""
+
+    code = "predicate_failed"
+
+
 class InputMismatch(WorkflowRunnerException, ValueError):
     """An execution was asked for again, with another input than it has."""
 
@@ -429,7 +470,7 @@ class InputMismatch(WorkflowRunnerException, ValueError):
         self.execution_id = execution_id
         super().__init__(
             f"Execution {execution_id!r} of {workflow_name!r} has another input: it was given {_short(known)}, and now "
-            f"{_short(given)}. Nothing was run. Resume it with resume({execution_id!r}), or choose another execution_id."
+            f"{_short(given)}. Nothing was run. Resume it with resume({execution_id!r}), or choose another id."
         )
 
 
@@ -629,6 +670,36 @@ class CheckpointPinned(WorkflowCheckpointException, ValueError):
         super().__init__(
             f"Checkpoint {checkpoint_id!r} is pinned, so it was not deleted. Unpin it first: "
             f"await storage.unpin({checkpoint_id!r}), or `holdfast unpin {checkpoint_id}`."
+        )
+
+
+class ExecutionNotFound(ThreadNotFound):
+    """An execution of a workflow of agents that there is not, or no more."""
+
+    code = "execution_not_found"
+
+    def __init__(self, execution_id: str, workflow_name: str, *, is_kept: bool) -> None:
+        WorkflowCheckpointException.__init__(
+            self,
+            f"There is no execution {execution_id!r} of {workflow_name!r}. Nothing was run. "
+            f"run(input, execution_id={execution_id!r}) begins one."
+            + ("" if is_kept else " Without with_checkpointing() executions are forgotten when they have ended."),
+        )
+        self.thread_id = execution_id
+
+
+class ConversationNotFound(WorkflowCheckpointException):
+    """A checkpoint refers to a version of a conversation that the session store does not have."""
+
+    code = "conversation_not_found"
+
+    def __init__(self, session_id: str, version: str) -> None:
+        self.session_id = session_id
+        self.version = version
+        super().__init__(
+            f"The session store has no version {version!r} of session {session_id!r}. The session was deleted, or the "
+            "execution was begun with another session store, or with one in memory, which ends with its process. "
+            "Nothing was written. Use the store that it was begun with, or begin another execution."
         )
 
 

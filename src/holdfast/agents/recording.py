@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import datetime
 from typing import Any, Protocol, TypeAlias
 from uuid import uuid4
 from weakref import WeakKeyDictionary
@@ -81,6 +82,24 @@ def repeat(executor_id: str, update: AgentResponseUpdate) -> None:
     listener = _repeated.get()
     if listener is not None:
         listener(executor_id, update)
+
+
+_latest: ContextVar[datetime | None] = ContextVar("holdfast_latest", default=None)
+
+
+@contextmanager
+def waiting_until(deadline: datetime | None) -> Iterator[None]:
+    """People who are asked meanwhile have until then. An answer that does not come raises RequestExpired."""
+    token = _latest.set(deadline)
+    try:
+        yield
+    finally:
+        _latest.reset(token)
+
+
+def latest_answer() -> datetime | None:
+    """When whoever is asked now must have answered; None: it may take as long as it takes."""
+    return _latest.get()
 
 
 def working_for() -> DeliveryContext | None:
@@ -193,7 +212,8 @@ async def answered(request: Content, *, key: str) -> Content | None:
     context = working_for()
     if context is None:
         return None
-    return completed(request, await context.ask(request, ApprovalResponse, request_id=key))
+    answer = await context.ask(request, ApprovalResponse, request_id=key, deadline=latest_answer())
+    return completed(request, answer)
 
 
 def request_id_for(call_id: str) -> str:

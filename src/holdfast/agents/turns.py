@@ -14,7 +14,16 @@ from holdfast.agents.approval import ApprovalResponse, completed
 from holdfast.agents.content import Content, add_usage
 from holdfast.agents.foreign import as_response, as_update
 from holdfast.agents.message import Message
-from holdfast.agents.recording import heard_by, is_heard, recorded_whole, repeat, request_id_for, tell, working_for
+from holdfast.agents.recording import (
+    heard_by,
+    is_heard,
+    latest_answer,
+    recorded_whole,
+    repeat,
+    request_id_for,
+    tell,
+    working_for,
+)
 from holdfast.agents.response import AgentResponse, AgentResponseUpdate
 from holdfast.agents.session import AgentSession
 from holdfast.errors import InvalidRun
@@ -73,11 +82,13 @@ async def _answered(request: Content) -> Content:
     assert context is not None  # noqa: S101  # asked only where there is one
     request_id = request_id_for(str(request.id or request.call_id))
     if request.type == "function_approval_request":
-        return completed(request, await context.ask(request, ApprovalResponse, request_id=request_id))
+        approval = await context.ask(request, ApprovalResponse, request_id=request_id, deadline=latest_answer())
+        return completed(request, approval)
     if request.type != "function_call":
-        answer: Content = await context.ask(request, Content, request_id=request_id)
+        answer: Content = await context.ask(request, Content, request_id=request_id, deadline=latest_answer())
         return msgspec.structs.replace(answer, id=request.id)
-    given = await context.ask(request, Any, request_id=request_id)  # whatever the function gives
+    # Any: whatever the function gives.
+    given = await context.ask(request, Any, request_id=request_id, deadline=latest_answer())
     if isinstance(given, Content) and given.type == "function_result":
         return msgspec.structs.replace(given, call_id=request.call_id)
     return Content.from_function_result(str(request.call_id), result=given)

@@ -40,13 +40,13 @@ def answer(
             "An answer is checked by the workflow, which then goes on with it: name it with --app. Nothing was "
             f"written. The command: {place.answer(request_id, value)}"
         )
-    workflow = load_app(app)
 
-    async def prepare(storage: Any) -> Move:
-        request = await find_request(storage, workflow, thread_id, request_id)
-        return Move(None, {"responses": {request_id: the_answer(request, value)}, "answered_by": by})
+    async def prepare(storage: Any, graph: Workflow) -> Move:
+        request = await find_request(storage, graph, thread_id, request_id)
+        named = request_id if request is None else str(request.request_id)
+        return Move(None, {"responses": {named: the_answer(request, value)}, "answered_by": by})
 
-    move_on(workflow, place, prepare, as_json=as_json)
+    move_on(load_app(app, store), place, prepare, as_json=as_json)
 
 
 async def find_request(storage: Any, workflow: Workflow, thread_id: str, request_id: str) -> WorkflowEvent | None:
@@ -56,7 +56,9 @@ async def find_request(storage: Any, workflow: Workflow, thread_id: str, request
         return None
     compiled = workflow._compiled
     head = await load_checkpoint(storage, info.checkpoint_id, compiled.declared, compiled.migrator())
-    return head.pending_request_info_events.get(request_id)
+    pending = head.pending_request_info_events
+    # Workflows of agents put the thread's id before it, so that it is one among those of all threads.
+    return pending.get(request_id) or pending.get(request_id.removeprefix(f"{thread_id}:"))
 
 
 def the_answer(request: WorkflowEvent | None, value: str) -> Any:

@@ -1,4 +1,4 @@
-"""What a shell proposes when Tab is pressed: ids of threads and checkpoints. Whatever goes wrong, it stays silent."""
+"""What a shell proposes when Tab is pressed: ids and names in a store. Whatever goes wrong, it stays silent."""
 
 from __future__ import annotations
 
@@ -30,6 +30,16 @@ def complete_checkpoints(context: click.Context, _: click.Parameter, incomplete:
         return [
             CompletionItem(one.checkpoint_id, help=f"commit {one.number} of {one.thread_id}") for one in reversed(found)
         ]
+
+    return _proposed(context, incomplete, read)
+
+
+def complete_definitions(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    async def read(storage: Any) -> list[CompletionItem]:
+        from holdfast.orchestrations.agent_workflow.definitions import PREFIX, WORKFLOW
+
+        found = await storage.list_threads(workflow_name=WORKFLOW, limit=MOST)
+        return [CompletionItem(one.thread_id.removeprefix(PREFIX)) for one in found]
 
     return _proposed(context, incomplete, read)
 

@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError
 COMMANDS = (
     *("demo", "run", "resume", "answer", "requests", "threads", "show"),
     *("state", "diff", "fork", "rewind", "pin", "unpin"),
-    *("prune", "export", "import", "transfer", "verify", "doctor", "rekey", "completion"),
+    *("prune", "export", "import", "transfer", "verify", "doctor", "rekey", "workflows", "completion"),
 )
 """In the order in which one meets them. Each is a function of its name in the module of its name."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 
@@ -12,6 +14,7 @@ from holdfast.errors import (
     DamagedCheckpoint,
     HoldfastError,
     IncompatibleWorkflow,
+    InputMismatch,
     MissingKey,
     NoPendingRequests,
     ThreadBusy,
@@ -23,6 +26,7 @@ from holdfast.errors import (
     did_you_mean,
 )
 
+_HERE = str(Path(__file__).parent)
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells know it."""
 
@@ -37,6 +41,13 @@ class Mistake(click.ClickException):
 def no_thread(thread_id: str, known: list[str]) -> Mistake:
     guess = did_you_mean(thread_id, known)
     return Mistake(f"There is no thread {thread_id!r} in this store{guess}. `holdfast threads` lists them.")
+
+
+def failed(what: str, error: BaseException) -> Mistake:
+    """What a user's own module did, with the place in it."""
+    places = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith(_HERE)]
+    where = f" ({places[-1].filename}, line {places[-1].lineno})" if places else ""
+    return Mistake(f"{what} failed: {explained(error)}{where}")
 
 
 def explained(problem: BaseException) -> str:
@@ -80,6 +91,11 @@ def _unknown_request(problem: UnknownRequest) -> str:
 def _incompatible(problem: IncompatibleWorkflow) -> str:
     listed = str(problem).partition("\nNothing was")[0]
     return f"{listed}\nNothing was changed. Is APP the workflow of this thread?"
+
+
+def _other_input(problem: InputMismatch) -> str:
+    said = str(problem).partition(" Resume it with")[0]
+    return f"{said} Go on with it as it is: `holdfast resume APP {problem.execution_id}`; or choose another --thread."
 
 
 def _no_checkpoint(problem: CheckpointNotFound) -> str:
@@ -126,4 +142,5 @@ _IN_OTHER_WORDS: dict[type[BaseException], Callable[..., str]] = {
     NoPendingRequests: _nothing_asked,
     UnknownRequest: _unknown_request,
     IncompatibleWorkflow: _incompatible,
+    InputMismatch: _other_input,
 }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
@@ -18,6 +18,9 @@ from holdfast.engine.request import RunOptions
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import ThreadConflict
 
+if TYPE_CHECKING:
+    from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
+
 
 @dataclass(frozen=True)
 class Move:
@@ -27,19 +30,41 @@ class Move:
     options: RunOptions | None = None
 
 
-Prepare = Callable[[Any], Awaitable[Move]]
-"""Makes the move out of what is in the storage. Raises Mistake if that cannot be."""
+Prepare = Callable[[Any, Workflow], Awaitable[Move]]
+"""Makes the move out of what is in the storage, for this workflow. Raises Mistake if that cannot be."""
+
+
+class Watching(Protocol):
+    """What is known of a run while it is told."""
+
+    has_begun: bool
+    failed_at: str | None
 
 
 def move_on(
-    workflow: Workflow, place: Place, prepare: Prepare, *, may_be_new: bool = False, as_json: bool = False
+    workflow: Workflow | AgentWorkflow,
+    place: Place,
+    prepare: Prepare,
+    *,
+    may_be_new: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Run the thread until it rests, and tell what happens; as JSON only how it rests. Ends the process, with a
     sentence, if that fails."""
+    if not isinstance(workflow, Workflow):
+        from holdfast.cli.executions import move_execution
+
+        move_execution(workflow, place, prepare, may_be_new=may_be_new, as_json=as_json)
+        return
     progress = Progress(place, is_silent=as_json)
-    storage = find_store(place.store, workflow, may_be_new=may_be_new)
+    storage = find_store(place.store, workflow._storage, may_be_new=may_be_new)
+    until_it_rests(_move(workflow, storage, place, prepare, progress), progress, place)
+
+
+def until_it_rests(moving: Coroutine[Any, Any, None], progress: Watching, place: Place) -> None:
+    """Ends the process, with a sentence, if it fails or is interrupted."""
     try:
-        asyncio.run(_move(workflow, storage, place, prepare, progress))
+        asyncio.run(moving)
     except KeyboardInterrupt:
         click.echo(err=True)
         if progress.has_begun:
@@ -55,7 +80,7 @@ def move_on(
 
 async def _move(workflow: Workflow, storage: Any, place: Place, prepare: Prepare, progress: Progress) -> None:
     try:
-        move = await prepare(storage)
+        move = await prepare(storage, workflow)
         options: RunOptions = {**(move.options or {}), "thread_id": place.thread_id, "checkpoint_storage": storage}
         async with workflow.run(move.message, stream=True, **options) as stream:
             async for event in stream:
@@ -70,7 +95,7 @@ async def _move(workflow: Workflow, storage: Any, place: Place, prepare: Prepare
             await storage.close()
 
 
-def _sentence(error: Exception, progress: Progress, place: Place) -> str:
+def _sentence(error: Exception, progress: Watching, place: Place) -> str:
     if isinstance(error, ThreadConflict):
         return (
             f"Thread {place.thread_id!r} was taken over by another run, so this one ended; what it had not committed "
@@ -79,8 +104,12 @@ def _sentence(error: Exception, progress: Progress, place: Place) -> str:
     if not progress.has_begun:
         return explained(error)
     at = "" if progress.failed_at is None else f"Executor {progress.failed_at!r} failed: "
-    end = "" if explained(error).endswith((".", "!", "?")) else "."
+    return how_to_go_on(f"{at}{explained(error)}", place)
+
+
+def how_to_go_on(failure: str, place: Place) -> str:
+    end = "" if failure.endswith((".", "!", "?")) else "."
     return (
-        f"{at}{explained(error)}{end} The thread stands at its last checkpoint. Once the cause is mended, go on with: "
+        f"{failure}{end} The thread stands at its last checkpoint. Once the cause is mended, go on with: "
         f"{place.resume()} (the stack trace is in its log: {place.show()} --events)"
     )

@@ -25,7 +25,6 @@ from holdfast.stores.postgres.urls import is_postgres, shown, split_schema
 
 if TYPE_CHECKING:
     from holdfast.codecs.aes_gcm import AesGcm
-    from holdfast.engine.workflow import Workflow
 
 VARIABLE = "HOLDFAST_STORE"
 REDIS_VARIABLE = "HOLDFAST_REDIS_URL"
@@ -66,19 +65,19 @@ def given_keys() -> AesGcm | None:
 
 def find_store(
     store: str | None,
-    workflow: Workflow | None = None,
+    own: Any = None,
     *,
     may_be_new: bool = False,
     named: str = "--store",
     with_keys: bool = True,
 ) -> Any:
-    """The storage of a command: the one that was named, the workflow's own, or the file of the default name.
+    """The storage of a command: the one that was named, the workflow's `own`, or the file of the default name.
 
     Raises UsageError for a URL that names none, and Mistake where there is none and none may be made, or it cannot be
     reached. `named`: what the URL was given as. `with_keys`: it is encrypted if there are keys in the environment.
     """
-    if store is None and workflow is not None and _outlives_the_process(workflow._storage):
-        return workflow._storage
+    if store is None and _outlives_the_process(own):
+        return own
     if store is None and not Path(DEFAULT_FILE).exists():
         made = f" `--store {DEFAULT}` makes one." if may_be_new else ""
         raise Mistake(

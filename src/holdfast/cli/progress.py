@@ -27,8 +27,7 @@ class Progress:
         self.has_begun = False
         self.failed_at: str | None = None
         """The executor that failed, once one has."""
-        self._speaker: str | None = None
-        """Whose words stand in the line that is not ended yet."""
+        self._speech = Speech()
 
     def tell(self, event: WorkflowEvent) -> None:
         if not self.has_begun:
@@ -39,29 +38,38 @@ class Progress:
         if self.is_silent:
             return
         if isinstance(event.data, AgentResponseUpdate):
-            self._stream(event)
+            self._speech.say(str(event.executor_id), event.data)
             return
-        if self._speaker is not None:
-            self._speaker = None
-            click.echo()
+        self._speech.end()
         if event.origin is WorkflowEventSource.EXECUTOR:
             _told("progress" if event.type == "data" else event.type, event, dim=True)
         elif event.type in _TELL:
             _TELL[event.type](event)
 
-    def _stream(self, event: WorkflowEvent) -> None:
-        """What an agent says, word by word in one line."""
-        said = printable(event.data.text)
-        if said and self._speaker != event.executor_id:
-            if self._speaker is not None:
-                click.echo()
-            click.secho(f"  {printable(str(event.executor_id))}: ", dim=True, nl=False)
-            self._speaker = event.executor_id
-        click.secho(said, dim=True, nl=False)
-
     def _begin(self) -> None:
         if not self.is_silent:
             click.secho(f"thread: {printable(self._place.thread_id)}", bold=True)
+
+
+class Speech:
+    """What agents say, word by word: a line for each who speaks."""
+
+    def __init__(self) -> None:
+        self._speaker: str | None = None
+        """Whose words stand in the line that is not ended yet."""
+
+    def say(self, speaker: str, update: AgentResponseUpdate) -> None:
+        said = printable(update.text)
+        if said and self._speaker != speaker:
+            self.end()
+            click.secho(f"  {printable(speaker)}: ", dim=True, nl=False)
+            self._speaker = speaker
+        click.secho(said, dim=True, nl=False)
+
+    def end(self) -> None:
+        if self._speaker is not None:
+            self._speaker = None
+            click.echo()
 
 
 def _superstep_started(event: WorkflowEvent) -> None:

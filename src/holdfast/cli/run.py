@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 import click
 
@@ -15,6 +15,12 @@ from holdfast.engine.workflow import Workflow
 from holdfast.errors import type_name
 from holdfast.graph.coercion import coerce
 from holdfast.names import new_thread_id
+
+if TYPE_CHECKING:
+    from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
+
+INPUTS_OF_AGENTS = (str, dict)
+"""What every workflow of agents starts with."""
 
 
 @click.command(short_help="Run a workflow until it rests.")
@@ -42,33 +48,37 @@ def run(
 ) -> None:
     """Run the workflow APP with INPUT until it rests, and tell what happens.
 
-    APP is a module and a name in it, such as 'app:workflow'; the current folder can be imported from. INPUT is the
-    text that the workflow starts with.
+    APP is a module and a name in it, such as 'app:workflow', with the current folder to import from; or a document,
+    such as 'workflow.yaml'; or the name of a definition in the store. INPUT is the text that the workflow starts with.
+
+    A thread of a workflow of agents has one input: with that, its id goes on with it, or tells how it ended.
     """
     if thread_id == "":
         raise click.UsageError("--thread: an id has at least one character.")
-    workflow = load_app(app)
+    workflow = load_app(app, store)
+    place = Place(app, thread_id or new_thread_id(), store)
+
     message = the_message(workflow, text, is_json=json_input)
 
-    async def prepare(_: Any) -> Move:
+    async def prepare(_: Any, __: Any) -> Move:
         return Move(message, {"durability": durability})
 
-    place = Place(app, thread_id or new_thread_id(), store)
     move_on(workflow, place, prepare, may_be_new=True, as_json=as_json)
 
 
-def the_message(workflow: Workflow, text: str | None, *, is_json: bool) -> Any:
+def the_message(workflow: Workflow | AgentWorkflow, text: str | None, *, is_json: bool) -> Any:
     """What the start executor is given. Raises UsageError if it takes no such thing."""
-    accepted = workflow.input_types
+    graph = workflow.graph if isinstance(workflow, Workflow) else None
+    accepted = workflow.input_types if isinstance(workflow, Workflow) else list(INPUTS_OF_AGENTS)
     kinds = " or ".join(map(type_name, accepted))
     if text is None:
-        if not accepts(workflow.graph, None):
+        if graph is None or not accepts(graph, None):
             raise click.UsageError(
                 f"INPUT is missing: the workflow starts with {kinds}. To go on with a thread use `holdfast resume`."
             )
         return None
     if not is_json:
-        if not accepts(workflow.graph, text):
+        if graph is not None and not accepts(graph, text):
             raise click.UsageError(f"INPUT is text, and the workflow starts with {kinds}: give JSON and --json-input.")
         return text
     try:

@@ -64,6 +64,10 @@ def _response(tree: Any) -> str:
     return " / ".join(map(_message, messages["items"] if isinstance(messages, dict) else messages))
 
 
+def _approval(tree: Any) -> str:
+    return "\n".join((str(tree["message"]), *(f"{key}: {value}" for key, value in tree["outputs"].items())))
+
+
 _CONTENTS: dict[str, Callable[[Any], str]] = {
     "function_call": lambda value: f"calls {_call(value)}",
     "function_result": _result,
@@ -74,4 +78,5 @@ _SPOKEN: dict[str, Callable[[Any], str]] = {
     "holdfast:Message": _message,
     "holdfast:Content": _content,
     "holdfast:AgentResponse": _response,
+    "holdfast.orchestrations.agent_workflow.approvals:ApprovalRequest": _approval,
 }

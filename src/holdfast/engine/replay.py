@@ -7,8 +7,9 @@ in the same order it goes the same way again, so that it asks for the steps that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
+from holdfast.engine.calls import inside
 from holdfast.records import SETTLES, Record
 
 QUIET_TURNS = 8
@@ -56,8 +57,8 @@ class Replay:
         settled = [record for record in records if record.kind in SETTLES]
         whole = {record.key for record in settled}
         self._found = {record.key: record for record in settled}
-        # A step that was made in another step is not made again once that one is settled.
-        self._order = [record.key for record in settled if record.within not in whole]
+        # A step that was made in another step is not made again once that one is settled, however deep.
+        self._order = [record.key for record in settled if not _is_covered(record, whole)]
         self._place = {key: place for place, key in enumerate(self._order)}
         self._next = 0
         self._is_past = False
@@ -120,3 +121,10 @@ class Replay:
 
     def stop(self) -> None:
         self._quiet.stop()
+
+
+def _is_covered(record: Record, whole: Collection[str]) -> bool:
+    """Whether it was made in a step that is settled itself, maybe with groups between, which are not recorded."""
+    if record.within is None or record.within in whole:
+        return record.within is not None
+    return any(record.within.endswith(inside(key)) for key in whole)

@@ -10,6 +10,48 @@ if TYPE_CHECKING:
     from holdfast.orchestrations.agent_orchestrator import (
         AgentBasedGroupChatOrchestrator as AgentBasedGroupChatOrchestrator,
     )
+    from holdfast.orchestrations.agent_workflow import condition as condition
+    from holdfast.orchestrations.agent_workflow.approvals import (
+        ApprovalContext as ApprovalContext,
+        ApprovalDecision as ApprovalDecision,
+        ApprovalRequest as ApprovalRequest,
+    )
+    from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow as AgentWorkflow
+    from holdfast.orchestrations.agent_workflow.conditions import Condition as Condition
+    from holdfast.orchestrations.agent_workflow.definition import (
+        AgentConfig as AgentConfig,
+        ApprovalConfig as ApprovalConfig,
+        ConversationConfig as ConversationConfig,
+        EdgeConfig as EdgeConfig,
+        ErrorConfig as ErrorConfig,
+        HandoffConfig as HandoffConfig,
+        MapConfig as MapConfig,
+        NodeConfig as NodeConfig,
+        RetryConfig as RetryConfig,
+        SettingsConfig as SettingsConfig,
+        WorkflowConfig as WorkflowConfig,
+    )
+    from holdfast.orchestrations.agent_workflow.events import (
+        AgentWorkflowEvent as AgentWorkflowEvent,
+        EventMetadata as EventMetadata,
+        WorkflowAgentCompletedEvent as WorkflowAgentCompletedEvent,
+        WorkflowAgentSkippedEvent as WorkflowAgentSkippedEvent,
+        WorkflowAgentStartedEvent as WorkflowAgentStartedEvent,
+        WorkflowApprovalRequestedEvent as WorkflowApprovalRequestedEvent,
+        WorkflowApprovalResolvedEvent as WorkflowApprovalResolvedEvent,
+        WorkflowCompletedEvent as WorkflowCompletedEvent,
+        WorkflowDiagnosticEvent as WorkflowDiagnosticEvent,
+        WorkflowEdgeTraversedEvent as WorkflowEdgeTraversedEvent,
+        WorkflowLayerCompletedEvent as WorkflowLayerCompletedEvent,
+        WorkflowLayerStartedEvent as WorkflowLayerStartedEvent,
+        WorkflowStartedEvent as WorkflowStartedEvent,
+    )
+    from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance as AgentWorkflowInstance
+    from holdfast.orchestrations.agent_workflow.node_options import AgentNodeOptions as AgentNodeOptions
+    from holdfast.orchestrations.agent_workflow.result import WorkflowResult as WorkflowResult
+    from holdfast.orchestrations.agent_workflow.stores import (
+        MultiAgentCheckpointRetention as MultiAgentCheckpointRetention,
+    )
     from holdfast.orchestrations.concurrent import ConcurrentBuilder as ConcurrentBuilder
     from holdfast.orchestrations.conversations import (
         clean_conversation_for_handoff as clean_conversation_for_handoff,
@@ -81,10 +123,24 @@ if TYPE_CHECKING:
 _HOME: dict[str, str] = {
     "AgentApprovalExecutor": "holdfast.orchestrations.request_info",
     "AgentBasedGroupChatOrchestrator": "holdfast.orchestrations.agent_orchestrator",
+    "AgentConfig": "holdfast.orchestrations.agent_workflow.definition",
+    "AgentNodeOptions": "holdfast.orchestrations.agent_workflow.node_options",
     "AgentOrchestrationOutput": "holdfast.orchestrations.group_chat_types",
     "AgentRequestInfoResponse": "holdfast.orchestrations.request_info",
+    "AgentWorkflow": "holdfast.orchestrations.agent_workflow.builder",
+    "AgentWorkflowEvent": "holdfast.orchestrations.agent_workflow.events",
+    "AgentWorkflowInstance": "holdfast.orchestrations.agent_workflow.instance",
+    "ApprovalConfig": "holdfast.orchestrations.agent_workflow.definition",
+    "ApprovalContext": "holdfast.orchestrations.agent_workflow.approvals",
+    "ApprovalDecision": "holdfast.orchestrations.agent_workflow.approvals",
+    "ApprovalRequest": "holdfast.orchestrations.agent_workflow.approvals",
     "BaseGroupChatOrchestrator": "holdfast.orchestrations.group_chat_orchestrator",
     "ConcurrentBuilder": "holdfast.orchestrations.concurrent",
+    "Condition": "holdfast.orchestrations.agent_workflow.conditions",
+    "ConversationConfig": "holdfast.orchestrations.agent_workflow.definition",
+    "EdgeConfig": "holdfast.orchestrations.agent_workflow.definition",
+    "ErrorConfig": "holdfast.orchestrations.agent_workflow.definition",
+    "EventMetadata": "holdfast.orchestrations.agent_workflow.events",
     "GroupChatBuilder": "holdfast.orchestrations.group_chat",
     "GroupChatOrchestrator": "holdfast.orchestrations.group_chat_orchestrator",
     "GroupChatParticipantMessage": "holdfast.orchestrations.group_chat_types",
@@ -97,6 +153,7 @@ _HOME: dict[str, str] = {
     "HandoffAgentExecutor": "holdfast.orchestrations.handoff_executor",
     "HandoffAgentUserRequest": "holdfast.orchestrations.handoff_messages",
     "HandoffBuilder": "holdfast.orchestrations.handoff",
+    "HandoffConfig": "holdfast.orchestrations.agent_workflow.definition",
     "HandoffSentEvent": "holdfast.orchestrations.handoff_messages",
     "MAGENTIC_MANAGER_NAME": "holdfast.orchestrations.magentic_ledger",
     "MagenticAgentExecutor": "holdfast.orchestrations.magentic_participant",
@@ -112,6 +169,9 @@ _HOME: dict[str, str] = {
     "MagenticProgressLedgerItem": "holdfast.orchestrations.magentic_ledger",
     "MagenticResetSignal": "holdfast.orchestrations.magentic_ledger",
     "MagenticTaskLedger": "holdfast.orchestrations.magentic_ledger",
+    "MapConfig": "holdfast.orchestrations.agent_workflow.definition",
+    "MultiAgentCheckpointRetention": "holdfast.orchestrations.agent_workflow.stores",
+    "NodeConfig": "holdfast.orchestrations.agent_workflow.definition",
     "ORCHESTRATOR_FINAL_ANSWER_PROMPT": "holdfast.orchestrations.magentic_prompts",
     "ORCHESTRATOR_PROGRESS_LEDGER_PROMPT": "holdfast.orchestrations.magentic_prompts",
     "ORCHESTRATOR_TASK_LEDGER_FACTS_PROMPT": "holdfast.orchestrations.magentic_prompts",
@@ -121,10 +181,26 @@ _HOME: dict[str, str] = {
     "ORCHESTRATOR_TASK_LEDGER_PLAN_UPDATE_PROMPT": "holdfast.orchestrations.magentic_prompts",
     "OrchestrationState": "holdfast.orchestrations.group_chat_types",
     "ParticipantRegistry": "holdfast.orchestrations.group_chat_types",
+    "RetryConfig": "holdfast.orchestrations.agent_workflow.definition",
     "SequentialBuilder": "holdfast.orchestrations.sequential",
+    "SettingsConfig": "holdfast.orchestrations.agent_workflow.definition",
     "StandardMagenticManager": "holdfast.orchestrations.magentic_manager",
     "TerminationCondition": "holdfast.orchestrations.group_chat_types",
+    "WorkflowAgentCompletedEvent": "holdfast.orchestrations.agent_workflow.events",
+    "WorkflowAgentSkippedEvent": "holdfast.orchestrations.agent_workflow.events",
+    "WorkflowAgentStartedEvent": "holdfast.orchestrations.agent_workflow.events",
+    "WorkflowApprovalRequestedEvent": "holdfast.orchestrations.agent_workflow.events",
+    "WorkflowApprovalResolvedEvent": "holdfast.orchestrations.agent_workflow.events",
+    "WorkflowCompletedEvent": "holdfast.orchestrations.agent_workflow.events",
+    "WorkflowConfig": "holdfast.orchestrations.agent_workflow.definition",
+    "WorkflowDiagnosticEvent": "holdfast.orchestrations.agent_workflow.events",
+    "WorkflowEdgeTraversedEvent": "holdfast.orchestrations.agent_workflow.events",
+    "WorkflowLayerCompletedEvent": "holdfast.orchestrations.agent_workflow.events",
+    "WorkflowLayerStartedEvent": "holdfast.orchestrations.agent_workflow.events",
+    "WorkflowResult": "holdfast.orchestrations.agent_workflow.result",
+    "WorkflowStartedEvent": "holdfast.orchestrations.agent_workflow.events",
     "clean_conversation_for_handoff": "holdfast.orchestrations.conversations",
+    "condition": "holdfast.orchestrations.agent_workflow",
     "create_completion_message": "holdfast.orchestrations.conversations",
     "get_handoff_tool_name": "holdfast.orchestrations.handoff",
 }

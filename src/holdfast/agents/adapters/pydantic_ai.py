@@ -11,7 +11,7 @@ from pydantic_ai.tools import DeferredToolRequests
 
 from holdfast.agents.base import RecordingAgent
 from holdfast.agents.message import Message
-from holdfast.agents.pydantic.output import output_spec, value_types
+from holdfast.agents.pydantic.output import OutputMode, output_spec, value_types
 from holdfast.agents.pydantic.toolset import toolset_of
 from holdfast.agents.pydantic.turn import Setting, Turn
 from holdfast.agents.response import AgentResponse
@@ -41,6 +41,7 @@ class PydanticAgent(RecordingAgent):
         *,
         tools: Iterable[Any] = (),
         response_format: Any = None,
+        output_mode: OutputMode | None = None,
         **kwargs: Any,
     ) -> AgentResponse:
         known = {one.name: one for one in map(as_tool, tools)}
@@ -53,17 +54,17 @@ class PydanticAgent(RecordingAgent):
             model=self.agent.model or "",
             toolsets=(*self.agent.toolsets, *more),
             tools=known,
-            output_type=self._output_type(response_format),
+            output_type=self._output_type(response_format, output_mode),
             has_value=response_format is not None or self.agent.output_type is not str,
             usage_limits=options.pop("usage_limits", None),
             options=options,
         )
         return await Turn(setting).take([*(session.messages if session is not None else ()), *messages])
 
-    def _output_type(self, response_format: Any) -> Any:
+    def _output_type(self, response_format: Any, output_mode: OutputMode | None) -> Any:
         """Its own, and calls that wait for somebody. One that checks its outputs does not let its types be changed."""
         if response_format is not None:
-            return output_spec(response_format)
+            return output_spec(response_format, output_mode)
         own = self.agent.output_type
         several = own if isinstance(own, (list, tuple)) else (own,)
         is_fixed = isinstance(self.agent, Agent) and bool(getattr(self.agent, "_output_validators", ()))

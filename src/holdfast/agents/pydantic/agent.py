@@ -12,7 +12,7 @@ from pydantic_ai.usage import UsageLimits
 
 from holdfast.agents.base import RecordingAgent
 from holdfast.agents.message import Message
-from holdfast.agents.pydantic.output import output_spec, value_types
+from holdfast.agents.pydantic.output import OutputMode, output_spec, value_types
 from holdfast.agents.pydantic.toolset import toolset_of
 from holdfast.agents.pydantic.turn import Setting, Turn
 from holdfast.agents.response import AgentResponse
@@ -76,6 +76,7 @@ class Agent(RecordingAgent):
         *,
         tools: Iterable[Any] = (),
         response_format: Any = None,
+        output_mode: OutputMode | None = None,
         model_settings: Mapping[str, Any] | None = None,
         usage_limits: UsageLimits | Mapping[str, Any] | None = None,
         client_kwargs: Mapping[str, Any] | None = None,
@@ -92,7 +93,7 @@ class Agent(RecordingAgent):
             model=self.model,
             toolsets=(toolset_of(known.values(), self._retries), *self._toolsets, *toolsets),
             tools=known,
-            output_type=output_spec(wanted),
+            output_type=output_spec(wanted, output_mode),
             has_value=wanted is not None and wanted is not str,
             usage_limits=self._limits if usage_limits is None else _limits(usage_limits),
             options={"model_settings": settings} if settings else {},

@@ -14,7 +14,7 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApp
 from holdfast.agents.content import Content
 from holdfast.agents.message import Message
 from holdfast.agents.pydantic.toolset import as_result
-from holdfast.agents.recording import answered, request_id_for, working_for
+from holdfast.agents.recording import answered, latest_answer, request_id_for, working_for
 from holdfast.agents.tools import Rejected
 from holdfast.errors import InvalidRun
 
@@ -143,7 +143,7 @@ async def _result_of(part: ToolCallPart, request_id: str) -> Any:
     """The answer is the result, or a `function_result`."""
     context = working_for()
     assert context is not None  # noqa: S101  # asked only inside of a workflow
-    answer = await context.ask(_asking(part), Any, request_id=request_id)
+    answer = await context.ask(_asking(part), Any, request_id=request_id, deadline=latest_answer())
     if not isinstance(answer, Content) or answer.type != "function_result":
         return as_result(answer)
     return as_result(answer.result) if answer.exception is None else ToolFailed(answer.exception)

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, get_type_hints, is_typeddict
+from types import UnionType
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import msgspec
 from pydantic_ai import ModelRetry, NativeOutput, PromptedOutput, StructuredDict, TextOutput, ToolOutput
 from pydantic_ai.tools import DeferredToolRequests
 
+OutputMode: TypeAlias = Literal["native", "tool"]
 
-def output_spec(output_type: Any) -> list[Any]:
-    """For `output_type=` of pydantic-ai. Text where none is given."""
+
+def output_spec(output_type: Any, mode: OutputMode | None = None) -> list[Any]:
+    """For `output_type=` of pydantic-ai. Text where none is given. `mode`: how the model is asked for a value, by the
+    schema of its answer or by a tool; as pydantic-ai chooses where it is left out."""
     given = [str] if output_type is None else output_type
-    several = list(given) if isinstance(given, (list, tuple)) else [given]
-    return [*map(_as_theirs, several), DeferredToolRequests]
+    if get_origin(given) in (Union, UnionType):
+        given = get_args(given)
+    several = [_as_theirs(one) for one in (given if isinstance(given, (list, tuple)) else [given])]
+    if mode is not None and output_type is not None:
+        several = [NativeOutput(several)] if mode == "native" else [ToolOutput(one) for one in several]
+    return [*several, DeferredToolRequests]
 
 
 def value_types(output_type: Any) -> tuple[Any, ...]:

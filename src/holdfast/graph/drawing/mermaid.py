@@ -13,7 +13,7 @@ from holdfast.graph.graph import Graph
 _ARROWS = {"plain": "-->", "conditional": "-.->", "fallback": "-.->"}
 
 # Words that Mermaid would read as part of its own language where an id stands.
-_RESERVED = {"call", "class", "classdef", "click", "default", "direction", "end", "flowchart", "graph", "href",
+RESERVED = {"call", "class", "classdef", "click", "default", "direction", "end", "flowchart", "graph", "href",
              "interpolate", "linkstyle", "style", "subgraph"}  # fmt: skip
 _PLAIN = re.compile(r"[A-Za-z0-9 _.,/()'*+=!?-]|[^\x00-\x7f]")
 
@@ -46,7 +46,7 @@ class _Writer:
             if shape.inside is None:
                 yield f"{indent}{node_id}{_outline(shape)}"
             else:
-                yield f"{indent}subgraph {node_id}[{_quoted(_title(shape))}]"
+                yield f"{indent}subgraph {node_id}[{quoted(_title(shape))}]"
                 yield from self._shapes(shape.inside, f"{indent}  ")
                 yield f"{indent}end"
             if shape.is_start:
@@ -59,11 +59,11 @@ class _Writer:
 
 def _arrow(link: Link) -> str:
     arrow = _ARROWS[link.kind]
-    return arrow if link.label is None else f"{arrow}|{_quoted(link.label)}|"
+    return arrow if link.label is None else f"{arrow}|{quoted(link.label)}|"
 
 
 def _outline(shape: Shape) -> str:
-    text = _quoted(_title(shape))
+    text = quoted(_title(shape))
     if shape.kind == "join":
         return f"(({text}))"
     return f"([{text}])" if shape.kind == "entry" else f"[{text}]"
@@ -73,7 +73,7 @@ def _title(shape: Shape) -> str:
     return f"{shape.label} (Start)" if shape.is_start else shape.label
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """Whatever could end the text, start an entity, HTML, Markdown or a directive is written as a number."""
     return '"' + "".join(one if _PLAIN.match(one) else f"#{ord(one)};" for one in shown(text)) + '"'
 
@@ -81,4 +81,4 @@ def _quoted(text: str) -> str:
 def _identifier(shape: Shape) -> str:
     path = f"fan_in_{shape.path}" if shape.kind == "join" else shape.path
     made = re.sub(r"[^A-Za-z0-9_]", "_", path.replace("/", "__"))
-    return f"n_{made}" if made.lower() in _RESERVED or not made[0].isalpha() else made
+    return f"n_{made}" if made.lower() in RESERVED or not made[0].isalpha() else made

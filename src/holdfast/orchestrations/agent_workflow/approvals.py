@@ -63,9 +63,9 @@ async def decided(
     """The answer, maybe weeks later and in another process. `latest`: when the whole execution runs out of time."""
     delivery = working_for()
     assert delivery is not None  # noqa: S101  # asked in a handler
-    asked: datetime = await ctx.step(delivery.clock.now, name="asked", key="asked")
-    own = None if config.timeout is None else asked + timedelta(seconds=config.timeout)
-    own = None if config.timeout_behavior == "suspend" else own
+    # What was agreed when it was first asked stands: asked again, after a restart, it is still the same request.
+    is_limited = config.timeout is not None and config.timeout_behavior != "suspend"
+    own = delivery.clock.now() + timedelta(seconds=config.timeout or 0) if is_limited else None
     deadline = min((one for one in (own, latest) if one is not None), default=None)
     is_own = own is not None and deadline == own
     late = ApprovalDecision(is_own and config.timeout_behavior == "auto_approve", timed_out=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.agents.workflows import Workflow, WorkflowBuilder
 from holdfast.clock import SystemClock
-from holdfast.errors import InvalidDefinition
+from holdfast.errors import InvalidDefinition, PredicateFailed
 from holdfast.graph.workflow_executor import WorkflowExecutor
 from holdfast.orchestrations.agent_workflow import stores
 from holdfast.orchestrations.agent_workflow.checking import check
@@ -16,10 +16,11 @@ from holdfast.orchestrations.agent_workflow.conversations import Conversations
 from holdfast.orchestrations.agent_workflow.definition import AgentConfig, WorkflowConfig
 from holdfast.orchestrations.agent_workflow.drafting import Draft, EdgeDraft, NodeDraft
 from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from holdfast.orchestrations.agent_workflow.node import AgentNode, NodeParts
-from holdfast.orchestrations.agent_workflow.outputs import HANDOFF, MATCHED_TYPE
+from holdfast.orchestrations.agent_workflow.node import AgentNode
+from holdfast.orchestrations.agent_workflow.outputs import HANDOFF, MATCHED_TYPE, possible_outputs
 from holdfast.orchestrations.agent_workflow.planner import Edge, Planner
 from holdfast.orchestrations.agent_workflow.references import resolve
+from holdfast.orchestrations.agent_workflow.turns import NodeParts
 
 ENOUGH = 1_000_000
 """Supersteps: loops are limited by `max_iterations` of the definition."""
@@ -28,13 +29,13 @@ ENOUGH = 1_000_000
 def assembled(draft: Draft) -> AgentWorkflowInstance:
     """Raises InvalidDefinition, with all that is wrong."""
     settings = draft.settings
+    check(draft)
     planner = planner_of(draft)
-    check(draft, planner)
     clock = draft.clock or SystemClock()
     storage = draft.store if settings.checkpointing and draft.store is not None else stores.memory_storage(None)
     workflow = compiled(draft, planner, storage=storage, is_inner=False)
     return AgentWorkflowInstance(
-        definition_of(draft), workflow, clock, draft, store=draft.store, is_kept=settings.checkpointing
+        definition_of(draft), workflow, clock, draft, planner, store=draft.store, is_kept=settings.checkpointing
     )
 
 
@@ -89,14 +90,37 @@ def _parts(
     node_id: str, node: NodeDraft, draft: Draft, conversations: Conversations | None, inner_id: str | None
 ) -> NodeParts:
     config, place = node.config, f"agents.{node_id}"
-    types = node.types or tuple(
-        resolve(path, f"{place}.output_types[{index}]") for index, path in enumerate(config.output_types)
-    )
+    types = types_of(node_id, node)
     predicate = node.needs_approval
     if predicate is None and config.approval is not None and config.approval.predicate is not None:
         predicate = resolve(config.approval.predicate, f"{place}.approval.predicate")
     agent = None if node.workflow is not None else _agent(node_id, node, draft)
-    return NodeParts(agent, types, node.tools, predicate, inner_id, conversations)
+    givers = {one: _possible(one, other) for one, other in draft.nodes.items()}
+    named = None if predicate is None else _told_by(predicate, f"{place}.approval.predicate")
+    return NodeParts(agent, types, node.tools, named, inner_id, conversations, givers)
+
+
+def _possible(node_id: str, node: NodeDraft) -> frozenset[str] | None:
+    return possible_outputs(node.config, types_of(node_id, node), is_workflow=node.workflow is not None)
+
+
+def types_of(node_id: str, node: NodeDraft) -> tuple[type, ...]:
+    """Of its structured or union output. Raises InvalidDefinition for an import path that names nothing."""
+    place = f"agents.{node_id}.output_types"
+    found = (resolve(path, f"{place}[{index}]") for index, path in enumerate(node.config.output_types))
+    return node.types or tuple(found)
+
+
+def _told_by(predicate: Callable[[Any], bool], place: str) -> Callable[[Any], bool]:
+    """The same, whose failures name their place."""
+
+    def told(given: Any) -> bool:
+        try:
+            return bool(predicate(given))
+        except Exception as error:
+            raise PredicateFailed(f"{place}: {type(error).__name__}: {error}") from error
+
+    return told
 
 
 def _agent(node_id: str, node: NodeDraft, draft: Draft) -> Any:
@@ -167,7 +191,7 @@ def _edge(edge: EdgeDraft, index: int) -> Edge:
     if predicate is None and config.predicate is not None:
         predicate = resolve(config.predicate, f"edges[{index}].predicate")
     if predicate is not None:
-        tests.append(predicate)
+        tests.append(_told_by(predicate, f"edges[{index}].predicate"))
         described.append(str(getattr(predicate, "__name__", predicate)))
     if config.matched_type is not None:
         wanted = config.matched_type

@@ -139,6 +139,11 @@ class AgentWorkflow:
 
         return self.with_session_store(JsonSessionStore(root_directory))
 
+    def with_sqlite_session_store(self, path: str | os.PathLike[str]) -> AgentWorkflow:
+        from holdfast.orchestrations.agent_workflow.sessions import SqliteSessionStore
+
+        return self.with_session_store(SqliteSessionStore(path))
+
     def with_conversation(
         self, mode: ConversationMode | ConversationConfig, *, session_id: str | None = None
     ) -> AgentWorkflow:
@@ -204,6 +209,18 @@ class AgentWorkflow:
 
     from_json = from_config
     from_file = from_config
+
+    # ------------------------------------------------------------ stored definitions
+
+    @classmethod
+    async def load(cls, name: str, storage: StoreCheckpointStorage, version: str | int | None = None) -> AgentWorkflow:
+        """A definition that a workflow store keeps, with this store for its executions: the newest version, the one of
+        this number, or the newest that its authors call so. Raises DefinitionNotFound, DamagedDefinition,
+        InvalidDefinition."""
+        from holdfast.orchestrations.agent_workflow.definitions import DefinitionStore
+
+        stored = await DefinitionStore(storage).load(name, version)
+        return cls.from_config(stored.config).with_checkpointing().with_workflow_store(storage)
 
 
 def _one(first: Any, second: Any) -> Any:

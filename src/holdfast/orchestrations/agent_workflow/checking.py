@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
-from holdfast.errors import InvalidDefinition, did_you_mean
-from holdfast.orchestrations.agent_workflow.definition import END, START
+from collections.abc import Iterator
+
+from holdfast.errors import InvalidDefinition
+from holdfast.orchestrations.agent_workflow.checking_edges import edge_problems
+from holdfast.orchestrations.agent_workflow.checking_keys import key_problems
+from holdfast.orchestrations.agent_workflow.checking_nodes import node_problems
+from holdfast.orchestrations.agent_workflow.checking_ways import way_problems
+from holdfast.orchestrations.agent_workflow.document_shape import problems_in, tree_of
 from holdfast.orchestrations.agent_workflow.drafting import Draft
-from holdfast.orchestrations.agent_workflow.planner import Planner
+from holdfast.orchestrations.agent_workflow.finding import find
+from holdfast.orchestrations.agent_workflow.places import Problem
 
 
-def check(draft: Draft, planner: Planner) -> None:
-    """Raises InvalidDefinition."""
-    problems: list[tuple[str, str]] = []
-    nodes = list(draft.nodes)
-    for index, edge in enumerate(draft.edges):
-        for field, node, allowed in (("from", edge.config.source, START), ("to", edge.config.target, END)):
-            if node not in nodes and node != allowed:
-                problems.append((f"edges[{index}].{field}", f"there is no node {node!r}{did_you_mean(node, nodes)}"))
-    if draft.settings.checkpointing and draft.store is None:
-        problems.append(
-            ("settings.checkpointing", "there is no workflow store: add one, such as with_sqlite_workflow_store(path)")
-        )
-    if planner.back and draft.settings.max_iterations is None:
-        problems.append(("settings.max_iterations", "missing: the workflow has a cycle"))
+def check(draft: Draft) -> None:
+    """What is named by import path is found on the way, and put into the draft. Raises InvalidDefinition."""
+    from holdfast.orchestrations.agent_workflow.assembling import definition_of
+
+    problems = problems_in(tree_of(definition_of(draft)), is_document=False)
+    if not problems:  # what has not its form cannot be asked anything else
+        problems = [
+            *find(draft),
+            *node_problems(draft),
+            *key_problems(draft),
+            *edge_problems(draft),
+            *way_problems(draft),
+            *_settings_problems(draft),
+        ]
     if problems:
-        raise InvalidDefinition(problems)
+        raise InvalidDefinition(problems, draft.source)
+
+
+def _settings_problems(draft: Draft) -> Iterator[Problem]:
+    settings = draft.settings
+    if settings.checkpointing and draft.store is None:
+        how = "there is no workflow store: add one, such as with_sqlite_workflow_store(path)"
+        yield "settings.checkpointing", how
+    if settings.conversation.mode != "none" and draft.session_store is None:
+        how = "there is no session store: add one, such as with_json_session_store(folder)"
+        yield "settings.conversation.mode", f"{settings.conversation.mode!r} keeps what is said, and {how}"

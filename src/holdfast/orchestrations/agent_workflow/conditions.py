@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-_MISSING: Any = object()
+MISSING: Any = object()
+"""In place of a value that there is not."""
 
 
 class Condition(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -64,13 +65,13 @@ def field_in(outputs: Mapping[str, Any], path: str) -> Any:
     found: Any = outputs
     for part in path.split("."):
         if not isinstance(found, Mapping) or part not in found:
-            return _MISSING
+            return MISSING
         found = found[part]
     return found
 
 
 def is_missing(value: Any) -> bool:
-    return value is _MISSING
+    return value is MISSING
 
 
 def _of_value(test: Callable[[Any, Any], bool]) -> Test:

@@ -8,28 +8,29 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agents.recording import working_for
 from holdfast.events import WorkflowEvent
 from holdfast.graph.context import WorkflowContext
 from holdfast.graph.executor import Executor
 from holdfast.graph.handlers import handler
 from holdfast.orchestrations.agent_workflow import events as told
 from holdfast.orchestrations.agent_workflow.conversations import Conversations
+from holdfast.orchestrations.agent_workflow.deadlines import clock
 from holdfast.orchestrations.agent_workflow.definition import ANSWER, START
 from holdfast.orchestrations.agent_workflow.inputs import INPUT, as_text
+from holdfast.orchestrations.agent_workflow.node import CONDUCTOR
 from holdfast.orchestrations.agent_workflow.planner import Edge, Next, Planner
 from holdfast.orchestrations.agent_workflow.standing import (
+    Begin,
     ExecutionResult,
     LayerStanding,
     NodeOutcome,
     NodeStanding,
     NodeTask,
+    SessionRef,
     Standing,
     flat,
 )
 
-CONDUCTOR = "workflow.conductor"
-"""No node can have this id."""
 Context = WorkflowContext[NodeTask, ExecutionResult]
 
 
@@ -58,9 +59,20 @@ class Conductor(Executor):
         self._conversations = conversations
 
     @handler
-    async def begin(self, given: str | dict[str, Any], ctx: Context) -> None:
+    async def begin(self, message: str | dict[str, Any] | Begin, ctx: Context) -> None:
         before: Standing | None = ctx.private.get("standing")
-        standing = Standing(given, _now(), 1 if before is None else before.number + 1)
+        if before is not None:  # somebody else began it in the same moment; whoever asks is given what it comes to
+            await self._begin_again(before, message, ctx)
+            return
+        given = message.input if isinstance(message, Begin) else message
+        now = _now()
+        own = None if self._timeout is None else now + timedelta(seconds=self._timeout)
+        outer = message.deadline if isinstance(message, Begin) else None
+        deadline = min((one for one in (own, outer) if one is not None), default=None)
+        conversations: dict[str, SessionRef] = {}
+        if self._conversations is not None:
+            conversations = await ctx.step(self._conversations.begin, ctx.thread_id, name="begin the conversation")
+        standing = Standing(given, now, deadline, conversations=conversations)
         await self._tell(
             ctx, told.WorkflowStartedEvent(node_count=len(self._output_keys), layer_count=self._planner.layers)
         )
@@ -70,8 +82,6 @@ class Conductor(Executor):
     @handler
     async def hear(self, outcome: NodeOutcome, ctx: Context) -> None:
         standing: Standing = ctx.private["standing"]
-        if outcome.execution != standing.number or standing.result is not None:
-            return  # of an execution that was begun anew since
         standing = self._planner.settle(standing, outcome.node, outcome.status, outcome.outputs, outcome.reason)
         if outcome.session is not None and self._conversations is not None:
             standing = await self._joined(standing, outcome, ctx)
@@ -79,10 +89,17 @@ class Conductor(Executor):
             standing = msgspec.structs.replace(standing, stopped=outcome.reason)
         await self._go_on(standing, ctx)
 
+    async def _begin_again(self, standing: Standing, message: Any, ctx: Context) -> None:
+        if message != standing.input:
+            text = "Another input was ignored: an execution has one."
+            await self._tell(ctx, told.WorkflowDiagnosticEvent(level="warning", source="workflow", message=text))
+        if standing.result is not None:
+            await ctx.yield_output(standing.result)
+
     async def _go_on(self, standing: Standing, ctx: Context) -> None:
-        deadline = self._deadline(standing)
-        if standing.stopped is None and deadline is not None and _now() >= deadline:
-            standing = msgspec.structs.replace(standing, stopped=f"timed out after {self._timeout:g} s")
+        if standing.deadline is not None and _now() >= standing.deadline:
+            seconds = (standing.deadline - standing.began).total_seconds()
+            standing = msgspec.structs.replace(standing, stopped=f"timed out after {seconds:g} s")
         if standing.stopped is None:
             await self._do(self._planner.go_on(standing), ctx)
             return
@@ -96,13 +113,9 @@ class Conductor(Executor):
         """What was said goes on with what others said in the same thread meanwhile."""
         assert outcome.session is not None  # noqa: S101  # asked only then
         assert self._conversations is not None  # noqa: S101
-        thread = outcome.session.thread_id
-        known = standing.conversations.get(thread)
-        joined = await ctx.step(self._conversations.joined, known, outcome.session, name="join the conversation")
-        return msgspec.structs.replace(standing, conversations={**standing.conversations, thread: joined})
-
-    def _deadline(self, standing: Standing) -> datetime | None:
-        return None if self._timeout is None else standing.began + timedelta(seconds=self._timeout)
+        known, new = standing.conversations, outcome.session
+        heard = await ctx.step(self._conversations.heard, known, new, name="hear the conversation")
+        return msgspec.structs.replace(standing, conversations=heard)
 
     # ------------------------------------------------------------ doing what was decided
 
@@ -115,8 +128,7 @@ class Conductor(Executor):
             await self._tell(ctx, told.WorkflowAgentSkippedEvent(agent_id=node, reason=reason))
         await self._tell_loop(found, ctx)
         standing = await self._with_layers(standing, ctx)
-        for node in found.ready:
-            taken = [edge for edge in found.traversed if edge.target == node]
+        for node, taken in found.ready.items():
             await ctx.send_message(self._task(node, taken, standing, ctx), target_id=node)
         if not any(one.status in ("running", "waiting") for one in standing.nodes.values()):
             standing = await self._end(standing, ctx)
@@ -126,19 +138,33 @@ class Conductor(Executor):
         session = None
         if self._conversations is not None:
             session = self._conversations.ref_for(node, ctx.thread_id, standing.conversations)
+        nodes, outputs = standing.nodes, standing.outputs()
+        for one in nodes:  # what a fallback gave is also found under the name of the node that it stands in for
+            voice = self._planner.voice_of(one, nodes)
+            if voice != one and voice in outputs:
+                outputs[one] = outputs[voice]
         return NodeTask(
-            standing.number,
-            standing.nodes[node].runs + 1,
             standing.input,
-            standing.outputs(),
-            tuple(self._planner.speaker(edge, standing.nodes) for edge in taken if edge.source != START),
+            outputs,
+            tuple(self._planner.speaker(edge, nodes) for edge in taken if edge.source != START),
+            tuple(one for one, its in nodes.items() if its.status == "waiting" and not its.outputs),
             self._planner.layer_of(node),
-            max((edge.delay for edge in taken if edge.delay is not None), default=None),
-            self._deadline(standing),
+            self._delay(taken, standing),
+            standing.deadline,
             session,
         )
 
+    @staticmethod
+    def _delay(taken: Sequence[Edge], standing: Standing) -> float | None:
+        """The longest of the edges, and no longer than the execution may take."""
+        delay = max((edge.delay for edge in taken if edge.delay is not None), default=None)
+        if delay is None or standing.deadline is None:
+            return delay
+        return min(delay, max(0.0, (standing.deadline - _now()).total_seconds()))
+
     async def _end(self, standing: Standing, ctx: Context) -> Standing:
+        for edge in self._planner.ended_by(standing.nodes):
+            await self._tell_edge(edge, ctx)
         nodes = {node: one for node, one in standing.nodes.items() if node != START}
         failed = {node: one.reason for node, one in nodes.items() if self._planner.is_failed(node, standing.nodes)}
         problems = [standing.stopped] if standing.stopped else [f"{node}: {reason}" for node, reason in failed.items()]
@@ -227,6 +253,4 @@ class Conductor(Executor):
 
 
 def _now() -> datetime:
-    context = working_for()
-    assert context is not None  # noqa: S101  # asked in a handler
-    return context.clock.now()
+    return clock().now()

@@ -122,6 +122,8 @@ class NodeConfig(Part, frozen=True):
     """Beside those that the agent has."""
     context: dict[str, Any] = {}
     """What the agent is told with its input, by name."""
+    tools: tuple[str, ...] = ()
+    """Import paths of functions that the agent may call here, beside its own."""
     timeout: float | None = None
     """Of one attempt."""
     max_concurrent: int | None = None

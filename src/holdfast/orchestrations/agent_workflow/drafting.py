@@ -45,6 +45,8 @@ class Draft:
     store: StoreCheckpointStorage | None = None
     session_store: Any = None
     clock: Clock | None = None
+    source: str | None = None
+    """The file that it was read from."""
     durability: Any = "sync"
 
     def add(self, node_id: str, node: NodeDraft) -> NodeDraft:

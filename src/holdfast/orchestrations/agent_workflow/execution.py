@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
 from holdfast.engine.result import WorkflowRunResult
-from holdfast.errors import InputMismatch, ThreadNotFound
+from holdfast.errors import AlreadyAnswered, ExecutionNotFound, InputMismatch
 from holdfast.events import WorkflowEvent, WorkflowRunState
 from holdfast.orchestrations.agent_workflow import events as told
-from holdfast.orchestrations.agent_workflow.conductor import CONDUCTOR
+from holdfast.orchestrations.agent_workflow.definition import START
+from holdfast.orchestrations.agent_workflow.node import CONDUCTOR
 from holdfast.orchestrations.agent_workflow.result import State, WorkflowResult
 from holdfast.orchestrations.agent_workflow.standing import ExecutionResult, Standing, flat
+from holdfast.orchestrations.agent_workflow.subscribing import log_failure
 from holdfast.orchestrations.agent_workflow.views import Views
 
 if TYPE_CHECKING:
@@ -51,9 +53,10 @@ class Execution:
         self._instance = instance
         self._workflow = instance.workflow
         self.execution_id = execution_id
-        self.answers: dict[str, Any] = {}
-        """That came while it ran, by request."""
-        self.asked: dict[str, told.WorkflowApprovalRequestedEvent] = {}
+        self.asked: dict[str, WorkflowEvent] = {}
+        """What was asked in this call, and not answered yet, by public id."""
+        self._answers: dict[str, tuple[Any, asyncio.Future[bool]]] = {}
+        """Those that came while it ran, by public id, and who waits until they are taken."""
         self._answered = asyncio.Event()
         self._callbacks: set[asyncio.Task[Any]] = set()
         self._views: Views | None = None
@@ -66,7 +69,7 @@ class Execution:
         """`given`: its input; None to resume it. Raises InputMismatch, or ThreadNotFound."""
         checkpoint = await self._workflow.head(self.execution_id)
         if checkpoint is None and given is None:
-            raise ThreadNotFound(self.execution_id)
+            raise ExecutionNotFound(self.execution_id, self._workflow.name, is_kept=self._instance.is_kept)
         known = None if checkpoint is None else Known(checkpoint)
         is_own = (
             checkpoint is not None and checkpoint.workflow_name == self._workflow.name
@@ -80,15 +83,32 @@ class Execution:
             call = {"responses": responses}
         while True:
             result = await self._run(emit, {**options, **call})
+            if known is None:
+                await self._check_input(given)
             if result.state != "waiting" or not await self._is_answered(result):
                 return result
-            due = {one.request_id for one in result.pending}
-            call = {"responses": {key: self.answers.pop(key) for key in list(self.answers) if key in due}}
+            call = {"responses": self._taken(result)}
+
+    async def _check_input(self, given: Any) -> None:
+        """It may have been begun by somebody else in the same moment. Raises InputMismatch."""
+        known = await self._instance.find(self.execution_id)
+        if known is not None:
+            known.check(self.execution_id, self._workflow.name, given)
+
+    def _taken(self, result: WorkflowResult) -> dict[str, Any]:
+        responses = {}
+        for one in result.pending:
+            if one.request_id in self._answers:
+                answer, waiter = self._answers.pop(one.request_id)
+                responses[str(self.asked.pop(one.request_id).request_id)] = answer
+                if not waiter.done():
+                    waiter.set_result(True)
+        return responses
 
     async def _is_answered(self, result: WorkflowResult) -> bool:
         """Whether somebody who heard of its requests has answered one of them."""
         while True:
-            if any(one.request_id in self.answers for one in result.pending):
+            if any(one.request_id in self._answers for one in result.pending):
                 return True
             if not self._callbacks:
                 return False
@@ -99,23 +119,32 @@ class Execution:
             finally:
                 waiter.cancel()
 
-    def answer(self, request_id: str, answer: Any) -> None:
-        self.answers[request_id] = answer
+    async def answer(self, request_id: str, answer: Any) -> bool:
+        """Whether it is taken: not where the execution stops before it rests. Raises AlreadyAnswered."""
+        if request_id in self._answers:
+            raise AlreadyAnswered(request_id, self.execution_id)
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._answers[request_id] = (answer, waiter)
         self._answered.set()
+        return await waiter
+
+    def end(self) -> None:
+        for _, waiter in self._answers.values():
+            if not waiter.done():
+                waiter.set_result(False)
 
     async def _run(self, emit: Emit, options: dict[str, Any]) -> WorkflowResult:
         views = self._views
         assert views is not None  # noqa: S101  # made before
         failed: WorkflowEvent | None = None
-        stream = self._workflow.run(
-            options.pop("message", None), thread_id=self.execution_id, stream=True, on_busy="enqueue", **options
-        )
+        chosen = {"on_busy": "enqueue", **options, "thread_id": self.execution_id}
+        stream = self._workflow.run(chosen.pop("message", None), stream=True, **chosen)
         try:
             async for event in stream:
                 failed = event if event.type == "failed" else failed
                 for view in views.of(event):
                     if isinstance(view, told.WorkflowApprovalRequestedEvent):
-                        self.asked[view.request_id] = view
+                        self.asked[view.request_id] = event
                     if not event.replayed or event.type == "request_info":
                         self._tell(view, emit)
             result = await stream
@@ -123,14 +152,14 @@ class Execution:
             if failed is None or failed.details is None or failed.details.executor_id is None:
                 self._tell(views.diagnostic("error", _source(error), f"{type(error).__name__}: {error}"), emit)
                 raise
-            return await self._stopped(error, emit)
+            return await self._stopped(failed.details.executor_id, error, emit)
         return await self._rested(result)
 
     # ------------------------------------------------------------ telling
 
     def _tell(self, event: Any, emit: Emit) -> None:
         emit(event)
-        for called in self._instance.tell(event):
+        for called in self._instance.subscribers.tell(event):
             task = asyncio.ensure_future(called)
             self._callbacks.add(task)
             task.add_done_callback(self._callback_done)
@@ -138,7 +167,7 @@ class Execution:
     def _callback_done(self, task: asyncio.Task[Any]) -> None:
         self._callbacks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._instance.log_callback(error)
+            log_failure(error)
 
     # ------------------------------------------------------------ what it came to
 
@@ -166,21 +195,24 @@ class Execution:
         before = so_far(self.execution_id, now, None if known is None else known.standing, self._instance.now())
         return replace(before, pending=pending, usage=run.usage, checkpoint_id=run.checkpoint_id)
 
-    async def _stopped(self, error: Exception, emit: Emit) -> WorkflowResult:
-        """At a failure of a node whose mode is to stop: told with what there was before."""
+    async def _stopped(self, executor_id: str, error: Exception, emit: Emit) -> WorkflowResult:
+        """At a failure of a node whose mode is to stop: told with what there is beside it, recorded or committed."""
         checkpoint = await self._workflow.head(self.execution_id)
         known = None if checkpoint is None else Known(checkpoint)
-        standing = None if known is None else known.standing
+        views = self._views
+        assert views is not None  # noqa: S101  # made before
+        standing = views.seen(None if known is None else known.standing)
         result = so_far(self.execution_id, "failed", standing, self._instance.now())
-        text = f"{type(error).__name__}: {error}"
+        node = views.node_at(executor_id)
+        text = f"{node}: {type(error).__name__}: {error}" if node else str(error)
         nodes = {} if standing is None else standing.nodes
-        statuses = [one.status for node, one in nodes.items() if node != "START"]
+        statuses = [one.status for name, one in nodes.items() if name != START]
         event = told.WorkflowCompletedEvent(
             workflow_name=self._workflow.name,
             execution_id=self.execution_id,
             duration=result.duration,
             successful_nodes=statuses.count("done"),
-            failed_nodes=statuses.count("failed") + 1,
+            failed_nodes=sum(self._instance.planner.is_failed(one, nodes) for one in nodes),
             skipped_nodes=statuses.count("skipped"),
             success=False,
             error=text,

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast.agents.tools import Tool
 from holdfast.agents.workflows import Workflow
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.clock import Clock
 from holdfast.engine.stream import ResponseStream
 from holdfast.errors import InvalidRun, UnknownRequest
-from holdfast.log import get_logger
+from holdfast.graph.policy import Seconds
 from holdfast.names import check_identifier, new_thread_id
 from holdfast.orchestrations.agent_workflow.approvals import ApprovalDecision, ApprovalRequest
 from holdfast.orchestrations.agent_workflow.definition import WorkflowConfig
 from holdfast.orchestrations.agent_workflow.drafting import Draft
 from holdfast.orchestrations.agent_workflow.events import WorkflowApprovalRequestedEvent
 from holdfast.orchestrations.agent_workflow.execution import Emit, Execution, Known, so_far
+from holdfast.orchestrations.agent_workflow.planner import Planner
 from holdfast.orchestrations.agent_workflow.result import WorkflowResult
+from holdfast.orchestrations.agent_workflow.subscribing import Subscribers
+from holdfast.orchestrations.agent_workflow.views import Views, public_id
+
+if TYPE_CHECKING:
+    from holdfast.orchestrations.agent_workflow.definitions import StoredDefinition
 
 EventT = TypeVar("EventT")
-Callback = Callable[[Any], Any]
-logger = get_logger("agent_workflow")
 
 
 class AgentWorkflowInstance:
@@ -34,6 +39,7 @@ class AgentWorkflowInstance:
         workflow: Workflow,
         clock: Clock,
         draft: Draft,
+        planner: Planner,
         *,
         store: StoreCheckpointStorage | None,
         is_kept: bool,
@@ -46,9 +52,11 @@ class AgentWorkflowInstance:
         self._clock = clock
         self._draft = draft
         """What it was made of, with all that a document cannot say."""
-        self._is_kept = is_kept
+        self.planner = planner
+        self.is_kept = is_kept
+        """Whether executions survive this process."""
         self._running: dict[str, Execution] = {}
-        self._subscribers: list[tuple[type | None, Callback]] = []
+        self.subscribers = Subscribers()
 
     @property
     def name(self) -> str:
@@ -108,11 +116,12 @@ class AgentWorkflowInstance:
             try:
                 result = await execution.move(given, responses, emit, options)
             finally:
+                execution.end()
                 if self._running.get(execution_id) is execution:
                     del self._running[execution_id]
                     if before is not None:
                         self._running[execution_id] = before
-            if not self._is_kept and result.state == "completed":
+            if not self.is_kept and result.state == "completed":
                 await self.workflow.checkpoint_storage.delete_thread(execution_id)
             return result
 
@@ -143,29 +152,44 @@ class AgentWorkflowInstance:
     ) -> WorkflowResult:
         running = next((one for one in self._running.values() if request_id in one.asked), None)
         if running is not None:
-            running.answer(request_id, _answer_to(running.asked[request_id].request, approved, reason, data))
-            return so_far(running.execution_id, "running", None, self.now())
-        chosen = execution_id or await self._asking(request_id)
+            answer = _answer_to(running.asked[request_id].data, approved, reason, data)
+            if await running.answer(request_id, answer):
+                return so_far(running.execution_id, "running", None, self.now())
+        chosen, own_id = await self._asking(request_id, execution_id)
         checkpoint = await self.workflow.head(chosen)
         pending = {} if checkpoint is None else checkpoint.pending_request_info_events
-        asked = pending.get(request_id)
+        asked = pending.get(own_id)
         answer = _answer_to(None if asked is None else asked.data, approved, reason, data)
-        return await self._moved(chosen, None, {request_id: answer}, {})
+        return await self._moved(chosen, None, {own_id: answer}, {})
 
-    async def _asking(self, request_id: str) -> str:
-        storage = self.workflow.checkpoint_storage
-        found = await storage.pending_requests(workflow_name=self.workflow.name)
+    async def _asking(self, request_id: str, execution_id: str | None) -> tuple[str, str]:
+        """The execution, and what the request is called in it. One that is not pending is left to the engine, which
+        says what became of it. Raises UnknownRequest."""
+        found = await self.workflow.checkpoint_storage.pending_requests(
+            workflow_name=self.workflow.name, thread_id=execution_id
+        )
         for one in found:
-            if one.request_id == request_id:
-                return str(one.thread_id)
-        thread_id, colon, _ = request_id.rpartition(":")
-        if colon and await self.workflow.head(thread_id) is not None:
-            return thread_id  # which says what became of it
-        raise UnknownRequest(request_id, thread_id, [one.request_id for one in found])
+            if request_id in (public_id(one.thread_id, one.request_id), one.request_id if execution_id else None):
+                return one.thread_id, one.request_id
+        chosen = execution_id or request_id.rpartition(":")[0]
+        if chosen and await self.workflow.head(chosen) is not None:
+            return chosen, request_id
+        known = [public_id(one.thread_id, one.request_id) for one in found]
+        raise UnknownRequest(request_id, chosen, known)
 
     async def pending(self, execution_id: str | None = None) -> list[WorkflowApprovalRequestedEvent]:
-        """Approvals that executions wait for, of all of them or of one."""
-        raise NotImplementedError
+        """Approvals that executions wait for, those that wait longest first; of all of them, or of one."""
+        found = await self.workflow.checkpoint_storage.pending_requests(
+            workflow_name=self.workflow.name, thread_id=execution_id
+        )
+        heads = {one.thread_id: await self.workflow.head(one.thread_id) for one in found}
+        asked = []
+        for one in found:
+            head = heads[one.thread_id]
+            event = None if head is None else head.pending_request_info_events.get(one.request_id)
+            if event is not None:  # else it was answered since
+                asked.append(Views(self.workflow.name, one.thread_id, self.node_count, None).request(event))
+        return asked
 
     # ------------------------------------------------------------ subscribing
 
@@ -174,44 +198,77 @@ class AgentWorkflowInstance:
         beside the execution. Returns what ends the subscription."""
         if not isinstance(kind, type):
             raise TypeError(f"subscribe expects a type of event, got {kind!r}.")
-        return self._subscribed((kind, callback))
+        return self.subscribers.add(kind, callback)
 
     def subscribe_any(self, callback: Callable[[Any], Any]) -> Callable[[], None]:
         """With every event."""
-        return self._subscribed((None, callback))
+        return self.subscribers.add(None, callback)
 
-    def _subscribed(self, entry: tuple[type | None, Callback]) -> Callable[[], None]:
-        if not callable(entry[1]):
-            raise TypeError(f"subscribe expects a function of the event, got {entry[1]!r}.")
-        self._subscribers.append(entry)
-
-        def end() -> None:
-            if entry in self._subscribers:
-                self._subscribers.remove(entry)
-
-        return end
-
-    def tell(self, event: Any) -> Iterator[Awaitable[Any]]:
-        """To those who subscribed; gives what is still to be awaited."""
-        for kind, callback in list(self._subscribers):
-            if kind is not None and not isinstance(event, kind):
-                continue
-            try:
-                called = callback(event)
-            except Exception as error:  # noqa: BLE001  # whoever watches must not stop what is watched
-                self.log_callback(error)
-                continue
-            if isinstance(called, Awaitable):
-                yield called
-
-    @staticmethod
-    def log_callback(error: BaseException) -> None:
-        logger.warning("a subscriber failed: %s: %s", type(error).__name__, error)
+    # ------------------------------------------------------------ looking
 
     async def find(self, execution_id: str) -> Known | None:
         """What is stored of an execution."""
         checkpoint = await self.workflow.head(execution_id)
         return None if checkpoint is None else Known(checkpoint)
+
+    # ------------------------------------------------------------ as a tool
+
+    def as_tool(
+        self,
+        name: str | None = None,
+        *,
+        description: str | None = None,
+        timeout: Seconds | None = None,
+        stream_events: bool = True,
+    ) -> Tool:
+        """For an agent: `Agent(..., tools=[workflow.as_tool()])`. Its model calls it with a text, and is told the final
+        answer. With checkpointing, a call that was interrupted goes on with its execution."""
+        from holdfast.orchestrations.agent_workflow.as_tool import workflow_tool
+
+        return workflow_tool(self, name=name, description=description, timeout=timeout, stream_events=stream_events)
+
+    # ------------------------------------------------------------ drawing
+
+    def to_diagram(self) -> str:
+        """A Mermaid flowchart of the definition."""
+        from holdfast.orchestrations.agent_workflow.diagram import to_diagram
+
+        return to_diagram(self._draft)
+
+    # ------------------------------------------------------------ writing it down
+
+    def to_config(self) -> WorkflowConfig:
+        """The whole definition, with what only Python has by its import path: `AgentWorkflow.from_config` makes the same
+        of it. Stores are no part of it. Raises InvalidDefinition for what cannot be written down."""
+        from holdfast.orchestrations.agent_workflow.exporting import config_for
+
+        return config_for(self._draft)
+
+    def export_config(self, format: str = "json") -> str:
+        """The same as a document: `json` or `yaml`."""
+        from holdfast.orchestrations.agent_workflow.exporting import exported
+
+        return exported(self._draft, format)
+
+    def export_config_json(self) -> str:
+        return self.export_config("json")
+
+    def export_config_yaml(self) -> str:
+        """Needs the extra `yaml`."""
+        return self.export_config("yaml")
+
+    # ------------------------------------------------------------ stored definitions
+
+    async def save(self) -> StoredDefinition:
+        """Keep the definition in the workflow store, under its name: `AgentWorkflow.load(name, storage)` has it again,
+        in any process. One that has not changed makes no new version. Raises InvalidRun without a store, and
+        InvalidDefinition for what only Python has."""
+        from holdfast.orchestrations.agent_workflow.definitions import DefinitionStore
+
+        if self.workflow_store is None:
+            advice = "add one, such as with_sqlite_workflow_store(path)"
+            raise InvalidRun(f"Workflow {self.name!r} has no workflow store to keep its definition in: {advice}.")
+        return await DefinitionStore(self.workflow_store, clock=self._clock).save(self.definition)
 
     def __repr__(self) -> str:
         return f"AgentWorkflowInstance({self.name!r}, {self.node_count} nodes)"

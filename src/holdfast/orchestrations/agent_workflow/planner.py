@@ -6,8 +6,8 @@ all are settled, an edge that leads back begins another pass through its loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -35,7 +35,8 @@ class Edge:
 @dataclass(frozen=True)
 class Next:
     standing: Standing
-    ready: tuple[str, ...] = ()
+    ready: Mapping[str, Sequence[Edge]] = field(default_factory=dict)
+    """Nodes that run now, and the edges that led to each: those that lead back first."""
     skipped: tuple[str, ...] = ()
     traversed: tuple[Edge, ...] = ()
     """Edges that were taken now."""
@@ -50,9 +51,15 @@ class _Pass:
     """What is found out in one look at where an execution stands."""
 
     nodes: dict[str, NodeStanding]
-    ready: list[str] = field(default_factory=list)
+    ready: dict[str, list[Edge]] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
     traversed: list[Edge] = field(default_factory=list)
+
+    def start(self, node: str, taken: Sequence[Edge], back: Sequence[Edge] = ()) -> None:
+        """`back`: edges that were told when the pass began."""
+        self.nodes[node] = msgspec.structs.replace(self.nodes[node], status="running")
+        self.ready[node] = [*back, *taken]
+        self.traversed += taken
 
 
 class Planner:
@@ -75,8 +82,8 @@ class Planner:
         self._fallbacks = {one.source: one.target for one in edges if one.kind == "fallback"}
         self._out_of = {node: [one for one in edges if one.source == node] for node in (START, *nodes)}
         inner = [one for one in edges if one.source != START and one.target != END]
-        stand_ins = [Edge(self._stand_in(one.source), one.target) for one in inner if self._has_stand_in(one)]
-        self._layout = lay_out(nodes, [(one.source, one.target) for one in (*inner, *stand_ins)])
+        stand_ins = [(other, one.target) for one in inner for other in self._sources(one)[1:]]
+        self._layout = lay_out(nodes, [*((one.source, one.target) for one in inner), *stand_ins])
         self._back = [inner[place] for place in sorted(self._layout.back) if place < len(inner)]
         self._into = {node: [one for one in edges if one.target == node and one not in self._back] for node in nodes}
 
@@ -106,26 +113,30 @@ class Planner:
 
     # ------------------------------------------------------------ fallbacks
 
-    def _stand_in(self, node: str) -> str:
-        return self._fallbacks[node]
+    def _stand_ins(self, node: str) -> list[str]:
+        """Fallbacks that speak for it, should it fail: the first has no edges of its own, and so on."""
+        found: list[str] = []
+        while (fallback := self._fallbacks.get(node)) is not None and fallback not in found:
+            if any(one.kind != "fallback" for one in self._out_of[fallback]):
+                break
+            found.append(fallback)
+            node = fallback
+        return found
 
-    def _has_stand_in(self, edge: Edge) -> bool:
-        """Whether the edge is taken with what a fallback gives, should its source fail: if that has no edges of its
-        own."""
-        return (
-            edge.kind != "fallback" and edge.source in self._fallbacks and not self._out_of[self._stand_in(edge.source)]
-        )
-
-    def _sources(self, edge: Edge) -> Iterator[str]:
+    def _sources(self, edge: Edge) -> list[str]:
         """Nodes that must be settled before it is known whether the edge is taken."""
-        yield edge.source
-        if self._has_stand_in(edge):
-            yield self._stand_in(edge.source)
+        return [edge.source] if edge.kind == "fallback" else [edge.source, *self._stand_ins(edge.source)]
 
     def speaker(self, edge: Edge, nodes: Mapping[str, NodeStanding]) -> str:
         """Whose outputs decide about the edge: its source or, where that has failed, its fallback."""
-        has_failed = nodes[edge.source].status == "failed"
-        return self._stand_in(edge.source) if has_failed and self._has_stand_in(edge) else edge.source
+        return edge.source if edge.kind == "fallback" else self.voice_of(edge.source, nodes)
+
+    def voice_of(self, node: str, nodes: Mapping[str, NodeStanding]) -> str:
+        """Whoever speaks for a node: itself or, where it has failed, its fallback."""
+        for one in (node, *self._stand_ins(node)):
+            if nodes[one].status != "failed":
+                return one
+        return node
 
     def _speaker(self, edge: Edge, nodes: Mapping[str, NodeStanding]) -> NodeStanding:
         return nodes[self.speaker(edge, nodes)]
@@ -133,7 +144,12 @@ class Planner:
     def is_failed(self, node: str, nodes: Mapping[str, NodeStanding]) -> bool:
         """Whether it failed and nobody stood in for it."""
         fallback = self._fallbacks.get(node)
-        return nodes[node].status == "failed" and (fallback is None or nodes[fallback].status != "done")
+        if nodes[node].status != "failed":
+            return False
+        return fallback is None or (nodes[fallback].status != "done" and not self._is_covered(fallback, nodes))
+
+    def _is_covered(self, node: str, nodes: Mapping[str, NodeStanding]) -> bool:
+        return nodes[node].status == "failed" and not self.is_failed(node, nodes)
 
     # ------------------------------------------------------------ deciding
 
@@ -148,8 +164,8 @@ class Planner:
     ) -> Standing:
         """A node has come to its end."""
         before = standing.nodes[node]
-        changed = before.runs == 0 or dict(outputs) != before.outputs or status != "done"
-        now = NodeStanding(status, dict(outputs), before.runs + 1, reason, changed)
+        changed = status != before.last or dict(outputs) != before.outputs
+        now = NodeStanding(status, dict(outputs), before.runs + 1, reason, changed, before.last)
         return msgspec.structs.replace(standing, nodes={**standing.nodes, node: now})
 
     def go_on(self, standing: Standing) -> Next:
@@ -160,7 +176,7 @@ class Planner:
                 self._decide(node, standing, found)
         after = msgspec.structs.replace(standing, nodes=found.nodes)
         if found.ready or any(one.status == "running" for one in found.nodes.values()):
-            return Next(after, tuple(found.ready), tuple(found.skipped), tuple(found.traversed))
+            return Next(after, found.ready, tuple(found.skipped), tuple(found.traversed))
         return self._go_back(after, found)
 
     def _can_be_decided(self, node: str, nodes: Mapping[str, NodeStanding]) -> bool:
@@ -169,25 +185,24 @@ class Planner:
     def _decide(self, node: str, standing: Standing, found: _Pass) -> None:
         one = found.nodes[node]
         taken = [edge for edge in self._into[node] if self.is_taken(edge, found.nodes)]
-        is_begun = not self._into[node] and one.runs == 0
-        if node in standing.forced or is_begun:
-            found.nodes[node] = msgspec.structs.replace(one, status="running")
-            found.ready.append(node)
-            found.traversed += taken
+        back = [self._back[place] for place in standing.back if self._back[place].target == node]
+        if back or (not self._into[node] and one.runs == 0):
+            found.start(node, taken, back)
             return
         why = self._why_skipped(node, taken, found.nodes)
         if why is not None:
-            found.nodes[node] = NodeStanding("skipped", {}, one.runs, why, has_changed=one.runs > 0)
+            has_changed = one.last not in (None, "skipped")
+            found.nodes[node] = NodeStanding("skipped", {}, one.runs, why, has_changed, one.last)
             found.skipped.append(node)
-        elif (
-            one.runs and one.reason is None and not any(self._speaker(edge, found.nodes).has_changed for edge in taken)
-        ):
+        elif self._is_kept(one) and not any(self._speaker(edge, found.nodes).has_changed for edge in taken):
             # It was done, and nothing that it builds on has changed in this pass: neither has what it says.
             found.nodes[node] = msgspec.structs.replace(one, status="done", has_changed=False)
         else:
-            found.nodes[node] = msgspec.structs.replace(one, status="running")
-            found.ready.append(node)
-            found.traversed += taken
+            found.start(node, taken)
+
+    def _is_kept(self, one: NodeStanding) -> bool:
+        """Whether what it said in the pass before stands, if nothing has changed."""
+        return self._converges and one.last == "done"
 
     def _why_skipped(self, node: str, taken: Sequence[Edge], nodes: Mapping[str, NodeStanding]) -> str | None:
         into = self._into[node]
@@ -218,10 +233,14 @@ class Planner:
         if nodes[node].status != "done":
             return False
         onward = [one for one in self._out_of[node] if one.target != END]
-        replaced = [one for one in self._fallbacks if self._fallbacks[one] == node and nodes[one].status == "failed"]
-        for failed in replaced:
-            onward += [one for one in self._out_of[failed] if one.target != END and one.kind != "fallback"]
+        for failed in self._nodes:
+            if failed != node and nodes[failed].status == "failed" and self.voice_of(failed, nodes) == node:
+                onward += [one for one in self._out_of[failed] if one.target != END and one.kind != "fallback"]
         return not any(self.is_taken(one, nodes) and one not in self._back for one in onward)
+
+    def ended_by(self, nodes: Mapping[str, NodeStanding]) -> list[Edge]:
+        """Edges to the end that are taken."""
+        return [one for one in self._edges if one.target == END and self.is_taken(one, nodes)]
 
     # ------------------------------------------------------------ loops
 
@@ -229,30 +248,26 @@ class Planner:
         """All are settled: an edge that leads back begins another pass."""
         nodes = standing.nodes
         taken = [one for one in self._back if self.is_taken(one, nodes)]
-        told = Next(standing, (), tuple(found.skipped), tuple(found.traversed))
+        told = Next(standing, {}, tuple(found.skipped), tuple(found.traversed))
         if not taken:
             return told
         ran = [one for node, one in nodes.items() if node in self.reached_from([edge.target for edge in taken])]
         if self._converges and not any(one.has_changed for one in ran):
-            return Next(standing, (), told.skipped, told.traversed, has_converged=True)
+            return replace(told, has_converged=True)
         if standing.passes >= self._max_passes:
-            return Next(standing, (), told.skipped, told.traversed, is_limited=True)
-        forced = tuple(dict.fromkeys(edge.target for edge in taken))
-        again = self.reached_from(forced)
+            return replace(told, is_limited=True)
+        again = self.reached_from([edge.target for edge in taken])
         waiting = {
-            node: msgspec.structs.replace(one, status="waiting" if node in again else one.status, has_changed=False)
+            node: msgspec.structs.replace(one, status="waiting", has_changed=False, last=one.status)
+            if node in again
+            else msgspec.structs.replace(one, has_changed=False)
             for node, one in nodes.items()
         }
-        begun = msgspec.structs.replace(standing, nodes=waiting, passes=standing.passes + 1, forced=forced)
+        back = tuple(place for place, edge in enumerate(self._back) if edge in taken)
+        begun = msgspec.structs.replace(standing, nodes=waiting, passes=standing.passes + 1, back=back)
         after = self.go_on(begun)
-        return Next(
-            after.standing,
-            after.ready,
-            (*told.skipped, *after.skipped),
-            (*told.traversed, *taken, *after.traversed),
-            after.is_limited,
-            after.has_converged,
-        )
+        skipped, traversed = (*told.skipped, *after.skipped), (*told.traversed, *taken, *after.traversed)
+        return replace(after, skipped=skipped, traversed=traversed)
 
 
 def _holds(edge: Edge, outputs: Mapping[str, Any]) -> bool:

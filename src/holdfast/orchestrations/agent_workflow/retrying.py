@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.errors import StorageFailed
@@ -44,6 +45,22 @@ class JitteredRetry(RetryPolicy):
 
     def delay_after(self, attempts: int) -> float:
         return super().delay_after(attempts) * random.uniform(0.5, 1)  # noqa: S311  # spreads load, protects nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundedRetry(RetryPolicy):
+    """Another policy, as long as there is time: the last attempt is due when that is up."""
+
+    policy: RetryPolicy
+    seconds_left: Callable[[], float]
+    over: type[Exception]
+    """What says that time is up, and is not tried again."""
+
+    def retries(self, error: BaseException, attempts: int) -> bool:
+        return not isinstance(error, self.over) and self.policy.retries(error, attempts)
+
+    def delay_after(self, attempts: int) -> float:
+        return min(self.policy.delay_after(attempts), self.seconds_left())
 
 
 def is_transient(error: BaseException | None) -> bool:

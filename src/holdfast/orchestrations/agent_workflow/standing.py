@@ -21,7 +21,9 @@ class NodeStanding(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str | None = None
     """Why it was skipped, or failed."""
     has_changed: bool = False
-    """Whether its outputs are others than when it ran before."""
+    """Whether it came to something else than in the pass before."""
+    last: Status | None = None
+    """What became of it in the pass before."""
 
     @property
     def is_settled(self) -> bool:
@@ -49,13 +51,12 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
 
     input: Any
     began: datetime
-    number: int = 1
-    """How many executions this thread has had, with this one."""
+    deadline: datetime | None = None
     nodes: dict[str, NodeStanding] = {}
     passes: int = 1
     """How often its loops were gone through."""
-    forced: tuple[str, ...] = ()
-    """Nodes that an edge back has led to in this pass."""
+    back: tuple[int, ...] = ()
+    """Edges back that began this pass, by their place among those: what they lead to runs in any case."""
     layers: dict[int, LayerStanding] = {}
     stopped: str | None = None
     """Why nothing more is begun."""
@@ -83,17 +84,25 @@ class ExecutionResult(msgspec.Struct, frozen=True, omit_defaults=True):
     skipped_nodes: int = 0
 
 
+class Begin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The input of a workflow that is a node of another."""
+
+    input: str
+    deadline: datetime | None = None
+    """When it must have ended, whatever its own timeout is."""
+
+
 class NodeTask(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a node is to do."""
 
-    execution: int
-    run: int
     input: Any
     """What was given to the execution."""
     outputs: dict[str, dict[str, Any]] = {}
     """Of other nodes, by node."""
     sources: tuple[str, ...] = ()
     """Nodes whose edges led here, in the order of the edges."""
+    waiting: tuple[str, ...] = ()
+    """Nodes that have not run yet: those that lead back here, in a first pass."""
     layer: int = 0
     delay: float | None = None
     """Seconds to wait first."""
@@ -106,7 +115,6 @@ class NodeOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """What came of it."""
 
     node: str
-    execution: int
     status: Status
     outputs: dict[str, Any] = {}
     reason: str | None = None

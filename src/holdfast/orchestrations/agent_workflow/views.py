@@ -11,7 +11,8 @@ from holdfast.agents.content import Content
 from holdfast.events import WorkflowEvent
 from holdfast.orchestrations.agent_workflow import events as told
 from holdfast.orchestrations.agent_workflow.approvals import ApprovalRequest
-from holdfast.orchestrations.agent_workflow.standing import Standing
+from holdfast.orchestrations.agent_workflow.definition import START
+from holdfast.orchestrations.agent_workflow.standing import NodeStanding, Standing, Status
 
 _INNER = ".workflow"
 
@@ -24,7 +25,9 @@ class Views:
         self._execution_id = execution_id
         self._nodes = nodes
         known = {} if standing is None else standing.nodes
-        self._settled = {node for node, one in known.items() if one.is_settled and node != "START"}
+        self._settled = {node for node, one in known.items() if one.is_settled and node != START}
+        self._seen: dict[str, tuple[Status, dict[str, Any]]] = {}
+        """What nodes came to in this call, also where it is not committed yet."""
 
     def of(self, event: WorkflowEvent) -> Iterator[told.AgentWorkflowEvent | WorkflowEvent]:
         """What its consumer sees of an event of the engine: none or one."""
@@ -45,10 +48,25 @@ class Views:
             self._settled.discard(event.agent_id)
         elif isinstance(event, told.WorkflowAgentSkippedEvent):
             self._settled.add(event.agent_id)
+            self._seen[event.agent_id] = ("skipped", {})
         elif isinstance(event, told.WorkflowAgentCompletedEvent):
             self._settled.add(event.agent_id)
+            self._seen[event.agent_id] = ("done" if event.success else "failed", event.outputs)
             return msgspec.structs.replace(event, progress=len(self._settled) / max(1, self._nodes))
         return event
+
+    def seen(self, standing: Standing | None) -> Standing | None:
+        """Where it stands, with what nodes came to since the last commit."""
+        if standing is None:
+            return None
+        since = {node: NodeStanding(status, outputs) for node, (status, outputs) in self._seen.items()}
+        return msgspec.structs.replace(standing, nodes={**standing.nodes, **since})
+
+    @staticmethod
+    def node_at(executor_id: str) -> str | None:
+        """The outermost node of a path."""
+        chain = _metadata(executor_id).agent_chain
+        return chain[0] if chain else None
 
     def request(self, event: WorkflowEvent) -> told.WorkflowApprovalRequestedEvent:
         data, metadata = event.data, _metadata(event.executor_id)
@@ -65,7 +83,7 @@ class Views:
             workflow_name=self._name,
             execution_id=self._execution_id,
             metadata=metadata,
-            request_id=str(event.request_id),
+            request_id=public_id(self._execution_id, str(event.request_id)),
             agent_id=metadata.agent_id or "",
             message=message,
             description=description,
@@ -94,6 +112,12 @@ class Views:
             message=message,
             node_id=node_id,
         )
+
+
+def public_id(execution_id: str, request_id: str) -> str:
+    """Of a request, among those of all executions: what a tool asks is named only within its own."""
+    prefix = f"{execution_id}:"
+    return request_id if request_id.startswith(prefix) else prefix + request_id
 
 
 def _metadata(executor_id: str | None) -> told.EventMetadata:

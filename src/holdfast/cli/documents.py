@@ -1,0 +1,98 @@
+"""Workflows of agents as APP: a document, a definition that a store keeps, or an object of Python."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.mistakes import Mistake, failed
+from holdfast.cli.places import find_store
+from holdfast.errors import DefinitionNotFound, HoldfastError, InvalidDefinition, did_you_mean
+
+if TYPE_CHECKING:
+    from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
+    from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+
+SUFFIXES = (".json", ".yaml", ".yml")
+HOME = "holdfast.orchestrations.agent_workflow"
+
+
+def is_document(app: str) -> bool:
+    return app.lower().endswith(SUFFIXES)
+
+
+def read_document(app: str) -> AgentWorkflow:
+    """The builder that a file describes. What it names can be imported from its folder. Raises Mistake if there is no
+    such file, and InvalidDefinition, with the file and the place, for what is wrong in it."""
+    from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
+
+    path = Path(app)
+    if not path.is_file():
+        files = [str(path.parent / one.name) for one in path.parent.glob("*") if is_document(one.name)]
+        raise Mistake(f"There is no file {app!r}{did_you_mean(app, files)}.")
+    let_import_from(path.parent.resolve())
+    return AgentWorkflow.from_config(path)
+
+
+def stored_document(app: str, store: str | None) -> AgentWorkflow:
+    """The builder of a definition in the store. Raises UsageError where there is none of this name."""
+    from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
+
+    async def load() -> AgentWorkflow:
+        async with find_store(store) as storage:
+            return await AgentWorkflow.load(app, storage)
+
+    let_import_from(Path.cwd())
+    try:
+        return asyncio.run(load())
+    except (Mistake, DefinitionNotFound) as problem:
+        why = str(problem).partition(" DefinitionStore(")[0] if isinstance(problem, HoldfastError) else problem.message
+        raise click.UsageError(
+            "APP is a module and a name in it, such as 'app:workflow', a document, such as 'workflow.yaml', or the "
+            f"name of a definition in the store; got {app!r}. {why}"
+        ) from problem
+
+
+def agents_of(found: Any) -> AgentWorkflow | None:
+    """The builder of a workflow of agents, built or not; None for anything else. Loads nothing for the latter."""
+    if not type(found).__module__.startswith(HOME):
+        return None
+    from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
+    from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+
+    if isinstance(found, AgentWorkflowInstance):
+        return AgentWorkflow(found._draft)
+    return found if isinstance(found, AgentWorkflow) else None
+
+
+def own_storage(workflow: AgentWorkflow) -> Any:
+    """The one that was given in Python, if any."""
+    return workflow._draft.store
+
+
+def built(workflow: AgentWorkflow, storage: Any, app: str) -> AgentWorkflowInstance:
+    """With its executions in this storage. Raises InvalidDefinition, with what was named on the command line, and
+    Mistake for whatever else goes wrong while it is built."""
+    from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
+
+    draft = dataclasses.replace(workflow._draft)  # what the module has stays as it is
+    try:
+        return AgentWorkflow(draft).with_checkpointing().with_workflow_store(storage).build()
+    except InvalidDefinition as error:
+        raise InvalidDefinition(error.problems, error.source or app) from error
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise failed(f"Building {app!r}", error) from error
+
+
+def let_import_from(folder: Path) -> None:
+    here = os.fspath(folder)
+    if here not in sys.path:
+        sys.path.insert(0, here)

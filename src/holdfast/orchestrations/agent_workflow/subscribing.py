@@ -1,0 +1,48 @@
+"""Those who want to hear of events."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, TypeAlias
+
+from holdfast.log import get_logger
+
+Callback: TypeAlias = Callable[[Any], Any]
+logger = get_logger("agent_workflow")
+
+
+class Subscribers:
+    """Whoever watches must not stop what is watched: one that fails is named in the log, and the rest goes on."""
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[type | None, Callback]] = []
+
+    def add(self, kind: type | None, callback: Callback) -> Callable[[], None]:
+        """Returns what ends the subscription."""
+        if not callable(callback):
+            raise TypeError(f"subscribe expects a function of the event, got {callback!r}.")
+        entry = (kind, callback)
+        self._entries.append(entry)
+
+        def end() -> None:
+            if entry in self._entries:
+                self._entries.remove(entry)
+
+        return end
+
+    def tell(self, event: Any) -> Iterator[Awaitable[Any]]:
+        """Gives what is still to be awaited."""
+        for kind, callback in list(self._entries):
+            if kind is not None and not isinstance(event, kind):
+                continue
+            try:
+                called = callback(event)
+            except Exception as error:  # noqa: BLE001  # see above
+                log_failure(error)
+                continue
+            if isinstance(called, Awaitable):
+                yield called
+
+
+def log_failure(error: BaseException) -> None:
+    logger.warning("a subscriber failed: %s: %s", type(error).__name__, error)

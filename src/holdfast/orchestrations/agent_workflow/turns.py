@@ -1,0 +1,169 @@
+"""A node's agent does its work: one recorded turn, or one for each item of a list."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.agents.executor import run_arguments
+from holdfast.agents.recording import waiting_until
+from holdfast.agents.session import AgentSession
+from holdfast.agents.tools import Tool
+from holdfast.agents.turns import take_live_turn
+from holdfast.engine.timeouts import TimeIsUp, within
+from holdfast.graph.context import WorkflowContext
+from holdfast.graph.policy import RetryPolicy
+from holdfast.orchestrations.agent_workflow.approvals import Predicate
+from holdfast.orchestrations.agent_workflow.conversations import Conversations, Said, said_by_all, said_in
+from holdfast.orchestrations.agent_workflow.deadlines import OutOfTime, clock, is_over, seconds_left
+from holdfast.orchestrations.agent_workflow.definition import ANSWER, NodeConfig
+from holdfast.orchestrations.agent_workflow.inputs import Values, input_of, messages_for
+from holdfast.orchestrations.agent_workflow.limits import Turnstile
+from holdfast.orchestrations.agent_workflow.outputs import handoff_tools, outputs_of
+from holdfast.orchestrations.agent_workflow.retrying import BoundedRetry, policy_of
+from holdfast.orchestrations.agent_workflow.standing import NodeTask
+
+
+class TurnTaken(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is recorded of a turn."""
+
+    outputs: dict[str, Any]
+    began: datetime
+    said: Said | None = None
+    """What it adds to its conversation, where it is part of one."""
+
+
+@dataclass(frozen=True)
+class NodeParts:
+    """What a node is made of, beside its config: all that only Python has."""
+
+    agent: Any = None
+    types: Sequence[type] = ()
+    tools: Sequence[Tool] = ()
+    needs_approval: Predicate | None = None
+    workflow: str | None = None
+    """The executor that runs the workflow of the node, if it is one."""
+    conversations: Conversations | None = None
+    givers: Mapping[str, Collection[str] | None] = field(default_factory=dict)
+    """What each node of the workflow may give."""
+
+
+class Turns:
+    """Of the agent of one node."""
+
+    def __init__(self, node: str, name: str, config: NodeConfig, parts: NodeParts) -> None:
+        self._node = node
+        self._name = name
+        self._config = config
+        self._parts = parts
+        self._retry = policy_of(config.retry)
+        self._tools = [*parts.tools, *handoff_tools(config)]
+        self._turnstile = Turnstile(config.max_concurrent)
+
+    def told(self, task: NodeTask) -> str:
+        return input_of(self._node, self._config, Values(task, self._parts.givers))
+
+    def retry(self, task: NodeTask) -> RetryPolicy | None:
+        """The node's own, as long as the execution has time."""
+        if self._retry is None or task.deadline is None:
+            return self._retry
+        return BoundedRetry(policy=self._retry, seconds_left=lambda: seconds_left(task) or 0.0, over=OutOfTime)
+
+    async def taken(self, task: NodeTask, session: AgentSession | None, ctx: WorkflowContext[Any]) -> TurnTaken:
+        """Raises whatever the agent raises, once no attempt is left."""
+        if self._config.map is None:
+            return await self._turn(self.told(task), task, session, ctx, "turn")
+        return await self._mapped(task, session, ctx)
+
+    async def _turn(
+        self, text: str, task: NodeTask, session: AgentSession | None, ctx: WorkflowContext[Any], key: str
+    ) -> TurnTaken:
+        """Recorded: once it is, the agent is not asked again for this task. An answer that is not what the node is to
+        give is a failed attempt like any other."""
+        options = dict(run_arguments(ctx))
+        if self._tools:
+            options["tools"] = self._tools
+        if self._parts.types:
+            options |= {"response_format": self._wanted(), "output_mode": self._config.structured_mode}
+        messages = messages_for(self._config, text)
+
+        async def turn() -> TurnTaken:
+            began = clock().now()
+            own = None if session is None else session.copy()  # of this attempt, and of this item of a map
+            response = await take_live_turn(self._parts.agent, messages, own, **options)
+            outputs = outputs_of(self._node, self._config, response, self._parts.types)
+            said = None if own is None or session is None else said_in(own, session.version)
+            return TurnTaken(outputs, began, said)
+
+        async def timely_turn() -> TurnTaken:
+            if is_over(task):
+                raise OutOfTime
+            with waiting_until(task.deadline):
+                try:
+                    found: TurnTaken = await within(seconds_left(task), turn(), clock())
+                except TimeIsUp as late:
+                    raise OutOfTime from late.__cause__
+                return found
+
+        async with self._turnstile:
+            taken: TurnTaken = await ctx.step(
+                turn if task.deadline is None else timely_turn,
+                name=self._name,
+                key=key,
+                retry=self.retry(task),
+                timeout=self._config.timeout,
+            )
+        return taken
+
+    def _wanted(self) -> Any:
+        """One type, or any of several."""
+        types = self._parts.types
+        wanted: Any = types[0]
+        for one in types[1:]:
+            wanted = wanted | one
+        return wanted
+
+    async def _mapped(self, task: NodeTask, session: AgentSession | None, ctx: WorkflowContext[Any]) -> TurnTaken:
+        """The agent, once for each item: what is done of a map that was interrupted is not done again. Each item knows
+        the conversation as it was; what they say is added in the order of the items."""
+        config = self._config.map
+        assert config is not None  # noqa: S101  # asked only of a map
+        values = Values(task, self._parts.givers)
+        items = values.find(config.over, f"agents.{self._node}.map.over")
+        if not isinstance(items, list | tuple):
+            place, kind = f"agents.{self._node}.map.over", type(items).__name__
+            raise TypeError(f"{place}: expected a list, {config.over!r} is {kind}: {items!r:.200}")
+        limit = asyncio.Semaphore(config.max_parallel)
+
+        async def one(index: int, item: Any) -> TurnTaken | None:
+            async with limit:
+                try:
+                    text = input_of(self._node, self._config, values, {"item": item, "index": index})
+                    return await self._turn(text, task, session, ctx, f"turn {index}")
+                except OutOfTime:
+                    raise
+                except Exception:
+                    if config.on_error == "fail":
+                        raise
+                    return None
+
+        done = await asyncio.gather(*(one(*pair) for pair in enumerate(items)), return_exceptions=True)
+        for result in done:  # only now: what ended beside a failure is recorded
+            if isinstance(result, BaseException):
+                raise result
+        turns = [one for one in done if isinstance(one, TurnTaken)]
+        key = self._config.output_key or ANSWER
+        kept = [None if one is None else _own(one, key) for one in (done if config.on_error == "null" else turns)]
+        began = min((one.began for one in turns), default=clock().now())
+        said = None if session is None else said_by_all(one.said for one in turns if one.said is not None)
+        return TurnTaken({key: kept}, began, said)
+
+
+def _own(turn: Any, key: str) -> Any:
+    """What an item came to: its one output, or all of them."""
+    return turn.outputs[key] if list(turn.outputs) == [key] else turn.outputs

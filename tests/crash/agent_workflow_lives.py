@@ -1,0 +1,110 @@
+"""One life of an execution of a generated workflow of agents: to its end, or killed at an instant that is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypedDict
+
+from tests.crash.lives import PLACES
+from tests.crash.teams import Instant, notes_of
+from tests.property.agent_workflow_driving import taken_to_its_end
+from tests.property.agent_workflow_plans import Plan, a_plan, built
+
+from holdfast.orchestrations.agent_workflow.definition import START
+from holdfast.records import JournalEntry
+from holdfast.testing import Faults
+
+
+class Order(TypedDict):
+    place: str
+    folder: str
+    plan: int
+    """The seed of the workflow."""
+    execution_id: str
+    kill_at: Instant | None
+
+
+def plan_of(seed: int) -> Plan:
+    return a_plan(random.Random(seed))
+
+
+def live(order: Order, say_ready: Callable[[], object]) -> None:
+    asyncio.run(_Life(order).live(say_ready))
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class _Life:
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._plan = plan_of(order["plan"])
+        path = notes_of(Path(order["folder"]), order["execution_id"])
+        self._notes = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._mended = path.with_suffix(".mended")
+        self._begun = 0
+
+    async def live(self, say_ready: Callable[[], object]) -> None:
+        order, kill_at = self._order, self._order["kill_at"]
+        self._note(life=True)
+        storage = PLACES[order["place"]](Path(order["folder"]))
+        faults = Faults()
+        faults.watch(self._written)
+        if kill_at is not None and kill_at["point"] != "begin":
+            faults.call(kill_at["point"], _die, nth=kill_at["nth"], when=kill_at["when"])  # type: ignore[arg-type]
+        workflow = built(
+            self._plan,
+            lambda one: one.with_checkpointing().with_workflow_store(faults.wrap(storage)),
+            is_mended=self._mended.exists,
+            log=self._begin,
+        )
+        say_ready()
+        result = await taken_to_its_end(workflow, self._plan, order["execution_id"], self._mended.touch)
+        known = await workflow.find(order["execution_id"])
+        assert known is not None and known.standing is not None
+        ended = {
+            "outputs": result.outputs,
+            "final_answer": result.final_answer,
+            "success": result.success,
+            "error": result.error,
+            "nodes": {name: one.status for name, one in known.standing.nodes.items() if name != START},
+            "passes": known.standing.passes,
+        }
+        await storage.close()
+        self._note(ended=ended, writes=dict(faults.counts))
+
+    def _begin(self, call: Mapping[str, Any]) -> None:
+        if self._is_broken(call["agent"]):
+            return  # a failure that stops: to ask once more is what a resume is for
+        self._note(begun=call["agent"])
+        self._begun += 1
+        kill_at = self._order["kill_at"]
+        if kill_at is not None and kill_at["point"] == "begin" and kill_at["nth"] == self._begun:
+            _die()
+
+    def _written(self, point: str, given: Any) -> None:
+        """The store has acknowledged it: it must not be asked again."""
+        if not isinstance(given, JournalEntry):
+            return
+        record = json.loads(given.body)
+        kind, (node, _, what) = record.get("kind"), str(record.get("name")).partition(".")
+        # What a model said counts at once. That it failed counts with the failure of the turn: until then it is taken
+        # back, so that a retry of the turn asks again.
+        is_said = kind == "step" and what == "model"
+        is_failed = kind == "failed" and f"{node} = turn" in record["key"] and not what and not self._is_broken(node)
+        if is_said or is_failed:
+            self._note(recorded=node)
+
+    def _is_broken(self, node: str) -> bool:
+        return self._plan.node(node).fails == "at first" and not self._mended.exists()
+
+    def _note(self, **what: Any) -> None:
+        os.write(self._notes, json.dumps(what).encode() + b"\n")
+        os.fsync(self._notes)

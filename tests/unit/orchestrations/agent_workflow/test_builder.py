@@ -1,0 +1,192 @@
+"""The fluent builder: what each method of an edge does to where an execution goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.errors import InvalidDefinition
+from holdfast.orchestrations.agent_workflow import condition
+from holdfast.orchestrations.agent_workflow.edge_builder import EdgeTargetBuilder
+from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from tests.unit.orchestrations.agent_workflow.making import drafted, kept, says
+
+
+class Review(msgspec.Struct):
+    score: int = 7
+    text: str = "Tides rise"
+    tags: list[str] = msgspec.field(default_factory=lambda: ["sea", "moon"])
+    nothing: str | None = None
+
+
+Edge = Callable[[EdgeTargetBuilder], EdgeTargetBuilder]
+
+TAKEN: list[Edge] = [
+    lambda edge: edge,
+    lambda edge: edge.when(condition.equals("score", 7)),
+    lambda edge: edge.when(lambda outputs: outputs["score"] == 7),
+    lambda edge: edge.when_equals("score", 7),
+    lambda edge: edge.when_not_equals("score", 8),
+    lambda edge: edge.when_exists("score"),
+    lambda edge: edge.when_not_exists("nothing"),
+    lambda edge: edge.when_greater_than("score", 6),
+    lambda edge: edge.when_less_than("score", 8),
+    lambda edge: edge.when_contains("text", "rise"),
+    lambda edge: edge.when_starts_with("text", "Tides"),
+    lambda edge: edge.when_ends_with("text", "rise"),
+    lambda edge: edge.when_matches_regex("text", "^tides", ignore_case=True),
+    lambda edge: edge.when_empty("nothing"),
+    lambda edge: edge.when_not_empty("text"),
+    lambda edge: edge.when_contains_any("tags", ["star", "sea"]),
+    lambda edge: edge.when_contains_all("tags", ["moon", "sea"]),
+    lambda edge: edge.as_default(),
+    lambda edge: edge.when_equals("score", 7).when_exists("text"),
+    lambda edge: edge.when_equals("score", 7).when(lambda outputs: True),
+]
+NOT_TAKEN: list[Edge] = [
+    lambda edge: edge.when(condition.equals("score", 8)),
+    lambda edge: edge.when(lambda outputs: outputs["score"] == 8),
+    lambda edge: edge.when_equals("score", 8),
+    lambda edge: edge.when_not_equals("score", 7),
+    lambda edge: edge.when_exists("nothing"),
+    lambda edge: edge.when_not_exists("score"),
+    lambda edge: edge.when_greater_than("score", 7),
+    lambda edge: edge.when_less_than("score", 7),
+    lambda edge: edge.when_contains("text", "fall"),
+    lambda edge: edge.when_starts_with("text", "rise"),
+    lambda edge: edge.when_ends_with("text", "Tides"),
+    lambda edge: edge.when_matches_regex("text", "^tides"),
+    lambda edge: edge.when_empty("text"),
+    lambda edge: edge.when_not_empty("nothing"),
+    lambda edge: edge.when_contains_any("tags", ["star"]),
+    lambda edge: edge.when_contains_all("tags", ["moon", "star"]),
+    lambda edge: edge.when_equals("score", 7).when_exists("nothing"),
+    lambda edge: edge.when_equals("score", 7).when(lambda outputs: False),
+    lambda edge: edge.when_equals("score", 8).when(lambda outputs: True),
+]
+
+
+def with_edge(said: Edge) -> AgentWorkflowInstance:
+    builder = drafted().add_agent("review", says({"score": 7}), lambda node: node.structured_output(Review))
+    return said(builder.add_agent("next", says("went on")).from_("review").to("next")).build()
+
+
+@pytest.mark.parametrize("said", TAKEN)
+async def test_an_edge_is_taken(said: Edge) -> None:
+    assert (await with_edge(said).run("i")).outputs["next.answer"] == "went on"
+
+
+@pytest.mark.parametrize("said", NOT_TAKEN)
+async def test_an_edge_is_not_taken(said: Edge) -> None:
+    assert "next.answer" not in (await with_edge(said).run("i")).outputs
+
+
+async def test_one_call_makes_an_edge_from_each_source_to_each_target() -> None:
+    builder = drafted()
+    for name in "abcd":
+        builder.add_agent(name, says(name))
+    edges = builder.from_("a", "b").to("c", "d").when_equals("answer", "a").build().definition.edges
+
+    assert [(one.source, one.target) for one in edges] == [("a", "c"), ("a", "d"), ("b", "c"), ("b", "d")]
+    assert all(one.when == condition.equals("answer", "a") for one in edges)
+
+
+async def test_only_the_edges_that_were_added_last_get_the_condition() -> None:
+    builder = drafted().add_agent("a", says("a")).add_agent("b", says("b")).add_agent("c", says("c"))
+    workflow = builder.from_("a").to("b").from_("a").to("c").when_equals("answer", "never").build()
+
+    assert set((await workflow.run("i")).outputs) == {"a.answer", "b.answer"}
+
+
+def test_a_second_function_as_the_condition_of_an_edge_is_refused() -> None:
+    edge = drafted().add_agent("a", says("a")).from_("a").to("END").when(lambda outputs: True)
+
+    with pytest.raises(ValueError, match="one function"):
+        edge.when(lambda outputs: False)
+
+
+def test_what_is_no_condition_is_refused() -> None:
+    edge: Any = drafted().add_agent("a", says("a")).from_("a").to("END")
+
+    with pytest.raises(TypeError, match="when expects a condition or a function"):
+        edge.when("score > 3")
+
+
+def test_an_edge_needs_a_node_at_each_end() -> None:
+    with pytest.raises(ValueError, match="from_"):
+        drafted().from_()
+    with pytest.raises(ValueError, match="to"):
+        drafted().from_("a").to()
+
+
+def test_a_second_node_of_one_id_is_refused() -> None:
+    builder = drafted().add_agent("a", says("a"))
+
+    with pytest.raises(InvalidDefinition, match=r"agents\.a"):
+        builder.add_agent("a", says("b"))
+
+
+def test_a_node_without_an_agent_is_refused() -> None:
+    with pytest.raises(TypeError, match="add_agent expects an agent"):
+        drafted().add_agent("a", None)
+
+
+def test_all_that_is_wrong_is_told_at_once_with_its_place() -> None:
+    builder = drafted().with_checkpointing().add_agent("review", says("x")).add_agent("draft", says("y"))
+    edges = builder.from_("draft").to("reviw").from_("review").to("draft").from_("draft").to("review")
+
+    with pytest.raises(InvalidDefinition) as caught:
+        edges.build()
+
+    text = str(caught.value)
+    assert "edges[0].to: there is no node 'reviw'" in text
+    assert "did you mean 'review'?" in text
+    assert "settings.max_iterations" in text
+    assert "settings.checkpointing" in text
+
+
+async def test_the_builder_goes_on_after_an_edge_and_after_a_router() -> None:
+    workflow = (
+        drafted()
+        .add_agent("a", says("a"))
+        .from_("a")
+        .to("b")
+        .add_agent("b", says("b"))
+        .from_("b")
+        .to("route")
+        .add_router_agent("route", says("c"))
+        .with_handoff("c")
+        .add_agent("c", says("end"))
+        .with_name("later")
+        .build()
+    )
+
+    assert workflow.name == "later"
+    assert (await workflow.run("i")).final_answer == "end"
+
+
+async def test_a_predicate_sees_the_outputs_of_its_source() -> None:
+    seen: list[Mapping[str, Any]] = []
+
+    def is_good(outputs: Mapping[str, Any]) -> bool:
+        seen.append(dict(outputs))
+        return True
+
+    builder = drafted().add_agent("a", says("x"), lambda node: node.with_output_key("draft"))
+    await builder.add_agent("b", says("y")).from_("a").to("b").when(is_good).build().run("i")
+
+    assert seen
+    assert all(one == {"draft": "x"} for one in seen)
+
+
+async def test_a_name_given_later_does_not_change_what_was_built() -> None:
+    builder = kept("first").add_agent("a", says("x"))
+    workflow = builder.build()
+    builder.with_name("second").add_agent("b", says("y"))
+
+    assert workflow.name == "first"
+    assert (await workflow.run("i")).outputs == {"a.answer": "x"}
+    assert "b" not in workflow.to_diagram()

@@ -1,0 +1,174 @@
+"""What a node is told: by template, by key, or by default; and what only this node tells its agent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.agents.message import Message
+from holdfast.orchestrations.agent_workflow.builder import Configure
+from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, says
+
+
+class Review(msgspec.Struct):
+    score: int
+    by: dict[str, str]
+
+
+async def heard(
+    configure: Configure | None, given: Any = "tides", *, first: Any = "a draft", key: str | None = "draft"
+) -> str:
+    """What the second of two nodes is told."""
+    listener = Overheard("heard")
+    named: Configure | None = None if key is None else lambda node: node.with_output_key(key)
+    builder = drafted().add_agent("write", says(first), named).add_agent("read", listener, configure)
+    result = await builder.from_("write").to("read").build().run(given)
+    assert result.success, result.error
+    return listener.inputs[0]
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("Read: {{draft}}", "Read: a draft"),
+        ("{{ draft }} of {{write.draft}} on {{input}}", "a draft of a draft on tides"),
+        ("{{draft}}{{draft}}", "a drafta draft"),
+        ("no place { {draft} }", "no place { {draft} }"),
+    ],
+)
+async def test_a_template_is_filled(template: str, expected: str) -> None:
+    assert await heard(lambda node: node.with_input_template(template)) == expected
+
+
+async def test_what_fills_a_template_is_not_read_as_one() -> None:
+    first = "{{input}} \\1 \\g<0>"
+
+    assert await heard(lambda node: node.with_input_template("<{{draft}}>"), first=first) == f"<{first}>"
+
+
+@pytest.mark.parametrize("key", ["draft", "write.draft"])
+async def test_an_input_key_names_an_output(key: str) -> None:
+    assert await heard(lambda node: node.with_input_key(key)) == "a draft"
+
+
+async def test_the_template_comes_before_the_input_key() -> None:
+    told = await heard(lambda node: node.with_input_key("draft").with_input_template("T {{input}}"))
+
+    assert told == "T tides"
+
+
+@pytest.mark.parametrize("key", ["question", "input", "message", "query", "prompt"])
+async def test_an_output_of_a_usual_name_is_what_the_next_node_is_told(key: str) -> None:
+    assert await heard(None, key=key) == "a draft"
+
+
+async def test_the_input_key_comes_before_an_output_of_a_usual_name() -> None:
+    assert await heard(lambda node: node.with_input_key("write.question"), key="question") == "a draft"
+    assert await heard(lambda node: node.with_input_template("{{topic}}"), {"topic": "t"}, key="question") == "t"
+
+
+async def test_without_a_key_or_template_a_node_is_told_what_the_execution_was_given() -> None:
+    assert await heard(None) == "tides"
+    assert await heard(None, key=None) == "tides"
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [("review.score", "3"), ("review.by.name", "Ann"), ("review.by", '{"name":"Ann"}'), ("score", "3")],
+)
+async def test_fields_of_structured_outputs_are_reached_by_their_path(key: str, expected: str) -> None:
+    listener = Overheard("heard")
+    builder = drafted().add_agent(
+        "review", says({"score": 3, "by": {"name": "Ann"}}), lambda node: node.structured_output(Review)
+    )
+    builder.add_agent("read", listener, lambda node: node.with_input_key(key))
+    await builder.from_("review").to("read").build().run("i")
+
+    assert listener.inputs == [expected]
+
+
+async def test_a_node_further_back_is_reached_by_its_name() -> None:
+    listener = Overheard("heard")
+    builder = drafted()
+    builder.add_agent("a", says("from a")).add_agent("b", says("from b"))
+    builder.add_agent("c", listener, lambda node: node.with_input_template("{{a.answer}} {{b.answer}} {{answer}}"))
+    await builder.from_("a").to("b").from_("b").to("c").build().run("i")
+
+    assert listener.inputs == ["from a from b from b"]
+
+
+async def test_keys_of_a_mapping_that_was_given_fill_templates() -> None:
+    told = await heard(lambda node: node.with_input_template("{{topic}} {{deep.er}} {{n}}"), {"topic": "t", "deep": {"er": 1}, "n": [1]})  # fmt: skip
+
+    assert told == "t 1 [1]"
+
+
+@pytest.mark.parametrize("given", [{"question": "q", "other": 1}, {"input": "q"}])
+async def test_a_usual_name_in_a_mapping_that_was_given_is_the_question(given: dict[str, Any]) -> None:
+    assert await heard(None, given) == "q"
+
+
+async def test_a_mapping_without_a_usual_name_is_told_as_json() -> None:
+    assert await heard(None, {"topic": "t"}) == '{"topic":"t"}'
+
+
+async def test_a_key_that_only_a_branch_that_did_not_run_gives_fails_the_node_with_its_place() -> None:
+    builder = drafted().add_agent("a", says("x")).add_agent("b", says("y"), lambda node: node.with_output_key("extra"))
+    builder.add_agent("c", says("z"), lambda node: node.with_input_template("{{extra}}"))
+    workflow = builder.from_("a").to("b").when_equals("answer", "never").from_("a", "b").to("c").build()
+
+    result = await workflow.run("i")
+
+    assert result.state == "failed"
+    assert "agents.c.input_template: no node before it gave 'extra'" in str(result.error)
+
+
+# ---------------------------------------------------------------- context and instructions
+
+
+async def test_instructions_and_context_are_told_before_the_input() -> None:
+    listener = Overheard("heard")
+    builder = drafted().add_agent(
+        "a", listener, lambda node: node.with_instructions("Be brief.").with_context("tone", "dry").with_context("n", [1])
+    )
+    await builder.build().run("tides")
+
+    assert [(one.role, one.text) for one in listener.heard[0]] == [
+        ("system", "Be brief.\n\ntone: dry\n\nn: [1]"),
+        ("user", "tides"),
+    ]
+
+
+async def test_instructions_and_context_reach_the_model_of_an_agent() -> None:
+    from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+    from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+    from holdfast import Agent
+
+    requests: list[str] = []
+
+    def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        requests.append(f"{info.instructions} {messages!r}")
+        return ModelResponse(parts=[TextPart("said")])
+
+    agent = Agent(FunctionModel(model), name="writer", instructions="You write.")
+    workflow = kept().add_agent(
+        "a", agent, lambda node: node.with_instructions("Be brief.").with_context("tone", "dry")
+    )
+    result = await workflow.build().run("tides")
+
+    assert result.final_answer == "said"
+    for text in ("You write.", "Be brief.", "tone: dry", "tides"):
+        assert text in requests[0]
+
+
+async def test_an_execution_is_given_a_text_or_a_mapping() -> None:
+    from holdfast.errors import InvalidRun
+
+    workflow = drafted().add_agent("a", says("x")).build()
+    for given in (3, None, ["x"], {1: "x"}, Message("user", "x")):
+        wrong: Any = given
+        with pytest.raises(InvalidRun, match="given a text, or a mapping"):
+            await workflow.run(wrong)

@@ -1,0 +1,180 @@
+"""What runs next: the planner alone, node by node, without agents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from holdfast.orchestrations.agent_workflow.definition import END, START, ErrorMode
+from holdfast.orchestrations.agent_workflow.planner import Edge, Next, Planner
+from holdfast.orchestrations.agent_workflow.standing import Standing, Status
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def says(word: str) -> Any:
+    return lambda outputs: outputs.get("answer") == word
+
+
+class Play:
+    """An execution whose nodes say what the test says."""
+
+    def __init__(self, nodes: str, *edges: Edge, given: Mapping[str, Any] | None = None, **options: Any) -> None:
+        self.planner = Planner(tuple(nodes), edges, **options)
+        self.skipped: list[str] = []
+        self.at = self._seen(self.planner.begin(Standing("i", BEGAN), given or {"input": "i"}))
+
+    def _seen(self, found: Next) -> Next:
+        self.skipped += found.skipped
+        return found
+
+    @property
+    def ready(self) -> set[str]:
+        return set(self.at.ready)
+
+    def end(self, node: str, answer: str = "x", status: Status = "done") -> set[str]:
+        """What is ready after this node has ended."""
+        outputs = {"answer": answer} if status == "done" else {}
+        reason = None if status == "done" else f"{node} is {status}"
+        settled = self.planner.settle(self.at.standing, node, status, outputs, reason)
+        self.at = self._seen(self.planner.go_on(settled))
+        return self.ready
+
+    def status(self, node: str) -> str:
+        return self.at.standing.nodes[node].status
+
+    @property
+    def is_over(self) -> bool:
+        return not any(one.status in ("running", "waiting") for one in self.at.standing.nodes.values())
+
+
+def test_nodes_that_no_edge_leads_to_begin_together() -> None:
+    play = Play("abc", Edge("a", "c"))
+
+    assert play.ready == {"a", "b"}
+
+
+def test_a_node_waits_for_all_that_lead_to_it() -> None:
+    play = Play("abc", Edge("a", "c"), Edge("b", "c"))
+
+    assert play.end("a") == set()
+    assert play.end("b") == {"c"}
+    play.end("c")
+    assert play.is_over
+
+
+def test_a_node_runs_if_one_of_its_edges_is_taken() -> None:
+    play = Play("abc", Edge("a", "c", says("yes")), Edge("b", "c", says("yes")))
+    play.end("a", "no")
+
+    assert play.end("b", "yes") == {"c"}
+
+
+def test_a_node_whose_edges_are_not_taken_is_skipped_and_so_is_all_behind_it() -> None:
+    play = Play("abc", Edge("a", "b", says("yes")), Edge("b", "c"))
+    play.end("a", "no")
+
+    assert play.skipped == ["b", "c"]
+    assert play.is_over
+
+
+def test_a_default_edge_is_taken_only_if_no_other_one_is() -> None:
+    edges = (Edge("a", "b", says("b")), Edge("a", "c", says("c")), Edge("a", "d", is_default=True))
+
+    assert Play("abcd", *edges).end("a", "b") == {"b"}
+    assert Play("abcd", *edges).end("a", "c") == {"c"}
+    assert Play("abcd", *edges).end("a", "else") == {"d"}
+
+
+def test_an_edge_to_the_end_counts_where_there_is_a_default() -> None:
+    edges = (Edge("a", END, says("stop")), Edge("a", "b", is_default=True))
+
+    assert Play("ab", *edges).end("a", "stop") == set()
+    assert Play("ab", *edges).end("a", "on") == {"b"}
+
+
+def test_what_was_given_decides_which_node_begins() -> None:
+    edges = (Edge(START, "a", lambda given: given["input"] == "a"), Edge(START, "b", is_default=True))
+
+    assert Play("ab", *edges, given={"input": "a"}).ready == {"a"}
+    assert Play("ab", *edges, given={"input": "z"}).ready == {"b"}
+
+
+@pytest.mark.parametrize(("mode", "ready"), [("skip", set()), ("isolate", {"c"})])
+def test_a_failure_at_a_join(mode: ErrorMode, ready: set[str]) -> None:
+    play = Play("abc", Edge("a", "c"), Edge("b", "c"), error_modes={"a": mode})
+    play.end("a", status="failed")
+
+    assert play.end("b") == ready
+    assert play.status("c") == ("running" if ready else "skipped")
+
+
+def test_a_node_that_is_denied_takes_none_of_its_edges_with_it() -> None:
+    play = Play("abc", Edge("a", "c"), Edge("b", "c"))
+    play.end("a", status="skipped")
+
+    assert play.end("b") == {"c"}
+
+
+def test_a_fallback_runs_only_after_a_failure() -> None:
+    edges = (Edge("a", "s", kind="fallback"), Edge("a", "b"))
+    modes: dict[str, ErrorMode] = {"a": "fallback"}
+
+    assert Play("abs", *edges, error_modes=modes).ready == {"a"}
+    well = Play("abs", *edges, error_modes=modes)
+    assert well.end("a") == {"b"}
+    assert well.skipped == ["s"]
+    assert Play("abs", *edges, error_modes=modes).end("a", status="failed") == {"s"}
+
+
+def test_a_fallback_without_edges_goes_where_the_failed_node_would_have_gone() -> None:
+    play = Play(
+        "abcs",
+        Edge("a", "s", kind="fallback"),
+        Edge("a", "b", says("b")),
+        Edge("a", "c", is_default=True),
+        error_modes={"a": "fallback"},
+    )
+    play.end("a", status="failed")
+
+    assert play.end("s", "b") == {"b"}
+    assert play.skipped == ["c"]
+    assert not play.planner.is_failed("a", play.at.standing.nodes)
+
+
+def test_a_fallback_with_edges_of_its_own_goes_along_these() -> None:
+    edges = (Edge("a", "s", kind="fallback"), Edge("a", "b"), Edge("s", "c"))
+    play = Play("abcs", *edges, error_modes={"a": "fallback"})
+    play.end("a", status="failed")
+
+    assert play.end("s") == {"c"}
+    assert play.skipped == ["b"]
+
+
+def test_a_fallback_that_fails_too_leaves_the_failure() -> None:
+    edges = (Edge("a", "s", kind="fallback"), Edge("a", "b"))
+    play = Play("abs", *edges, error_modes={"a": "fallback", "s": "isolate"})
+    play.end("a", status="failed")
+    play.end("s", status="failed")
+
+    assert play.is_over
+    assert play.skipped == ["b"]
+    assert play.planner.is_failed("a", play.at.standing.nodes)
+
+
+def test_the_same_standing_always_gives_the_same() -> None:
+    play = Play("abcd", Edge("a", "b", says("b")), Edge("a", "c"), Edge("b", "d"), Edge("c", "d"))
+    settled = play.planner.settle(play.at.standing, "a", "done", {"answer": "b"})
+
+    assert play.planner.go_on(settled) == play.planner.go_on(settled)
+
+
+def test_an_execution_ends_at_nodes_behind_which_nothing_ran() -> None:
+    play = Play("abc", Edge("a", "b", says("b")), Edge("a", "c", says("c")))
+    play.end("a", "neither")
+
+    nodes = play.at.standing.nodes
+    assert [node for node in "abc" if play.planner.is_final(node, nodes)] == ["a"]
