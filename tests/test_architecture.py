@@ -78,6 +78,7 @@ FILE_LINES, FUNCTION_LINES, LONG_FUNCTION_LINES, CLASS_LINES = 400, 60, 40, 250
 
 OVER_BUDGET = {
     "errors.py": "every error in one place, so that the tree on top is the whole tree",
+    "__init__.py": "a list: every public name, for people and for type checkers",
 }
 """`path` or `path:Qualname`, each with its reason."""
 

@@ -68,6 +68,7 @@ HoldfastError
 │           │   └── StepArgumentsUnsavable
 │           └── UnreadableValue
 ├── AgentFailed                                a turn of an agent came to no end (also RuntimeError)
+│   ├── AnswerNotUsable                        (also ValueError)
 │   └── UsageLimitReached
 ├── MissingExtra                               an optional dependency is not installed (also ImportError)
 ├── MissingProgram                             a program that is not part of holdfast is needed (also RuntimeError)
@@ -113,6 +114,18 @@ class AgentFailed(HoldfastError, RuntimeError):
     def __init__(self, agent_name: str, problem: str, advice: str) -> None:
         self.agent_name = agent_name
         super().__init__(f"Agent {agent_name!r}: {problem} {advice}")
+
+
+class AnswerNotUsable(AgentFailed, ValueError):
+    """An agent has answered, but not with what it was to give: a value of a type, or a handoff."""
+
+    code = "answer_not_usable"
+    asks_again = True
+    """The next attempt asks the model again, although what it said is recorded."""
+
+    def __init__(self, agent_name: str, problem: str) -> None:
+        advice = "Calls of tools are recorded; a further attempt asks the model again."
+        super().__init__(agent_name, problem if problem.endswith((".", "'", '"')) else f"{problem}.", advice)
 
 
 class UsageLimitReached(AgentFailed):

@@ -27,7 +27,7 @@ def test_help_lists_every_command_in_the_order_in_which_one_meets_them() -> None
     assert [line.split()[0] for line in listed.splitlines()] == [
         *("demo", "run", "resume", "answer", "requests", "threads", "show"),
         *("state", "diff", "fork", "rewind", "pin", "unpin"),
-        *("prune", "export", "import", "transfer", "verify", "doctor", "rekey", "completion"),
+        *("prune", "export", "import", "transfer", "verify", "doctor", "rekey", "workflows", "completion"),
     ]
 
 
@@ -42,7 +42,11 @@ def test_a_mistake_of_a_process_is_one_sentence_and_no_stack_trace() -> None:
     [
         (["nonsense"], "No such command 'nonsense'"),
         (["demo", "more"], "unexpected extra argument"),
-        (["run", "office"], "APP is a module and a name in it, such as 'app:workflow'; got 'office'."),
+        (
+            ["run", "office"],
+            "APP is a module and a name in it, such as 'app:workflow', a document, such as 'workflow.ya",
+        ),
+        (["run", "office:"], "APP is a module and a name in it, such as 'app:workflow'; got 'office:'."),
         (["run", "office.py:build"], "APP names a module, not a file: try 'office:build'"),
         (["run", "office:build"], "INPUT is missing: the workflow starts with str."),
         (["run", "office:refunds", "text"], "the workflow starts with Refund: give JSON and --json-input."),

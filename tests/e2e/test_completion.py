@@ -76,6 +76,17 @@ def test_commands_threads_and_checkpoints_are_proposed(
     assert proposed("prune", "--thread", "", store="file:other") == ["r-2", "r-1"]
 
 
+def test_names_of_definitions_are_proposed(proposed: Callable[..., list[str]], call: Call, folder: Path) -> None:
+    (folder / "clerk.py").write_text(
+        "from holdfast.testing import ScriptedAgent\nclerk = ScriptedAgent('clerk', ['Hi.'])\n"
+    )
+    document = '{"name": "%s", "agents": {"a": {"agent": "clerk:clerk"}}}'
+    for name in ("greeting", "guide", "story"):
+        (folder / f"{name}.json").write_text(document % name)
+        assert call("workflows", "save", f"{name}.json").returncode == 0
+    assert sorted(proposed("workflows", "show", "g")) == ["greeting", "guide"]
+
+
 def test_where_there_is_no_store_nothing_is_proposed_and_nothing_is_said(
     proposed: Callable[..., list[str]], folder: Path
 ) -> None:

@@ -11,7 +11,7 @@ from holdfast.checkpoints.storage import load_checkpoint
 from holdfast.cli.apps import load_app
 from holdfast.cli.mistakes import Mistake
 from holdfast.cli.moving import Move, move_on
-from holdfast.cli.places import Place, find_thread, json_option, store_option, thread_argument
+from holdfast.cli.places import Place, find_thread, json_option, sessions_option, store_option, thread_argument
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import type_name
 from holdfast.events import WorkflowEvent
@@ -24,17 +24,25 @@ from holdfast.graph.coercion import coerce
 @click.argument("value")
 @click.option("--app", help="The workflow of the thread, as for `holdfast run`: it goes on with the answer.")
 @click.option("--by", metavar="NAME", help="Who answers; kept with the answer.")
+@sessions_option
 @json_option
 @store_option
 def answer(
-    thread_id: str, request_id: str, value: str, app: str | None, by: str | None, as_json: bool, store: str | None
+    thread_id: str,
+    request_id: str,
+    value: str,
+    app: str | None,
+    by: str | None,
+    sessions: str | None,
+    as_json: bool,
+    store: str | None,
 ) -> None:
     """Answer REQUEST of THREAD with VALUE, and run the workflow on until it rests.
 
     VALUE is JSON, or text where the request expects text. It is checked against what the request expects before
     anything is written.
     """
-    place = Place(app or "APP", thread_id, store)
+    place = Place(app or "APP", thread_id, store, sessions)
     if app is None:
         raise click.UsageError(
             "An answer is checked by the workflow, which then goes on with it: name it with --app. Nothing was "

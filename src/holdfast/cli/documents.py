@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.mistakes import Mistake, failed
-from holdfast.cli.places import find_store
+from holdfast.cli.places import Place, find_store
 from holdfast.errors import DefinitionNotFound, HoldfastError, InvalidDefinition, did_you_mean
 
 if TYPE_CHECKING:
     from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
+    from holdfast.orchestrations.agent_workflow.definitions import DefinitionStore, StoredDefinition
     from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 
 SUFFIXES = (".json", ".yaml", ".yml")
@@ -41,12 +42,16 @@ def read_document(app: str) -> AgentWorkflow:
 
 
 def stored_document(app: str, store: str | None) -> AgentWorkflow:
-    """The builder of a definition in the store. Raises UsageError where there is none of this name."""
+    """The builder of a definition in the store, `NAME` or `NAME@VERSION`. Raises UsageError where there is none."""
     from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
+    from holdfast.orchestrations.agent_workflow.definitions import DefinitionStore
+
+    name, _, version = app.partition("@")
 
     async def load() -> AgentWorkflow:
         async with find_store(store) as storage:
-            return await AgentWorkflow.load(app, storage)
+            stored = await load_definition(DefinitionStore(storage), name, version or None)
+            return AgentWorkflow.from_config(stored.config).with_workflow_store(storage)
 
     let_import_from(Path.cwd())
     try:
@@ -57,6 +62,16 @@ def stored_document(app: str, store: str | None) -> AgentWorkflow:
             "APP is a module and a name in it, such as 'app:workflow', a document, such as 'workflow.yaml', or the "
             f"name of a definition in the store; got {app!r}. {why}"
         ) from problem
+
+
+async def load_definition(definitions: DefinitionStore, name: str, version: str | None) -> StoredDefinition:
+    """A number is the store's, unless the authors count so themselves. Raises DefinitionNotFound."""
+    try:
+        return await definitions.load(name, version)
+    except DefinitionNotFound as problem:
+        if version is None or not version.isdecimal() or problem.version is None:
+            raise
+        return await definitions.load(name, int(version))
 
 
 def agents_of(found: Any) -> AgentWorkflow | None:
@@ -76,20 +91,25 @@ def own_storage(workflow: AgentWorkflow) -> Any:
     return workflow._draft.store
 
 
-def built(workflow: AgentWorkflow, storage: Any, app: str) -> AgentWorkflowInstance:
+def built(workflow: AgentWorkflow, storage: Any, place: Place) -> AgentWorkflowInstance:
     """With its executions in this storage. Raises InvalidDefinition, with what was named on the command line, and
     Mistake for whatever else goes wrong while it is built."""
     from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
 
-    draft = dataclasses.replace(workflow._draft)  # what the module has stays as it is
+    builder = AgentWorkflow(dataclasses.replace(workflow._draft))  # what the module has stays as it is
+    builder.with_checkpointing().with_workflow_store(storage)
+    if place.sessions is not None:
+        builder.with_json_session_store(place.sessions)
+    elif builder._draft.settings.conversation.mode != "none" and builder._draft.session_store is None:
+        raise Mistake(f"{place.app}: settings.conversation: its conversations need a place: add --sessions FOLDER.")
     try:
-        return AgentWorkflow(draft).with_checkpointing().with_workflow_store(storage).build()
+        return builder.build()
     except InvalidDefinition as error:
-        raise InvalidDefinition(error.problems, error.source or app) from error
+        raise InvalidDefinition(error.problems, error.source or place.app) from error
     except HoldfastError:
         raise
     except Exception as error:
-        raise failed(f"Building {app!r}", error) from error
+        raise failed(f"Building {place.app!r}", error) from error
 
 
 def let_import_from(folder: Path) -> None:

@@ -41,7 +41,7 @@ async def _move(
     workflow: AgentWorkflow, storage: Any, place: Place, prepare: Prepare, progress: ExecutionProgress
 ) -> None:
     try:
-        instance = built(workflow, storage, place.app)
+        instance = built(workflow, storage, place)
         progress.before = await _standing(instance, storage, place.thread_id)
         async with await _begun(instance, storage, place, prepare) as stream:
             async for event in stream:

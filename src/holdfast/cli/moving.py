@@ -56,6 +56,8 @@ def move_on(
 
         move_execution(workflow, place, prepare, may_be_new=may_be_new, as_json=as_json)
         return
+    if place.sessions is not None:
+        raise click.UsageError(f"--sessions is for workflows of agents, and {place.app!r} is none.")
     progress = Progress(place, is_silent=as_json)
     storage = find_store(place.store, workflow._storage, may_be_new=may_be_new)
     until_it_rests(_move(workflow, storage, place, prepare, progress), progress, place)

@@ -45,6 +45,12 @@ def store_option(command: Decorated) -> Decorated:
     )(command)
 
 
+def sessions_option(command: Decorated) -> Decorated:
+    return click.option(
+        "--sessions", metavar="FOLDER", help="Where agents' conversations are kept, if the workflow has some."
+    )(command)
+
+
 def json_option(command: Decorated) -> Decorated:
     return click.option("--json", "as_json", is_flag=True, help="For machines.")(command)
 
@@ -176,15 +182,19 @@ class Place:
     app: str
     thread_id: str
     store: str | None
+    sessions: str | None = None
 
     def resume(self) -> str:
-        return self._command("resume", self.app, self.thread_id)
+        return self._command("resume", self.app, self.thread_id, *self._sessions())
 
     def answer(self, request_id: str, value: str) -> str:
-        return self._command("answer", self.thread_id, request_id, value, "--app", self.app)
+        return self._command("answer", self.thread_id, request_id, value, "--app", self.app, *self._sessions())
 
     def show(self) -> str:
         return self._command("show", self.thread_id)
+
+    def _sessions(self) -> tuple[str, ...]:
+        return () if self.sessions is None else ("--sessions", self.sessions)
 
     def _command(self, *words: str) -> str:
         return printable(shlex.join(("holdfast", *words, *self._named())))

@@ -9,7 +9,7 @@ import click
 from holdfast.cli.apps import load_app
 from holdfast.cli.completing import complete_threads
 from holdfast.cli.moving import Move, move_on
-from holdfast.cli.places import Place, find_thread, json_option, store_option
+from holdfast.cli.places import Place, find_thread, json_option, sessions_option, store_option
 
 
 @click.command(short_help="Go on with a thread.")
@@ -17,10 +17,17 @@ from holdfast.cli.places import Place, find_thread, json_option, store_option
 @click.argument("thread_id", metavar="[THREAD]", required=False, shell_complete=complete_threads)
 @click.option("--thread", "named", metavar="ID", shell_complete=complete_threads, help="THREAD, as `run` names it.")
 @click.option("--takeover", is_flag=True, help="Take the thread from whoever holds it, such as a process that hangs.")
+@sessions_option
 @json_option
 @store_option
 def resume(
-    app: str, thread_id: str | None, named: str | None, takeover: bool, as_json: bool, store: str | None
+    app: str,
+    thread_id: str | None,
+    named: str | None,
+    takeover: bool,
+    sessions: str | None,
+    as_json: bool,
+    store: str | None,
 ) -> None:
     """Go on with THREAD of the workflow APP until it rests.
 
@@ -28,7 +35,7 @@ def resume(
     """
     if (thread_id is None) is (named is None):
         raise click.UsageError("Name one thread: `holdfast resume APP THREAD`, or --thread ID.")
-    place = Place(app, str(thread_id or named), store)
+    place = Place(app, str(thread_id or named), store, sessions)
 
     async def prepare(storage: Any, _: Any) -> Move:
         await find_thread(storage, place.thread_id)

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.apps import load_app
 from holdfast.cli.moving import Move, move_on
-from holdfast.cli.places import Place, json_option, store_option
+from holdfast.cli.places import Place, json_option, sessions_option, store_option
 from holdfast.engine.entry import accepts
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import type_name
@@ -35,6 +35,7 @@ INPUTS_OF_AGENTS = (str, dict)
     show_default=True,
     help="When to save: before the next superstep starts, while it runs, or only at the end.",
 )
+@sessions_option
 @json_option
 @store_option
 def run(
@@ -43,6 +44,7 @@ def run(
     thread_id: str | None,
     json_input: bool,
     durability: Any,
+    sessions: str | None,
     as_json: bool,
     store: str | None,
 ) -> None:
@@ -56,7 +58,7 @@ def run(
     if thread_id == "":
         raise click.UsageError("--thread: an id has at least one character.")
     workflow = load_app(app, store)
-    place = Place(app, thread_id or new_thread_id(), store)
+    place = Place(app, thread_id or new_thread_id(), store, sessions)
 
     message = the_message(workflow, text, is_json=json_input)
 

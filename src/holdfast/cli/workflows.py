@@ -9,21 +9,21 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 import click
-import msgspec
 
 from holdfast.cli.apps import load_app
 from holdfast.cli.asking import confirm, yes_option
 from holdfast.cli.completing import complete_definitions
 from holdfast.cli.contents import print_facts, print_title
-from holdfast.cli.documents import built
+from holdfast.cli.documents import built, load_definition
 from holdfast.cli.mistakes import Mistake
-from holdfast.cli.places import existing_store, find_store, json_option, store_option
+from holdfast.cli.places import Place, existing_store, find_store, json_option, sessions_option, store_option
 from holdfast.cli.readable import printable
 from holdfast.cli.tables import exact, moment, near, print_json, print_table
 from holdfast.engine.workflow import Workflow
-from holdfast.errors import DefinitionNotFound, InvalidDefinition
-from holdfast.orchestrations.agent_workflow.assembling import definition_of
+from holdfast.errors import DefinitionNotFound, InvalidDefinition, MissingExtra
 from holdfast.orchestrations.agent_workflow.definitions import DefinitionInfo, DefinitionStore, StoredDefinition
+from holdfast.orchestrations.agent_workflow.document_shape import tree_of
+from holdfast.orchestrations.agent_workflow.exporting import config_for
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Found = TypeVar("Found")
@@ -78,13 +78,11 @@ def show(name: str, version: str | None, as_json: bool, store: str | None) -> No
     async def read() -> tuple[StoredDefinition, list[DefinitionInfo]]:
         async with existing_store(store) as storage:
             definitions = DefinitionStore(storage)
-            return await _loaded(definitions, name, version), await definitions.versions(name)
+            return await load_definition(definitions, name, version), await definitions.versions(name)
 
     found, versions = _read(read())
     if as_json:
-        print_json(
-            {**_tree(found), "config": msgspec.to_builtins(found.config), "versions": [_tree(one) for one in versions]}
-        )
+        print_json({**_tree(found), "config": tree_of(found.config), "versions": [_tree(one) for one in versions]})
         return
     print_facts(
         {
@@ -101,14 +99,15 @@ def show(name: str, version: str | None, as_json: bool, store: str | None) -> No
             ("NUMBER", "VERSION", "SAVED"), [(str(one.number), one.version, near(one.updated_at)) for one in versions]
         )
     print_title("document")
-    click.echo(printable(json.dumps(msgspec.to_builtins(found.config), indent=2)))
+    click.echo(printable(_written(found)))
 
 
 @workflows.command("save", short_help="Keep a definition.")
 @click.argument("app")
+@sessions_option
 @json_option
 @store_option
-def save(app: str, as_json: bool, store: str | None) -> None:
+def save(app: str, sessions: str | None, as_json: bool, store: str | None) -> None:
     """Keep the definition of APP, a document or a workflow of agents in a module, under the name that it has.
 
     It is checked first. One that has not changed since it was saved makes no new version.
@@ -119,13 +118,13 @@ def save(app: str, as_json: bool, store: str | None) -> None:
 
     async def keep() -> tuple[StoredDefinition, int]:
         async with find_store(store, may_be_new=True) as storage:
-            instance = built(workflow, storage, app)
+            instance = built(workflow, storage, Place(app, "", store, sessions))
             definitions = DefinitionStore(storage)
             try:
                 before = (await definitions.load(instance.name)).number
             except (DefinitionNotFound, InvalidDefinition):
                 before = 0
-            return await definitions.save(definition_of(workflow._draft)), before
+            return await definitions.save(config_for(workflow._draft)), before
 
     found, before = asyncio.run(keep())
     if as_json:
@@ -180,17 +179,18 @@ def _read(reading: Coroutine[Any, Any, Found]) -> Found:
         raise Mistake(f"{said} `holdfast workflows list` lists them.") from problem
 
 
-async def _loaded(definitions: DefinitionStore, name: str, version: str | None) -> StoredDefinition:
-    """A number is the store's, unless the authors count so themselves."""
-    try:
-        return await definitions.load(name, version)
-    except DefinitionNotFound as problem:
-        if version is None or not version.isdecimal() or problem.version is None:
-            raise
-        return await definitions.load(name, int(version))
-
-
 def _tree(info: DefinitionInfo) -> dict[str, Any]:
     values = {name: getattr(info, name) for name in FACTS}
     tree = {name: exact(one) if isinstance(one, datetime) else one for name, one in values.items()}
     return tree if info.problem is None else {**tree, "problem": info.problem}
+
+
+def _written(found: StoredDefinition) -> str:
+    """As YAML, or as JSON where nothing can write that."""
+    from holdfast.orchestrations.agent_workflow.yaml_text import to_yaml
+
+    tree = tree_of(found.config)
+    try:
+        return to_yaml(tree).rstrip()
+    except MissingExtra:
+        return json.dumps(tree, ensure_ascii=False, indent=2)

@@ -91,8 +91,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         nodes = self._lane.level.compiled.graph.nodes
         if target_id is not None and target_id not in nodes:
             raise UnknownExecutor(target_id, nodes, f"A message of executor {self.executor_id!r}")
-        effects = self._effects if self.used is None else self.used.sink
-        effects.sends.append((isolated(message), target_id))
+        (self._effects if self.used is None else self.used.sink).sends.append((isolated(message), target_id))
 
     async def yield_output(self, output: Any) -> None:
         lane = self._lane
@@ -126,8 +125,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
 
     def add_usage(self, usage: Mapping[str, int]) -> None:
         """Counts that add up over the whole thread, such as tokens."""
-        effects = self._effects if self.used is None else self.used.sink
-        effects.use(usage)
+        (self._effects if self.used is None else self.used.sink).use(usage)
 
     async def request_info(
         self,
@@ -143,8 +141,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         check_identifier("assignee", assignee)
         terms = agreed_terms(response_type, deadline, default, assignee)
         # Made from the delivery, so that one that is run again after a crash asks the same question, not a second one.
-        made_id = f"{self.delivery_name}-{self.delivery.requests_made + 1}"
-        chosen = request_id if request_id is not None else made_id
+        chosen = request_id if request_id is not None else f"{self.delivery_name}-{self.delivery.requests_made + 1}"
         taken = any(chosen == one.request_id for one in (*self._effects.requests, *self.delivery.sink.requests))
         if taken or self.is_pending(chosen):
             raise InvalidRun(

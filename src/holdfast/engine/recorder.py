@@ -168,6 +168,9 @@ class Recorder:
             if one.kind == "cancelled" or (one.key in failed and one.kind in kinds)
             if one.key.endswith(inside(within))
         ]
+        if getattr(error, "asks_again", False):  # what the last call gave is what was wrong with it
+            made = [place for place, one in enumerate(self.records) if one.kind == "step"]
+            places += [place for place in made if self.records[place].key.endswith(inside(within))][-1:]
         await self.unless_broken(self._journal.take_back(self._delivery_id, places))
 
     async def take_back_failures(self, error: BaseException) -> bool:

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
         SettingsConfig as SettingsConfig,
         WorkflowConfig as WorkflowConfig,
     )
+    from holdfast.orchestrations.agent_workflow.definitions import (
+        DefinitionInfo as DefinitionInfo,
+        DefinitionStore as DefinitionStore,
+        StoredDefinition as StoredDefinition,
+    )
     from holdfast.orchestrations.agent_workflow.events import (
         AgentWorkflowEvent as AgentWorkflowEvent,
         EventMetadata as EventMetadata,
@@ -49,6 +54,16 @@ if TYPE_CHECKING:
     from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance as AgentWorkflowInstance
     from holdfast.orchestrations.agent_workflow.node_options import AgentNodeOptions as AgentNodeOptions
     from holdfast.orchestrations.agent_workflow.result import WorkflowResult as WorkflowResult
+    from holdfast.orchestrations.agent_workflow.session_log import (
+        SessionEntry as SessionEntry,
+        SessionHead as SessionHead,
+    )
+    from holdfast.orchestrations.agent_workflow.sessions import (
+        InMemorySessionStore as InMemorySessionStore,
+        JsonSessionStore as JsonSessionStore,
+        SessionStore as SessionStore,
+        SqliteSessionStore as SqliteSessionStore,
+    )
     from holdfast.orchestrations.agent_workflow.stores import (
         MultiAgentCheckpointRetention as MultiAgentCheckpointRetention,
     )
@@ -138,6 +153,8 @@ _HOME: dict[str, str] = {
     "ConcurrentBuilder": "holdfast.orchestrations.concurrent",
     "Condition": "holdfast.orchestrations.agent_workflow.conditions",
     "ConversationConfig": "holdfast.orchestrations.agent_workflow.definition",
+    "DefinitionInfo": "holdfast.orchestrations.agent_workflow.definitions",
+    "DefinitionStore": "holdfast.orchestrations.agent_workflow.definitions",
     "EdgeConfig": "holdfast.orchestrations.agent_workflow.definition",
     "ErrorConfig": "holdfast.orchestrations.agent_workflow.definition",
     "EventMetadata": "holdfast.orchestrations.agent_workflow.events",
@@ -155,6 +172,8 @@ _HOME: dict[str, str] = {
     "HandoffBuilder": "holdfast.orchestrations.handoff",
     "HandoffConfig": "holdfast.orchestrations.agent_workflow.definition",
     "HandoffSentEvent": "holdfast.orchestrations.handoff_messages",
+    "InMemorySessionStore": "holdfast.orchestrations.agent_workflow.sessions",
+    "JsonSessionStore": "holdfast.orchestrations.agent_workflow.sessions",
     "MAGENTIC_MANAGER_NAME": "holdfast.orchestrations.magentic_ledger",
     "MagenticAgentExecutor": "holdfast.orchestrations.magentic_participant",
     "MagenticBuilder": "holdfast.orchestrations.magentic",
@@ -183,8 +202,13 @@ _HOME: dict[str, str] = {
     "ParticipantRegistry": "holdfast.orchestrations.group_chat_types",
     "RetryConfig": "holdfast.orchestrations.agent_workflow.definition",
     "SequentialBuilder": "holdfast.orchestrations.sequential",
+    "SessionEntry": "holdfast.orchestrations.agent_workflow.session_log",
+    "SessionHead": "holdfast.orchestrations.agent_workflow.session_log",
+    "SessionStore": "holdfast.orchestrations.agent_workflow.sessions",
     "SettingsConfig": "holdfast.orchestrations.agent_workflow.definition",
+    "SqliteSessionStore": "holdfast.orchestrations.agent_workflow.sessions",
     "StandardMagenticManager": "holdfast.orchestrations.magentic_manager",
+    "StoredDefinition": "holdfast.orchestrations.agent_workflow.definitions",
     "TerminationCondition": "holdfast.orchestrations.group_chat_types",
     "WorkflowAgentCompletedEvent": "holdfast.orchestrations.agent_workflow.events",
     "WorkflowAgentSkippedEvent": "holdfast.orchestrations.agent_workflow.events",

@@ -28,6 +28,7 @@ ENOUGH = 1_000_000
 
 def assembled(draft: Draft) -> AgentWorkflowInstance:
     """Raises InvalidDefinition, with all that is wrong."""
+    draft = draft.copy()
     settings = draft.settings
     check(draft)
     planner = planner_of(draft)

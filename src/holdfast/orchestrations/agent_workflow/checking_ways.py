@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from holdfast.orchestrations.agent_workflow.definition import START
 from holdfast.orchestrations.agent_workflow.drafting import Draft
@@ -16,17 +17,23 @@ def ways_in(draft: Draft) -> list[tuple[str, str]]:
     pairs = [(edge.config.source, edge.config.target) for edge in draft.edges]
     for node_id, node in nodes.items():
         config = node.config
-        targets = [*(one.target for one in config.handoffs), config.default_handoff]
-        targets.append(config.on_error.fallback if config.on_error.mode == "fallback" else None)
-        pairs += [(node_id, one) for one in dict.fromkeys(targets) if one is not None]
-    return [(source, target) for source, target in pairs if source in nodes and target in nodes]
+        pairs += [(node_id, one) for one in (*(one.target for one in config.handoffs), config.default_handoff) if one]
+    pairs += _fallbacks_in(draft)
+    return [(source, target) for source, target in dict.fromkeys(pairs) if source in nodes and target in nodes]
+
+
+def _fallbacks_in(draft: Draft) -> list[tuple[str, str]]:
+    errors = {node_id: node.config.on_error for node_id, node in draft.nodes.items()}
+    return [(one, error.fallback) for one, error in errors.items() if error.mode == "fallback" and error.fallback]
 
 
 def way_problems(draft: Draft) -> Iterator[Problem]:
     pairs = ways_in(draft)
     layout = lay_out(list(draft.nodes), pairs)
     back = [pairs[place] for place in sorted(layout.back)]
-    cycles = list(dict.fromkeys(_drawn(cycle_through(*one, pairs)) for one in back))
+    fallbacks = set(_fallbacks_in(draft))
+    ways = [cycle_through(*one, pairs) for one in back]
+    cycles = [_drawn(one) for one in ways if not fallbacks.issuperset(pairwise(one))]  # those are told where they are
     yield from _apart(draft, pairs)
     if cycles and draft.settings.max_iterations is None:
         what = f"a cycle, {cycles[0]}" if len(cycles) == 1 else f"cycles, {' and '.join(cycles)}"

@@ -73,7 +73,7 @@ def _value(kind: str, tree: Mapping[Any, Any], place: str) -> Iterator[Problem]:
         yield here, f"expected {words}, got {shown(value)}"
     elif kind == "matches_regex":
         try:
-            re.compile(value)
+            re.compile(str(value))
         except (re.error, OverflowError, RecursionError) as error:
             yield here, f"not a regular expression: {error}; got {shown(value)}"
 

@@ -141,10 +141,11 @@ class Conductor(Executor):
         nodes, outputs = standing.nodes, standing.outputs()
         for one in nodes:  # what a fallback gave is also found under the name of the node that it stands in for
             voice = self._planner.voice_of(one, nodes)
-            if voice != one and voice in outputs:
+            if voice not in (one, node) and voice in outputs:
                 outputs[one] = outputs[voice]
         return NodeTask(
             standing.input,
+            _now(),
             outputs,
             tuple(self._planner.speaker(edge, nodes) for edge in taken if edge.source != START),
             tuple(one for one, its in nodes.items() if its.status == "waiting" and not its.outputs),

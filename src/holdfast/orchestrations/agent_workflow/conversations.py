@@ -35,9 +35,9 @@ def said_in(session: AgentSession, before: int) -> Said:
     return Said(new, session.state, session.service_session_id)
 
 
-def said_by_all(turns: Iterable[Said | None]) -> Said | None:
+def said_by_all(turns: Iterable[Said]) -> Said | None:
     """The turns of a map, one after the other. Of what else an agent keeps, the last one's counts."""
-    given = [one for one in turns if one is not None]
+    given = list(turns)
     messages = [message for one in given for message in one.messages]
     return msgspec.structs.replace(given[-1], messages=messages) if given else None
 

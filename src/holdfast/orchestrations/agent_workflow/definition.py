@@ -62,6 +62,8 @@ class AgentConfig(Part, frozen=True):
 
 
 class RetryConfig(Part, frozen=True):
+    """How often a node is tried again, and when."""
+
     max_attempts: int = 3
     """The first one included."""
     initial_delay: float = 1.0
@@ -72,6 +74,8 @@ class RetryConfig(Part, frozen=True):
 
 
 class ErrorConfig(Part, frozen=True):
+    """What becomes of a failure of a node."""
+
     mode: ErrorMode = "stop"
     fallback: str | None = None
     """The node that stands in, with `mode="fallback"`."""
@@ -102,11 +106,15 @@ class MapConfig(Part, frozen=True):
 
 
 class HandoffConfig(Part, frozen=True):
+    """A node that a router may hand off to."""
+
     target: str
     description: str | None = None
 
 
 class NodeConfig(Part, frozen=True):
+    """One node: its agent, what goes in and comes out, and what happens when it fails."""
+
     agent: AgentConfig | str | None = None
     """What makes the agent, or its import path. None for one that only Python knows."""
     workflow: WorkflowConfig | str | None = None
@@ -138,6 +146,8 @@ class NodeConfig(Part, frozen=True):
 
 
 class EdgeConfig(Part, frozen=True):
+    """What comes after a node, and under which condition."""
+
     source: str = msgspec.field(name="from")
     target: str = msgspec.field(name="to")
     when: Condition | None = None
@@ -151,6 +161,8 @@ class EdgeConfig(Part, frozen=True):
 
 
 class ConversationConfig(Part, frozen=True):
+    """What agents know of earlier turns."""
+
     mode: ConversationMode = "none"
     session_id: str | None = None
     """None: one for each execution."""
@@ -159,6 +171,8 @@ class ConversationConfig(Part, frozen=True):
 
 
 class SettingsConfig(Part, frozen=True):
+    """What holds for the whole workflow."""
+
     checkpointing: bool = False
     max_iterations: int | None = None
     """How often a loop may be gone through. A workflow with a loop needs it."""

@@ -56,6 +56,8 @@ class DefinitionInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredDefinition(DefinitionInfo, frozen=True, kw_only=True):
+    """A definition as it was saved, whole."""
+
     config: WorkflowConfig
 
 

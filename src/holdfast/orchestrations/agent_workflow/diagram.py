@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from holdfast.graph.drawing.mermaid import _RESERVED, _quoted
+from holdfast.graph.drawing.mermaid import RESERVED, quoted
 from holdfast.graph.drawing.unique import UniqueNames
 from holdfast.orchestrations.agent_workflow.assembling import planner_of
 from holdfast.orchestrations.agent_workflow.definition import END, START, EdgeConfig
@@ -32,7 +32,7 @@ def to_diagram(draft: Draft) -> str:
     links = list(_links(draft))
     used = {place for link in links for place in (link.source, link.target)}
     lines = ["flowchart TD"]
-    lines += [f"  {ids[node]}([{_quoted(node)}])" for node in (START, END) if node in used]
+    lines += [f"  {ids[node]}([{quoted(node)}])" for node in (START, END) if node in used]
     lines += [f"  {ids[node_id]}{_outline(node_id, node)}" for node_id, node in draft.nodes.items()]
     lines += [f"  {ids[one.source]} {_arrow(one)} {ids[one.target]}" for one in links]
     return "\n".join(lines) + "\n"
@@ -40,7 +40,7 @@ def to_diagram(draft: Draft) -> str:
 
 def _identifier(node: str) -> str:
     made = re.sub(r"[^A-Za-z0-9_]", "_", node)
-    return f"n_{made}" if made.lower() in _RESERVED or not made[:1].isalpha() else made
+    return f"n_{made}" if made.lower() in RESERVED or not made[:1].isalpha() else made
 
 
 def _outline(node_id: str, node: NodeDraft) -> str:
@@ -60,12 +60,12 @@ def _outline(node_id: str, node: NodeDraft) -> str:
         marks.append(f"approval: {config.approval.message}")
     first, last = _OUTLINES[kind]
     title = f"{node_id} ({'; '.join(marks)})" if marks else node_id
-    return f"{first}{_quoted(title)}{last}"
+    return f"{first}{quoted(title)}{last}"
 
 
 def _arrow(link: _Link) -> str:
     arrow = _ARROWS[link.kind]
-    return arrow if link.label is None else f"{arrow}|{_quoted(link.label)}|"
+    return arrow if link.label is None else f"{arrow}|{quoted(link.label)}|"
 
 
 def _links(draft: Draft) -> Iterator[_Link]:

@@ -32,8 +32,8 @@ def read(source: Source) -> tuple[Any, str | None]:
     if not isinstance(source, str | os.PathLike):
         raise TypeError(f"from_config expects the path of a file, a dict or a WorkflowConfig, got {source!r:.200}.")
     path = Path(source)
-    format = _FORMATS.get(path.suffix.lower())
-    if format is None:
+    written_in = _FORMATS.get(path.suffix.lower())
+    if written_in is None:
         problem = f"expected the path of a file that ends in .json, .yaml or .yml, got {str(source)!r:.200}"
         raise InvalidDefinition([("", problem)])
     name = str(path)
@@ -43,7 +43,7 @@ def read(source: Source) -> tuple[Any, str | None]:
         raise InvalidDefinition([("", f"the file cannot be read: {error.strerror or error}")], name) from error
     except UnicodeDecodeError as error:
         raise InvalidDefinition([("", f"the file is not UTF-8, from byte {error.start} on")], name) from error
-    return read_text(text, format, name), name
+    return read_text(text, written_in, name), name
 
 
 def read_text(text: str, format: Format, source: str | None = None) -> Any:
@@ -111,7 +111,7 @@ _TOO_DEEP = f"nested too deeply: at most {MOST_LEVELS} mappings and lists in eac
 
 
 def _measured(tree: Any, source: str | None) -> Any:
-    """The tree. Raises InvalidDefinition for one that nobody can have written, such as aliases of aliases of aliases."""
+    """The tree. Raises InvalidDefinition for one that nobody can have written, such as aliases of aliases."""
     left, count = [(tree, 1)], 0
     while left:
         value, level = left.pop()

@@ -25,7 +25,10 @@ def config_of(tree: Any, source: str | None = None) -> WorkflowConfig:
     problems = problems_in(tree)
     if problems:
         raise InvalidDefinition(problems, source)
-    return msgspec.convert({key: value for key, value in tree.items() if key != SCHEMA_KEY}, WorkflowConfig)
+    try:
+        return msgspec.convert({key: value for key, value in tree.items() if key != SCHEMA_KEY}, WorkflowConfig)
+    except msgspec.ValidationError as error:  # whatever the words above do not cover
+        raise InvalidDefinition([("", str(error))], source) from error
 
 
 def draft_of(config: WorkflowConfig, source: str | None = None) -> Draft:

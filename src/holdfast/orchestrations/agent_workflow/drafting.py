@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.agents.tools import Tool
@@ -48,6 +48,11 @@ class Draft:
     source: str | None = None
     """The file that it was read from."""
     durability: Any = "sync"
+
+    def copy(self) -> Draft:
+        """As it is now: what was built does not change when the builder goes on."""
+        nodes = {node_id: replace(node) for node_id, node in self.nodes.items()}
+        return replace(self, nodes=nodes, edges=[replace(edge) for edge in self.edges])
 
     def add(self, node_id: str, node: NodeDraft) -> NodeDraft:
         """Raises InvalidDefinition for a second one of this id."""

@@ -55,6 +55,8 @@ class WorkflowCompletedEvent(AgentWorkflowEvent, frozen=True):
 
 
 class WorkflowAgentStartedEvent(AgentWorkflowEvent, frozen=True):
+    """A node has begun. One that is tried again does not begin again."""
+
     agent_id: str
     agent_name: str
     layer_index: int
@@ -82,6 +84,8 @@ class WorkflowAgentSkippedEvent(AgentWorkflowEvent, frozen=True):
 
 
 class WorkflowEdgeTraversedEvent(AgentWorkflowEvent, frozen=True):
+    """An edge was taken."""
+
     from_node_id: str
     to_node_id: str
     has_condition: bool
@@ -89,11 +93,15 @@ class WorkflowEdgeTraversedEvent(AgentWorkflowEvent, frozen=True):
 
 
 class WorkflowLayerStartedEvent(AgentWorkflowEvent, frozen=True):
+    """The first of some nodes that may run at the same time has begun, or was skipped."""
+
     layer_index: int
     node_count: int
 
 
 class WorkflowLayerCompletedEvent(AgentWorkflowEvent, frozen=True):
+    """All of them have come to their end."""
+
     layer_index: int
     duration: float
     successful_nodes: int
@@ -122,6 +130,8 @@ class WorkflowApprovalRequestedEvent(AgentWorkflowEvent, frozen=True):
 
 
 class WorkflowApprovalResolvedEvent(AgentWorkflowEvent, frozen=True):
+    """Somebody has said whether an output may be used, or nobody in time."""
+
     request_id: str
     agent_id: str
     approved: bool

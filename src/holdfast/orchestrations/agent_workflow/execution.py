@@ -55,6 +55,8 @@ class Execution:
         self.execution_id = execution_id
         self.asked: dict[str, WorkflowEvent] = {}
         """What was asked in this call, and not answered yet, by public id."""
+        self.answered: set[str] = set()
+        """Those that were, by public id."""
         self._answers: dict[str, tuple[Any, asyncio.Future[bool]]] = {}
         """Those that came while it ran, by public id, and who waits until they are taken."""
         self._answered = asyncio.Event()
@@ -101,6 +103,7 @@ class Execution:
             if one.request_id in self._answers:
                 answer, waiter = self._answers.pop(one.request_id)
                 responses[str(self.asked.pop(one.request_id).request_id)] = answer
+                self.answered.add(one.request_id)
                 if not waiter.done():
                     waiter.set_result(True)
         return responses
@@ -121,7 +124,7 @@ class Execution:
 
     async def answer(self, request_id: str, answer: Any) -> bool:
         """Whether it is taken: not where the execution stops before it rests. Raises AlreadyAnswered."""
-        if request_id in self._answers:
+        if request_id in self._answers or request_id in self.answered:
             raise AlreadyAnswered(request_id, self.execution_id)
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._answers[request_id] = (answer, waiter)
@@ -137,6 +140,8 @@ class Execution:
         views = self._views
         assert views is not None  # noqa: S101  # made before
         failed: WorkflowEvent | None = None
+        ended: list[told.AgentWorkflowEvent] = []
+        """That it has ended is told once it is saved."""
         chosen = {"on_busy": "enqueue", **options, "thread_id": self.execution_id}
         stream = self._workflow.run(chosen.pop("message", None), stream=True, **chosen)
         try:
@@ -145,9 +150,13 @@ class Execution:
                 for view in views.of(event):
                     if isinstance(view, told.WorkflowApprovalRequestedEvent):
                         self.asked[view.request_id] = event
-                    if not event.replayed or event.type == "request_info":
+                    if isinstance(view, told.WorkflowCompletedEvent) and view.metadata.depth == 0:
+                        ended += [] if event.replayed else [view]
+                    elif not event.replayed or event.type == "request_info":
                         self._tell(view, emit)
             result = await stream
+            for view in ended:
+                self._tell(view, emit)
         except Exception as error:
             if failed is None or failed.details is None or failed.details.executor_id is None:
                 self._tell(views.diagnostic("error", _source(error), f"{type(error).__name__}: {error}"), emit)

@@ -11,7 +11,7 @@ from holdfast.agents.workflows import Workflow
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.clock import Clock
 from holdfast.engine.stream import ResponseStream
-from holdfast.errors import InvalidRun, UnknownRequest
+from holdfast.errors import AlreadyAnswered, InvalidRun, UnknownRequest
 from holdfast.graph.policy import Seconds
 from holdfast.names import check_identifier, new_thread_id
 from holdfast.orchestrations.agent_workflow.approvals import ApprovalDecision, ApprovalRequest
@@ -150,8 +150,10 @@ class AgentWorkflowInstance:
     async def _answer(
         self, request_id: str, approved: bool, reason: str | None, data: Any, execution_id: str | None
     ) -> WorkflowResult:
-        running = next((one for one in self._running.values() if request_id in one.asked), None)
+        running = next((one for one in self._running.values() if request_id in {*one.asked, *one.answered}), None)
         if running is not None:
+            if request_id in running.answered:
+                raise AlreadyAnswered(request_id, running.execution_id)
             answer = _answer_to(running.asked[request_id].data, approved, reason, data)
             if await running.answer(request_id, answer):
                 return so_far(running.execution_id, "running", None, self.now())
@@ -238,8 +240,8 @@ class AgentWorkflowInstance:
     # ------------------------------------------------------------ writing it down
 
     def to_config(self) -> WorkflowConfig:
-        """The whole definition, with what only Python has by its import path: `AgentWorkflow.from_config` makes the same
-        of it. Stores are no part of it. Raises InvalidDefinition for what cannot be written down."""
+        """The whole definition, with what only Python has by its import path; `AgentWorkflow.from_config` makes the
+        same of it. Stores are no part of it. Raises InvalidDefinition for what cannot be written down."""
         from holdfast.orchestrations.agent_workflow.exporting import config_for
 
         return config_for(self._draft)
@@ -264,11 +266,12 @@ class AgentWorkflowInstance:
         in any process. One that has not changed makes no new version. Raises InvalidRun without a store, and
         InvalidDefinition for what only Python has."""
         from holdfast.orchestrations.agent_workflow.definitions import DefinitionStore
+        from holdfast.orchestrations.agent_workflow.exporting import config_for
 
         if self.workflow_store is None:
             advice = "add one, such as with_sqlite_workflow_store(path)"
             raise InvalidRun(f"Workflow {self.name!r} has no workflow store to keep its definition in: {advice}.")
-        return await DefinitionStore(self.workflow_store, clock=self._clock).save(self.definition)
+        return await DefinitionStore(self.workflow_store, clock=self._clock).save(config_for(self._draft))
 
     def __repr__(self) -> str:
         return f"AgentWorkflowInstance({self.name!r}, {self.node_count} nodes)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -31,7 +31,6 @@ class InnerTask(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a workflow that is a node is at."""
 
     task: NodeTask
-    began: datetime
     text: str
     attempts: int = 1
 
@@ -63,21 +62,19 @@ class AgentNode(Executor):
     async def work(self, task: NodeTask, ctx: Context) -> None:
         if task.delay is not None:
             await ctx.sleep(task.delay)
-        began = clock().now()
         event = told.WorkflowAgentStartedEvent(agent_id=self.id, agent_name=self.agent_name, layer_index=task.layer)
         await self._tell(ctx, event)
         # Not in `try`: trouble with a session store is no failure of the node.
         session = await opened(self._parts.conversations, task.session, self.id)
         try:
             if self._parts.workflow is not None:
-                ctx.private["inner"] = InnerTask(task, began, self._turns.told(task))
+                ctx.private["inner"] = InnerTask(task, self._turns.told(task))
                 await self._send_inner(ctx)
                 return
             taken = await self._turns.taken(task, session, ctx)
         except Exception as error:  # noqa: BLE001  # whatever an agent raises: what it means is said by the node's mode
-            await self._fail(task, error, began, ctx)
+            await self._fail(task, error, ctx)
             return
-        # When it began is recorded with what came of it: the handler may have been run again since.
         await self._settle(task, taken, ctx)
 
     @handler
@@ -94,14 +91,14 @@ class AgentNode(Executor):
                 ctx.private["inner"] = msgspec.structs.replace(inner, attempts=inner.attempts + 1)
                 await self._send_inner(ctx)
                 return
-            await self._fail(task, error, inner.began, ctx)
+            await self._fail(task, error, ctx)
             return
         by_node: dict[str, dict[str, Any]] = {}
         for path, value in result.outputs.items():
             node, _, key = path.partition(".")
             by_node.setdefault(node, {})[key] = value
         outputs = {self._config.output_key or ANSWER: result.final_answer, "outputs": by_node}
-        await self._settle(task, TurnTaken(outputs, inner.began), ctx)
+        await self._settle(task, TurnTaken(outputs), ctx)
 
     async def _send_inner(self, ctx: Context) -> None:
         """To the workflow that is this node: each time it begins anew."""
@@ -117,7 +114,7 @@ class AgentNode(Executor):
         try:
             given = await self._approved(task, dict(taken.outputs), ctx)
         except Exception as error:  # noqa: BLE001  # nobody answered in time, or a predicate failed
-            await self._fail(task, error, taken.began, ctx)
+            await self._fail(task, error, ctx)
             return
         if isinstance(given, str):
             await self._tell(ctx, told.WorkflowAgentSkippedEvent(agent_id=self.id, reason=given))
@@ -125,7 +122,7 @@ class AgentNode(Executor):
             return
         # What was denied is not part of the conversation.
         session = await kept(self._parts.conversations, task.session, taken.said, self.id, ctx)
-        await self._tell(ctx, self._completed(task, taken.began, given, None))
+        await self._tell(ctx, self._completed(task, given, None))
         await self._answer("done", ctx, outputs=given, session=session)
 
     async def _approved(self, task: NodeTask, outputs: dict[str, Any], ctx: Context) -> dict[str, Any] | str:
@@ -149,10 +146,10 @@ class AgentNode(Executor):
             return f"denied: {decision.reason}" if decision.reason else "denied"
         return {**outputs, **decision.data}
 
-    async def _fail(self, task: NodeTask, error: Exception, began: datetime, ctx: Context) -> None:
+    async def _fail(self, task: NodeTask, error: Exception, ctx: Context) -> None:
         """As the node's mode says; one that stops leaves the thread where it can be resumed from."""
         reason = str(error) if isinstance(error, OutOfTime | InnerFailed) else f"{type(error).__name__}: {error}"
-        await self._tell(ctx, self._completed(task, began, {}, reason))
+        await self._tell(ctx, self._completed(task, {}, reason))
         ends_all = isinstance(error, OutOfTime)
         if self._config.on_error.mode == "stop" and not ends_all:
             # Nobody's answer in time is an answer that was given, and what a workflow came to is what it came to:
@@ -166,14 +163,14 @@ class AgentNode(Executor):
         await ctx.send_message(NodeOutcome(self.id, status, **what), target_id=CONDUCTOR)
 
     def _completed(
-        self, task: NodeTask, began: datetime, outputs: dict[str, Any], error: str | None
+        self, task: NodeTask, outputs: dict[str, Any], error: str | None
     ) -> told.WorkflowAgentCompletedEvent:
         return told.WorkflowAgentCompletedEvent(
             agent_id=self.id,
             agent_name=self.agent_name,
             layer_index=task.layer,
             success=error is None,
-            duration=(clock().now() - began).total_seconds(),
+            duration=(clock().now() - task.began).total_seconds(),
             outputs=outputs,
             error_message=error,
         )

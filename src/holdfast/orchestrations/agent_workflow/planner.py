@@ -134,7 +134,7 @@ class Planner:
     def voice_of(self, node: str, nodes: Mapping[str, NodeStanding]) -> str:
         """Whoever speaks for a node: itself or, where it has failed, its fallback."""
         for one in (node, *self._stand_ins(node)):
-            if nodes[one].status != "failed":
+            if not _has_failed(nodes[one]):
                 return one
         return node
 
@@ -170,7 +170,8 @@ class Planner:
 
     def go_on(self, standing: Standing) -> Next:
         """What can run now, and what is skipped. Nothing ready and nothing running: the execution has ended."""
-        found = _Pass(dict(standing.nodes))
+        # Nodes that were added to the workflow while the execution was under way have not run yet.
+        found = _Pass({**{node: NodeStanding() for node in self._nodes}, **standing.nodes})
         for node in self._layout.order:
             if found.nodes[node].status == "waiting" and self._can_be_decided(node, found.nodes):
                 self._decide(node, standing, found)
@@ -268,6 +269,11 @@ class Planner:
         after = self.go_on(begun)
         skipped, traversed = (*told.skipped, *after.skipped), (*told.traversed, *taken, *after.traversed)
         return replace(after, skipped=skipped, traversed=traversed)
+
+
+def _has_failed(one: NodeStanding) -> bool:
+    """In this pass or, until it is known, in the one before: whoever took an edge back spoke then."""
+    return one.status == "failed" or (not one.is_settled and one.last == "failed")
 
 
 def _holds(edge: Edge, outputs: Mapping[str, Any]) -> bool:

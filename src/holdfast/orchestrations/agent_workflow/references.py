@@ -90,9 +90,7 @@ def _written(module_name: str, module: ModuleType) -> str | None:
 
 def _paths_to(thing: Any) -> Iterator[str]:
     for module_name, module in list(sys.modules.items()):
-        if not isinstance(module, ModuleType):
-            continue
-        for name, value in list(vars(module).items()):
+        for name, value in list(getattr(module, "__dict__", {}).items()):
             written = _written(module_name, module) if value is thing else None
             if written is not None and name.isidentifier():
                 yield f"{written}:{name}"

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.agents.message import Message
 from holdfast.agents.serialised import read_value, told_value
 from holdfast.digests import digest_of
-from holdfast.errors import NewerFormat, WorkflowCheckpointException
+from holdfast.errors import ConversationNotFound, NewerFormat
 
 FORMAT = 1
 START = b'{"sum":"'
@@ -170,7 +170,7 @@ class SessionLog:
             self.made = line.made
 
     def knows(self, line: EntryLine | HeadLine) -> bool:
-        """Whether it would change nothing. Raises what `check` does for a line that follows what is not there."""
+        """Whether it would change nothing. Raises ConversationNotFound for one that follows what is not there."""
         if isinstance(line, HeadLine):
             self.check([line.version])
             return self._heads.get((line.thread_id, line.execution_id)) == line
@@ -180,7 +180,7 @@ class SessionLog:
     def check(self, versions: Iterable[str]) -> None:
         for version in versions:
             if version and version not in self._entries:
-                raise _not_found(self.session_id, version)
+                raise ConversationNotFound(self.session_id, version)
 
     def chain(self, version: str) -> list[str]:
         """The ids of an entry and of those before it, oldest first."""
@@ -203,14 +203,6 @@ class SessionLog:
             SessionHead(thread_id=one.thread_id, execution_id=one.execution_id, version=one.version)
             for one in self._heads.values()
         ]
-
-
-def _not_found(session_id: str, version: str) -> WorkflowCheckpointException:
-    return WorkflowCheckpointException(
-        f"The session store has no version {version!r} of session {session_id!r}. The session was deleted, or the "
-        "execution was begun with another session store, or with one in memory, which ends with its process. "
-        "Nothing was written. Use the store that it was begun with, or begin another execution."
-    )
 
 
 def messages_in(entries: Mapping[str, SessionEntry]) -> list[Message]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -97,6 +97,7 @@ class NodeTask(msgspec.Struct, frozen=True, omit_defaults=True):
 
     input: Any
     """What was given to the execution."""
+    given_at: datetime
     outputs: dict[str, dict[str, Any]] = {}
     """Of other nodes, by node."""
     sources: tuple[str, ...] = ()
@@ -109,6 +110,11 @@ class NodeTask(msgspec.Struct, frozen=True, omit_defaults=True):
     deadline: datetime | None = None
     """Of the whole execution."""
     session: SessionRef | None = None
+
+    @property
+    def began(self) -> datetime:
+        """When its node began: the same whenever its handler is run again."""
+        return self.given_at + timedelta(seconds=self.delay or 0)
 
 
 class NodeOutcome(msgspec.Struct, frozen=True, omit_defaults=True):

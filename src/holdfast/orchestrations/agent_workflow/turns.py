@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -16,6 +15,7 @@ from holdfast.agents.session import AgentSession
 from holdfast.agents.tools import Tool
 from holdfast.agents.turns import take_live_turn
 from holdfast.engine.timeouts import TimeIsUp, within
+from holdfast.errors import AnswerNotUsable
 from holdfast.graph.context import WorkflowContext
 from holdfast.graph.policy import RetryPolicy
 from holdfast.orchestrations.agent_workflow.approvals import Predicate
@@ -33,7 +33,6 @@ class TurnTaken(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is recorded of a turn."""
 
     outputs: dict[str, Any]
-    began: datetime
     said: Said | None = None
     """What it adds to its conversation, where it is part of one."""
 
@@ -93,12 +92,14 @@ class Turns:
         messages = messages_for(self._config, text)
 
         async def turn() -> TurnTaken:
-            began = clock().now()
             own = None if session is None else session.copy()  # of this attempt, and of this item of a map
             response = await take_live_turn(self._parts.agent, messages, own, **options)
-            outputs = outputs_of(self._node, self._config, response, self._parts.types)
+            try:
+                outputs = outputs_of(self._node, self._config, response, self._parts.types)
+            except ValueError as error:
+                raise AnswerNotUsable(self._name, str(error)) from error
             said = None if own is None or session is None else said_in(own, session.version)
-            return TurnTaken(outputs, began, said)
+            return TurnTaken(outputs, said)
 
         async def timely_turn() -> TurnTaken:
             if is_over(task):
@@ -159,9 +160,8 @@ class Turns:
         turns = [one for one in done if isinstance(one, TurnTaken)]
         key = self._config.output_key or ANSWER
         kept = [None if one is None else _own(one, key) for one in (done if config.on_error == "null" else turns)]
-        began = min((one.began for one in turns), default=clock().now())
         said = None if session is None else said_by_all(one.said for one in turns if one.said is not None)
-        return TurnTaken({key: kept}, began, said)
+        return TurnTaken({key: kept}, said)
 
 
 def _own(turn: Any, key: str) -> Any:

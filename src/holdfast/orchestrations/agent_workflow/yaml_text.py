@@ -58,9 +58,10 @@ def from_yaml(text: str, source: str | None = None) -> Any:
 def _loader() -> Any:
     yaml = yaml_module()
 
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        yaml_implicit_resolvers: dict[str, Any] = {}
+    class Loader(yaml.SafeLoader):  # type: ignore[misc,name-defined]
+        pass
 
+    Loader.yaml_implicit_resolvers = {}
     for name, (pattern, first) in _SCALARS.items():
         Loader.add_implicit_resolver(_TAG + name, pattern, list(first.replace("\0", "")) + [""] * ("\0" in first))
     return Loader
@@ -131,7 +132,7 @@ def to_yaml(tree: Any) -> str:
 def _dumper() -> Any:
     yaml = yaml_module()
 
-    class Dumper(yaml.SafeDumper):  # type: ignore[misc]
+    class Dumper(yaml.SafeDumper):  # type: ignore[misc,name-defined]
         def ignore_aliases(self, data: Any) -> bool:
             return True  # each is written where it stands
 

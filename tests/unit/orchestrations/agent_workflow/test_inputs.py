@@ -8,8 +8,10 @@ import msgspec
 import pytest
 
 from holdfast.agents.message import Message
+from holdfast.errors import InvalidDefinition, InvalidRun
 from holdfast.orchestrations.agent_workflow.builder import Configure
-from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, says
+from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, echo, kept, says
 
 
 class Review(msgspec.Struct):
@@ -65,8 +67,7 @@ async def test_an_output_of_a_usual_name_is_what_the_next_node_is_told(key: str)
 
 
 async def test_the_input_key_comes_before_an_output_of_a_usual_name() -> None:
-    assert await heard(lambda node: node.with_input_key("write.question"), key="question") == "a draft"
-    assert await heard(lambda node: node.with_input_template("{{topic}}"), {"topic": "t"}, key="question") == "t"
+    assert await heard(lambda node: node.with_input_key("input.topic"), {"topic": "t"}, key="question") == "t"
 
 
 async def test_without_a_key_or_template_a_node_is_told_what_the_execution_was_given() -> None:
@@ -100,9 +101,10 @@ async def test_a_node_further_back_is_reached_by_its_name() -> None:
 
 
 async def test_keys_of_a_mapping_that_was_given_fill_templates() -> None:
-    told = await heard(lambda node: node.with_input_template("{{topic}} {{deep.er}} {{n}}"), {"topic": "t", "deep": {"er": 1}, "n": [1]})  # fmt: skip
+    given = {"topic": "t", "deep": {"er": 1}, "n": [1], "input": "own"}
+    template = "{{input.topic}} {{input.deep.er}} {{input.n}}"
 
-    assert told == "t 1 [1]"
+    assert await heard(lambda node: node.with_input_template(template), given) == "t 1 [1]"
 
 
 @pytest.mark.parametrize("given", [{"question": "q", "other": 1}, {"input": "q"}])
@@ -114,15 +116,40 @@ async def test_a_mapping_without_a_usual_name_is_told_as_json() -> None:
     assert await heard(None, {"topic": "t"}) == '{"topic":"t"}'
 
 
-async def test_a_key_that_only_a_branch_that_did_not_run_gives_fails_the_node_with_its_place() -> None:
-    builder = drafted().add_agent("a", says("x")).add_agent("b", says("y"), lambda node: node.with_output_key("extra"))
-    builder.add_agent("c", says("z"), lambda node: node.with_input_template("{{extra}}"))
-    workflow = builder.from_("a").to("b").when_equals("answer", "never").from_("a", "b").to("c").build()
+def branched(configure: Configure) -> tuple[AgentWorkflowInstance, Overheard]:
+    """`b`, which gives `extra`, runs only if `a` says "yes"; `c` comes after both."""
+    listener = Overheard("heard")
+    builder = drafted().add_agent("a", Overheard(echo)).add_agent("c", listener, configure)
+    builder.add_agent("b", says("y"), lambda node: node.with_output_key("extra"))
+    edges = builder.from_("a").to("b").when_contains("answer", "yes").from_("a", "b").to("c")
+    return edges.build(), listener
 
-    result = await workflow.run("i")
+
+async def test_in_a_template_what_a_skipped_node_would_have_given_is_empty() -> None:
+    workflow, listener = branched(lambda node: node.with_input_template("[{{extra}}{{b.extra}}]"))
+    await workflow.run("yes")
+    await workflow.run("no")
+
+    assert listener.inputs == ["[yy]", "[]"]
+
+
+async def test_an_input_key_that_only_a_skipped_node_gives_fails_the_node_with_its_place() -> None:
+    workflow, listener = branched(lambda node: node.with_input_key("extra"))
+    assert (await workflow.run("yes")).success
+
+    result = await workflow.run("no")
 
     assert result.state == "failed"
-    assert "agents.c.input_template: no node before it gave 'extra'" in str(result.error)
+    assert "agents.c.input_key: no node before it gave 'extra'" in str(result.error)
+    assert listener.inputs == ["y"]
+
+
+def test_a_key_that_no_node_gives_is_refused_when_it_is_built() -> None:
+    builder = drafted().add_agent("a", says("x"), lambda node: node.with_output_key("draft"))
+    builder.add_agent("b", says("y"), lambda node: node.with_input_template("{{drafft}}")).from_("a").to("b")
+
+    with pytest.raises(InvalidDefinition, match=r"agents\.b\.input_template.*'drafft'"):
+        builder.build()
 
 
 # ---------------------------------------------------------------- context and instructions
@@ -165,8 +192,6 @@ async def test_instructions_and_context_reach_the_model_of_an_agent() -> None:
 
 
 async def test_an_execution_is_given_a_text_or_a_mapping() -> None:
-    from holdfast.errors import InvalidRun
-
     workflow = drafted().add_agent("a", says("x")).build()
     for given in (3, None, ["x"], {1: "x"}, Message("user", "x")):
         wrong: Any = given

@@ -1,0 +1,339 @@
+"""Workflows of agents on the command line: documents, stored definitions, and objects of a module."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.e2e.command import COMMAND, STORE, environment
+from tests.e2e.conftest import Call, Told, forget_modules
+from tests.e2e.test_cli import refusal
+
+from holdfast.storages import open_store
+
+TEAM = """
+import asyncio, os
+from pathlib import Path
+from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
+from holdfast.testing import Call, ScriptedAgent
+
+async def slowly(seconds: str = "0") -> str:
+    print("at work", flush=True)
+    await asyncio.sleep(float(os.environ.get("SECONDS", "0")))
+    return "looked up"
+
+writer = ScriptedAgent("writer", ["A draft."], log="calls.log")
+editor = ScriptedAgent("editor", lambda messages: f"Better: {messages[-1].text}", log="calls.log")
+reader = ScriptedAgent("reader", lambda messages: Path("book.txt").read_text(), log="calls.log")
+slow = ScriptedAgent("slow", [Call("slowly"), "Done."], tools=[slowly], log="calls.log")
+
+builder = AgentWorkflow.create().with_name("built").add_agent("a", writer)
+instance = builder.build()
+
+def make():
+    return builder
+
+def boom():
+    raise RuntimeError("no such luck")
+"""
+STORY = """
+name: story
+agents:
+  draft: {agent: "team:writer", output_key: draft}
+  edit:
+    agent: team:editor
+    input_key: draft
+    approval: {message: "Print it?", description: All of it.}
+  never: {agent: "team:writer"}
+edges:
+  - {from: draft, to: edit, when: {type: is_not_empty, field: draft}}
+  - {from: edit, to: never, when: {type: equals, field: answer, value: no}}
+"""
+READING = """
+name: reading
+agents:
+  read: {agent: "team:reader"}
+  beside: {agent: "team:writer"}
+"""
+APPROVED = '{"approved": true}'
+
+
+@pytest.fixture
+def folder(folder: Path) -> Path:
+    (folder / "team.py").write_text(TEAM)
+    (folder / "story.yaml").write_text(STORY)
+    (folder / "reading.yaml").write_text(READING)
+    (folder / "skipping.yaml").write_text(READING.replace('"team:reader"', '"team:reader", on_error: {mode: skip}'))
+    return folder
+
+
+def calls(folder: Path) -> list[str]:
+    log = folder / "calls.log"
+    return [json.loads(line)["agent"] for line in log.read_text().splitlines()] if log.exists() else []
+
+
+# ---------------------------------------------------------------- running a document
+
+
+def test_a_document_is_run_until_it_waits_answered_and_ended(call: Call, folder: Path) -> None:
+    asked = call("run", "story.yaml", "Tides", "--thread", "t")
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert asked.stdout.splitlines() == [
+        "thread: t",
+        "  draft: runs",
+        "  draft: A draft.",
+        "  draft: done",
+        "  draft -> edit, as draft is not empty",
+        "  edit: runs",
+        "  edit: Better: A draft.",
+        "  edit: asks for approval",
+        "waiting for an approval",
+        "  request t:edit-4 of edit",
+        "  | Print it?",
+        "  | All of it.",
+        "  | answer: Better: A draft.",
+        f"  answer it: holdfast answer t t:edit-4 '{APPROVED}' --app story.yaml --store {STORE}",
+    ]
+    answered = call("answer", "t", "t:edit-4", APPROVED, "--app", "story.yaml", "--by", "ada")
+    assert (answered.returncode, answered.stdout.splitlines()) == (
+        0,
+        [
+            "thread: t",
+            "  draft: had finished before",
+            "  edit: approved",
+            "  edit: done",
+            "  never: skipped: no edge to it was taken (from 'edit')",
+            "answer: Better: A draft.",
+            "done: nothing is pending",
+        ],
+    )
+    assert "t:edit-4: answered by ada" in call("show", "t").stdout
+    assert calls(folder) == ["writer", "editor"]
+
+
+def test_a_denial_skips_the_node_and_says_why(call: Call) -> None:
+    call("run", "story.yaml", "Tides", "--thread", "t")
+    refused = call("answer", "t", "t:edit-4", '{"approved": "perhaps"}', "--app", "story.yaml")
+    assert refused.returncode == 1 and "The request is still pending." in refused.stderr
+    denied = call("answer", "t", "t:edit-4", '{"approved": false, "reason": "Too dry."}', "--app", "story.yaml")
+    assert "  edit: denied: Too dry.\n  edit: skipped: denied: Too dry.\n" in denied.stdout
+
+
+def test_an_execution_that_has_ended_is_not_run_again_and_keeps_its_input(call: Call, folder: Path) -> None:
+    call("run", "team:instance", "Tides", "--thread", "t")
+    again = call("run", "team:instance", "Tides", "--thread", "t")
+    assert (
+        again.stdout == "thread: t\nit had ended before: nothing is run\nanswer: A draft.\ndone: nothing is pending\n"
+    )
+    assert call("resume", "team:instance", "t").stdout == again.stdout
+    assert calls(folder) == ["writer"]
+    other = refusal(call("run", "team:instance", "Whales", "--thread", "t"), 1)
+    assert "it was given 'Tides', and now 'Whales'. Nothing was run." in other
+    assert "`holdfast resume APP t`; or choose another --thread." in other
+
+
+def test_as_json_only_how_it_rests_is_told(told: Told) -> None:
+    asked = told("run", "story.yaml", '{"input": "Tides", "tone": "dry"}', "--json-input", "--thread", "t")
+    assert (asked["thread_id"], asked["state"], asked["success"]) == ("t", "waiting", False)
+    assert asked["outputs"] == {"draft.draft": "A draft."}
+    [request] = asked["requests"]
+    assert (request["request_id"], request["node"], request["message"]) == ("t:edit-4", "edit", "Print it?")
+    done = told("answer", "t", "t:edit-4", APPROVED, "--app", "story.yaml")
+    assert (done["state"], done["success"], done["final_answer"]) == ("completed", True, "Better: A draft.")
+    assert done["outputs"] == {"draft.draft": "A draft.", "edit.answer": "Better: A draft."}
+
+
+@pytest.mark.parametrize("app", ["team:instance", "team:builder", "team:make"])
+def test_a_module_may_name_a_workflow_of_agents_a_builder_or_what_makes_one(app: str, told: Told) -> None:
+    assert told("run", app, "Tides", "--thread", "t")["final_answer"] == "A draft."
+    assert [one["workflow_name"] for one in told("threads")] == ["built"]
+
+
+def test_what_a_document_names_is_found_beside_it(call: Call, folder: Path) -> None:
+    (folder / "deep").mkdir()
+    (folder / "team.py").rename(folder / "deep" / "crew.py")
+    (folder / "deep" / "one.json").write_text('{"name": "one", "agents": {"a": {"agent": "crew:writer"}}}')
+    assert "answer: A draft.\n" in call("run", "deep/one.json", "Tides").stdout
+
+
+# ---------------------------------------------------------------- failures
+
+
+def test_a_failure_ends_with_1_and_is_gone_on_with_without_repeating_what_had_ended(call: Call, folder: Path) -> None:
+    failed = call("run", "reading.yaml", "Tides", "--thread", "t")
+    assert failed.returncode == 1
+    assert "  beside: done\n" in failed.stdout and "  read: failed: FileNotFoundError: " in failed.stdout
+    assert failed.stderr.startswith("Error: The execution stopped: read: FileNotFoundError: ")
+    assert f"go on with: holdfast resume reading.yaml t --store {STORE}" in failed.stderr
+    (folder / "book.txt").write_text("Call me Ishmael.")
+    done = call("resume", "reading.yaml", "--thread", "t")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("answer: Call me Ishmael.\n\n  A draft.\ndone: nothing is pending\n")
+    assert sorted(calls(folder)) == ["reader", "reader", "writer"]
+
+
+def test_an_execution_that_ended_although_an_agent_failed_ends_with_1_too(call: Call) -> None:
+    ended = call("run", "skipping.yaml", "Tides", "--thread", "t", "--json")
+    tree = json.loads(ended.stdout)
+    assert (ended.returncode, tree["state"], tree["success"], tree["final_answer"]) == (
+        1,
+        "completed",
+        False,
+        "A draft.",
+    )
+    assert ended.stderr.startswith("Error: The execution has ended, and not well: read: FileNotFoundError: ")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (("name: story", "name: ["), "story.yaml: line 4, column 8: not YAML: "),
+        (("to: edit", "to: edti"), "story.yaml: edges[0].to: there is no node 'edti' (did you mean 'edit'?)"),
+        (("input_key: draft", "retry: {max_attempts: three}"), "agents.edit.retry.max_attempts: expected a positive"),
+        (("team:editor", "team:edtior"), "agents.edit.agent: 'team' has no 'edtior' (did you mean 'editor'?)"),
+        (("team:editor", "nobody:editor"), "agents.edit.agent: 'nobody' cannot be imported"),
+        (("team:editor", "team:boom"), "failed: RuntimeError: no such luck ("),
+        (("agents:", "settings: {conversation: {mode: shared}}\nagents:"), "add --sessions FOLDER"),
+    ],
+)
+def test_a_mistake_in_a_document_is_told_with_file_and_place(
+    change: tuple[str, str], sentence: str, call: Call, folder: Path
+) -> None:
+    (folder / "story.yaml").write_text(STORY.replace(*change))
+    told = refusal(call("run", "story.yaml", "Tides"), 1)
+    assert "story.yaml" in told.partition(":")[0] and sentence in told
+    assert calls(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["run", "stroy.yaml", "x"], 1, "There is no file 'stroy.yaml' (did you mean 'story.yaml'?)."),
+        (["run", "story.yaml"], 2, "INPUT is missing: the workflow starts with str or dict."),
+        (["run", "story.yaml", "[1]", "--json-input"], 2, "INPUT is not what the workflow starts with"),
+        (["resume", "story.yaml"], 2, "Name one thread"),
+        (["resume", "story.yaml", "t", "--thread", "t"], 2, "Name one thread"),
+        (["run", "office:build", "x", "--sessions", "talk"], 2, "--sessions is for workflows of agents"),
+        (["workflows", "save", "office:build"], 2, "'office:build' is a workflow, but not one of agents"),
+    ],
+)
+def test_what_cannot_be_had_is_told_and_nothing_is_made(
+    arguments: list[str], code: int, sentence: str, call: Call, folder: Path
+) -> None:
+    assert sentence in refusal(call(*arguments), code)
+    assert not list(folder.glob("threads.db*"))
+
+
+def test_conversations_are_kept_where_sessions_says(call: Call, folder: Path) -> None:
+    talking = STORY.replace("agents:", "settings: {conversation: {mode: shared}}\nagents:", 1)
+    (folder / "story.yaml").write_text(talking)
+    asked = call("run", "story.yaml", "Tides", "--thread", "t", "--sessions", "talk")
+    assert f"--app story.yaml --sessions talk --store {STORE}" in asked.stdout
+    assert call("answer", "t", "t:edit-4", APPROVED, "--app", "story.yaml", "--sessions", "talk").returncode == 0
+    assert any((folder / "talk").iterdir())
+
+
+# ---------------------------------------------------------------- several at once, and interruptions
+
+
+def test_a_thread_that_somebody_runs_is_refused_unless_it_is_taken_over(call: Call) -> None:
+    call("run", "story.yaml", "Tides", "--thread", "t")
+
+    async def hold() -> None:
+        async with open_store(STORE) as storage:
+            await storage.store.open("t", "somebody")
+
+    asyncio.run(hold())
+    refused = refusal(call("resume", "story.yaml", "t"), 1)
+    assert "Thread 't' is being run by run 'somebody'. Nothing was written." in refused
+    assert call("resume", "story.yaml", "t", "--takeover").returncode == 0
+
+
+def test_a_thread_of_another_workflow_is_refused(call: Call) -> None:
+    call("run", "team:instance", "Tides", "--thread", "t")
+    refused = refusal(call("run", "story.yaml", "Tides", "--thread", "t"), 1)
+    assert "the workflow was called 'built' and is called 'story'" in refused
+    assert "Nothing was changed. Is APP the workflow of this thread?" in refused
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no SIGINT for one process")
+def test_ctrl_c_ends_it_in_good_order_and_says_how_to_go_on(call: Call, folder: Path) -> None:
+    (folder / "slow.json").write_text('{"name": "slow", "agents": {"a": {"agent": "team:slow"}}}')
+    with subprocess.Popen(
+        [COMMAND, "run", "slow.json", "Tides", "--thread", "t"],
+        cwd=folder,
+        env=environment(HOLDFAST_STORE=STORE, SECONDS="60"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert any("at work" in line for line in process.stdout), "it ended before"
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+    assert process.returncode == 130
+    assert f"What had finished is kept. Go on with: holdfast resume slow.json t --store {STORE}" in said
+    assert "answer: Done.\n" in call("resume", "slow.json", "t").stdout
+    assert calls(folder) == ["slow", "slow", "slow", "slow"], "its model twice, its tool once more"
+
+
+# ---------------------------------------------------------------- stored definitions
+
+
+def test_a_definition_is_kept_listed_shown_run_by_name_and_deleted(call: Call, told: Told, folder: Path) -> None:
+    assert call("workflows", "save", "story.yaml").stdout == "Definition story is kept: version 1.0.0, number 1.\n"
+    assert "has not changed: it is version 1.0.0, number 1." in call("workflows", "save", "story.yaml").stdout
+    (folder / "story.yaml").write_text(STORY.replace("name: story", "name: story\nversion: '1.1'"))
+    assert told("workflows", "save", "story.yaml")["is_new"] is True
+    (folder / "story.yaml").unlink()
+
+    [listed] = told("workflows", "list")
+    assert (listed["name"], listed["version"], listed["number"]) == ("story", "1.1", 2)
+    whole = told("workflows", "show", "story", "--version", "1")
+    assert (whole["number"], whole["version"], len(whole["versions"])) == (1, "1.0.0", 2)
+    assert whole["config"]["agents"]["draft"] == {"agent": "team:writer", "output_key": "draft"}
+    assert "    agent: team:writer\n" in call("workflows", "show", "story").stdout
+
+    assert told("run", "story", "Tides", "--thread", "t")["state"] == "waiting"
+    assert told("resume", "story@1.1", "t")["state"] == "waiting"
+    assert told("answer", "t", "t:edit-4", APPROVED, "--app", "story")["final_answer"] == "Better: A draft."
+    assert told("run", "story@1", "Tides", "--thread", "u")["state"] == "waiting"
+
+    assert "say --yes" in refusal(call("workflows", "delete", "story"), 2)
+    assert call("workflows", "delete", "story", "--yes").stdout == "Definition story is gone. Its executions stay.\n"
+    assert told("workflows", "list") == []
+    assert sorted(one["thread_id"] for one in told("threads")) == ["t", "u"]
+
+
+def test_a_definition_that_there_is_not_is_told_with_those_that_there_are(call: Call) -> None:
+    call("workflows", "save", "story.yaml")
+    for wrong in (["show", "stroy"], ["delete", "stroy", "--yes"]):
+        assert "no definition 'stroy' in this store (did you mean 'story'?)" in refusal(call("workflows", *wrong), 1)
+    assert "has no version 7; there are 1 (1.0.0)." in refusal(call("workflows", "show", "story", "--version", "7"), 1)
+    unknown = refusal(call("run", "stroy", "x"), 2)
+    assert "or the name of a definition in the store; got 'stroy'. There is no definition 'stroy'" in unknown
+    assert "(did you mean 'story'?)" in unknown
+
+
+def test_what_only_a_module_has_is_not_kept(call: Call, told: Told, folder: Path) -> None:
+    (folder / "odd.py").write_text(TEAM.replace('add_agent("a", writer)', 'add_agent("a", ScriptedAgent("x", ["x"]))'))
+    assert "agents.a.agent: " in refusal(call("workflows", "save", "odd:builder"), 1)
+    forget_modules(folder)
+    assert told("workflows", "list") == []
+
+
+def test_a_damaged_definition_is_named_and_the_others_are_listed(call: Call, folder: Path) -> None:
+    for document in ("story.yaml", "reading.yaml"):
+        call("workflows", "save", document, store="file:kept")
+    [file] = [one for one in (folder / "kept").iterdir() if "reading" in one.name and one.suffix == ".jsonl"]
+    file.write_bytes(file.read_bytes().replace(b"team:reader", b"team:render"))
+    listed = call("workflows", "list", store="file:kept")
+    assert listed.returncode == 1 and "story" in listed.stdout
+    assert "Definition 'reading' cannot be read: " in listed.stderr
+    assert "Definition 'reading' cannot be read: " in refusal(call("run", "reading", "x", store="file:kept"), 1)
+    assert call("run", "story", "Tides", store="file:kept").returncode == 0

@@ -1,0 +1,105 @@
+"""The page about workflow documents: its files are used as they are printed, its commands print what it shows.
+
+One of them is killed with SIGKILL while an agent's tool is at work. `HOLDFAST_RECORD=1` writes the page anew, as for
+the other pages about the command line.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.docs.following import blocks_of
+from tests.e2e.command import COMMAND, needs_pseudo_terminals
+from tests.e2e.recording import Recorder, replayed
+
+from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "run-a-workflow-document.md"
+AT_WORK = "looking at the tide table"
+
+
+def shown(language: str) -> list[str]:
+    return [block.code for block in blocks_of(PAGE) if block.language == language]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With the files of the page."""
+    (tmp_path / "story.yaml").write_text(shown("yaml")[0], encoding="utf-8")
+    (tmp_path / "team.py").write_text(shown("python")[0], encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "team", raising=False)
+    return tmp_path
+
+
+class KillingRecorder(Recorder):
+    """Kills what would take long, once it is at work."""
+
+    def run(self, command: str) -> str:
+        if not command.startswith("LOOKING_SECONDS="):
+            return super().run(command)
+        variable, _, rest = command.partition(" ")
+        name, _, value = variable.partition("=")
+        with subprocess.Popen(
+            ["/bin/sh", "-c", f"exec {rest.replace('holdfast', str(COMMAND), 1)}"],
+            cwd=self._folder,
+            env={**self._variables, name: value},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            printed = []
+            try:
+                for line in process.stdout:
+                    printed.append(line)
+                    if AT_WORK in line:
+                        break
+            finally:
+                process.send_signal(signal.SIGKILL)
+            printed += process.stdout
+        assert process.returncode == -signal.SIGKILL, "it ended before it was killed"
+        return "".join([*printed, "Killed\n"])  # as an interactive shell says it
+
+
+@needs_pseudo_terminals
+def test_a_document_is_run_killed_and_resumed_as_the_page_shows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = PAGE.read_text(encoding="utf-8")
+    try:
+        now = replayed(written, KillingRecorder(folder, monkeypatch))
+        if os.environ.get("HOLDFAST_RECORD"):
+            PAGE.write_text(now, encoding="utf-8")
+        else:
+            assert now == written
+        run_awaiting(shown("python")[1])
+    finally:
+        sys.modules.pop("team", None)
+    calls = re.findall(r'"agent": "(\w+)", "kind": "(\w+)"', (folder / "calls.log").read_text())
+    first = calls[: len(calls) - 8]  # two more executions, of four each
+    assert first.count(("writer", "model")) == 1
+    assert (first.count(("checker", "model")), first.count(("checker", "tool"))) == (2, 2)
+
+
+def run_awaiting(block: str) -> None:
+    """Run a block that awaits at its top."""
+    code = compile(block, str(PAGE), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    assert code.co_flags & inspect.CO_COROUTINE
+    coroutine: Any = eval(code, {})  # what the page shows
+    asyncio.run(coroutine)
+
+
+@pytest.mark.parametrize("block", range(len(shown("yaml"))))
+def test_each_document_on_the_page_has_the_form_of_one(block: int, tmp_path: Path) -> None:
+    (tmp_path / "shown.yaml").write_text(shown("yaml")[block], encoding="utf-8")
+    AgentWorkflow.from_config(tmp_path / "shown.yaml")

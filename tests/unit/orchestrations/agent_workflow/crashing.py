@@ -1,0 +1,58 @@
+"""For the tests of AgentWorkflow: executions that are cut off at every write, and resumed each time."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from holdfast import InMemoryCheckpointStorage
+from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from holdfast.orchestrations.agent_workflow.result import WorkflowResult
+from holdfast.testing import Faults, ProcessGone
+from holdfast.testing.crashing import MOMENTS, POINTS
+
+Log = Callable[[dict[str, Any]], object]
+Make = Callable[[Any, Log], AgentWorkflowInstance]
+"""With a storage, and what its agents call with each request to a model."""
+
+
+class Calls:
+    """Requests to models, counted by agent and place."""
+
+    def __init__(self) -> None:
+        self.made: Counter[str] = Counter()
+
+    def __call__(self, what: dict[str, Any]) -> None:
+        self.made[" ".join(f"{key}={value}" for key, value in sorted(what.items()))] += 1
+
+
+async def to_the_end(workflow: AgentWorkflowInstance, given: Any, **options: Any) -> WorkflowResult:
+    """Run, with every approval given."""
+    result = await workflow.run(given, "e", **options)
+    while result.pending:
+        result = await workflow.approve(result.pending[0].request_id)
+    return result
+
+
+async def assert_survives(make: Make, given: Any, *, at_once: int = 1) -> WorkflowResult:
+    """A crash before or after any write changes neither the outputs nor what was asked of models, but for the requests,
+    `at_once` at most, that were being made."""
+    faults, calm = Faults(), Calls()
+    expected = await to_the_end(make(faults.wrap(InMemoryCheckpointStorage()), calm), given)
+    assert expected.success, expected.error
+    for point in POINTS:
+        for nth, when in itertools.product(range(1, faults.counts[point] + 1), MOMENTS):
+            dying, storage, calls = Faults(), InMemoryCheckpointStorage(), Calls()
+            dying.crash(point, nth=nth, when=when)
+            with contextlib.suppress(ProcessGone):
+                await to_the_end(make(dying.wrap(storage), calls), given)
+            assert dying.is_crashed
+            ended = await to_the_end(make(storage, calls), given, takeover=True)
+            assert ended.outputs == expected.outputs, f"{when} {point} {nth}"
+            again = calls.made - calm.made
+            assert again.total() <= at_once, f"{when} {point} {nth}: {again}"
+            assert set(calls.made) == set(calm.made), f"{when} {point} {nth}"
+    return expected

@@ -1,0 +1,97 @@
+"""For the tests of known defects: stores that are opened anew, calls that are counted, processes that are no more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
+from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from holdfast.orchestrations.agent_workflow.result import WorkflowResult
+from holdfast.orchestrations.agent_workflow.standing import Standing
+from holdfast.storages import FileCheckpointStorage, InMemoryCheckpointStorage, SqliteCheckpointStorage
+from holdfast.testing import Faults, ProcessGone, ScriptedAgent
+from holdfast.testing.faults import Point, When
+
+PLACES: dict[str, Callable[..., StoreCheckpointStorage]] = {
+    "memory": lambda folder, **given: InMemoryCheckpointStorage(**given),
+    "json": lambda folder, **given: FileCheckpointStorage(folder / "workflows", fsync=False, **given),
+    "sqlite": lambda folder, **given: SqliteCheckpointStorage(folder / "w.db", synchronous="NORMAL", **given),
+}
+
+
+class Place:
+    """A store that can be opened again and again, as new processes do; one in memory stays the same."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind = kind
+        self.folder = folder
+        self._opened: list[StoreCheckpointStorage] = []
+
+    def open(self, **given: Any) -> StoreCheckpointStorage:
+        if self.kind == "memory" and self._opened:
+            return self._opened[0]
+        self._opened.append(PLACES[self.kind](self.folder, **given))
+        return self._opened[-1]
+
+    async def close(self) -> None:
+        for one in self._opened:
+            await one.close()
+
+
+class Calls:
+    """Counts what models are asked."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def agent(self, name: str, replies: Any, **options: Any) -> ScriptedAgent:
+        return ScriptedAgent(name, replies, log=self._take, **options)
+
+    def _take(self, call: dict[str, Any]) -> None:
+        self.counts[call["agent"] if call["kind"] == "model" else f"{call['agent']}.{call['name']}"] += 1
+
+    def again(self) -> Counter[str]:
+        """Those since it was asked last."""
+        found, self.counts = self.counts, Counter()
+        return found
+
+
+Make = Callable[[Any], AgentWorkflowInstance]
+
+
+def stored(storage: Any, name: str = "w") -> AgentWorkflow:
+    return AgentWorkflow.create().with_name(name).with_checkpointing().with_workflow_store(storage)
+
+
+async def cut_off(make: Make, storage: Any, given: Any, execution_id: str, at: tuple[Point, int, When]) -> None:
+    """Run it in a process that dies at this write."""
+    point, nth, when = at
+    faults = Faults()
+    faults.crash(point, nth=nth, when=when)
+    try:
+        result = await make(faults.wrap(storage)).run(given, execution_id)
+    except ProcessGone:
+        return
+    raise AssertionError(f"it was to be cut off {when} {point} {nth}, and came to {result}")
+
+
+async def writes_of(make: Make, given: Any) -> Counter[str]:
+    """How often an undisturbed execution writes, by point."""
+    faults = Faults()
+    await make(faults.wrap(InMemoryCheckpointStorage())).run(given, "calm")
+    return faults.counts
+
+
+async def go_on(make: Make, storage: Any, execution_id: str) -> WorkflowResult:
+    """Resume it in another object, as another process would."""
+    return await make(storage).resume(execution_id, takeover=True)
+
+
+async def standing_of(workflow: AgentWorkflowInstance, execution_id: str) -> Standing:
+    known = await workflow.find(execution_id)
+    assert known is not None and known.standing is not None
+    return known.standing

@@ -1,0 +1,27 @@
+"""A process that speaks in a session once it is told to, and prints each version as soon as that is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from holdfast.agents.message import Message
+from holdfast.orchestrations.agent_workflow.session_log import SessionEntry, SessionHead
+from holdfast.orchestrations.agent_workflow.sessions import JsonSessionStore, SessionStore, SqliteSessionStore
+
+
+async def speak(store: SessionStore, name: str, count: int) -> None:
+    version = ""
+    for number in range(count):
+        said = (Message("user", f"{name} {number} {'.' * 200}"),)
+        entry = SessionEntry(thread_id="t", parent=version, messages=said, execution_id=name)
+        version = await store.append("s", entry)
+        await store.advance("s", SessionHead(thread_id="t", execution_id=name, version=version))
+        print(version, flush=True)
+
+
+if __name__ == "__main__":
+    kind, path, own_name, times = sys.argv[1:]
+    print("ready", flush=True)
+    sys.stdin.readline()
+    asyncio.run(speak({"json": JsonSessionStore, "sqlite": SqliteSessionStore}[kind](path), own_name, int(times)))

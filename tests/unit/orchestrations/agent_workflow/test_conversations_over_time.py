@@ -1,0 +1,201 @@
+"""Conversations after crashes, rewinds and forks: nothing is said twice, and nobody hears what was not said to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import SOAK
+
+from holdfast.agents.message import Message
+from holdfast.agents.workflows import Workflow
+from holdfast.checkpoints.format import encode_checkpoint, tool_codec
+from holdfast.checkpoints.retention import FullHistory
+from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
+from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from holdfast.orchestrations.agent_workflow.sessions import InMemorySessionStore, JsonSessionStore, SessionStore
+from holdfast.storages import InMemoryCheckpointStorage
+from holdfast.testing import Call, FakeClock, ScriptedAgent, assert_survives_crash
+from holdfast.testing.survival import THREAD
+
+SESSION = f"workflow-W-{THREAD}"
+
+
+def listening(name: str) -> ScriptedAgent:
+    """Says how much it has heard."""
+    return ScriptedAgent(name, lambda messages: f"{name} after {len(messages)}: {messages[-1].text}"[:40])
+
+
+def gauge() -> str:
+    """How high the tide is."""
+    return "7 metres at Brest"
+
+
+def built(storage: Any, sessions: SessionStore, mode: Any, *, is_whole: bool = True) -> AgentWorkflowInstance:
+    """Two at the same time, one of which calls a tool; the whole of it goes on with a map, twice."""
+    builder = (
+        AgentWorkflow.create()
+        .with_name("W")
+        .with_checkpointing()
+        .with_workflow_store(storage)
+        .with_clock(FakeClock())
+        .with_session_store(sessions)
+        .with_conversation(mode)
+    )
+    if is_whole:
+        builder.add_agent("a", listening("a")).from_("a").to("b", "c")
+    builder.add_agent("b", ScriptedAgent("b", [Call("gauge"), "Seven.", "Still seven."], tools=[gauge]))
+    builder.add_agent("c", listening("c"))
+    if is_whole:
+        builder.add_agent("m", listening("m"), lambda node: node.map_over("input.items")).from_("b", "c").to("m")
+        builder.from_("m").to("a").with_max_iterations(2).with_convergence(False)
+    return builder.build()
+
+
+async def told(store: SessionStore, session_id: str = SESSION) -> dict[str, list[str]]:
+    return {
+        thread: [f"{one.role} {one.text}" for one in await store.messages(session_id, thread)]
+        for thread in await store.threads(session_id)
+    }
+
+
+def stored_in(folder: Path) -> str:
+    [path] = folder.iterdir()
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("mode", ["shared", "per_agent", "fork_per_agent"] if SOAK else ["shared", "fork_per_agent"])
+async def test_a_crash_at_any_write_leaves_the_conversation_as_if_there_had_been_none(mode: str) -> None:
+    stores: list[InMemorySessionStore] = []
+
+    def storage() -> InMemoryCheckpointStorage:
+        stores.append(InMemorySessionStore())
+        return InMemoryCheckpointStorage()
+
+    def make(given: Any) -> Workflow:
+        return built(given, stores[-1], mode, is_whole=SOAK).workflow
+
+    survival = await assert_survives_crash(make, {"items": ["1", "2"]}, storage=storage)
+    undisturbed, *crashed = [await told(store) for store in stores]
+    assert len(crashed) == len(survival.points) and "Seven." in str(undisturbed)
+    for place, found in zip(survival.points, crashed, strict=True):
+        assert found == undisturbed, f"after a crash {place}"
+
+
+async def test_messages_are_stored_once_however_many_refer_to_them(tmp_path: Path) -> None:
+    storage, sessions = InMemoryCheckpointStorage(retention=FullHistory()), JsonSessionStore(tmp_path)
+    workflow = built(storage, sessions, "fork_per_agent")
+    await workflow.run({"items": ["1"]}, THREAD)
+    assert stored_in(tmp_path).count("7 metres at Brest") == 1
+    with_it = [thread for thread, said in (await told(sessions)).items() if "tool " in said]
+    assert sorted(with_it) == ["workflow", "workflow-agent-b", "workflow-agent-m"]
+    for info in await workflow.workflow.history(THREAD):
+        tree = encode_checkpoint(await storage.load(info), tool_codec())
+        assert "7 metres at Brest" not in str(tree)
+
+
+async def test_the_write_comes_before_the_commit_that_refers_to_it() -> None:
+    order: list[str] = []
+
+    class Watched(InMemorySessionStore):
+        async def append(self, session_id: str, entry: Any) -> str:
+            order.append("said")
+            return await super().append(session_id, entry)
+
+    agent = listening("a")
+    workflow = (
+        AgentWorkflow.create()
+        .with_name("W")
+        .with_session_store(Watched())
+        .with_conversation("shared")
+        .add_agent("a", agent)
+        .build()
+    )
+    async for event in workflow.workflow.run("x", thread_id="e", stream=True):
+        if event.type == "superstep_completed":
+            order.append("committed")
+    assert order.index("said") < len(order) - 1 and order.count("said") == 1
+
+
+# ---------------------------------------------------------------- going back
+
+
+class Counting:
+    """Replies that are never the same, so that what is said after a rewind differs from before."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.heard: dict[str, list[list[str]]] = {}
+
+    def agent(self, name: str) -> ScriptedAgent:
+        def reply(messages: list[Message]) -> str:
+            self.heard.setdefault(name, []).append([message.text for message in messages])
+            self.number += 1
+            return f"{name}{self.number}"
+
+        return ScriptedAgent(name, reply)
+
+
+def chain(counting: Counting, sessions: SessionStore, session_id: str | None = None) -> AgentWorkflowInstance:
+    return (
+        AgentWorkflow.create()
+        .with_name("W")
+        .with_checkpointing()
+        .with_in_memory_workflow_store(FullHistory)
+        .with_session_store(sessions)
+        .with_conversation("shared", session_id=session_id)
+        .add_agent("a", counting.agent("a"), lambda node: node.with_input_template("ask"))
+        .add_agent("b", counting.agent("b"), lambda node: node.with_input_template("ask"))
+        .add_agent("c", counting.agent("c"), lambda node: node.with_input_template("ask"))
+        .from_("a")
+        .to("b")
+        .from_("b")
+        .to("c")
+        .build()
+    )
+
+
+async def after(workflow: AgentWorkflowInstance, node: str) -> Any:
+    """The first checkpoint at which this node had spoken, and the conductor knew."""
+    for info in reversed(await workflow.workflow.history("e")):
+        checkpoint = await workflow.workflow.checkpoint_storage.load(info)
+        found = [one.data for one in checkpoint.deliveries if type(one.data).__name__ == "NodeTask"]
+        if found and node in found[0].outputs:
+            return info
+    raise AssertionError(f"{node} never spoke")
+
+
+async def test_a_rewound_execution_does_not_hear_what_was_said_after() -> None:
+    counting, sessions = Counting(), InMemorySessionStore()
+    workflow = chain(counting, sessions)
+    await workflow.run("x", "e")
+    await workflow.workflow.rewind("e", await after(workflow, "a"))
+    result = await workflow.resume("e")
+    assert result.final_answer == "c5"
+    assert counting.heard["b"] == [["ask", "a1", "ask"], ["ask", "a1", "ask"]]
+    assert counting.heard["c"] == [["ask", "a1", "ask", "b2", "ask"], ["ask", "a1", "ask", "b4", "ask"]]
+    assert (await told(sessions, "workflow-W-e"))["workflow"][-3:] == ["assistant b4", "user ask", "assistant c5"]
+
+
+async def test_a_fork_and_its_origin_do_not_hear_each_other_and_lose_nothing() -> None:
+    counting, sessions = Counting(), InMemorySessionStore()
+    workflow = chain(counting, sessions)
+    await workflow.run("x", "e")
+    origin = await sessions.messages("workflow-W-e", "workflow", execution_id="e")
+    await workflow.workflow.run(checkpoint_id=await after(workflow, "a"), fork=True, thread_id="f")
+    assert counting.heard["c"][-1] == ["ask", "a1", "ask", "b4", "ask"]
+    assert await sessions.messages("workflow-W-e", "workflow", execution_id="e") == origin
+    forked = await sessions.messages("workflow-W-e", "workflow", execution_id="f")
+    assert [one.text for one in forked] == ["ask", "a1", "ask", "b4", "ask", "c5"]
+    assert await sessions.sessions() == ["workflow-W-e"]
+
+
+async def test_what_was_taken_back_is_not_what_the_next_execution_of_the_session_begins_with() -> None:
+    counting, sessions = Counting(), InMemorySessionStore()
+    workflow = chain(counting, sessions, session_id="chat")
+    await workflow.run("x", "e")
+    await workflow.workflow.rewind("e", await after(workflow, "a"))
+    await workflow.resume("e")
+    await workflow.run("x", "next")
+    assert counting.heard["a"][-1] == ["ask", "a1", "ask", "b4", "ask", "c5", "ask"]

@@ -1,0 +1,318 @@
+"""What the builder that this one follows promised and did not deliver (B6), one by one: here it is delivered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from tests.unit.orchestrations.agent_workflow.defects import Calls, Place, stored
+from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, says, watched
+
+from holdfast import AgentWorkflow
+from holdfast.errors import InvalidDefinition
+from holdfast.orchestrations.agent_workflow import events as told
+from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from holdfast.storages import InMemoryCheckpointStorage
+from holdfast.testing import FakeClock, ScriptedAgent
+
+# ---------------------------------------------------------------- 1: no resume, no execution id
+
+
+async def test_b6_1_every_execution_has_an_id_that_another_object_resumes_it_by(place: Place) -> None:
+    calls = Calls()
+
+    def make(draft: Any) -> AgentWorkflowInstance:
+        return (
+            stored(place.open())
+            .add_agent("draft", calls.agent("draft", ["a draft"]))
+            .add_agent("review", calls.agent("review", draft))
+            .from_("draft")
+            .to("review")
+            .build()
+        )
+
+    first = await make([ConnectionError("down")]).run("tides")
+    assert (first.state, first.success) == ("failed", False)
+    assert first.execution_id
+
+    resumed = await make(["seen"]).resume(first.execution_id)
+
+    assert (resumed.state, resumed.success, resumed.final_answer) == ("completed", True, "seen")
+    assert calls.counts == Counter(draft=1, review=2)
+    assert await make([]).run("tides", first.execution_id) == resumed
+
+
+async def test_b6_1_an_id_is_made_for_an_execution_that_was_given_none() -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow = stored(storage).add_agent("one", says("done")).build()
+    ids = {(await workflow.run("x")).execution_id for _ in range(3)}
+    assert ids == {one.thread_id for one in await storage.list_threads()}
+    assert len(ids) == 3
+
+
+# ---------------------------------------------------------------- 2: error modes without effect
+
+
+def failing(mode: str) -> AgentWorkflow:
+    """`bad` fails; `join` comes after it and after `good`, `after` only after `bad`."""
+    workflow = drafted().add_agent("bad", says(ValueError("boom")), lambda node: getattr(node, mode)())
+    workflow.add_agent("good", says("fine")).add_agent("join", says("joined")).add_agent("after", says("later"))
+    return workflow.from_("bad", "good").to("join").from_("bad").to("after")
+
+
+async def test_b6_2_on_error_stop_stops_the_execution() -> None:
+    result = await failing("on_error_stop").build().run("x")
+    assert (result.state, result.success) == ("failed", False)
+    assert isinstance(result.exception, ValueError)
+    assert not {"join.answer", "after.answer"} & set(result.outputs)
+
+
+async def test_b6_2_on_error_skip_skips_what_depends_on_the_node() -> None:
+    events, result = await watched(failing("on_error_skip").build().stream("x"))
+    assert (result.state, result.success) == ("completed", False)
+    assert result.outputs == {"good.answer": "fine"}
+    assert {one.agent_id for one in of_kind(events, told.WorkflowAgentSkippedEvent)} == {"join", "after"}
+
+
+async def test_b6_2_on_error_isolate_keeps_the_failure_to_the_node() -> None:
+    events, result = await watched(failing("on_error_isolate").build().stream("x"))
+    assert (result.state, result.success) == ("completed", False)
+    assert result.outputs == {"good.answer": "fine", "join.answer": "joined"}
+    assert {one.agent_id for one in of_kind(events, told.WorkflowAgentSkippedEvent)} == {"after"}
+
+
+async def test_b6_2_on_error_fallback_puts_another_node_in_its_place() -> None:
+    join = Overheard(name="join")
+    workflow = (
+        drafted()
+        .add_agent("bad", says(ValueError("boom")), lambda node: node.on_error_fallback("spare"))
+        .add_agent("spare", says("instead"), lambda node: node.with_output_key("message"))
+        .add_agent("join", join)
+        .from_("bad")
+        .to("join")
+        .build()
+    )
+    result = await workflow.run("x")
+    assert (result.success, result.error, join.inputs) == (True, None, ["instead"])
+
+
+def bad_agent() -> ScriptedAgent:
+    return says(ValueError("boom"), name="bad")
+
+
+def good_agent() -> ScriptedAgent:
+    return says("fine", name="good")
+
+
+async def test_b6_2_error_modes_come_back_from_a_document() -> None:
+    here = f"{__name__}:"
+    document = {
+        "name": "imported",
+        "agents": {
+            "bad": {"agent": f"{here}bad_agent", "on_error": {"mode": "isolate"}},
+            "good": {"agent": f"{here}good_agent"},
+        },
+    }
+    result = await AgentWorkflow.from_config(document).build().run("x")
+    assert (result.state, result.outputs) == ("completed", {"good.answer": "fine"})
+
+
+# ---------------------------------------------------------------- 3: limits that nobody read
+
+
+async def test_b6_3_the_timeout_of_a_workflow_ends_it() -> None:
+    clock = FakeClock()
+    workflow = (
+        kept(clock=clock)
+        .with_timeout(100)
+        .add_agent("first", says("one"))
+        .add_agent("second", says("two"))
+        .from_("first")
+        .to("second")
+        .with_delay(1000)
+        .build()
+    )
+    async with clock.skipping():
+        result = await workflow.run("x", "e")
+    assert (result.success, result.duration) == (False, 100.0)
+    assert result.error is not None and "time" in result.error
+    assert "second.answer" not in result.outputs
+
+
+async def test_b6_3_the_timeout_of_a_node_ends_its_turn() -> None:
+    clock = FakeClock()
+
+    class Slow(ScriptedAgent):
+        async def turn(self, *given: Any, **options: Any) -> Any:
+            await clock.sleep(60)
+            return await super().turn(*given, **options)
+
+    workflow = kept(clock=clock).add_agent("slow", Slow("slow", ["late"]), lambda node: node.with_timeout(5)).build()
+    async with clock.skipping():
+        result = await workflow.run("x", "e")
+    assert (result.state, result.duration) == ("failed", 5.0)
+
+
+async def test_b6_3_the_number_of_passes_is_limited_and_that_is_told() -> None:
+    counting = Overheard("1", "2", "3", "4", name="counting")
+    workflow = drafted().with_max_iterations(3).add_agent("count", counting).from_("count").to("count").build()
+    events, result = await watched(workflow.stream("x"))
+    assert (result.state, result.final_answer, counting.turns) == ("completed", "3", 3)
+    [warning] = of_kind(events, told.WorkflowDiagnosticEvent)
+    assert (warning.level, "max_iterations" in warning.message) == ("warning", True)
+
+
+# ---------------------------------------------------------------- 4: approvals that the stream did not show
+
+
+async def test_b6_4_an_approval_is_seen_in_the_stream_and_can_be_answered_from_there() -> None:
+    workflow = (
+        kept()
+        .add_agent("draft", says("a draft"), lambda node: node.requires_approval("Publish?"))
+        .add_agent("print", says("printed"))
+        .from_("draft")
+        .to("print")
+        .build()
+    )
+    stream = workflow.stream("x", "e")
+    async for event in stream:
+        if isinstance(event, told.WorkflowApprovalRequestedEvent):
+            assert (event.agent_id, event.message, event.outputs) == ("draft", "Publish?", {"answer": "a draft"})
+            asked = event
+    first = await stream
+    assert [one.request_id for one in first.pending] == [asked.request_id]
+
+    result = await workflow.approve(asked.request_id)
+    assert (result.state, result.final_answer) == ("completed", "printed")
+
+
+async def test_b6_4_a_subscriber_answers_while_it_runs() -> None:
+    workflow = kept().add_agent("draft", says("a draft"), lambda node: node.requires_approval("Publish?")).build()
+
+    async def approve(event: told.WorkflowApprovalRequestedEvent) -> None:
+        await workflow.approve(event.request_id)
+
+    workflow.subscribe(told.WorkflowApprovalRequestedEvent, approve)
+    assert (await workflow.run("x", "e")).state == "completed"
+
+
+# ---------------------------------------------------------------- 5: counts that were made up
+
+
+async def test_b6_5_successful_failed_and_skipped_nodes_are_counted_truly() -> None:
+    workflow = (
+        drafted()
+        .add_agent("first", says("one"))
+        .add_agent("bad", says(ValueError("boom")), lambda node: node.on_error_isolate())
+        .add_agent("saved", says(ValueError("boom")), lambda node: node.on_error_fallback("spare"))
+        .add_agent("spare", says("instead"))
+        .add_agent("after", says("never"))
+        .add_agent("unwanted", says("never"))
+        .from_("first")
+        .to("bad", "saved")
+        .from_("bad")
+        .to("after")
+        .from_("first")
+        .to("unwanted")
+        .when_equals("answer", "two")
+        .build()
+    )
+    events, result = await watched(workflow.stream("x"))
+    [ended] = of_kind(events, told.WorkflowCompletedEvent)
+    assert (ended.successful_nodes, ended.failed_nodes, ended.skipped_nodes) == (2, 1, 2)
+    assert (ended.success, result.success) == (False, False)
+
+
+async def test_b6_5_a_stop_counts_what_ended_beside_the_failure() -> None:
+    workflow = (
+        drafted()
+        .add_agent("first", says("one"))
+        .add_agent("bad", says(ValueError("boom")))
+        .add_agent("good", says("fine"))
+        .from_("first")
+        .to("bad", "good")
+        .build()
+    )
+    events, result = await watched(workflow.stream("x"))
+    [ended] = of_kind(events, told.WorkflowCompletedEvent)
+    completed = of_kind(events, told.WorkflowAgentCompletedEvent)
+    assert ended.successful_nodes == sum(one.success for one in completed)
+    assert (ended.failed_nodes, ended.success) == (1, False)
+    assert set(result.outputs) == {f"{one.agent_id}.answer" for one in completed if one.success}
+
+
+# ---------------------------------------------------------------- 6: retries that did not happen
+
+
+async def test_b6_6_with_retry_tries_again_after_any_failure_of_a_model() -> None:
+    clock = FakeClock()
+    flaky = Overheard(RuntimeError("the provider said 400"), ValueError("no JSON"), "at last", name="flaky")
+    workflow = drafted(clock=clock).add_agent("flaky", flaky, lambda node: node.with_retry(3)).build()
+    async with clock.skipping():
+        events, result = await watched(workflow.stream("x"))
+    assert (result.final_answer, flaky.turns) == ("at last", 3)
+    retries = [one for one in of_kind(events, told.WorkflowDiagnosticEvent) if one.source == "retry"]
+    assert ["400" in retries[0].message, "no JSON" in retries[1].message] == [True, True]
+
+
+async def test_b6_6_with_retry_transient_tries_again_only_after_what_may_pass() -> None:
+    clock = FakeClock()
+    busy = Overheard(ConnectionError("reset"), "at last", name="busy")
+    wrong = Overheard(ValueError("a bad request"), "never", name="wrong")
+    for agent, calls in ((busy, 2), (wrong, 1)):
+        workflow = drafted(clock=clock).add_agent("one", agent, lambda node: node.with_retry_transient(3)).build()
+        async with clock.skipping():
+            result = await workflow.run("x")
+        assert (agent.turns, result.success) == (calls, calls == 2)
+
+
+# ---------------------------------------------------------------- 7: prompts that were not committed
+
+
+async def test_b6_7_what_people_are_asked_is_committed_and_found_by_whoever_can_answer(place: Place) -> None:
+    def make() -> AgentWorkflowInstance:
+        return (
+            stored(place.open())
+            .add_agent("draft", says("a draft"), lambda node: node.requires_approval("Publish?"))
+            .build()
+        )
+
+    for number in range(3):
+        assert (await make().run("x", f"e-{number}")).state == "waiting"
+
+    asked = await make().pending()
+
+    assert [(one.execution_id, one.message, one.outputs) for one in asked] == [
+        (f"e-{number}", "Publish?", {"answer": "a draft"}) for number in range(3)
+    ]
+    assert (await make().approve(asked[1].request_id)).state == "completed"
+    assert [one.execution_id for one in await make().pending()] == ["e-0", "e-2"]
+
+
+# ---------------------------------------------------------------- 8: templates that were called more than they are
+
+
+async def test_b6_8_a_template_puts_values_in_place_of_keys_and_does_nothing_else() -> None:
+    first = says("{{input}} and {{first.answer}}")
+    second = Overheard(name="second")
+    workflow = (
+        drafted()
+        .add_agent("first", first)
+        .add_agent("second", second, lambda node: node.with_input_template("{{ first.answer }}: {{input}} {{input}}"))
+        .from_("first")
+        .to("second")
+        .build()
+    )
+    await workflow.run("tides")
+    assert second.inputs == ["{{input}} and {{first.answer}}: tides tides"]
+
+
+def test_b6_8_a_key_that_no_node_gives_is_refused_when_it_is_built() -> None:
+    workflow = (
+        drafted()
+        .add_agent("first", says("one"), lambda node: node.with_output_key("draft"))
+        .add_agent("second", says("two"), lambda node: node.with_input_template("Review {{drft}}"))
+    )
+    with pytest.raises(InvalidDefinition, match=r"agents\.second\.input_template.*'drft'.*did you mean 'draft'"):
+        workflow.from_("first").to("second").build()

@@ -1,0 +1,271 @@
+"""Known weaknesses of saving (B7: 1, 2, 3, 13 and 15): here a save is awaited, in order, and never undone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.orchestrations.agent_workflow.defects import Calls, Place, standing_of, stored
+from tests.unit.orchestrations.agent_workflow.making import drafted, of_kind, says, watched
+
+from holdfast import FullHistory, LatestOnly, WorkflowCheckpointException
+from holdfast.codecs.aes_gcm import AesGcm
+from holdfast.errors import InvalidDefinition
+from holdfast.orchestrations.agent_workflow import events as told
+from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from holdfast.records import Commit
+from holdfast.storages import FileCheckpointStorage, InMemoryCheckpointStorage
+from holdfast.testing import FakeClock, Faults
+from holdfast.testing.clock import START
+
+CHAIN = ["first", "second", "third"]
+
+
+def chain(storage: Any, calls: Calls | None = None, clock: FakeClock | None = None) -> AgentWorkflowInstance:
+    workflow = stored(storage) if clock is None else stored(storage).with_clock(clock)
+    for name in CHAIN:
+        workflow.add_agent(name, (calls or Calls()).agent(name, [f"{name} says so"]))
+    for one, other in pairwise(CHAIN):
+        workflow.from_(one).to(other)
+    return workflow.build()
+
+
+async def commits_of(make: Callable[[Any], AgentWorkflowInstance]) -> int:
+    faults = Faults()
+    await make(faults.wrap(InMemoryCheckpointStorage())).run("x", "e")
+    return faults.counts["commit"]
+
+
+# ---------------------------------------------------------------- 1: fire and forget
+
+
+async def test_b7_1_nothing_goes_on_before_a_save_is_done() -> None:
+    for nth in range(1, await commits_of(chain) + 1):
+        faults, storage, calls = Faults(), InMemoryCheckpointStorage(), Calls()
+        with faults.pause("commit", nth=nth) as pause:
+            run = asyncio.create_task(chain(faults.wrap(storage), calls).run("x", "e"))
+            await pause
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert not run.done()
+            known = await chain(storage).find("e")
+            stored_nodes = {} if known is None or known.standing is None else known.standing.nodes
+            for one, other in pairwise(CHAIN):
+                assert not calls.counts[other] or stored_nodes[one].status == "done", f"commit {nth}"
+        assert (await run).final_answer == "third says so"
+        assert max(calls.counts.values()) == 1
+
+
+async def test_b7_1_saves_land_in_the_order_in_which_they_were_made(place: Place) -> None:
+    numbers: list[int] = []
+
+    def take(_: str, given: Any) -> None:
+        if isinstance(given, Commit):
+            numbers.append(given.number)
+
+    faults = Faults()
+    faults.watch(take)
+    await chain(faults.wrap(place.open(retention=FullHistory))).run("x", "e")
+
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    history = await place.open().list_checkpoints(workflow_name="w")
+    assert [one.iteration_count for one in history] == list(range(len(history)))
+
+
+async def test_b7_1_a_save_that_fails_is_told_and_raised_and_nothing_is_lost(place: Place) -> None:
+    for nth in range(1, await commits_of(chain) + 1):
+        execution_id, faults, calls = f"e-{nth}", Faults(), Calls()
+        faults.fail("commit", nth=nth, error=OSError("no space left on device"))
+        workflow = chain(faults.wrap(place.open()), calls)
+        events: list[Any] = []
+        workflow.subscribe_any(events.append)
+
+        with pytest.raises(WorkflowCheckpointException, match="no space left on device"):
+            await workflow.run("x", execution_id)
+
+        [trouble] = of_kind(events, told.WorkflowDiagnosticEvent)
+        assert (trouble.level, trouble.source) == ("error", "storage")
+        assert "no space left on device" in trouble.message
+        assert of_kind(events, told.WorkflowCompletedEvent) == []
+        result = await chain(place.open(), calls).run("x", execution_id)
+        assert (result.state, result.final_answer) == ("completed", "third says so")
+        assert max(calls.counts.values()) == 1, f"commit {nth}: {calls.counts}"
+
+
+async def test_b7_1_each_checkpoint_holds_what_was_true_at_its_own_moment() -> None:
+    storage = InMemoryCheckpointStorage(retention=FullHistory)
+    workflow = chain(storage)
+    await workflow.run("x", "e")
+
+    done = []
+    for checkpoint in await storage.list_checkpoints(workflow_name="w"):
+        memory = checkpoint.executors.get("workflow.conductor")
+        if memory is not None and memory.private is not None:
+            nodes = memory.private["standing"].nodes
+            done.append([name for name in CHAIN if nodes[name].status == "done"])
+
+    assert [one for place, one in enumerate(done) if one not in done[:place]] == [CHAIN[:end] for end in range(4)]
+
+
+async def test_b7_1_layers_are_told_with_their_own_index() -> None:
+    events, _ = await watched(chain(InMemoryCheckpointStorage()).stream("x", "e"))
+    told_of = [(one.agent_id, one.layer_index) for one in of_kind(events, told.WorkflowAgentCompletedEvent)]
+    assert told_of == [(name, place) for place, name in enumerate(CHAIN)]
+    for kind in (told.WorkflowLayerStartedEvent, told.WorkflowLayerCompletedEvent):
+        assert [one.layer_index for one in of_kind(events, kind)] == [0, 1, 2]  # type: ignore[attr-defined]
+
+
+# ---------------------------------------------------------------- 2: the newest deleted
+
+
+@pytest.mark.parametrize("retention", [LatestOnly, FullHistory])
+async def test_b7_2_the_newest_checkpoint_is_always_there(place: Place, retention: type) -> None:
+    storage = place.open(retention=retention)
+    faults = Faults()
+    newest: dict[str, int] = {}
+    checked: list[str] = []
+
+    def take(_: str, given: Any) -> None:
+        if isinstance(given, Commit) and given.info is not None:
+            newest[given.lease.thread_id] = given.info.iteration_count
+
+    faults.watch(take)
+    workflow = chain(faults.wrap(storage))
+
+    async def look(event: Any) -> None:
+        before = newest[event.execution_id]
+        head = await storage.get_latest(thread_id=event.execution_id)
+        assert head is not None and head.iteration_count >= before
+        checked.append(event.execution_id)
+
+    workflow.subscribe(told.WorkflowAgentStartedEvent, look)
+    await asyncio.gather(*(workflow.run("x", f"e-{number}") for number in range(3)))
+
+    assert sorted(checked) == sorted([f"e-{number}" for number in range(3)] * 3)
+    for number in range(3):
+        history = await storage.list_checkpoints(workflow_name="w", thread_id=f"e-{number}")
+        assert history[-1].iteration_count == newest[f"e-{number}"]
+        kept = 1 if retention is LatestOnly else newest[f"e-{number}"] + 1
+        assert len(history) == kept
+        standing = await standing_of(chain(place.open()), f"e-{number}")
+        assert standing.result is not None and standing.result.final_answer == "third says so"
+
+
+@pytest.mark.parametrize("retention", [LatestOnly, FullHistory])
+async def test_b7_2_the_newest_is_the_last_one_written_whatever_the_clock_says(place: Place, retention: type) -> None:
+    def make(clock: FakeClock, third: Any) -> AgentWorkflowInstance:
+        workflow = stored(place.open(retention=retention)).with_clock(clock)
+        workflow.add_agent("first", says("one")).add_agent("second", says(third))
+        return workflow.from_("first").to("second").build()
+
+    assert (await make(FakeClock(), ConnectionError("down")).run("x", "e")).state == "failed"
+    earlier = FakeClock(START - timedelta(days=400))
+    assert (await make(earlier, "two").resume("e")).final_answer == "two"
+
+    head = await place.open().get_latest(thread_id="e")
+    assert head is not None
+    assert (await standing_of(make(earlier, "two"), "e")).result is not None
+    assert (await make(FakeClock(), "other").run("x", "e")).final_answer == "two"
+
+
+# ---------------------------------------------------------------- 3: files
+
+
+async def test_b7_3_a_corrupt_file_names_itself_and_leaves_the_others_readable(tmp_path: Path) -> None:
+    async def make() -> AgentWorkflowInstance:
+        workflow = drafted().with_checkpointing().with_json_workflow_store(tmp_path / "workflows")
+        workflow.add_agent("draft", says("a draft"), lambda node: node.requires_approval("Publish?"))
+        return workflow.build()
+
+    workflow = await make()
+    for execution_id in ("harmed", "sound"):
+        await workflow.run("x", execution_id)
+    await workflow.workflow.checkpoint_storage.close()
+    [path] = (tmp_path / "workflows").glob("*harmed*")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+    workflow = await make()
+    with pytest.raises(WorkflowCheckpointException, match="harmed"):
+        await workflow.resume("harmed")
+    result = await workflow.run("x", "sound")
+    assert (await workflow.approve(result.pending[0].request_id)).state == "completed"
+    assert (await workflow.run("x", "new")).state == "waiting"
+    await workflow.workflow.checkpoint_storage.close()
+
+
+async def test_b7_3_a_write_that_was_torn_by_a_power_failure_is_as_if_it_had_not_begun(tmp_path: Path) -> None:
+    def make(replies: Any) -> AgentWorkflowInstance:
+        workflow = drafted().with_checkpointing().with_json_workflow_store(tmp_path)
+        workflow.add_agent("first", says("one")).add_agent("second", replies)
+        return workflow.from_("first").to("second").build()
+
+    workflow = make(says(ConnectionError("down")))
+    await workflow.run("x", "e")
+    await workflow.workflow.checkpoint_storage.close()
+    written = (tmp_path / "e.jsonl").read_bytes()
+    (tmp_path / "e.jsonl").write_bytes(written + written.splitlines()[-1][:50])
+
+    workflow = make(says("two"))
+    assert (await workflow.resume("e")).final_answer == "two"
+    await workflow.workflow.checkpoint_storage.close()
+
+
+async def test_b7_3_what_is_saved_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    really = os.fsync
+
+    def sync(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        really(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "fdatasync", sync)
+    workflow = drafted().with_checkpointing().with_json_workflow_store(tmp_path).add_agent("one", says("done")).build()
+    await workflow.run("x", "e")
+    await workflow.workflow.checkpoint_storage.close()
+
+    assert {str(tmp_path / "e.jsonl"), str(tmp_path)} <= set(synced)
+
+
+# ---------------------------------------------------------------- 13: checkpointing without a store
+
+
+def test_b7_13_checkpointing_without_a_store_is_an_error_when_it_is_built() -> None:
+    workflow = drafted().with_checkpointing().add_agent("one", says("done"))
+    with pytest.raises(InvalidDefinition, match=r"settings\.checkpointing.*store.*with_\w+_workflow_store"):
+        workflow.build()
+    workflow.with_in_memory_workflow_store().build()
+
+
+# ---------------------------------------------------------------- 15: checkpoints in clear text
+
+
+def contents(folder: Path) -> list[bytes]:
+    found = [one.read_bytes() for one in folder.rglob("*") if one.is_file()]
+    assert sum(map(len, found)) > 1000
+    return found
+
+
+async def test_b7_15_executions_can_be_encrypted(tmp_path: Path) -> None:
+    def make() -> AgentWorkflowInstance:
+        storage = FileCheckpointStorage(tmp_path, encryption=AesGcm({"k": bytes(range(32))}))
+        workflow = stored(storage).add_agent("draft", says("the tide is high"), lambda node: node.requires_approval())
+        return workflow.build()
+
+    workflow = make()
+    await workflow.run("a question about ebb", "e")
+    await workflow.workflow.checkpoint_storage.close()
+    assert not any(secret in one for one in contents(tmp_path) for secret in (b"the tide is high", b"about ebb"))
+
+    workflow = make()
+    [asked] = await workflow.pending()
+    assert (await workflow.approve(asked.request_id)).final_answer == "the tide is high"
+    await workflow.workflow.checkpoint_storage.close()

@@ -1,0 +1,207 @@
+"""Known weaknesses of waiting (B7: 9, 10 and 14): for people, for time, and inside of workflows that are nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from tests.unit.orchestrations.agent_workflow.defects import Calls, Place, cut_off, go_on, stored, writes_of
+from tests.unit.orchestrations.agent_workflow.making import drafted, echo, of_kind, says, watched
+
+from holdfast.orchestrations.agent_workflow import events as told
+from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from holdfast.storages import InMemoryCheckpointStorage
+from holdfast.testing import FakeClock
+
+# ---------------------------------------------------------------- 9: approved, and then without outputs
+
+
+def publishing(storage: Any, calls: Calls) -> AgentWorkflowInstance:
+    return (
+        stored(storage)
+        .add_agent("draft", calls.agent("draft", ["a draft"]), lambda node: node.requires_approval("Publish?"))
+        .add_agent("beside", calls.agent("beside", ["done meanwhile"]))
+        .add_agent("print", calls.agent("print", echo), lambda node: node.with_input_template(TEMPLATE))
+        .add_agent("burn", calls.agent("burn", ["never"]))
+        .from_("draft")
+        .to("print")
+        .when_equals("copies", 3)
+        .from_("draft")
+        .to("burn")
+        .when_empty("answer")
+        .build()
+    )
+
+
+TEMPLATE = "{{draft.answer}}, {{draft.copies}} times"
+
+
+async def test_b7_9_what_was_approved_goes_on_with_its_outputs_in_another_process(place: Place) -> None:
+    calls = Calls()
+    asked = await publishing(place.open(), calls).run("x", "e")
+    assert (asked.state, asked.outputs) == ("waiting", {"beside.answer": "done meanwhile"})
+
+    result = await publishing(place.open(), calls).approve(asked.pending[0].request_id, data={"copies": 3})
+
+    assert result.state == "completed"
+    assert result.outputs == {
+        "draft.answer": "a draft",
+        "draft.copies": 3,
+        "beside.answer": "done meanwhile",
+        "print.answer": "<a draft, 3 times>",
+    }
+    assert calls.counts == Counter(draft=1, beside=1, print=1)
+
+
+async def test_b7_9_an_approval_survives_a_crash_around_every_write_after_it() -> None:
+    async def answered(storage: Any, calls: Calls, wrapped: Any = None) -> Any:
+        workflow = publishing(wrapped or storage, calls)
+        [asked] = await workflow.pending("e")
+        return await workflow.approve(asked.request_id, data={"copies": 3})
+
+    calls = Calls()
+    counts = await writes_of(lambda storage: publishing(storage, calls), "x")
+    for nth in range(1, counts["commit"] + 1):
+        calls, storage = Calls(), InMemoryCheckpointStorage()
+        await cut_off(lambda one, calls=calls: publishing(one, calls), storage, "x", "e", ("commit", nth, "after"))  # type: ignore[misc]
+        resumed = await go_on(lambda one, calls=calls: publishing(one, calls), storage, "e")  # type: ignore[misc]
+        assert resumed.state == "waiting"
+        result = await answered(storage, calls)
+        assert (result.final_answer, calls.counts) == (
+            "done meanwhile\n\n<a draft, 3 times>",
+            Counter(draft=1, beside=1, print=1),
+        ), nth
+
+
+async def test_b7_9_what_was_denied_is_skipped_with_all_that_comes_after_it(place: Place) -> None:
+    calls = Calls()
+    asked = await publishing(place.open(), calls).run("x", "e")
+    result = await publishing(place.open(), calls).deny(asked.pending[0].request_id, reason="too short")
+    assert (result.state, result.success, result.final_answer) == ("completed", True, "done meanwhile")
+    assert calls.counts == Counter(draft=1, beside=1)
+
+
+# ---------------------------------------------------------------- 10: delays that begin anew
+
+
+def delayed(storage: Any, clock: FakeClock, calls: Calls) -> AgentWorkflowInstance:
+    return (
+        stored(storage)
+        .with_clock(clock)
+        .add_agent("first", calls.agent("first", ["one"]))
+        .add_agent("second", calls.agent("second", ["two"]))
+        .from_("first")
+        .to("second")
+        .with_delay(3600)
+        .build()
+    )
+
+
+async def asleep(workflow: AgentWorkflowInstance, clock: FakeClock) -> asyncio.Task[Any]:
+    run = asyncio.create_task(workflow.run("x", "e"))
+    await clock.wait_for_sleepers()
+    return run
+
+
+async def test_b7_10_a_delay_goes_on_where_it_was_when_the_process_ended(place: Place) -> None:
+    clock, calls = FakeClock(), Calls()
+    for _ in range(3):
+        run = await asleep(delayed(place.open(), clock, calls), clock)
+        clock.advance(1000)
+        run.cancel()
+        await asyncio.wait([run])
+    assert calls.counts == Counter(first=1)
+
+    run = await asleep(delayed(place.open(), clock, calls), clock)
+    clock.advance(599)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert calls.counts["second"] == 0
+    clock.advance(1)
+    result = await run
+
+    assert (result.final_answer, result.duration) == ("two", 3600.0)
+    assert calls.counts == Counter(first=1, second=1)
+
+
+async def test_b7_10_a_delay_that_passed_while_nobody_was_there_is_over(place: Place) -> None:
+    clock, calls = FakeClock(), Calls()
+    run = await asleep(delayed(place.open(), clock, calls), clock)
+    run.cancel()
+    await asyncio.wait([run])
+    clock.advance(100_000)
+
+    result = await delayed(place.open(), clock, calls).resume("e")
+
+    assert (result.final_answer, result.duration, clock.sleepers) == ("two", 100_000.0, 0)
+
+
+async def test_b7_10_a_delay_is_counted_from_when_its_edge_was_taken_wherever_the_process_died() -> None:
+    async def run_out(clock: FakeClock, workflow: AgentWorkflowInstance) -> Any:
+        async with clock.skipping():
+            return await workflow.resume("e", takeover=True)
+
+    for nth in range(2, 6):
+        clock, calls, storage = FakeClock(), Calls(), InMemoryCheckpointStorage()
+        async with clock.skipping():
+            await cut_off(
+                lambda one, clock=clock, calls=calls: delayed(one, clock, calls),  # type: ignore[misc]
+                storage,
+                "x",
+                "e",
+                ("commit", nth, "after"),
+            )
+        result = await run_out(clock, delayed(storage, clock, calls))
+        assert (result.duration, calls.counts) == (3600.0, Counter(first=1, second=1)), nth
+
+
+# ---------------------------------------------------------------- 14: workflows as nodes
+
+
+def nested(storage: Any, calls: Calls, last: Any) -> AgentWorkflowInstance:
+    inner = (
+        drafted("inner")
+        .add_agent("check", calls.agent("check", ["checked"]))
+        .add_agent("sign", calls.agent("sign", ["signed"]), lambda node: node.requires_approval("Sign?"))
+        .add_agent("seal", calls.agent("seal", last))
+        .from_("check")
+        .to("sign")
+        .from_("sign")
+        .to("seal")
+        .build()
+    )
+    return (
+        stored(storage)
+        .add_agent("before", calls.agent("before", ["ready"]))
+        .add_multi_agent("office", inner)
+        .add_agent("after", calls.agent("after", ["archived"]))
+        .from_("before")
+        .to("office")
+        .from_("office")
+        .to("after")
+        .when_contains("answer", "sealed")
+        .build()
+    )
+
+
+async def test_b7_14_agents_of_a_workflow_that_is_a_node_run_and_resume_inside_it(place: Place) -> None:
+    calls = Calls()
+    events, asked = await watched(nested(place.open(), calls, [ConnectionError("down")]).stream("x", "e"))
+    assert asked.pending[0].metadata.agent_chain == ("office", "sign")
+    inside = [one for one in of_kind(events, told.WorkflowAgentCompletedEvent) if one.metadata.depth == 1]
+    assert [(one.agent_id, one.metadata.parent_agent_id) for one in inside] == [("check", "office")]
+
+    failed = await nested(place.open(), calls, [ConnectionError("down")]).approve(asked.pending[0].request_id)
+    assert failed.state == "failed"
+    result = await nested(place.open(), calls, ["sealed"]).resume("e")
+
+    assert (result.state, result.success, result.final_answer) == ("completed", True, "archived")
+    assert result.outputs["office.outputs"]["seal"] == {"answer": "sealed"}
+    assert calls.counts == Counter(before=1, check=1, sign=1, seal=2, after=1)
+
+
+async def test_b7_14_a_workflow_without_edges_can_be_a_node() -> None:
+    inner = drafted("inner").add_agent("one", says("inside")).build()
+    result = await drafted().add_workflow("sub", inner).build().run("x")
+    assert (result.final_answer, result.outputs["sub.outputs"]) == ("inside", {"one": {"answer": "inside"}})

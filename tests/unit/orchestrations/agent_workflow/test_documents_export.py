@@ -1,0 +1,252 @@
+"""A workflow is written down with what only Python has by its import path, or refused with the place."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.orchestrations.agent_workflow import document_parts as parts
+from tests.unit.orchestrations.agent_workflow.document_parts import HERE, agent, document
+
+from holdfast.agents.tools import Tool
+from holdfast.errors import InvalidDefinition
+from holdfast.orchestrations.agent_workflow import condition
+from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
+from holdfast.orchestrations.agent_workflow.definition import AgentConfig, WorkflowConfig
+from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from holdfast.testing import ScriptedAgent
+
+local = ScriptedAgent("local", ["said"])
+
+
+def started() -> AgentWorkflow:
+    return AgentWorkflow.create().with_name("w")
+
+
+def refused(workflow: AgentWorkflowInstance) -> list[str]:
+    with pytest.raises(InvalidDefinition) as error:
+        workflow.export_config()
+    return str(error.value).splitlines()
+
+
+def again(workflow: AgentWorkflowInstance, format: str, folder: Path) -> AgentWorkflowInstance:
+    """As another process has it: written to a file, and read."""
+    path = folder / f"w.{format}"
+    path.write_text(workflow.export_config(format), encoding="utf-8")
+    return AgentWorkflow.from_config(path).build()
+
+
+def whole() -> AgentWorkflowInstance:
+    """With all that only Python has."""
+    inside = started().with_name("inside").add_agent("say", parts.writer).build()
+    return (
+        started()
+        .with_version("2.0")
+        .with_description("Everything.\nIn lines.")
+        .with_max_iterations(3)
+        .add_agent("judge", parts.judge, lambda node: node.structured_output(parts.Verdict).with_tools(parts.search, parts.pay))
+        .add_agent("clerk", parts.clerk, lambda node: node.union_output(parts.Invoice, parts.Complaint))
+        .add_agent("write", parts.writer, lambda node: node.requires_approval("Risky?", when=parts.is_risky))
+        .add_agent("edit", agent("editor"), lambda node: node.with_input_key("write.answer").with_context("x", (1, 2)))
+        .add_workflow("sub", inside, lambda node: node.with_input_key("edit.answer"))
+        .from_("judge").to("write").when(parts.is_short).when(condition.greater_than("score", 5))
+        .from_("judge").to("judge").when_equals("advice", None)
+        .from_("clerk").route_by_type().when(parts.Complaint, "write").default("edit")
+        .from_("write").to("edit").with_delay(0.001)
+        .from_("edit").to("sub")
+        .build()
+    )  # fmt: skip
+
+
+def test_things_of_python_are_written_by_their_import_path() -> None:
+    tree = json.loads(whole().export_config("json"))
+    agents = tree["agents"]
+    assert tree["format"] == "1"
+    assert agents["judge"]["agent"] == f"{HERE}:judge"
+    assert agents["judge"]["output_types"] == [f"{HERE}:Verdict"]
+    assert agents["judge"]["tools"] == [f"{HERE}:search", f"{HERE}:pay"]
+    assert agents["clerk"]["output_types"] == [f"{HERE}:Invoice", f"{HERE}:Complaint"]
+    assert agents["write"]["approval"] == {"message": "Risky?", "predicate": f"{HERE}:is_risky"}
+    assert agents["edit"]["agent"] == f"{HERE}:editor"
+    assert agents["sub"]["workflow"] == {
+        "format": "1",
+        "name": "inside",
+        "agents": {"say": {"agent": f"{HERE}:writer"}},
+    }
+    assert tree["edges"][0]["predicate"] == f"{HERE}:is_short"
+
+
+@pytest.mark.parametrize("format", ["json", "yaml"])
+async def test_what_is_read_again_is_the_same_and_does_the_same(format: str, tmp_path: Path) -> None:
+    workflow = whole()
+    read = again(workflow, format, tmp_path)
+    assert read.to_config() == workflow.to_config()
+    assert read.export_config(format) == workflow.export_config(format)
+    first, second = await workflow.run("tides"), await read.run("tides")
+    assert first.success
+    assert first.outputs["sub.answer"] == "<[<tides>]>"
+    assert (second.outputs, second.final_answer) == (first.outputs, first.final_answer)
+
+
+def test_the_short_names_give_the_same() -> None:
+    workflow = whole()
+    assert workflow.export_config() == workflow.export_config_json() == workflow.export_config("json")
+    assert workflow.export_config_yaml() == workflow.export_config("yaml")
+    with pytest.raises(ValueError, match=r"^export_config expects 'json' or 'yaml', got 'toml'\.$"):
+        workflow.export_config("toml")
+
+
+def test_yaml_is_written_for_people_to_read() -> None:
+    config = AgentConfig(model="test", instructions="Be brief.\nBe kind.\n")
+    builder = started().add_agent("a", parts.writer, lambda node: node.with_instructions("Be brief.\nBe kind.\n"))
+    builder.add_agent("no", "x:y", lambda node: node.with_context("yes", "on").with_context("day", "2026-11-15"))
+    text = AgentWorkflow.from_config(
+        WorkflowConfig(
+            name="w", agents={"a": builder._draft.nodes["a"].config, "no": builder._draft.nodes["no"].config}
+        )
+    )._draft
+    from holdfast.orchestrations.agent_workflow.exporting import exported
+
+    text.nodes["a"].config = type(text.nodes["a"].config)(agent=config)
+    assert exported(text, "yaml") == (
+        "format: '1'\n"
+        "name: w\n"
+        "agents:\n"
+        "  a:\n"
+        "    agent:\n"
+        "      model: test\n"
+        "      instructions: |\n"
+        "        Be brief.\n"
+        "        Be kind.\n"
+        "  'no':\n"
+        "    agent: x:y\n"
+        "    context:\n"
+        "      'yes': 'on'\n"
+        "      day: '2026-11-15'\n"
+    )
+
+
+def test_agent_configs_are_written_as_they_are() -> None:
+    config = AgentConfig(model="test", instructions="Be brief.", tools=(f"{HERE}:search",), model_settings={"t": 0.5})
+    tree = json.loads(started().add_agent("a", config).build().export_config())
+    assert tree["agents"]["a"]["agent"] == {
+        "model": "test",
+        "instructions": "Be brief.",
+        "tools": [f"{HERE}:search"],
+        "model_settings": {"t": 0.5},
+    }
+
+
+NOT_WRITTEN = "has no import path, so it cannot be written down. Define it at the top of a module that can be imported"
+
+
+def test_what_has_no_import_path_is_refused_with_its_place_all_at_once() -> None:
+    def is_good(outputs: Any) -> bool:
+        return True
+
+    class Inner:
+        pass
+
+    nameless = ScriptedAgent("nameless", ["x"])
+    workflow = (
+        started()
+        .add_agent("a", nameless, lambda node: node.requires_approval(when=lambda context: True).with_tools(lambda: 1))
+        .add_agent("b", local, lambda node: node.structured_output(Inner))
+        .from_("a").to("b").when(is_good)
+        .build()
+    )  # fmt: skip
+    said = refused(workflow)
+    assert [line.split(": ")[0] for line in said] == [
+        "agents.a.agent",
+        "agents.a.tools[0]",
+        "agents.a.approval.predicate",
+        "agents.b.output_types[0]",
+        "edges[0].predicate",
+    ]
+    assert said[0] == f"agents.a.agent: the agent {nameless!r} {NOT_WRITTEN}"
+    assert said[4] == f"edges[0].predicate: the function {is_good!r} {NOT_WRITTEN}"
+
+
+def test_a_tool_that_its_function_would_not_make_again_needs_a_name_of_its_own() -> None:
+    renamed = Tool(parts.search, name="find")
+    [said] = refused(started().add_agent("a", local, lambda node: node.with_tools(renamed)).build())
+    assert said == f"agents.a.tools[0]: the tool {renamed!r} {NOT_WRITTEN}"
+
+
+def test_context_that_is_no_plain_data_is_refused_with_its_place() -> None:
+    workflow = started().add_agent("a", local, lambda node: node.with_context("when", {"at": [{1}]})).build()
+    plain = "texts, numbers, true, false, null, lists and mappings"
+    said = f"agents.a.context.when.at[0]: cannot be written down: a document holds {plain}; got {{1}}"
+    assert refused(workflow) == [said]
+
+
+def test_a_workflow_inside_that_cannot_be_written_is_named_by_its_path_or_refused() -> None:
+    nameless = started().with_name("inside").add_agent("x", ScriptedAgent("x", ["x"])).build()
+    [said] = refused(started().add_workflow("sub", nameless).build())
+    assert said.startswith("agents.sub.workflow.agents.x.agent: the agent ScriptedAgent")
+    tree = json.loads(started().add_workflow("sub", NAMED).build().export_config())
+    assert tree["agents"]["sub"] == {"workflow": f"{__name__}:NAMED"}
+
+
+NAMED = AgentWorkflow.create().with_name("named").add_agent("x", ScriptedAgent("x", ["x"])).build()
+
+
+def test_the_store_is_no_part_of_a_document_and_must_be_given_again() -> None:
+    kept = started().add_agent("a", local).with_checkpointing().with_in_memory_workflow_store().build()
+    inside = json.loads(started().add_workflow("sub", kept).build().export_config())
+    assert AgentWorkflow.from_config(inside).build().node_count == 1, "what is inside is kept with what is outside"
+    with pytest.raises(InvalidDefinition, match="settings.checkpointing: there is no workflow store"):
+        AgentWorkflow.from_config(json.loads(kept.export_config())).build()
+
+
+def test_a_document_is_written_as_it_was_read() -> None:
+    given = document(version="3.1", settings={"timeout": 5.0})
+    tree = json.loads(AgentWorkflow.from_config(given).build().export_config())
+    assert tree == {"format": "1", **given}
+
+
+PROGRAM = """
+import sys
+from holdfast import run_sync
+from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
+from holdfast.testing import ScriptedAgent
+
+def is_long(outputs): return len(outputs["answer"]) > 3
+writer = ScriptedAgent("writer", ["a draft"])
+print("loaded", __name__)
+
+if __name__ == "__main__":
+    if sys.argv[1] == "write":
+        built = AgentWorkflow.create().with_name("w").add_agent("a", writer).add_agent("b", writer)
+        text = built.from_("a").to("b").when(is_long).build().export_config("yaml")
+        open("w.yaml", "w").write(text)
+        print(text)
+    workflow = AgentWorkflow.from_config("w.yaml").build()
+    print(run_sync(workflow.run("x")).final_answer)
+"""
+
+
+def test_what_a_program_defines_is_found_by_another_process(tmp_path: Path) -> None:
+    """And the program is not run a second time for it."""
+    (tmp_path / "team.py").write_text(PROGRAM)
+
+    def run(*command: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=15, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    written = run("team.py", "write")
+    assert written.count("loaded") == 1
+    assert "agent: team:writer" in written and "predicate: team:is_long" in written
+    assert run("-m", "team", "read").splitlines() == ["loaded __main__", "a draft"]
+    other = (
+        "from holdfast import run_sync; from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow as W;"
+    )
+    printed = run("-c", f"{other} print(run_sync(W.from_config('w.yaml').build().run('x')).final_answer)")
+    assert printed.splitlines() == ["loaded team", "a draft"]

@@ -1,0 +1,147 @@
+"""Files that are broken, odd or hostile: told with line and column, and harmless."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.orchestrations.agent_workflow.document_parts import agent, problems_in_file, problems_of
+
+from holdfast.errors import MissingExtra
+from holdfast.orchestrations.agent_workflow.document_reading import read_text
+from holdfast.orchestrations.agent_workflow.documents import drafted
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            '{"name": "w",\n "agents": {"a": 1,}}',
+            "line 2, column 20: not JSON: Expecting property name enclosed in double quotes",
+        ),
+        ('{"name": "w"', "line 1, column 13: not JSON: Expecting ',' delimiter"),
+        ("", "line 1, column 1: not JSON: Expecting value"),
+        ("[]", "expected a mapping, got []"),
+        ('{"name": NaN}', "not JSON: NaN is no number that JSON has"),
+        ('{"name": "w", "agents": {"a": {}, "b": {}, "a": {}}}', "agents.a: the key is there twice"),
+        (b'{"name": "\xff"}', "the file is not UTF-8, from byte 10 on"),
+        ("[" * 200 + "]" * 200, "nested too deeply: at most 100 mappings and lists in each other"),
+        ("[" * 100_000, "nested too deeply: at most 100 mappings and lists in each other"),
+    ],
+)
+def test_a_broken_file_of_json_is_told_with_line_and_column(tmp_path: Path, text: str | bytes, said: str) -> None:
+    assert problems_in_file(tmp_path / "w.json", text) == [said]
+
+
+FLOW = "not YAML: while parsing a flow node, expected the node content, but found '<stream end>'"
+TAB = "not YAML: while scanning for the next token, found character '\\t' that cannot start any token"
+SECOND = "not YAML: expected a single document in the stream, but found another document"
+SEQUENCE = "expected a text as key, got a sequence; write it in quotes"
+NO_TAG = "is not allowed: a workflow is plain data"
+MERGE = "merge keys (<<) are not supported: write the keys down"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "name: w\nagents:\n  a: [\n",
+            f"line 4, column 1: {FLOW}",
+        ),
+        ("name: w\nagents: a: b", "line 2, column 10: not YAML: mapping values are not allowed here"),
+        ("name: w\n\tagents: 3", f"line 2, column 1: {TAB}"),
+        ("name: w\x01", "line 1, column 8: not YAML: the character '\\x01' is not allowed"),
+        ("", "expected a mapping, got null"),
+        ("name: w\n---\nname: v", f"line 2, column 1: {SECOND}"),
+        ("name: w\nagents:\n  a: {agent: x}\n  a: {agent: y}\n", "agents.a: line 4, column 3: the key is there twice"),
+        ("name: w\nagents: {1: 2}", "agents: line 2, column 10: expected a text as key, got 1; write it in quotes"),
+        ("name: w\nagents: {[a]: 2}", f"agents: line 2, column 10: {SEQUENCE}"),
+        (
+            "name: !!python/object/apply:os.system [ls]",
+            f"name: line 1, column 7: the tag 'tag:yaml.org,2002:python/object/apply:os.system' {NO_TAG}",
+        ),
+        ("name: !own x", f"name: line 1, column 7: the tag '!own' {NO_TAG}"),
+        ("name: !!int x", "name: line 1, column 7: expected a value of 'tag:yaml.org,2002:int', got 'x'"),
+        ("name: &a [*a]", "name[0]: line 1, column 7: an alias of what it is itself part of"),
+        ("x: &x {a: 1}\nname: {<<: *x}", f"name: line 2, column 8: {MERGE}"),
+        ("[" * 1000, "nested too deeply: at most 100 mappings and lists in each other"),
+    ],
+)
+def test_a_broken_file_of_yaml_is_told_with_line_and_column(tmp_path: Path, text: str, said: str) -> None:
+    assert problems_in_file(tmp_path / "w.yaml", text) == [said]
+
+
+def test_aliases_of_aliases_are_refused_before_they_fill_the_memory(tmp_path: Path) -> None:
+    levels = "\n".join(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, 12))
+    said = "too large: at most 200,000 values, with aliases counted as what they stand for"
+    assert problems_in_file(tmp_path / "w.yaml", f"a0: &a0 lol\n{levels}\n") == [said]
+
+
+def test_an_alias_stands_for_what_it_names(tmp_path: Path) -> None:
+    path = tmp_path / "w.yaml"
+    path.write_text(
+        f"name: w\nagents:\n  a: {{agent: '{agent()}', retry: &often {{max_attempts: 5}}}}\n"
+        f"  b: {{agent: '{agent()}', retry: *often}}\n"
+    )
+    nodes = drafted(path).nodes
+    assert nodes["b"].config.retry == nodes["a"].config.retry
+    assert nodes["b"].config.retry is not None and nodes["b"].config.retry.max_attempts == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("yes", "yes"),
+        ("no", "no"),
+        ("on", "on"),
+        ("n", "n"),
+        ("2026-11-15", "2026-11-15"),
+        ("2026-11-15T10:00:00Z", "2026-11-15T10:00:00Z"),
+        ("12:30", "12:30"),
+        ("1.2.3", "1.2.3"),
+        ("1_000", "1_000"),
+        ("0x1f", "0x1f"),
+        (".inf", ".inf"),
+        (".", "."),
+        ("true", True),
+        ("False", False),
+        ("null", None),
+        ("~", None),
+        ("", None),
+        ("12", 12),
+        ("-3", -3),
+        ("010", 10),
+        ("1.5", 1.5),
+        (".5", 0.5),
+        ("1e3", 1000.0),
+        ("'12'", "12"),
+        ('"true"', "true"),
+        ("!!str 12", "12"),
+    ],
+)
+def test_scalars_of_yaml_are_what_json_would_have(text: str, value: Any) -> None:
+    [read] = read_text(f"- {text}", "yaml")
+    assert (read, type(read)) == (value, type(value))
+
+
+def test_keys_of_yaml_that_look_like_something_else_are_texts() -> None:
+    assert read_text("{yes: 1, on: 2, 2026-11-15: 3}", "yaml") == {"yes": 1, "on": 2, "2026-11-15": 3}
+
+
+def test_without_pyyaml_json_is_read_and_yaml_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    path = tmp_path / "w.yaml"
+    path.write_text("name: w")
+    with pytest.raises(
+        MissingExtra, match=r"A workflow in YAML needs the package 'pyyaml'.*pip install 'holdfast\[yaml\]'"
+    ):
+        drafted(path)
+    (tmp_path / "w.json").write_text('{"name": "w"}')
+    assert drafted(tmp_path / "w.json").name == "w"
+
+
+def test_a_folder_is_no_document(tmp_path: Path) -> None:
+    (tmp_path / "w.json").mkdir()
+    assert problems_of(tmp_path / "w.json") == [f"{tmp_path / 'w.json'}: the file cannot be read: Is a directory"]

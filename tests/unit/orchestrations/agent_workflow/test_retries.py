@@ -1,0 +1,136 @@
+"""How a node tries again: how often, how far apart, after what; and what is told of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import RetryPolicy
+from holdfast.orchestrations.agent_workflow import events as told
+from holdfast.orchestrations.agent_workflow.builder import Configure
+from holdfast.orchestrations.agent_workflow.definition import RetryConfig, RetryStrategy
+from holdfast.orchestrations.agent_workflow.result import WorkflowResult
+from holdfast.orchestrations.agent_workflow.retrying import is_transient, policy_of
+from holdfast.testing import FakeClock
+from tests.unit.orchestrations.agent_workflow.making import Overheard, kept, of_kind, watched
+
+BOOM = ValueError("boom")
+
+
+class Busy(Exception):
+    status_code = 503
+
+
+async def tried(agent: Overheard, configure: Configure) -> tuple[list[Any], WorkflowResult]:
+    clock = FakeClock()
+    workflow = kept(clock=clock).add_agent("a", agent, configure).build()
+    async with clock.skipping():
+        return await watched(workflow.stream("i"))
+
+
+async def test_a_node_without_retries_is_tried_once() -> None:
+    agent = Overheard(BOOM, "fine")
+    _, result = await tried(agent, lambda node: node)
+
+    assert result.state == "failed"
+    assert agent.turns == 1
+
+
+async def test_a_node_is_tried_until_it_goes_well() -> None:
+    agent = Overheard(BOOM, BOOM, "fine")
+    events, result = await tried(agent, lambda node: node.with_retry(3))
+
+    assert result.final_answer == "fine"
+    assert agent.turns == 3
+    assert result.duration == 3  # 1 s, then 2 s
+    told_of = [one.message for one in of_kind(events, told.WorkflowDiagnosticEvent)]
+    assert [text.split(" ")[1] for text in told_of] == ["1", "2"]
+    assert all("ValueError: boom" in text for text in told_of)
+    assert len(of_kind(events, told.WorkflowAgentStartedEvent)) == 1
+    assert len(of_kind(events, told.WorkflowAgentCompletedEvent)) == 1
+
+
+async def test_the_last_attempt_counts() -> None:
+    agent = Overheard(BOOM, BOOM, ValueError("third"), "fine")
+    _, result = await tried(agent, lambda node: node.with_retry(3))
+
+    assert result.error == "a: ValueError: third"
+    assert agent.turns == 3
+
+
+@pytest.mark.parametrize(
+    ("strategy", "duration"), [("constant", 30), ("linear", 60), ("exponential", 70)], ids=lambda one: str(one)
+)
+async def test_attempts_are_as_far_apart_as_the_strategy_says(strategy: RetryStrategy, duration: float) -> None:
+    agent = Overheard(BOOM, BOOM, BOOM, "fine")
+    delay = timedelta(seconds=10)
+    _, result = await tried(agent, lambda node: node.with_retry(4, strategy, initial_delay=delay))
+
+    assert result.duration == duration
+
+
+async def test_no_delay_is_longer_than_the_longest() -> None:
+    agent = Overheard(BOOM, BOOM, BOOM, "fine")
+    _, result = await tried(agent, lambda node: node.with_retry(4, initial_delay=10, max_delay=15))
+
+    assert result.duration == 40
+
+
+def test_jittered_delays_are_between_half_and_all_of_the_exponential_ones() -> None:
+    policy = policy_of(RetryConfig(strategy="jittered", initial_delay=10))
+    assert policy is not None
+    second = {policy.delay_after(2) for _ in range(50)}
+
+    assert all(10 <= one <= 20 for one in second)
+    assert len(second) > 1
+
+
+async def test_only_what_may_pass_is_tried_again_if_the_node_says_so() -> None:
+    wrong = Overheard(BOOM, "fine")
+    _, failed = await tried(wrong, lambda node: node.with_retry_transient(3))
+    assert failed.state == "failed"
+    assert wrong.turns == 1
+
+    for error in (TimeoutError("slow"), ConnectionResetError("gone"), Busy("busy")):
+        agent = Overheard(error, "fine")
+        _, result = await tried(agent, lambda node: node.with_retry_transient(3))
+        assert result.final_answer == "fine"
+
+
+def test_what_may_pass_is_told_by_the_error_or_by_its_cause() -> None:
+    def caused(by: Exception) -> Exception:
+        error = RuntimeError("the model failed")
+        error.__cause__ = by
+        return error
+
+    class RateLimitError(Exception):
+        """As clients of models call it."""
+
+    assert is_transient(caused(Busy("busy")))
+    assert is_transient(RateLimitError("slow down"))
+    assert not is_transient(caused(ValueError("wrong")))
+    assert not is_transient(None)
+
+
+async def test_a_retry_policy_is_taken_too() -> None:
+    agent = Overheard(BOOM, BOOM, "fine")
+    _, result = await tried(agent, lambda node: node.with_retry(RetryPolicy(3, initial_delay=5, backoff=1)))
+
+    assert result.duration == 10
+
+
+@pytest.mark.parametrize("policy", [RetryPolicy(retry_on=ValueError), RetryPolicy(backoff=3)])
+def test_a_retry_policy_that_no_document_could_say_is_refused(policy: RetryPolicy) -> None:
+    with pytest.raises(ValueError, match="with_retry takes a RetryPolicy"):
+        kept().add_agent("a", Overheard("x"), lambda node: node.with_retry(policy))
+
+
+async def test_after_its_retries_a_node_fails_as_its_mode_says() -> None:
+    agent = Overheard(BOOM)
+    _, result = await tried(agent, lambda node: node.with_retry(2).on_error_isolate())
+
+    assert result.state == "completed"
+    assert result.error == "a: ValueError: boom"
+    assert agent.turns == 2

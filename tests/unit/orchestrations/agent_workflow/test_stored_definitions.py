@@ -1,0 +1,243 @@
+"""Definitions in a workflow store: saved, listed, versioned, loaded and run by name; never lost, never halved."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.contract.places import STORES
+
+from holdfast.checkpoints.retention import LatestOnly
+from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.codecs.aes_gcm import AesGcm
+from holdfast.errors import (
+    DamagedDefinition,
+    DefinitionNotFound,
+    InvalidDefinition,
+    InvalidRun,
+    StorageFailed,
+    WorkflowCheckpointException,
+)
+from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
+from holdfast.orchestrations.agent_workflow.definition import AgentConfig, NodeConfig, WorkflowConfig
+from holdfast.orchestrations.agent_workflow.definitions import PREFIX, DefinitionInfo, DefinitionStore
+from holdfast.storages import FileCheckpointStorage, InMemoryCheckpointStorage, SqliteCheckpointStorage
+from holdfast.testing import FakeClock, Faults, ScriptedAgent
+
+HERE = "tests.unit.orchestrations.agent_workflow.test_stored_definitions"
+writer = ScriptedAgent("writer", ["A draft."])
+editor = ScriptedAgent("editor", lambda messages: f"Better: {messages[-1].text}")
+
+
+def story(storage: StoreCheckpointStorage | None = None, version: str = "1.0.0") -> AgentWorkflow:
+    builder = (
+        AgentWorkflow.create()
+        .with_name("story")
+        .with_version(version)
+        .with_description("Two who write.")
+        .add_agent("draft", f"{HERE}:writer", lambda node: node.with_output_key("draft"))
+        .add_agent("edit", f"{HERE}:editor", lambda node: node.with_input_key("draft").requires_approval("Print it?"))
+        .from_("draft")
+        .to("edit")
+        .when_not_empty("draft")
+    )
+    return builder if storage is None else builder.with_checkpointing().with_workflow_store(storage)
+
+
+def definition(name: str, version: str = "1.0.0") -> WorkflowConfig:
+    return WorkflowConfig(name=name, version=version, agents={"a": NodeConfig(agent=AgentConfig(model="m"))})
+
+
+def numbers(infos: list[DefinitionInfo]) -> list[tuple[str, int, str]]:
+    return [(one.name, one.number, one.version) for one in infos]
+
+
+@pytest.fixture(params=[*STORES, "encrypted"])
+async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Callable[[], StoreCheckpointStorage]]:
+    """Makes one more object over the same store, as another process would; in memory it is always the same."""
+    key, made = AesGcm.generate_key(), list[StoreCheckpointStorage]()
+
+    def make() -> StoreCheckpointStorage:
+        if request.param == "encrypted":
+            made.append(SqliteCheckpointStorage(tmp_path / "x.db", encryption=AesGcm(key), synchronous="NORMAL"))
+        elif request.param != "memory" or not made:
+            made.append(StoreCheckpointStorage(STORES[request.param](tmp_path)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        await one.close()
+
+
+async def test_a_definition_is_saved_listed_loaded_run_and_resumed_by_name(
+    opened: Callable[[], StoreCheckpointStorage],
+) -> None:
+    saved = await story(opened()).build().save()
+    assert (saved.name, saved.version, saved.number, saved.description) == ("story", "1.0.0", 1, "Two who write.")
+    assert saved.created_at == saved.updated_at
+    assert numbers(await DefinitionStore(opened()).list()) == [("story", 1, "1.0.0")]
+
+    loaded = (await AgentWorkflow.load("story", opened())).build()
+    assert loaded.definition == saved.config
+    asked = await loaded.run("Tides", execution_id="t")
+    assert asked.state == "waiting"
+    again = (await AgentWorkflow.load("story", opened())).build()
+    [request] = (await again.resume("t")).pending
+    done = await again.approve(request.request_id)
+    assert (done.final_answer, done.success) == ("Better: A draft.", True)
+
+
+async def test_every_version_stays_and_can_be_loaded_by_its_number_or_its_name() -> None:
+    storage, clock = InMemoryCheckpointStorage(), FakeClock()
+    store = DefinitionStore(storage, clock=clock)
+    first = await store.save(definition("w", "1.0"))
+    clock.advance(60)
+    for version in ("1.1", "1.1", "2"):
+        await store.save(definition("w", version))
+    assert numbers(await store.versions("w")) == [("w", 1, "1.0"), ("w", 2, "1.1"), ("w", 3, "2")]
+    assert (await store.load("w")).version == "2"
+    assert (await store.load("w", 1)).config == first.config
+    second = await store.load("w", "1.1")
+    assert (second.number, second.updated_at) == (2, clock.now())
+    assert second.created_at == clock.now() - timedelta(seconds=60)
+    assert (await AgentWorkflow.load("w", storage, 2)).build  # the builder of it
+
+
+async def test_a_definition_that_has_not_changed_makes_no_version_and_no_commit() -> None:
+    storage = InMemoryCheckpointStorage()
+    store = DefinitionStore(storage)
+    await store.save(definition("w"))
+    before = await storage.list_checkpoint_infos()
+    assert (await store.save(definition("w"))).number == 1
+    assert await storage.list_checkpoint_infos() == before
+    await store.save(definition("w", "2"))
+    assert (await store.save(definition("w"))).number == 3, "what was before is a change too"
+
+
+async def test_no_retention_and_no_pruning_takes_a_version_away() -> None:
+    storage = InMemoryCheckpointStorage(retention=LatestOnly)
+    store = DefinitionStore(storage)
+    for number in range(1, 6):
+        await store.save(definition("w", str(number)))
+    await storage.prune(keep_last=1)
+    report = await storage.prune(older_than=timedelta(0), whole_threads=True)
+    assert [one.reason for one in report.skipped] == ["it has pinned checkpoints: 1"]
+    assert [one.version for one in await store.versions("w")] == ["1", "2", "3", "4", "5"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "file"])
+async def test_of_writers_at_the_same_time_none_is_lost(kind: str, tmp_path: Path) -> None:
+    storages = [StoreCheckpointStorage(STORES[kind](tmp_path)) for _ in range(3)]
+    stores = [DefinitionStore(one) for one in storages for _ in range(2)]
+    saved = await asyncio.gather(*(one.save(definition("w", f"by {place}")) for place, one in enumerate(stores)))
+    assert sorted(one.number for one in saved) == [1, 2, 3, 4, 5, 6]
+    kept = {one.number: one.version for one in await stores[0].versions("w")}
+    assert kept == {one.number: one.version for one in saved}
+    for one in storages:
+        await one.close()
+
+
+async def test_a_save_that_fails_at_any_write_leaves_nothing_halved_and_is_made_good_by_the_next() -> None:
+    tried = 0
+    for nth in range(1, 20):
+        for when in ("before", "after"):
+            faults, storage = Faults(), InMemoryCheckpointStorage()
+            faults.fail("commit", nth=nth, when=when)  # type: ignore[arg-type]  # one of the two
+            dying = DefinitionStore(faults.wrap(storage))
+            try:
+                await dying.save(definition("w", "1"))
+            except (StorageFailed, WorkflowCheckpointException):
+                tried += 1
+            else:
+                assert tried >= 2 and nth > 1
+                return
+            assert (await DefinitionStore(storage).save(definition("w", "2"))).version == "2"
+            versions = [one.version for one in await DefinitionStore(storage).versions("w")]
+            assert versions in (["2"], ["1", "2"])
+
+
+# ---------------------------------------------------------------- what cannot be had
+
+
+async def test_a_damaged_definition_names_itself_and_the_others_stay_readable(tmp_path: Path) -> None:
+    async with FileCheckpointStorage(tmp_path / "kept") as storage:
+        for name in ("good", "spoilt"):
+            await DefinitionStore(storage).save(definition(name))
+    [file] = [one for one in (tmp_path / "kept").iterdir() if "spoilt" in one.name and one.suffix == ".jsonl"]
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2] + b"#" + whole[len(whole) // 2 + 1 :])
+    async with FileCheckpointStorage(tmp_path / "kept") as storage:
+        store = DefinitionStore(storage)
+        good, spoilt = await store.list()
+        assert (good.name, good.problem) == ("good", None)
+        assert spoilt.name == "spoilt" and spoilt.problem is not None
+        assert (await store.load("good")).config == definition("good")
+        for attempt in (store.load("spoilt"), store.versions("spoilt"), store.save(definition("spoilt", "2"))):
+            with pytest.raises(DamagedDefinition, match="Definition 'spoilt' cannot be read"):
+                await attempt
+        assert await store.delete("spoilt")
+        assert (await store.save(definition("spoilt", "2"))).number == 1
+
+
+async def test_a_version_that_this_release_does_not_understand_is_named_and_the_others_load() -> None:
+    store = DefinitionStore(InMemoryCheckpointStorage())
+    await store.save(definition("w"))
+    await store._keep("w", {"name": "w", "format": "99"})
+    await store.save(definition("w", "3"))
+    with pytest.raises(InvalidDefinition, match="definition 'w', version 2: format: the document is of format"):
+        await store.load("w", 2)
+    assert [one.number for one in await store.versions("w")] == [1, 2, 3]
+    assert (await store.load("w")).version == "3"
+
+
+async def test_a_name_or_a_version_that_there_is_not_says_what_there_is() -> None:
+    store = DefinitionStore(InMemoryCheckpointStorage())
+    with pytest.raises(DefinitionNotFound, match="There is no definition 'story' in this store"):
+        await store.load("story")
+    await store.save(definition("story", "1.0"))
+    with pytest.raises(DefinitionNotFound, match="did you mean 'story'"):
+        await store.versions("stroy")
+    for version in ("2.0", 7):
+        with pytest.raises(DefinitionNotFound, match=r"has no version .*; there are 1 \(1\.0\)"):
+            await store.load("story", version)
+    assert not await store.delete("stroy")
+
+
+async def test_a_definition_is_deleted_with_all_versions_and_its_executions_stay() -> None:
+    storage = InMemoryCheckpointStorage()
+    workflow = story(storage).build()
+    await workflow.save()
+    await workflow.run("Tides", execution_id="t")
+    assert await DefinitionStore(storage).delete("story")
+    assert await DefinitionStore(storage).list() == []
+    assert (await workflow.resume("t")).state == "waiting"
+
+
+async def test_an_execution_with_the_id_of_a_definition_is_no_definition() -> None:
+    storage = InMemoryCheckpointStorage()
+    await story(storage).build().run("Tides", execution_id=f"{PREFIX}story")
+    store = DefinitionStore(storage)
+    assert await store.list() == []
+    with pytest.raises(DefinitionNotFound):
+        await store.load("story")
+    assert not await store.delete("story")
+
+
+async def test_what_only_python_has_is_refused_with_its_place_and_nothing_is_written() -> None:
+    storage = InMemoryCheckpointStorage()
+    nameless: Any = ScriptedAgent("nameless", ["Hm."])
+    workflow = AgentWorkflow.create().with_name("w").add_agent("a", nameless).with_workflow_store(storage).build()
+    with pytest.raises(InvalidDefinition, match=r"agents\.a\.agent: "):
+        await workflow.save()
+    assert await storage.list_threads() == []
+
+
+async def test_without_a_workflow_store_there_is_nowhere_to_save() -> None:
+    with pytest.raises(InvalidRun, match="'story' has no workflow store to keep its definition in"):
+        await story().build().save()
+    with pytest.raises(InvalidRun, match="one of holdfast's storages"):
+        DefinitionStore(object())  # type: ignore[arg-type]  # what people try

@@ -1,0 +1,203 @@
+"""Timeouts: of one attempt of a node, and of a whole execution, also where nobody runs it meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.agents.message import Message
+from holdfast.agents.response import AgentResponse
+from holdfast.agents.tools import tool
+from holdfast.orchestrations.agent_workflow import events as told
+from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from holdfast.testing import Call, FakeClock
+from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, says, watched
+
+
+class Slow:
+    """An agent that takes some seconds for each turn, turn by turn."""
+
+    description = None
+
+    def __init__(self, clock: FakeClock, *seconds: float, name: str = "slow") -> None:
+        self.name = self.id = name
+        self._clock = clock
+        self._seconds = seconds
+        self.turns = 0
+        self.cancelled = 0
+
+    async def run(self, messages: list[Message], *, session: Any = None) -> AgentResponse:
+        self.turns += 1
+        before = self._clock.now()
+        try:
+            await self._clock.sleep(self._seconds[min(self.turns, len(self._seconds)) - 1])
+        finally:
+            wanted = self._seconds[min(self.turns, len(self._seconds)) - 1]
+            self.cancelled += (self._clock.now() - before).total_seconds() < wanted
+        return AgentResponse(messages=(Message("assistant", "slowly"),))
+
+
+async def test_a_turn_that_takes_too_long_is_ended() -> None:
+    clock = FakeClock()
+    agent = Slow(clock, 100)
+    workflow = kept(clock=clock).add_agent("a", agent, lambda node: node.with_timeout(10)).build()
+    async with clock.skipping():
+        result = await workflow.run("i", "e")
+
+    assert result.state == "failed"
+    assert "did not end within 10 s" in str(result.error)
+    assert isinstance(result.exception, TimeoutError)
+    assert result.duration == 10
+    assert agent.cancelled == 1
+
+
+async def test_each_attempt_has_the_whole_time() -> None:
+    clock = FakeClock()
+    agent = Slow(clock, 100, 100, 9)
+    builder = kept(clock=clock).add_agent("a", agent, lambda node: node.with_timeout(10).with_retry_transient(3))
+    async with clock.skipping():
+        result = await builder.build().run("i")
+
+    assert result.final_answer == "slowly"
+    assert result.duration == 10 + 1 + 10 + 2 + 9
+
+
+async def test_a_turn_that_is_in_time_is_not_ended() -> None:
+    clock = FakeClock()
+    workflow = kept(clock=clock).add_agent("a", Slow(clock, 9), lambda node: node.with_timeout(10)).build()
+    async with clock.skipping():
+        assert (await workflow.run("i")).final_answer == "slowly"
+
+
+# ---------------------------------------------------------------- the whole execution
+
+
+@pytest.mark.parametrize("mode", ["stop", "skip", "isolate"])
+async def test_an_execution_ends_when_its_time_is_up_whatever_its_nodes_do_about_errors(mode: str) -> None:
+    clock = FakeClock()
+    after = Overheard("b")
+    builder = kept(clock=clock).with_timeout(60).add_agent("a", Slow(clock, 100), lambda node: getattr(node, f"on_error_{mode}")())
+    builder.add_agent("quick", says("quick")).add_agent("b", after)
+    workflow = builder.from_("a", "quick").to("b").build()
+    async with clock.skipping():
+        events, result = await watched(workflow.stream("i", "e"))
+
+    assert (result.state, result.success) == ("completed", False)
+    assert result.error == "timed out after 60 s"
+    assert result.outputs == {"quick.answer": "quick"}
+    assert result.duration == 60
+    assert after.turns == 0
+    (ended,) = of_kind(events, told.WorkflowCompletedEvent)
+    assert (ended.successful_nodes, ended.failed_nodes, ended.skipped_nodes) == (1, 1, 1)
+
+
+async def test_a_fallback_is_not_begun_when_the_time_is_up() -> None:
+    clock = FakeClock()
+    spare = Overheard("spare")
+    builder = kept(clock=clock).with_timeout(60)
+    builder.add_agent("a", Slow(clock, 100), lambda node: node.on_error_fallback("spare")).add_agent("spare", spare)
+    async with clock.skipping():
+        result = await builder.build().run("i")
+
+    assert result.error == "timed out after 60 s"
+    assert spare.turns == 0
+
+
+async def test_the_time_is_counted_from_the_start_over_all_nodes() -> None:
+    clock = FakeClock()
+    builder = kept(clock=clock).with_timeout(60)
+    for name in "abc":
+        builder.add_agent(name, Slow(clock, 25, name=name))
+    workflow = builder.from_("a").to("b").from_("b").to("c").build()
+    async with clock.skipping():
+        result = await workflow.run("i")
+
+    assert result.outputs == {"a.answer": "slowly", "b.answer": "slowly"}
+    assert result.duration == 60
+
+
+async def test_attempts_do_not_go_on_beyond_it() -> None:
+    clock = FakeClock()
+    agent = Overheard(ValueError("boom"))
+    builder = kept(clock=clock).with_timeout(50)
+    builder.add_agent("a", agent, lambda node: node.with_retry(9, "constant", initial_delay=40))
+    async with clock.skipping():
+        result = await builder.build().run("i")
+
+    assert not result.success
+    assert result.duration <= 50
+    assert agent.turns == 2
+
+
+async def test_a_delay_does_not_go_on_beyond_it() -> None:
+    clock = FakeClock()
+    after = Overheard("b")
+    builder = kept(clock=clock).with_timeout(60).add_agent("a", says("a")).add_agent("b", after)
+    async with clock.skipping():
+        result = await builder.from_("a").to("b").with_delay(3600).build().run("i")
+
+    assert result.error == "timed out after 60 s"
+    assert result.duration == 60
+    assert after.turns == 0
+
+
+async def test_the_time_goes_on_while_nobody_runs_it() -> None:
+    clock = FakeClock()
+    agent, after = Overheard(ValueError("boom"), "fine"), Overheard("b")
+    builder = kept(clock=clock).with_timeout(60).add_agent("a", agent).add_agent("b", after)
+    workflow = builder.from_("a").to("b").build()
+    assert (await workflow.run("i", "e")).state == "failed"
+    clock.advance(61)
+
+    result = await workflow.resume("e")
+
+    assert result.error == "timed out after 60 s"
+    assert (agent.turns, after.turns) == (1, 0)
+
+
+async def test_an_approval_is_waited_for_no_longer_than_the_execution_has() -> None:
+    clock = FakeClock()
+    builder = kept(clock=clock).with_timeout(60)
+    workflow = builder.add_agent("a", says("a"), lambda node: node.requires_approval("?", timeout=600)).build()
+    asked = (await workflow.run("i", "e")).pending[0]
+    assert asked.deadline is not None
+    assert (asked.deadline - clock.now()).total_seconds() == 60
+    clock.advance(61)
+
+    assert (await workflow.resume("e")).error == "timed out after 60 s"
+
+
+async def test_the_approval_of_a_tool_is_waited_for_no_longer() -> None:
+    @tool(approval=True)
+    def pay() -> str:
+        raise AssertionError("nobody approved that")
+
+    clock = FakeClock()
+    builder = kept(clock=clock).with_timeout(60)
+    workflow = builder.add_agent("a", says(Call("pay"), "done", tools=[pay])).build()
+    assert (await workflow.run("i", "e")).state == "waiting"
+    clock.advance(61)
+
+    assert (await workflow.resume("e")).error == "timed out after 60 s"
+
+
+def nested(clock: FakeClock, inner: AgentWorkflowInstance) -> AgentWorkflowInstance:
+    return kept(clock=clock).with_timeout(60).add_workflow("sub", inner).build()
+
+
+async def test_a_workflow_that_is_a_node_has_no_more_time_than_the_one_around_it() -> None:
+    clock = FakeClock()
+    inner = drafted("inner").add_agent("x", says("x"), lambda node: node.requires_approval("?")).build()
+    workflow = nested(clock, inner)
+    assert (await workflow.run("i", "e")).state == "waiting"
+    clock.advance(61)
+    result = await workflow.resume("e")
+    assert (result.state, result.success) == ("completed", False)
+    assert "timed out" in str(result.error)
+
+    slow = drafted("inner").add_agent("x", Slow(clock, 100)).build()
+    async with clock.skipping():
+        result = await nested(clock, slow).run("i")
+    assert not result.success
+    assert result.duration == 60
