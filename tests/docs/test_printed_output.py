@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 SHOWN = re.compile(r"\[`examples/(\w+)\.py`\]\([^)]*\)[^\n]*:\n\n```text\n(.*?)```", re.DOTALL)
 FOUND = [(page, name, text) for page in PAGES for name, text in SHOWN.findall(page.read_text(encoding="utf-8"))]
-AGENTS = {"concurrent_panel", "durable_chat", "group_chat", "research_team", "support_handoff"}
+AGENTS = {"concurrent_panel", "durable_chat", "durable_review", "group_chat", "research_team", "support_handoff"}
 
 
 @pytest.mark.parametrize(("page", "name", "text"), FOUND, ids=[f"{page.stem}-{name}" for page, name, _ in FOUND])

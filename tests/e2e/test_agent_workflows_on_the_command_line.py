@@ -33,6 +33,7 @@ slow = ScriptedAgent("slow", [Call("slowly"), "Done."], tools=[slowly], log="cal
 
 builder = AgentWorkflow.create().with_name("built").add_agent("a", writer)
 instance = builder.build()
+broken = AgentWorkflow.create().with_name("broken").add_agent("a", writer).from_("a").to("b")
 
 def make():
     return builder
@@ -213,6 +214,8 @@ def test_a_mistake_in_a_document_is_told_with_file_and_place(
     ("arguments", "code", "sentence"),
     [
         (["run", "stroy.yaml", "x"], 1, "There is no file 'stroy.yaml' (did you mean 'story.yaml'?)."),
+        (["run", "team:broken", "x"], 1, "team:broken: edges[0].to: there is no node 'b'"),
+        (["run", "team:nothing", "x"], 1, "Its workflows: 'builder', 'instance', 'broken'."),
         (["run", "story.yaml"], 2, "INPUT is missing: the workflow starts with str or dict."),
         (["run", "story.yaml", "[1]", "--json-input"], 2, "INPUT is not what the workflow starts with"),
         (["resume", "story.yaml"], 2, "Name one thread"),

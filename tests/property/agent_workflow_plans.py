@@ -20,6 +20,7 @@ from holdfast.orchestrations.agent_workflow.node_options import AgentNodeOptions
 from holdfast.testing import ScriptedAgent
 
 Kind: TypeAlias = Literal["graded", "text", "map"]
+Approval: TypeAlias = Literal["none", "granted", "denied", "by what it says"]
 Log: TypeAlias = Callable[[dict[str, Any]], object]
 GRADES = 4
 
@@ -41,7 +42,7 @@ class PlannedNode:
     fails: Literal["never", "at times", "at first"] = "never"
     """`at times`: by what it hears. `at first`: until somebody has mended it."""
     fallback: str | None = None
-    approval: Literal["none", "granted", "denied", "by what it says"] = "none"
+    approval: Approval = "none"
     map_errors: MapErrors = "null"
     has_template: bool = False
 
@@ -152,8 +153,11 @@ def _configure(options: AgentNodeOptions, node: PlannedNode) -> None:
 # ---------------------------------------------------------------- made by chance
 
 
-def a_plan(chance: random.Random, *, most: int = 7, stops: bool = True, delay: float = 0.004) -> Plan:
-    """Chains, fan-outs and joins from one or two beginnings, with loops, failures, fallbacks, maps and approvals."""
+def a_plan(chance: random.Random, *, most: int = 7, stops: float = 0.08, delay: float = 0.004) -> Plan:
+    """Chains, fan-outs and joins from one or two beginnings, with loops, failures, fallbacks, maps and approvals.
+
+    `stops`: how likely it is that a node whose failure stops all has to be mended.
+    """
     names = [f"n{number}" for number in range(chance.randint(2, most))]
     roots = 2 if len(names) > 3 and chance.random() < 0.2 else 1
     nodes = [_a_node(name, place < roots, chance) for place, name in enumerate(names)]
@@ -166,8 +170,8 @@ def a_plan(chance: random.Random, *, most: int = 7, stops: bool = True, delay: f
     chance.shuffle(edges)
     stand_ins = list(_fallbacks(nodes, names, chance))
     for place, node in enumerate(nodes):
-        if stops and node.mode == "stop" and chance.random() < 0.08:
-            nodes[place] = replace(node, fails="at first")
+        if node.mode == "stop" and chance.random() < stops:
+            nodes[place] = replace(node, fails="at first", map_errors="fail")
     return Plan(
         (*nodes, *stand_ins),
         tuple(edges),
@@ -180,13 +184,14 @@ def a_plan(chance: random.Random, *, most: int = 7, stops: bool = True, delay: f
 def _a_node(name: str, is_root: bool, chance: random.Random) -> PlannedNode:
     kind: Kind = chance.choice(["graded", "graded", "graded", "text", "map"])
     mode: ErrorMode = chance.choice(["stop", "stop", "skip", "isolate", "fallback"])
+    approvals: list[Approval] = [*["none"] * 6, "granted", "denied", "by what it says"]  # type: ignore[list-item]
     return PlannedNode(
         name,
         kind,
         says_the_same=chance.random() < 0.3,
         mode=mode,
         fails="never" if mode == "stop" or chance.random() < 0.3 else "at times",
-        approval=chance.choice(["none"] * 6 + ["granted", "denied", "by what it says"]),
+        approval=chance.choice(approvals),
         map_errors="fail" if mode != "stop" and chance.random() < 0.5 else chance.choice(["null", "omit"]),
         has_template=not is_root and kind != "map" and chance.random() < 0.4,
     )
@@ -208,7 +213,7 @@ def _an_edge(
 
 def _loops(nodes: Sequence[PlannedNode], edges: Sequence[PlannedEdge], chance: random.Random) -> list[PlannedEdge]:
     """Edges back to a node that every way to their source leads through: to no other can one lead back for certain."""
-    found = []
+    found: list[PlannedEdge] = []
     for _ in range(chance.randint(1, 2)):
         source = chance.choice(nodes)
         target = chance.choice(sorted(always_before(source.id, [one.id for one in nodes], edges)))

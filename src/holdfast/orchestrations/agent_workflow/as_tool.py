@@ -121,14 +121,12 @@ class _Call:
         await recorded(pass_on, name=f"{self._instance.name}.answer", key=request_id)
 
     async def _passed(self, request_id: str, answer: Any) -> None:
-        said = {"execution_id": self._execution_id}
-        if answer is False or (answer is not True and not answer.approved):
-            await self._instance.deny(request_id, reason=None if answer is False else answer.reason, **said)
-        elif answer is True:
-            await self._instance.approve(request_id, **said)
+        said = ApprovalDecision(answer) if isinstance(answer, bool) else answer
+        if said.approved:
+            data = said.data if isinstance(said, ApprovalDecision) else _changed_arguments(said)
+            await self._instance.approve(request_id, reason=said.reason, data=data)
         else:
-            data = answer.data if isinstance(answer, ApprovalDecision) else _changed_arguments(answer)
-            await self._instance.approve(request_id, reason=answer.reason, data=data, **said)
+            await self._instance.deny(request_id, reason=said.reason)
 
     def _nobody(self, pending: list[Mapping[str, Any]]) -> str:
         asked = ", ".join(repr(one["request_id"]) for one in pending)

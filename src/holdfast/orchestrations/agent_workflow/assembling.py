@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from holdfast.agents.adapters import adapted
 from holdfast.agents.workflows import Workflow, WorkflowBuilder
 from holdfast.clock import SystemClock
 from holdfast.errors import InvalidDefinition, PredicateFailed
+from holdfast.graph.participants import is_agent
 from holdfast.graph.workflow_executor import WorkflowExecutor
 from holdfast.orchestrations.agent_workflow import stores
 from holdfast.orchestrations.agent_workflow.checking import check
@@ -95,7 +97,7 @@ def _parts(
     predicate = node.needs_approval
     if predicate is None and config.approval is not None and config.approval.predicate is not None:
         predicate = resolve(config.approval.predicate, f"{place}.approval.predicate")
-    agent = None if node.workflow is not None else _agent(node_id, node, draft)
+    agent = None if node.workflow is not None else _checked(_agent(node_id, node, draft), f"{place}.agent")
     givers = {one: _possible(one, other) for one, other in draft.nodes.items()}
     named = None if predicate is None else _told_by(predicate, f"{place}.approval.predicate")
     return NodeParts(agent, types, node.tools, named, inner_id, conversations, givers)
@@ -135,6 +137,15 @@ def _agent(node_id: str, node: NodeDraft, draft: Draft) -> Any:
     if config is None:
         raise InvalidDefinition([(place, "missing: a node needs an agent, or a workflow")])
     return made(config, node_id, draft.settings.model)
+
+
+def _checked(agent: Any, place: str) -> Any:
+    if isinstance(agent, type):
+        problem = f"expected an agent, got the class {agent.__name__}: give an object of it"
+        raise InvalidDefinition([(place, problem)])
+    if not is_agent(adapted(agent)):
+        raise InvalidDefinition([(place, f"expected an agent, with a name and run(messages), got {agent!r:.200}")])
+    return agent
 
 
 def made(config: AgentConfig, node_id: str, model: str | None) -> Any:

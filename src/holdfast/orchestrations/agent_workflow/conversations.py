@@ -165,10 +165,10 @@ class Conversations:
         """Both, and nothing twice: what only `version` has is repeated after what is known."""
         if not known.version or not version:
             return SessionRef(known.session_id, known.thread_id, version or known.version)
-        before = _spoken(await self._store.read(known.session_id, known.version))
-        after = _spoken(await self._store.read(known.session_id, version))
-        if after[: len(before)] == before:
+        entries = await self._store.read(known.session_id, version)
+        if _follows(version, known.version, entries):
             return SessionRef(known.session_id, known.thread_id, version)
+        before, after = _spoken(await self._store.read(known.session_id, known.version)), _spoken(entries)
         missing = set(after) - set(before)
         if not missing:
             return known
@@ -181,6 +181,12 @@ class Conversations:
             at=_delivery().clock.now(),
         )
         return SessionRef(known.session_id, known.thread_id, await self._store.append(known.session_id, entry))
+
+
+def _follows(version: str, other: str, entries: Mapping[str, SessionEntry]) -> bool:
+    while version and version != other:
+        version = entries[version].parent
+    return bool(version)
 
 
 def _spoken(entries: Mapping[str, SessionEntry]) -> list[str]:

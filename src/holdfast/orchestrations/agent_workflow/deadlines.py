@@ -22,6 +22,13 @@ def delivery() -> DeliveryContext:
     return context
 
 
+def raise_trouble() -> None:
+    """Raises what keeps this handler's work from being recorded: that is no failure of its node."""
+    trouble = delivery().delivery.broken
+    if trouble is not None:
+        raise trouble
+
+
 def clock() -> Clock:
     return delivery().clock
 

@@ -19,7 +19,6 @@ from holdfast.errors import (
     DefinitionNotFound,
     InvalidRun,
     NewerFormat,
-    ThreadNotIdle,
     UnreadableValue,
 )
 from holdfast.graph.context import WorkflowContext
@@ -108,15 +107,12 @@ class DefinitionStore:
         return await self.load(name, number)
 
     async def _keep(self, name: str, document: Document) -> int:
-        while True:
-            try:
-                done = await self._workflow.run(document, thread_id=PREFIX + name, on_busy="enqueue")
-            except ThreadNotIdle:  # a process was killed while it saved: that version first
-                await self._workflow.run(thread_id=PREFIX + name, on_busy="enqueue")
-            except _DAMAGE as error:
-                raise DamagedDefinition(name, _reason(error)) from error
-            else:
-                return int(done.get_outputs()[-1])
+        """What a process that was killed had begun to save comes first, then this."""
+        try:
+            done = await self._workflow.run(document, thread_id=PREFIX + name, on_busy="enqueue")
+        except _DAMAGE as error:
+            raise DamagedDefinition(name, _reason(error)) from error
+        return int(done.get_outputs()[-1])
 
     async def _pin(self, name: str) -> None:
         """So that it stays when threads that have not moved for long are pruned."""
@@ -159,7 +155,8 @@ class DefinitionStore:
         known = await self._read(name)
         if known is None:
             threads = await self._storage.list_threads(workflow_name=WORKFLOW)
-            raise DefinitionNotFound(name, [one.thread_id.removeprefix(PREFIX) for one in threads])
+            others = (one.thread_id.removeprefix(PREFIX) for one in threads)
+            raise DefinitionNotFound(name, [one for one in others if one != name])
         return known
 
     async def _read(self, name: str) -> Mapping[str, Any] | None:

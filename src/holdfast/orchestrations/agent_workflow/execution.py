@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
 from holdfast.engine.result import WorkflowRunResult
-from holdfast.errors import AlreadyAnswered, ExecutionNotFound, InputMismatch
+from holdfast.errors import (
+    AlreadyAnswered,
+    ExecutionNotFound,
+    InputMismatch,
+    ThreadConflict,
+    WorkflowCheckpointException,
+)
 from holdfast.events import WorkflowEvent, WorkflowRunState
 from holdfast.orchestrations.agent_workflow import events as told
 from holdfast.orchestrations.agent_workflow.definition import START
@@ -158,7 +164,8 @@ class Execution:
             for view in ended:
                 self._tell(view, emit)
         except Exception as error:
-            if failed is None or failed.details is None or failed.details.executor_id is None:
+            is_trouble = isinstance(error, WorkflowCheckpointException | ThreadConflict)
+            if is_trouble or failed is None or failed.details is None or failed.details.executor_id is None:
                 self._tell(views.diagnostic("error", _source(error), f"{type(error).__name__}: {error}"), emit)
                 raise
             return await self._stopped(failed.details.executor_id, error, emit)

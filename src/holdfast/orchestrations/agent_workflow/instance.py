@@ -55,7 +55,7 @@ class AgentWorkflowInstance:
         self.planner = planner
         self.is_kept = is_kept
         """Whether executions survive this process."""
-        self._running: dict[str, Execution] = {}
+        self._running: list[Execution] = []
         self.subscribers = Subscribers()
 
     @property
@@ -111,16 +111,12 @@ class AgentWorkflowInstance:
     ) -> ResponseStream[Any, WorkflowResult]:
         async def start(emit: Emit) -> WorkflowResult:
             execution = Execution(self, execution_id)
-            before = self._running.get(execution_id)
-            self._running[execution_id] = execution
+            self._running.append(execution)
             try:
                 result = await execution.move(given, responses, emit, options)
             finally:
                 execution.end()
-                if self._running.get(execution_id) is execution:
-                    del self._running[execution_id]
-                    if before is not None:
-                        self._running[execution_id] = before
+                self._running.remove(execution)
             if not self.is_kept and result.state == "completed":
                 await self.workflow.checkpoint_storage.delete_thread(execution_id)
             return result
@@ -150,7 +146,7 @@ class AgentWorkflowInstance:
     async def _answer(
         self, request_id: str, approved: bool, reason: str | None, data: Any, execution_id: str | None
     ) -> WorkflowResult:
-        running = next((one for one in self._running.values() if request_id in {*one.asked, *one.answered}), None)
+        running = next((one for one in self._running if request_id in {*one.asked, *one.answered}), None)
         if running is not None:
             if request_id in running.answered:
                 raise AlreadyAnswered(request_id, running.execution_id)

@@ -17,7 +17,7 @@ from holdfast.graph.handlers import handler
 from holdfast.orchestrations.agent_workflow import events as told
 from holdfast.orchestrations.agent_workflow.approvals import ApprovalContext, ApprovalDecision, decided, is_needed
 from holdfast.orchestrations.agent_workflow.conversations import kept, opened
-from holdfast.orchestrations.agent_workflow.deadlines import OutOfTime, clock, delivery, is_over
+from holdfast.orchestrations.agent_workflow.deadlines import OutOfTime, clock, delivery, is_over, raise_trouble
 from holdfast.orchestrations.agent_workflow.definition import ANSWER, NodeConfig
 from holdfast.orchestrations.agent_workflow.standing import Begin, ExecutionResult, NodeOutcome, NodeTask, Status
 from holdfast.orchestrations.agent_workflow.turns import NodeParts, Turns, TurnTaken
@@ -73,6 +73,7 @@ class AgentNode(Executor):
                 return
             taken = await self._turns.taken(task, session, ctx)
         except Exception as error:  # noqa: BLE001  # whatever an agent raises: what it means is said by the node's mode
+            raise_trouble()
             await self._fail(task, error, ctx)
             return
         await self._settle(task, taken, ctx)
@@ -114,6 +115,7 @@ class AgentNode(Executor):
         try:
             given = await self._approved(task, dict(taken.outputs), ctx)
         except Exception as error:  # noqa: BLE001  # nobody answered in time, or a predicate failed
+            raise_trouble()
             await self._fail(task, error, ctx)
             return
         if isinstance(given, str):

@@ -90,8 +90,9 @@ def _written(module_name: str, module: ModuleType) -> str | None:
 
 def _paths_to(thing: Any) -> Iterator[str]:
     for module_name, module in list(sys.modules.items()):
-        for name, value in list(getattr(module, "__dict__", {}).items()):
-            written = _written(module_name, module) if value is thing else None
+        named = list(getattr(module, "__dict__", {}).items())
+        for name in [name for name, value in named if value is thing]:
+            written = _written(module_name, module)
             if written is not None and name.isidentifier():
                 yield f"{written}:{name}"
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from weakref import finalize
 
 from holdfast.errors import DamagedStore, StorageFailed
 from holdfast.orchestrations.agent_workflow.session_log import Line, NoLine, SessionLog, from_bytes, to_bytes
 
 BUSY_SECONDS = 30.0
+KNOWN_SESSIONS = 64
+"""How many are remembered, so that only what is new of them is read."""
 _TABLE = """
 CREATE TABLE IF NOT EXISTS session_lines (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -23,46 +28,79 @@ CREATE TABLE IF NOT EXISTS session_lines (
 _INDEX = "CREATE INDEX IF NOT EXISTS session_lines_of ON session_lines (session_id, number)"
 
 
+@dataclass
+class _Known:
+    """What was read of a session: rows are only ever added to it, or all of them deleted."""
+
+    log: SessionLog
+    first: int | None = None
+    last: int = 0
+
+
 class SessionRows:
     """One session's rows, in a transaction."""
 
-    def __init__(self, path: Path, db: sqlite3.Connection, session_id: str) -> None:
+    def __init__(self, path: Path, db: sqlite3.Connection, known: _Known) -> None:
         self._path = path
         self._db = db
-        self.log = SessionLog(session_id)
-        rows = db.execute("SELECT number, line FROM session_lines WHERE session_id = ? ORDER BY number", (session_id,))
-        for number, data in rows:
+        session_id = known.log.session_id
+        [[first]] = db.execute("SELECT min(number) FROM session_lines WHERE session_id = ?", (session_id,))
+        if first != known.first:  # another of the same id
+            known = _Known(SessionLog(session_id), first)
+        self.known = known
+        new = "SELECT number, line FROM session_lines WHERE session_id = ? AND number > ? ORDER BY number"
+        for number, data in db.execute(new, (session_id, known.last)):
             try:
-                self.log.take(from_bytes(data, str(path)))
+                self._take(number, data)
             except NoLine as problem:
                 reason = f"line {number} of session_lines, of session {session_id!r}, is damaged: {problem}"
                 raise DamagedStore(str(path), reason) from problem
 
+    @property
+    def log(self) -> SessionLog:
+        return self.known.log
+
+    def _take(self, number: int | None, data: bytes) -> None:
+        self.log.take(from_bytes(data, str(self._path)))
+        self.known.last = number or self.known.last
+        if self.known.first is None:
+            self.known.first = number
+
     def append(self, line: Line) -> None:
         data = to_bytes(line)
-        self._db.execute("INSERT INTO session_lines (session_id, line) VALUES (?, ?)", (self.log.session_id, data))
-        self.log.take(from_bytes(data, str(self._path)))
+        row = (self.log.session_id, data)
+        added = self._db.execute("INSERT INTO session_lines (session_id, line) VALUES (?, ?)", row)
+        self._take(added.lastrowid, data)
 
     def sync(self) -> None:
         """What is committed is on the disk."""
 
 
 class SessionDatabase:
-    """One object may be used by many threads: each piece of work has a connection of its own."""
+    """One object may be used by many threads, which take turns."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._is_made = False
         self._lock = threading.Lock()
+        self._db: sqlite3.Connection | None = None
+        self._process_id = 0
+        self._remembered: OrderedDict[str, _Known] = OrderedDict()
 
     @contextmanager
     def opened(self, session_id: str, *, writes: bool) -> Iterator[SessionRows]:
         with self._transaction("BEGIN IMMEDIATE" if writes else "BEGIN") as db:
-            yield SessionRows(self.path, db, session_id)
+            known = self._remembered.pop(session_id, None) or _Known(SessionLog(session_id))
+            rows = SessionRows(self.path, db, known)
+            yield rows
+            db.execute("COMMIT")
+            self._remembered[session_id] = rows.known  # only now: after an error it is read anew
+            while len(self._remembered) > KNOWN_SESSIONS:
+                self._remembered.popitem(last=False)
 
     def remove(self, session_id: str) -> None:
         with self._transaction("BEGIN IMMEDIATE") as db:
             db.execute("DELETE FROM session_lines WHERE session_id = ?", (session_id,))
+            db.execute("COMMIT")
 
     def session_ids(self) -> list[str]:
         with self._transaction("BEGIN") as db:
@@ -70,28 +108,30 @@ class SessionDatabase:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        """Taken back, unless it is committed."""
         try:
-            db = self._connected()
-            try:
+            with self._lock:
+                db = self._connected()
                 db.execute(begin)
-                yield db
-                db.execute("COMMIT")
-            finally:
-                db.close()  # which takes back what was not committed
+                try:
+                    yield db
+                finally:
+                    if db.in_transaction:
+                        db.execute("ROLLBACK")
         except sqlite3.Error as error:
             raise StorageFailed("SqliteSessionStore", f"use {str(self.path)!r}", str(error)) from error
 
     def _connected(self) -> sqlite3.Connection:
-        with self._lock:
-            db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-            try:
-                db.execute("PRAGMA synchronous = FULL")
-                if not self._is_made:
-                    db.execute("PRAGMA journal_mode = WAL")
-                    db.execute(_TABLE)
-                    db.execute(_INDEX)
-                    self._is_made = True
-            except BaseException:
-                db.close()
-                raise
-            return db
+        """It stays open: closing the last one of a file writes all of it anew."""
+        if self._db is not None and self._process_id == os.getpid():
+            return self._db
+        db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", _TABLE, _INDEX):
+                db.execute(statement)
+        except BaseException:
+            db.close()
+            raise
+        self._db, self._process_id = db, os.getpid()
+        finalize(self, db.close).atexit = False
+        return db

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from holdfast.agents.message import Message
 from holdfast.names import check_identifier
@@ -30,6 +30,7 @@ from holdfast.orchestrations.agent_workflow.session_rows import SessionDatabase
 T = TypeVar("T")
 
 
+@runtime_checkable
 class SessionStore(Protocol):
     """Keeps conversations. Nothing that was said is ever changed, so whoever knows a version can always read it.
 

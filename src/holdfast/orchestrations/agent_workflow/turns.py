@@ -20,7 +20,7 @@ from holdfast.graph.context import WorkflowContext
 from holdfast.graph.policy import RetryPolicy
 from holdfast.orchestrations.agent_workflow.approvals import Predicate
 from holdfast.orchestrations.agent_workflow.conversations import Conversations, Said, said_by_all, said_in
-from holdfast.orchestrations.agent_workflow.deadlines import OutOfTime, clock, is_over, seconds_left
+from holdfast.orchestrations.agent_workflow.deadlines import OutOfTime, clock, delivery, is_over, seconds_left
 from holdfast.orchestrations.agent_workflow.definition import ANSWER, NodeConfig
 from holdfast.orchestrations.agent_workflow.inputs import Values, input_of, messages_for
 from holdfast.orchestrations.agent_workflow.limits import Turnstile
@@ -141,22 +141,26 @@ class Turns:
             raise TypeError(f"{place}: expected a list, {config.over!r} is {kind}: {items!r:.200}")
         limit = asyncio.Semaphore(config.max_parallel)
 
+        failures: list[BaseException] = []
+
         async def one(index: int, item: Any) -> TurnTaken | None:
             async with limit:
+                if failures:
+                    return None
                 try:
                     text = input_of(self._node, self._config, values, {"item": item, "index": index})
                     return await self._turn(text, task, session, ctx, f"turn {index}")
-                except OutOfTime:
+                except asyncio.CancelledError:
                     raise
-                except Exception:
-                    if config.on_error == "fail":
-                        raise
+                except BaseException as error:  # noqa: BLE001  # raised below
+                    is_own = isinstance(error, Exception) and not isinstance(error, OutOfTime)
+                    if not is_own or config.on_error == "fail" or delivery().delivery.broken is not None:
+                        failures.append(error)
                     return None
 
-        done = await asyncio.gather(*(one(*pair) for pair in enumerate(items)), return_exceptions=True)
-        for result in done:  # only now: what ended beside a failure is recorded
-            if isinstance(result, BaseException):
-                raise result
+        done = await asyncio.gather(*(one(*pair) for pair in enumerate(items)))
+        if failures:  # only now: what ended beside a failure is recorded
+            raise failures[0]
         turns = [one for one in done if isinstance(one, TurnTaken)]
         key = self._config.output_key or ANSWER
         kept = [None if one is None else _own(one, key) for one in (done if config.on_error == "null" else turns)]

@@ -140,8 +140,10 @@ def _dumper() -> Any:
         style = None
         if _reads_well(value):
             style = "|"
+        elif not value.isprintable():
+            style = '"'  # in others, what looks like a line break to YAML would come back as another
         elif any(pattern.match(value) for pattern, _ in _SCALARS.values()):
-            style = '"'
+            style = "'"
         return dumper.represent_scalar(f"{_TAG}str", value, style=style)
 
     Dumper.add_representer(str, text)

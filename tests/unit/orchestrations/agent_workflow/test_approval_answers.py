@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, says, watched
 
 from holdfast.agents.tools import tool
 from holdfast.errors import AlreadyAnswered
@@ -14,7 +15,6 @@ from holdfast.orchestrations.agent_workflow import events as told
 from holdfast.orchestrations.agent_workflow.builder import Configure
 from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 from holdfast.testing import Call, FakeClock
-from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, says, watched
 
 # ---------------------------------------------------------------- nobody answers
 

@@ -6,15 +6,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.orchestrations.agent_workflow.making import Overheard, kept, of_kind, own, says, watched
 
 from holdfast.errors import AlreadyAnswered, RequestError, UnknownRequest
-from holdfast.orchestrations.agent_workflow import condition
-from holdfast.orchestrations.agent_workflow import events as told
+from holdfast.orchestrations.agent_workflow import condition, events as told
 from holdfast.orchestrations.agent_workflow.approvals import ApprovalContext
 from holdfast.orchestrations.agent_workflow.builder import Configure
 from holdfast.orchestrations.agent_workflow.definition import ApprovalConfig
 from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from tests.unit.orchestrations.agent_workflow.making import Overheard, kept, of_kind, own, says, watched
 
 
 class Review(msgspec.Struct):
@@ -126,7 +125,9 @@ async def test_a_predicate_sees_outputs_input_and_what_others_gave() -> None:
         seen.append(context)
         return False
 
-    builder = kept().add_agent("a", says("x")).add_agent("b", says("y"), lambda node: node.requires_approval(when=is_needed))
+    builder = (
+        kept().add_agent("a", says("x")).add_agent("b", says("y"), lambda node: node.requires_approval(when=is_needed))
+    )
     await builder.from_("a").to("b").build().run("tides")
 
     (context,) = seen
@@ -178,7 +179,7 @@ async def test_a_request_that_nobody_made_is_refused() -> None:
     await workflow.run("i", "e")
 
     for unknown in ("nonsense", "e:nonsense", "other:a-2"):
-        with pytest.raises(UnknownRequest, match="nonsense|other:a-2"):
+        with pytest.raises(UnknownRequest, match=unknown):
             await workflow.approve(unknown)
     assert (await workflow.resume("e")).state == "waiting"
 

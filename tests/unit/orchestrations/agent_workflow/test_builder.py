@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.orchestrations.agent_workflow.making import drafted, kept, says
 
 from holdfast.errors import InvalidDefinition
 from holdfast.orchestrations.agent_workflow import condition
 from holdfast.orchestrations.agent_workflow.edge_builder import EdgeTargetBuilder
 from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from tests.unit.orchestrations.agent_workflow.making import drafted, kept, says
 
 
 class Review(msgspec.Struct):

@@ -188,11 +188,12 @@ def test_sound_nodes_are_built() -> None:
 
 
 def test_an_agent_without_a_model_takes_the_workflows() -> None:
-    """In a workflow inside too, which may have its own."""
-    inside = {"name": "in", "agents": {"b": {"agent": {"instructions": "x"}}}}
+    """In a workflow inside too."""
+    inside = {"name": "in", "agents": {"b": {"agent": {"instructions": "x"}}}, "edges": [edge("b", "c")]}
     given = document(agents={"a": {"workflow": inside}}, edges=[])
-    assert problems_of(given) == [f"agents.a.workflow.agents.b.agent.model: {MODEL}"]
-    assert AgentWorkflow.from_config(given).with_model("test").build().node_count == 1
+    nowhere = "agents.a.workflow.edges[0].to: there is no node 'c'"
+    assert problems_of(given) == [f"agents.a.workflow.agents.b.agent.model: {MODEL}", nowhere]
+    assert problems_of({**given, "settings": {"model": "test"}}) == [nowhere]
 
 
 def test_what_is_wrong_in_a_workflow_inside_is_told_with_its_place() -> None:

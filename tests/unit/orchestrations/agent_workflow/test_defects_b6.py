@@ -175,12 +175,9 @@ async def test_b6_4_an_approval_is_seen_in_the_stream_and_can_be_answered_from_t
         .to("print")
         .build()
     )
-    stream = workflow.stream("x", "e")
-    async for event in stream:
-        if isinstance(event, told.WorkflowApprovalRequestedEvent):
-            assert (event.agent_id, event.message, event.outputs) == ("draft", "Publish?", {"answer": "a draft"})
-            asked = event
-    first = await stream
+    events, first = await watched(workflow.stream("x", "e"))
+    [asked] = of_kind(events, told.WorkflowApprovalRequestedEvent)
+    assert (asked.agent_id, asked.message, asked.outputs) == ("draft", "Publish?", {"answer": "a draft"})
     assert [one.request_id for one in first.pending] == [asked.request_id]
 
     result = await workflow.approve(asked.request_id)

@@ -300,3 +300,21 @@ async def test_b7_8_what_an_agent_did_before_it_failed_is_not_done_again(place: 
     is_down = False
     assert (await make().run("x", "e")).final_answer == "charged twice, as asked"
     assert calls.again() == Counter({"till": 1})
+
+
+async def test_b7_8_items_of_a_map_that_were_done_are_not_done_again_and_all_that_failed_are(place: Place) -> None:
+    calls, is_down = Calls(), True
+
+    def reply(heard: list[Message]) -> Any:
+        return ConnectionError("down") if is_down and heard[-1].text in "bc" else f"{heard[-1].text} done"
+
+    def make() -> AgentWorkflowInstance:
+        agent = calls.agent("each", reply)
+        return stored(place.open()).add_agent("each", agent, lambda node: node.map_over("input.items")).build()
+
+    given = {"items": ["a", "b", "c", "d"]}
+    assert (await make().run(given, "e")).state == "failed"
+    assert calls.again() == Counter(each=4)
+    is_down = False
+    assert (await make().run(given, "e")).outputs == {"each.answer": ["a done", "b done", "c done", "d done"]}
+    assert calls.again() == Counter(each=2)

@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, echo, kept, says
 
 from holdfast.agents.message import Message
 from holdfast.errors import InvalidDefinition, InvalidRun
 from holdfast.orchestrations.agent_workflow.builder import Configure
 from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, echo, kept, says
 
 
 class Review(msgspec.Struct):
@@ -158,7 +158,9 @@ def test_a_key_that_no_node_gives_is_refused_when_it_is_built() -> None:
 async def test_instructions_and_context_are_told_before_the_input() -> None:
     listener = Overheard("heard")
     builder = drafted().add_agent(
-        "a", listener, lambda node: node.with_instructions("Be brief.").with_context("tone", "dry").with_context("n", [1])
+        "a",
+        listener,
+        lambda node: node.with_instructions("Be brief.").with_context("tone", "dry").with_context("n", [1]),
     )
     await builder.build().run("tides")
 

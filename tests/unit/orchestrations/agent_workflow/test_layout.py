@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from holdfast.orchestrations.agent_workflow.layout import cycle_through, lay_out
@@ -61,6 +63,6 @@ def test_a_cycle_is_told_node_by_node() -> None:
 
 def test_a_long_chain_is_no_trouble() -> None:
     nodes = [f"n{number}" for number in range(2000)]
-    found = lay_out(nodes, list(zip(nodes, nodes[1:], strict=False)))
+    found = lay_out(nodes, list(pairwise(nodes)))
 
     assert len(found.layers) == 2000

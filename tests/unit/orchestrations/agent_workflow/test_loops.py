@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.orchestrations.agent_workflow.crashing import Log, assert_survives
+from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, watched
 
 from holdfast.agents.message import Message
 from holdfast.orchestrations.agent_workflow import events as told
 from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
 from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 from holdfast.testing import ScriptedAgent
-from tests.unit.orchestrations.agent_workflow.crashing import Log, assert_survives
-from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, says, watched
 
 
 class Verdict(msgspec.Struct):
@@ -23,12 +23,12 @@ class Verdict(msgspec.Struct):
 
 def numbered(word: str) -> Overheard:
     """Says `word 1`, `word 2` and so on."""
-    agent = Overheard(lambda messages: f"{word} {agent.turns}", name=word)
+    agent: Overheard = Overheard(lambda messages: f"{word} {agent.turns}", name=word)
     return agent
 
 
 def judge(good_after: int) -> Overheard:
-    agent = Overheard(
+    agent: Overheard = Overheard(
         lambda messages: {"good": agent.turns >= good_after, "feedback": f"feedback {agent.turns}"}, name="judge"
     )
     return agent

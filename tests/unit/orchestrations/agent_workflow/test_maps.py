@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.orchestrations.agent_workflow.crashing import Log, assert_survives
+from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, echo, kept, says
 
 from holdfast.agents.message import Message
 from holdfast.agents.response import AgentResponse
@@ -15,8 +17,6 @@ from holdfast.orchestrations.agent_workflow.builder import Configure
 from holdfast.orchestrations.agent_workflow.definition import MapErrors
 from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 from holdfast.testing import Call, FakeClock, ScriptedAgent
-from tests.unit.orchestrations.agent_workflow.crashing import Log, assert_survives
-from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, echo, kept, says
 
 
 class Crowd:
@@ -109,7 +109,7 @@ async def test_an_item_that_fails_leaves_a_gap_or_nothing(on_error: MapErrors, e
 
 
 async def test_an_item_that_fails_fails_the_node_and_the_others_are_not_done_again() -> None:
-    agent = Overheard(
+    agent: Overheard = Overheard(
         lambda messages: ValueError("boom") if agent.turns <= 3 and messages[-1].text == "2" else messages[-1].text
     )
     workflow = mapped(agent)
@@ -134,7 +134,9 @@ async def test_each_item_is_tried_again_by_itself() -> None:
         failed.add(text)
         return ValueError("first")
 
-    builder = kept(clock=clock).add_agent("m", Overheard(reply), lambda node: node.map_over("input.items").with_retry(2))
+    builder = kept(clock=clock).add_agent(
+        "m", Overheard(reply), lambda node: node.map_over("input.items").with_retry(2)
+    )
     async with clock.skipping():
         result = await builder.build().run({"items": ["a", "b"]})
 

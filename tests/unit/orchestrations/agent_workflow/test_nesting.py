@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.orchestrations.agent_workflow.crashing import Log, assert_survives
+from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, echo, kept, of_kind, says, watched
 
 from holdfast.orchestrations.agent_workflow import events as told
 from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
 from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 from holdfast.testing import FakeClock, ScriptedAgent
-from tests.unit.orchestrations.agent_workflow.crashing import Log, assert_survives
-from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, echo, kept, of_kind, says, watched
 
 BOOM = ValueError("boom")
 
@@ -20,7 +20,7 @@ def inner(*agents: Any, name: str = "inner") -> AgentWorkflowInstance:
     """One agent after the other, each told what the one before said."""
     builder = drafted(name)
     for place, agent in enumerate(agents):
-        builder.add_agent(f"x{place}", agent, lambda node, place=place: place and node.with_input_key("answer"))
+        builder.add_agent(f"x{place}", agent, None if place == 0 else lambda node: node.with_input_key("answer"))
         if place:
             builder.from_(f"x{place - 1}").to(f"x{place}")
     return builder.build()
@@ -29,7 +29,9 @@ def inner(*agents: Any, name: str = "inner") -> AgentWorkflowInstance:
 async def test_a_workflow_as_a_node_gives_its_final_answer_and_its_outputs() -> None:
     builder = drafted().add_agent("a", says("first"))
     builder.add_workflow("sub", inner(Overheard(), Overheard()), lambda node: node.with_input_key("answer"))
-    builder.add_agent("b", Overheard(), lambda node: node.with_input_template("{{sub.answer}} {{sub.outputs.x0.answer}}"))
+    builder.add_agent(
+        "b", Overheard(), lambda node: node.with_input_template("{{sub.answer}} {{sub.outputs.x0.answer}}")
+    )
     result = await builder.from_("a").to("sub").from_("sub").to("b").build().run("i")
 
     assert result.outputs["sub.answer"] == "<<first>>"
@@ -160,7 +162,7 @@ async def test_a_workflow_as_a_node_is_tried_again() -> None:
 
 
 async def test_a_workflow_in_a_loop_runs_anew_in_each_pass() -> None:
-    agent = Overheard(lambda messages: f"draft {agent.turns}")
+    agent: Overheard = Overheard(lambda messages: f"draft {agent.turns}")
     builder = drafted().with_max_iterations(9).add_workflow("sub", inner(agent))
     builder.add_agent("b", Overheard(), lambda node: node.with_input_key("answer"))
     edges = builder.from_("sub").to("b").from_("b").to("sub").when_not_equals("answer", "<draft 3>")
@@ -196,10 +198,10 @@ async def test_nodes_inside_do_not_count_outside() -> None:
 
 async def test_a_workflow_in_another_that_is_cut_off_anywhere_ends_as_if_it_had_not_been() -> None:
     def make(storage: Any, log: Log) -> AgentWorkflowInstance:
-        made = drafted("inner").add_agent("x", ScriptedAgent("x", echo, log=log))
-        made.add_agent("y", ScriptedAgent("y", echo, log=log), lambda node: node.requires_approval("?"))
-        builder = drafted().with_checkpointing().with_workflow_store(storage)
-        builder.add_workflow("sub", made.from_("x").to("y").build())
+        made = drafted("inner").add_agent(
+            "x", ScriptedAgent("x", echo, log=log), lambda node: node.requires_approval("?")
+        )
+        builder = drafted().with_checkpointing().with_workflow_store(storage).add_workflow("sub", made.build())
         builder.add_agent("b", ScriptedAgent("b", echo, log=log), lambda node: node.with_input_key("answer"))
         return builder.from_("sub").to("b").build()
 

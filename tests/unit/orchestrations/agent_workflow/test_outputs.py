@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pydantic
 import pytest
+from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, says
 
 from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow, Configure
 from holdfast.orchestrations.agent_workflow.result import WorkflowResult
 from holdfast.testing import FakeClock
-from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, says
 
 
 class Struct(msgspec.Struct):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.orchestrations.agent_workflow.planner import Edge
 from tests.unit.orchestrations.agent_workflow.test_planner import Play, says
+
+from holdfast.orchestrations.agent_workflow.planner import Edge
 
 LOOP = (Edge("a", "b"), Edge("b", "a", says("again")))
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.unit.orchestrations.agent_workflow.making import Overheard, kept, of_kind, watched
 
 from holdfast import RetryPolicy
 from holdfast.orchestrations.agent_workflow import events as told
@@ -14,7 +15,6 @@ from holdfast.orchestrations.agent_workflow.definition import RetryConfig, Retry
 from holdfast.orchestrations.agent_workflow.result import WorkflowResult
 from holdfast.orchestrations.agent_workflow.retrying import is_transient, policy_of
 from holdfast.testing import FakeClock
-from tests.unit.orchestrations.agent_workflow.making import Overheard, kept, of_kind, watched
 
 BOOM = ValueError("boom")
 
@@ -60,9 +60,7 @@ async def test_the_last_attempt_counts() -> None:
     assert agent.turns == 3
 
 
-@pytest.mark.parametrize(
-    ("strategy", "duration"), [("constant", 30), ("linear", 60), ("exponential", 70)], ids=lambda one: str(one)
-)
+@pytest.mark.parametrize(("strategy", "duration"), [("constant", 30), ("linear", 60), ("exponential", 70)], ids=str)
 async def test_attempts_are_as_far_apart_as_the_strategy_says(strategy: RetryStrategy, duration: float) -> None:
     agent = Overheard(BOOM, BOOM, BOOM, "fine")
     delay = timedelta(seconds=10)

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, says, watched
 
 from holdfast.orchestrations.agent_workflow import events as told
 from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 from holdfast.testing import Call, FakeClock
-from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, says, watched
 
 
 class Invoice(msgspec.Struct):
@@ -120,7 +120,9 @@ async def test_the_type_of_an_answer_decides(reply: Any, chosen: str) -> None:
 
 def by_input() -> AgentWorkflowInstance:
     builder = drafted().add_agent("short", says("s")).add_agent("long", says("l"))
-    return builder.from_("START").to("short").when_equals("kind", "short").from_("START").to("long").as_default().build()
+    return (
+        builder.from_("START").to("short").when_equals("kind", "short").from_("START").to("long").as_default().build()
+    )
 
 
 async def test_what_was_given_decides_where_it_begins() -> None:

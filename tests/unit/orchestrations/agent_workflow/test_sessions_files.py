@@ -10,12 +10,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.agents.message import Message
 from holdfast.errors import DamagedStore, NewerFormat, StorageFailed
-from holdfast.orchestrations.agent_workflow import session_files
+from holdfast.orchestrations.agent_workflow import session_files, session_rows
 from holdfast.orchestrations.agent_workflow.session_log import SessionEntry, SessionHead, SessionLine, to_bytes
 from holdfast.orchestrations.agent_workflow.sessions import (
     JsonSessionStore,
@@ -130,6 +131,7 @@ async def test_a_damaged_row_is_named_and_leaves_other_sessions_readable(tmp_pat
     db.execute("UPDATE session_lines SET line = CAST(replace(CAST(line AS TEXT), 'two', 'twx') AS BLOB)")
     db.commit()
     db.close()
+    store = SqliteSessionStore(tmp_path / "sessions.db")
     with pytest.raises(DamagedStore, match="line 3 of session_lines, of session 's', is damaged"):
         await store.read("s", version)
     assert await texts(store, other, "other") == ["three"]
@@ -247,8 +249,11 @@ async def test_what_a_killed_process_was_told_is_stored_is_stored(
     assert list(await make(path).read("s", again)) == [*kept, again]
 
 
-async def test_a_session_that_another_process_deleted_and_began_again_is_read_anew(tmp_path: Path) -> None:
-    here, elsewhere = JsonSessionStore(tmp_path), JsonSessionStore(tmp_path)
+@pytest.mark.parametrize("make", [JsonSessionStore, SqliteSessionStore])
+async def test_a_session_that_another_process_deleted_and_began_again_is_read_anew(
+    make: type[JsonSessionStore] | type[SqliteSessionStore], tmp_path: Path
+) -> None:
+    here, elsewhere = make(tmp_path / "sessions"), make(tmp_path / "sessions")
     await said(here, "one", "two", "three")
     await elsewhere.delete("s")
     version = await said(elsewhere, "another " * 100, "and more")
@@ -258,11 +263,16 @@ async def test_a_session_that_another_process_deleted_and_began_again_is_read_an
     assert await elsewhere.heads("s") == [head]
 
 
-async def test_many_sessions_are_not_all_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_files, "KNOWN_SESSIONS", 2)
-    files = session_files.SessionFiles(tmp_path)
-    store = LoggedSessionStore(files, blocks=True)
+@pytest.mark.parametrize(
+    ("module", "keeper"), [(session_files, session_files.SessionFiles), (session_rows, session_rows.SessionDatabase)]
+)
+async def test_many_sessions_are_not_all_remembered(
+    module: Any, keeper: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KNOWN_SESSIONS", 2)
+    kept = keeper(tmp_path / "sessions")
+    store = LoggedSessionStore(kept, blocks=True)
     versions = [await said(store, "one", session_id=f"s{number}") for number in range(4)]
-    assert len(files._remembered) == 2
+    assert len(kept._remembered) == 2
     for number, version in enumerate(versions):
         assert await texts(store, version, f"s{number}") == ["one"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, says, watched
 
 from holdfast.agents.message import Message
 from holdfast.agents.response import AgentResponse
@@ -12,7 +13,6 @@ from holdfast.agents.tools import tool
 from holdfast.orchestrations.agent_workflow import events as told
 from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 from holdfast.testing import Call, FakeClock
-from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, says, watched
 
 
 class Slow:
@@ -77,7 +77,11 @@ async def test_a_turn_that_is_in_time_is_not_ended() -> None:
 async def test_an_execution_ends_when_its_time_is_up_whatever_its_nodes_do_about_errors(mode: str) -> None:
     clock = FakeClock()
     after = Overheard("b")
-    builder = kept(clock=clock).with_timeout(60).add_agent("a", Slow(clock, 100), lambda node: getattr(node, f"on_error_{mode}")())
+    builder = (
+        kept(clock=clock)
+        .with_timeout(60)
+        .add_agent("a", Slow(clock, 100), lambda node: getattr(node, f"on_error_{mode}")())
+    )
     builder.add_agent("quick", says("quick")).add_agent("b", after)
     workflow = builder.from_("a", "quick").to("b").build()
     async with clock.skipping():

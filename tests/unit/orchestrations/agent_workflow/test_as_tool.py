@@ -1,0 +1,235 @@
+"""A workflow as a tool of an agent: one call is one execution, found again after a crash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.orchestrations.agent_workflow.crashing import Log, assert_survives
+from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, echo, kept, of_kind, says, watched
+
+from holdfast import InMemoryCheckpointStorage, SqliteCheckpointStorage, WorkflowBuilder
+from holdfast.agents.executor import AgentExecutor
+from holdfast.agents.message import Message
+from holdfast.agents.tools import tool
+from holdfast.events import WorkflowEvent
+from holdfast.orchestrations.agent_workflow import events as told
+from holdfast.orchestrations.agent_workflow.approvals import ApprovalDecision
+from holdfast.orchestrations.agent_workflow.as_tool import workflow_tool
+from holdfast.orchestrations.agent_workflow.definition import AgentConfig
+from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from holdfast.testing import Call, FakeClock, ScriptedAgent
+
+research = kept("research").add_agent("x", ScriptedAgent("x", echo)).build().as_tool()
+
+
+def call(messages: list[Message]) -> Any:
+    """Calls `inner` once, and says what came of it."""
+    if messages[-1].role != "tool":
+        return Call("inner", {"input": "topic"})
+    (result,) = messages[-1].contents
+    return f"it failed: {result.exception}" if result.exception is not None else f"it said {result.result}"
+
+
+def caller(inner: AgentWorkflowInstance, **options: Any) -> ScriptedAgent:
+    return ScriptedAgent("caller", call, tools=[inner.as_tool(**options)])
+
+
+def asking(clock: FakeClock | None = None, agent: Any = None, **options: Any) -> AgentWorkflowInstance:
+    builder = kept("inner", clock).add_agent("x", agent or Overheard())
+    builder.add_agent(
+        "y", Overheard(), lambda node: node.with_input_key("answer").requires_approval("Use it?", **options)
+    )
+    return builder.from_("x").to("y").build()
+
+
+async def test_the_model_is_told_the_final_answer() -> None:
+    inner = kept("inner").add_agent("x", Overheard()).build()
+
+    assert (await kept().add_agent("a", caller(inner)).build().run("i")).final_answer == "it said <topic>"
+    assert (await caller(inner).run("hi")).text == "it said <topic>"
+
+
+async def test_the_model_is_told_what_the_tool_is_for() -> None:
+    builder = kept("Deep research!").with_description("Finds things out.").add_agent("x", says("x"))
+    plain, named = builder.build().as_tool(), builder.build().as_tool("find", description="Look it up.")
+
+    assert (plain.name, plain.description) == ("Deep_research", "Finds things out.")
+    assert (named.name, named.description) == ("find", "Look it up.")
+    assert plain.context_parameter == "context"
+
+
+async def test_the_model_is_told_why_there_is_no_answer() -> None:
+    inner = kept("inner").add_agent("x", says(ValueError("boom"))).build()
+    result = await kept().add_agent("a", caller(inner)).build().run("i")
+
+    assert "it failed: RuntimeError: Workflow 'inner' was not successful: x: ValueError: boom" in str(
+        result.final_answer
+    )
+
+
+async def test_what_was_used_inside_counts_outside() -> None:
+    inner = kept("inner").add_agent("x", says("x", usage={"input_token_count": 100})).build()
+    result = await kept().add_agent("a", caller(inner)).build().run("i")
+
+    assert result.usage["input_token_count"] == 102
+
+
+# ---------------------------------------------------------------- approvals
+
+
+async def test_an_approval_inside_is_asked_by_the_workflow_around_it() -> None:
+    agent = Overheard()
+    workflow = kept().add_agent("a", caller(asking(agent=agent))).build()
+    result = await workflow.run("i", "e")
+    (asked,) = result.pending
+    assert (asked.agent_id, asked.message, asked.outputs) == ("a", "Use it?", {"answer": "<<topic>>"})
+
+    result = await workflow.approve(asked.request_id, data={"answer": "edited"})
+
+    assert result.final_answer == "it said edited"
+    assert agent.turns == 1
+
+
+async def test_an_approval_inside_that_is_denied_leaves_the_tool_without_an_answer() -> None:
+    workflow = kept().add_agent("a", caller(asking())).build()
+    result = await workflow.run("i", "e")
+
+    assert (await workflow.deny(result.pending[0].request_id, reason="no")).final_answer == "it said "
+
+
+async def test_an_approval_inside_that_nobody_gives_in_time_is_met_inside() -> None:
+    clock = FakeClock()
+    inner = asking(clock, timeout=60, timeout_behavior="auto_approve")
+    workflow = kept(clock=clock).add_agent("a", caller(inner)).build()
+    result = await workflow.run("i", "e")
+    assert result.pending[0].deadline == inner.now().replace(minute=1)
+    clock.advance(61)
+
+    assert (await workflow.resume("e")).final_answer == "it said <<topic>>"
+
+
+async def test_the_approval_of_a_tool_inside_goes_the_same_way() -> None:
+    paid: list[int] = []
+
+    @tool(approval=True)
+    def pay(amount: int) -> str:
+        paid.append(amount)
+        return "ok"
+
+    inner = kept("inner").add_agent("x", says(Call("pay", {"amount": 3}), "paid", tools=[pay])).build()
+    workflow = kept().add_agent("a", caller(inner)).build()
+    result = await workflow.run("i", "e")
+    assert result.pending[0].outputs == {"tool": "pay", "arguments": {"amount": 3}}
+
+    assert (await workflow.approve(result.pending[0].request_id, data={"amount": 2})).final_answer == "it said paid"
+    assert paid == [2]
+
+
+async def test_several_approvals_at_once_and_after_each_other() -> None:
+    builder = kept("inner")
+    for name in "xyz":
+        builder.add_agent(name, says(name), lambda node: node.requires_approval("?"))
+    inner = builder.from_("x", "y").to("z").build()
+    workflow = kept().add_agent("a", caller(inner)).build()
+    result = await workflow.run("i", "e")
+    assert [one.agent_id for one in result.pending] == ["a", "a"]
+    asked = 0
+    while result.pending:
+        asked += 1
+        result = await workflow.approve(result.pending[-1].request_id)
+
+    assert result.final_answer == "it said z"
+    assert asked == 3
+
+
+async def test_outside_of_a_workflow_nobody_can_be_asked_and_the_error_says_so() -> None:
+    inner = asking()
+    response = await caller(inner).run("hi")
+
+    assert "waits for an approval" in response.text
+    assert "outside of a workflow" in response.text
+    (pending,) = await inner.pending()
+    assert pending.execution_id in response.text
+    assert (await inner.approve(pending.request_id)).final_answer == "<<topic>>"
+
+
+async def test_a_plain_workflow_asks_and_answers_in_another_process(tmp_path: Path) -> None:
+    agent = Overheard()
+
+    def opened() -> Any:
+        builder = drafted("inner").with_checkpointing().with_sqlite_workflow_store(tmp_path / "inner.db")
+        inner = builder.add_agent("x", agent, lambda node: node.requires_approval("?")).build()
+        storage = SqliteCheckpointStorage(tmp_path / "outer.db")
+        return WorkflowBuilder(start_executor=AgentExecutor(caller(inner), id="a"), checkpoint_storage=storage).build()
+
+    (asked,) = (await opened().run("hi", thread_id="t")).get_request_info_events()
+    answer = ApprovalDecision(True, data={"answer": "edited"})
+    (response,) = (await opened().run(responses={asked.request_id: answer}, thread_id="t")).get_outputs()
+
+    assert response.text == "it said edited"
+    assert agent.turns == 1
+
+
+# ---------------------------------------------------------------- crashes
+
+
+async def test_a_crash_in_the_middle_goes_on_with_the_execution_of_the_call() -> None:
+    inside: dict[int, Any] = {}
+
+    def make(storage: Any, log: Log) -> AgentWorkflowInstance:
+        own = inside.setdefault(id(log), InMemoryCheckpointStorage())
+        builder = drafted("inner").with_checkpointing().with_workflow_store(own)
+        builder.add_agent("x", ScriptedAgent("x", echo, log=log))
+        builder.add_agent("y", ScriptedAgent("y", echo, log=log), lambda node: node.requires_approval("?"))
+        agent = ScriptedAgent("caller", call, tools=[builder.from_("x").to("y").build().as_tool()], log=log)
+        return drafted().with_checkpointing().with_workflow_store(storage).add_agent("a", agent).build()
+
+    # Only the call of the tool itself is begun again: what was asked inside of it is not.
+    assert (await assert_survives(make, "i", at_once=1)).final_answer == "it said <topic>"
+
+
+# ---------------------------------------------------------------- events, and other ways to give it to an agent
+
+
+@pytest.mark.parametrize("stream_events", [True, False])
+async def test_what_happens_inside_is_told_outside_unless_told_otherwise(stream_events: bool) -> None:
+    inner = kept("inner").add_agent("x", says("x")).build()
+    workflow = kept().add_agent("a", caller(inner, stream_events=stream_events)).build()
+    events, _ = await watched(workflow.stream("i"))
+
+    inside = [one.data for one in of_kind(events, WorkflowEvent) if isinstance(one.data, told.AgentWorkflowEvent)]
+    assert {one.workflow_name for one in inside} == ({"inner"} if stream_events else set())
+    progress = [one.progress for one in of_kind(events, told.WorkflowAgentCompletedEvent)]
+    assert progress == [1.0]
+
+
+async def test_a_workflow_is_a_tool_of_one_node_or_by_import_path() -> None:
+    inner = kept("inner").add_agent("x", Overheard()).build()
+    builder = kept().add_agent("a", ScriptedAgent("caller", call), lambda node: node.with_tools(workflow_tool(inner)))
+    assert (await builder.build().run("i")).final_answer == "it said <topic>"
+
+    config = AgentConfig(model="test", tools=(f"{__name__}:research",))
+    result = await kept().add_agent("a", config).build().run("i")
+    assert result.success, result.error
+    assert "research" in str(result.final_answer)
+
+
+async def test_a_call_that_takes_too_long_is_ended() -> None:
+    clock = FakeClock()
+
+    class Slow:
+        name = id = "slow"
+        description = None
+
+        async def run(self, messages: list[Message], *, session: Any = None) -> Any:
+            await clock.sleep(100)
+
+    inner = kept("inner", clock).add_agent("x", Slow()).build()
+    workflow = kept(clock=clock).add_agent("a", caller(inner, timeout=10)).build()
+    async with clock.skipping():
+        result = await workflow.run("i")
+
+    assert "did not end within 10 s" in str(result.final_answer)
+    assert result.duration == 10

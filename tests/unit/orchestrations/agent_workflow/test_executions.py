@@ -1,0 +1,191 @@
+"""Executions: ids, inputs, results that are kept, and several calls about one of them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, says
+
+from holdfast.errors import HoldfastError, InputMismatch, ThreadNotFound
+from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from holdfast.testing import Faults
+from holdfast.testing.faults import Point
+
+
+async def test_an_execution_that_has_ended_gives_its_result_again() -> None:
+    agent = Overheard("x")
+    workflow = kept().add_agent("a", agent).build()
+    first = await workflow.run("i", "e")
+
+    assert await workflow.run("i", "e") == first
+    assert await workflow.resume("e") == first
+    assert first.execution_id == "e"
+    assert agent.turns == 1
+
+
+@pytest.mark.parametrize("given", ["other", {"input": "i"}, ""])
+async def test_another_input_for_the_same_id_is_refused(given: Any) -> None:
+    agent = Overheard("x")
+    workflow = kept().add_agent("a", agent).build()
+    await workflow.run("i", "e")
+
+    with pytest.raises(InputMismatch, match="e"):
+        await workflow.run(given, "e")
+    assert agent.turns == 1
+
+
+async def test_another_input_is_refused_also_while_it_waits_or_has_stopped() -> None:
+    waiting = kept().add_agent("a", says("x"), lambda node: node.requires_approval("?")).build()
+    stopped = kept().add_agent("a", says(ValueError("boom"))).build()
+    for workflow in (waiting, stopped):
+        await workflow.run("i", "e")
+        with pytest.raises(InputMismatch):
+            await workflow.run("other", "e")
+
+
+async def test_a_mapping_is_the_same_whatever_its_order() -> None:
+    agent = Overheard("x")
+    workflow = kept().add_agent("a", agent).build()
+    await workflow.run({"a": 1, "b": [2]}, "e")
+    await workflow.run({"b": [2], "a": 1}, "e")
+
+    assert agent.turns == 1
+
+
+async def test_two_runs_of_one_id_at_the_same_time_are_one_execution() -> None:
+    agent = Overheard("x")
+    workflow = kept().add_agent("a", agent).build()
+    results = await asyncio.gather(*(workflow.run("i", "e") for _ in range(3)))
+
+    assert [one.final_answer for one in results] == ["x"] * 3
+    assert agent.turns == 1
+
+
+async def test_of_two_runs_of_one_id_with_different_inputs_one_is_refused() -> None:
+    agent = Overheard()
+    workflow = kept().add_agent("a", agent).build()
+    results = await asyncio.gather(workflow.run("i", "e"), workflow.run("other", "e"), return_exceptions=True)
+
+    assert sum(isinstance(one, InputMismatch) for one in results) == 1
+    assert agent.turns == 1
+
+
+async def test_two_objects_on_one_file_do_not_run_one_execution_twice(tmp_path: Path) -> None:
+    agent = Overheard("x")
+
+    def opened() -> AgentWorkflowInstance:
+        builder = drafted().with_checkpointing().with_sqlite_workflow_store(tmp_path / "w.db")
+        return builder.add_agent("a", agent).build()
+
+    results = await asyncio.gather(opened().run("i", "e"), opened().run("i", "e"))
+
+    assert [one.final_answer for one in results] == ["x", "x"]
+    assert agent.turns == 1
+
+
+async def test_an_execution_without_an_id_gets_one_of_its_own() -> None:
+    workflow = kept().add_agent("a", Overheard()).build()
+    one, other = await workflow.run("i"), await workflow.run("i")
+
+    assert one.execution_id != other.execution_id
+    assert (await workflow.resume(one.execution_id)).final_answer == "<i>"
+
+
+async def test_the_id_of_an_execution_of_another_workflow_is_refused(tmp_path: Path) -> None:
+    def named(name: str, agent: Any) -> AgentWorkflowInstance:
+        builder = drafted(name).with_checkpointing().with_sqlite_workflow_store(tmp_path / "w.db")
+        return builder.add_agent("a", agent).build()
+
+    agent = Overheard("y")
+    await named("one", says("x")).run("i", "e")
+    with pytest.raises(HoldfastError, match="one"):
+        await named("other", agent).run("i", "e")
+    assert agent.turns == 0
+
+
+async def test_an_execution_that_there_is_not_cannot_be_resumed() -> None:
+    workflow = kept().add_agent("a", says("x")).build()
+
+    with pytest.raises(ThreadNotFound, match="nowhere"):
+        await workflow.resume("nowhere")
+
+
+@pytest.mark.parametrize("wrong", ["", 3])
+async def test_what_is_no_id_is_refused(wrong: Any) -> None:
+    workflow = kept().add_agent("a", says("x")).build()
+
+    with pytest.raises(HoldfastError, match="execution_id"):
+        await workflow.run("i", wrong)
+
+
+# ---------------------------------------------------------------- what a result says
+
+
+async def test_an_execution_that_waits_has_the_outputs_so_far() -> None:
+    builder = kept().add_agent("a", says("x")).add_agent("b", says("y"), lambda node: node.requires_approval("?"))
+    result = await builder.from_("a").to("b").build().run("i", "e")
+
+    assert result.state == "waiting"
+    assert result.outputs == {"a.answer": "x"}
+    assert (result.success, result.final_answer, result.error) == (False, None, None)
+
+
+async def test_an_execution_that_stopped_has_the_outputs_so_far() -> None:
+    builder = kept().add_agent("a", says("x")).add_agent("b", says(ValueError("boom")))
+    result = await builder.from_("a").to("b").build().run("i", "e")
+
+    assert result.state == "failed"
+    assert result.outputs == {"a.answer": "x"}
+
+
+async def test_usage_adds_up_over_the_agents_and_over_resumes() -> None:
+    usage = {"input_token_count": 10, "output_token_count": 2}
+    second = Overheard(ValueError("boom"), "y", usage=usage)
+    builder = kept().add_agent("a", says("x", usage=usage)).add_agent("b", second)
+    workflow = builder.from_("a").to("b").build()
+    await workflow.run("i", "e")
+    result = await workflow.resume("e")
+
+    assert result.usage == {"input_token_count": 20, "output_token_count": 4}
+    assert (await workflow.run("i", "e")).usage == result.usage
+
+
+async def test_without_checkpointing_an_execution_is_forgotten_when_it_has_ended() -> None:
+    agent = Overheard("x")
+    workflow = drafted().add_agent("a", agent).build()
+    await workflow.run("i", "e")
+    await workflow.run("other", "e")
+
+    assert agent.turns == 2
+
+
+async def test_without_checkpointing_one_that_waits_or_stopped_goes_on_in_this_process() -> None:
+    agent = Overheard(ValueError("boom"), "x")
+    workflow = drafted().add_agent("a", agent, lambda node: node.requires_approval("?")).build()
+    assert (await workflow.run("i", "e")).state == "failed"
+    result = await workflow.run("i", "e")
+    assert result.state == "waiting"
+
+    assert (await workflow.approve(result.pending[0].request_id)).final_answer == "x"
+
+
+async def test_trouble_with_the_store_is_told_and_raised() -> None:
+    from holdfast import InMemoryCheckpointStorage
+    from holdfast.errors import StorageFailed
+    from holdfast.orchestrations.agent_workflow.events import WorkflowDiagnosticEvent
+
+    points: tuple[Point, ...] = ("commit", "journal")
+    for point in points:
+        faults, seen = Faults(), list[WorkflowDiagnosticEvent]()
+        faults.fail(point)
+        builder = drafted().with_checkpointing().with_workflow_store(faults.wrap(InMemoryCheckpointStorage()))
+        workflow = builder.add_agent("a", says("x"), lambda node: node.on_error_isolate()).build()
+        workflow.subscribe(WorkflowDiagnosticEvent, seen.append)
+        with pytest.raises(StorageFailed):
+            await workflow.run("i", "e")
+
+        assert [(one.level, one.source) for one in seen] == [("error", "storage")], point
+        assert (await workflow.run("i", "e")).final_answer == "x"
