@@ -18,7 +18,7 @@ from tests.property.agent_workflow_plans import Plan, a_plan, built
 
 from holdfast.orchestrations.agent_workflow.definition import START
 from holdfast.records import JournalEntry
-from holdfast.testing import Faults
+from holdfast.testing import Faults, FaultyStorage
 
 
 class Order(TypedDict):
@@ -32,6 +32,10 @@ class Order(TypedDict):
 
 def plan_of(seed: int) -> Plan:
     return a_plan(random.Random(seed))
+
+
+# What is imported when a workflow is first built: once where lives are forked, and not in each of them.
+WARMED = (built(plan_of(0), lambda one: one), FaultyStorage)
 
 
 def live(order: Order, say_ready: Callable[[], object]) -> None:
@@ -106,5 +110,4 @@ class _Life:
         return self._plan.node(node).fails == "at first" and not self._mended.exists()
 
     def _note(self, **what: Any) -> None:
-        os.write(self._notes, json.dumps(what).encode() + b"\n")
-        os.fsync(self._notes)
+        os.write(self._notes, json.dumps(what).encode() + b"\n")  # the system's from now on: a kill cannot take it

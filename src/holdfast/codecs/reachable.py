@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import sys
 import typing
 from collections.abc import Iterable
@@ -83,11 +85,17 @@ def _class_parts(cls: type) -> list[object]:
     return parts
 
 
+@functools.lru_cache(1024)
+def _all_hints(cls: type) -> list[object]:
+    """Every workflow that is built asks for many of them again. What raises is not remembered: a name that cannot be
+    resolved now may be later."""
+    return list(typing.get_type_hints(cls).values())
+
+
 def _hints(cls: type) -> list[object]:
     """The fields' types; where one name cannot be resolved, those of the others."""
-    found = _evaluated(cls, {})
-    if found is not None:
-        return list(found.values())
+    with contextlib.suppress(Exception):  # evaluating a stranger's annotation can raise anything
+        return _all_hints(cls)
     return [
         _resolved(annotation, vars(sys.modules.get(owner.__module__, typing)))
         for owner in cls.__mro__

@@ -94,8 +94,14 @@ class Execution:
             if known is None:
                 await self._check_input(given)
             if result.state != "waiting" or not await self._is_answered(result):
+                await self.heard()
                 return result
             call = {"responses": self._taken(result)}
+
+    async def heard(self) -> None:
+        """Those who subscribed have heard all of it."""
+        while self._callbacks:
+            await asyncio.wait(list(self._callbacks))
 
     async def _check_input(self, given: Any) -> None:
         """It may have been begun by somebody else in the same moment. Raises InputMismatch."""

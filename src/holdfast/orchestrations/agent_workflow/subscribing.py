@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from holdfast.log import get_logger
@@ -11,32 +12,38 @@ Callback: TypeAlias = Callable[[Any], Any]
 logger = get_logger("agent_workflow")
 
 
+@dataclass(frozen=True, eq=False)
+class _Subscription:
+    kind: type | None
+    callback: Callback
+
+
 class Subscribers:
     """Whoever watches must not stop what is watched: one that fails is named in the log, and the rest goes on."""
 
     def __init__(self) -> None:
-        self._entries: list[tuple[type | None, Callback]] = []
+        self._all: list[_Subscription] = []
 
     def add(self, kind: type | None, callback: Callback) -> Callable[[], None]:
         """Returns what ends the subscription."""
         if not callable(callback):
             raise TypeError(f"subscribe expects a function of the event, got {callback!r}.")
-        entry = (kind, callback)
-        self._entries.append(entry)
+        subscription = _Subscription(kind, callback)
+        self._all.append(subscription)
 
         def end() -> None:
-            if entry in self._entries:
-                self._entries.remove(entry)
+            if subscription in self._all:
+                self._all.remove(subscription)
 
         return end
 
     def tell(self, event: Any) -> Iterator[Awaitable[Any]]:
         """Gives what is still to be awaited."""
-        for kind, callback in list(self._entries):
-            if kind is not None and not isinstance(event, kind):
+        for one in list(self._all):
+            if one.kind is not None and not isinstance(event, one.kind):
                 continue
             try:
-                called = callback(event)
+                called = one.callback(event)
             except Exception as error:  # noqa: BLE001  # see above
                 log_failure(error)
                 continue

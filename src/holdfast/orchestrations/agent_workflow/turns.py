@@ -160,12 +160,28 @@ class Turns:
 
         done = await asyncio.gather(*(one(*pair) for pair in enumerate(items)))
         if failures:  # only now: what ended beside a failure is recorded
-            raise failures[0]
+            raise _together(failures)
         turns = [one for one in done if isinstance(one, TurnTaken)]
         key = self._config.output_key or ANSWER
         kept = [None if one is None else _own(one, key) for one in (done if config.on_error == "null" else turns)]
         said = None if session is None else said_by_all(one.said for one in turns if one.said is not None)
         return TurnTaken({key: kept}, said)
+
+
+class ItemsFailed(ExceptionGroup[Exception]):
+    """Several items of a map came to nothing: a resume tries all of them again."""
+
+    def __str__(self) -> str:
+        first = self.exceptions[0]
+        return f"{len(self.exceptions)} items failed; the first: {type(first).__name__}: {first}"
+
+
+def _together(failures: Sequence[BaseException]) -> BaseException:
+    """What stopped the map, or what its items failed with."""
+    stopped = next((one for one in failures if not isinstance(one, Exception) or isinstance(one, OutOfTime)), None)
+    if stopped is not None or len(failures) == 1:
+        return stopped or failures[0]
+    return ItemsFailed("items failed", [one for one in failures if isinstance(one, Exception)])
 
 
 def _own(turn: Any, key: str) -> Any:

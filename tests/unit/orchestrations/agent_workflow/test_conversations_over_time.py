@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from holdfast.agents.workflows import Workflow
 from holdfast.checkpoints.format import encode_checkpoint, tool_codec
 from holdfast.checkpoints.retention import FullHistory
 from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
+from holdfast.orchestrations.agent_workflow.conductor import CONDUCTOR
 from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 from holdfast.orchestrations.agent_workflow.sessions import InMemorySessionStore, JsonSessionStore, SessionStore
+from holdfast.orchestrations.agent_workflow.standing import NodeOutcome, SessionRef
 from holdfast.storages import InMemoryCheckpointStorage
-from holdfast.testing import Call, FakeClock, ScriptedAgent, assert_survives_crash
+from holdfast.testing import Call, FakeClock, Faults, ProcessGone, ScriptedAgent, assert_survives_crash
 from holdfast.testing.survival import THREAD
 
 SESSION = f"workflow-W-{THREAD}"
@@ -95,27 +98,32 @@ async def test_messages_are_stored_once_however_many_refer_to_them(tmp_path: Pat
         assert "7 metres at Brest" not in str(tree)
 
 
-async def test_the_write_comes_before_the_commit_that_refers_to_it() -> None:
-    order: list[str] = []
+async def test_whatever_a_checkpoint_refers_to_was_stored_before_it() -> None:
+    referred: set[str] = set()
+    for nth in count(1):
+        faults = Faults()
+        faults.crash("commit", nth=nth, when="after")
+        storage, sessions = InMemoryCheckpointStorage(), InMemorySessionStore()
+        try:
+            await built(faults.wrap(storage), sessions, "fork_per_agent", is_whole=False).run("x", THREAD)
+        except ProcessGone:
+            refs = await refs_in(built(storage, sessions, "fork_per_agent", is_whole=False).workflow)
+        else:
+            break
+        for ref in refs:
+            await sessions.read(ref.session_id, ref.version)  # raises if it is not there
+            referred.add(ref.version)
+    assert len(referred) >= 3
 
-    class Watched(InMemorySessionStore):
-        async def append(self, session_id: str, entry: Any) -> str:
-            order.append("said")
-            return await super().append(session_id, entry)
 
-    agent = listening("a")
-    workflow = (
-        AgentWorkflow.create()
-        .with_name("W")
-        .with_session_store(Watched())
-        .with_conversation("shared")
-        .add_agent("a", agent)
-        .build()
-    )
-    async for event in workflow.workflow.run("x", thread_id="e", stream=True):
-        if event.type == "superstep_completed":
-            order.append("committed")
-    assert order.index("said") < len(order) - 1 and order.count("said") == 1
+async def refs_in(workflow: Workflow) -> list[SessionRef]:
+    """Of the last checkpoint: of outcomes that are on their way, and of how far the conductor is."""
+    head = await workflow.head(THREAD)
+    assert head is not None
+    outcomes = [one.data for one in head.deliveries if isinstance(one.data, NodeOutcome)]
+    memory = head.executors.get(CONDUCTOR)
+    known = {} if memory is None or not memory.private else memory.private["standing"].conversations
+    return [*known.values(), *(one.session for one in outcomes if one.session is not None)]
 
 
 # ---------------------------------------------------------------- going back
