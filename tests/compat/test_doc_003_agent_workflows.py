@@ -144,6 +144,41 @@ async def test_a_workflow_that_was_killed_goes_on_where_it_was(
     assert made == ["drafter", "reviewer", "reviewer"]
 
 
+def with_approval(folder: Path) -> AgentWorkflowInstance:
+    publisher = ScriptedAgent("publisher", ["Published."])
+    return (
+        AgentWorkflow.create()
+        .with_name("DurableReview")
+        .with_checkpointing()
+        .with_json_workflow_store(folder / "workflows")
+        .add_agent("draft", ScriptedAgent("drafter", ["A draft."]), lambda node: node.requires_approval("Publish?"))
+        .add_agent("publish", publisher)
+        .from_("draft")
+        .to("publish")
+        .build()
+    )
+
+
+async def killed_once_it_has_asked(stage: Any, storage: Any, folder: Path) -> None:
+    """In another process."""
+    assert (await with_approval(folder).run("Write about tides", EXECUTION)).state == "waiting"
+    die(None)
+
+
+async def test_what_a_process_asked_that_is_no_more_is_approved_in_another(
+    tmp_path: Path, processes: Place, opened: list[AgentWorkflowInstance]
+) -> None:
+    with pytest.raises(EOFError):
+        await processes.start(killed_once_it_has_asked, tmp_path).result()
+
+    opened.append(with_approval(tmp_path))
+    [asked] = await opened[-1].pending()
+    result = await opened[-1].approve(asked.request_id, data={"by": "Ann"})
+
+    assert (asked.execution_id, asked.outputs) == (EXECUTION, {"answer": "A draft."})
+    assert (result.final_answer, result.outputs["draft.by"]) == ("Published.", "Ann")
+
+
 async def test_the_agents_of_the_document_are_made_from_configs(
     tmp_path: Path, opened: list[AgentWorkflowInstance]
 ) -> None:

@@ -94,7 +94,7 @@ class OfOneWorkflow:
         """In the middle of a call, or before or after a write, of the undisturbed execution."""
         counts = {"begin": self._calm.all_begun.total()}
         counts |= {point: self._calm.writes.get(point, 0) for point in ("commit", "journal")}
-        point = chance.choice([point for point, count in counts.items() if count])
+        [point] = chance.choices(list(counts), list(counts.values()))
         when = "in" if point == "begin" else chance.choice(["before", "after"])
         return Instant(point=point, nth=chance.randint(1, counts[point]), when=when)
 
@@ -117,9 +117,9 @@ class OfOneWorkflow:
         self._tally.recorded_repeated += recorded_again.total()
         found = [f"recorded, and asked again: {dict(recorded_again)}"] if recorded_again else []
         never = self._calm.all_begun - story.all_begun
-        for node in never:
-            if plan_of(self._plan).node(node).map_errors != "fail":  # such a map begins no more items after a failure
-                found.append(f"never asked: {node}, {never[node]} times")
+        for node in map(plan_of(self._plan).node, never):
+            if (node.kind, node.map_errors) != ("map", "fail"):  # which begins no more items after one has failed
+                found.append(f"never asked: {node.id}, {never[node.id]} times")
         if story.ended != self._calm.ended:
             found.append(f"it ended with {story.ended}, not {self._calm.ended}")
         return found

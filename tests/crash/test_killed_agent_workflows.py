@@ -30,7 +30,7 @@ def test_an_execution_that_is_killed_resumes_by_its_id_to_the_undisturbed_result
 ) -> None:
     workflows, kills = TRIED[place]
     trials = WorkflowTrials(zygote, tmp_path, place, seed)
-    tally = trials.run(workflows * (50 if SOAK else 1), kills * (4 if SOAK else 1))
+    tally = trials.run(workflows * (20 if SOAK else 1), kills * (3 if SOAK else 1))
     print(tally)
     assert tally.problems == []
     assert tally.recorded_repeated == 0

@@ -18,12 +18,15 @@ class Became:
 
     status: Literal["done", "skipped", "failed"]
     outputs: Mapping[str, Any] = field(default_factory=dict)
+    """What it gave; of a node that an earlier pass came to and this one did not, what it gave then."""
 
 
 @dataclass(frozen=True)
 class Expected:
     nodes: dict[str, str]
     """Statuses."""
+    succeeded: int
+    """Nodes that have given something, in whichever pass."""
     outputs: dict[str, Any]
     final_answer: str | None
     success: bool
@@ -55,11 +58,12 @@ class _Model:
         again, forced, passes = set(self._order), list[PlannedEdge](), 1
         while True:
             self._go_through(again, forced)
-            forced = [one for one in self._back if self._is_taken(one)]
+            taken = [one for one in self._back if self._is_taken(one)]
+            forced = [one for one in taken if not self._plan.converges or self._reached({one.target}) & self._changed]
             again = self._reached({one.target for one in forced})
-            if not forced:
+            if not taken:
                 return self._ended(passes, "itself")
-            if self._plan.converges and not again & self._changed:
+            if not forced:
                 return self._ended(passes, "convergence")
             if passes == self._plan.passes:
                 return self._ended(passes, "limit")
@@ -80,14 +84,15 @@ class _Model:
         into = [one for one in self._forward if one.target == name]
         taken = [one for one in into if self._is_taken(one)]
         speakers = [self._speaker(one) for one in (*forced, *taken)]
+        passed_by = Became("skipped", {} if before is None else before.outputs)
         if name in self._replaced:
             speakers = [self._replaced[name]]
             if self._now[speakers[0]].status != "failed":
-                return Became("skipped")
+                return passed_by
         elif not forced and into:
             is_cut_off = any(self._now[one.source].status == "failed" and self._mode(one) == "skip" for one in into)
             if is_cut_off or not taken:
-                return Became("skipped")
+                return passed_by
         is_kept = before is not None and before.status == "done" and self._plan.converges
         if before is not None and is_kept and not forced and not self._changed & set(speakers):
             return before
@@ -146,11 +151,12 @@ class _Model:
     # ------------------------------------------------------------ the end
 
     def _ended(self, passes: int, left_by: Literal["itself", "limit", "convergence"]) -> Expected:
-        done = {one.id: self._now[one.id] for one in self._plan.nodes if self._now[one.id].status == "done"}
-        answers = [_answer(self._plan.node(name), one.outputs) for name, one in done.items() if self._is_last(name)]
+        gave = {one.id: self._now[one.id] for one in self._plan.nodes if self._now[one.id].outputs}
+        answers = [_answer(self._plan.node(name), one.outputs) for name, one in gave.items() if self._is_last(name)]
         return Expected(
             {name: one.status for name, one in self._now.items()},
-            {f"{name}.{key}": value for name, one in done.items() for key, value in one.outputs.items()},
+            len(gave),
+            {f"{name}.{key}": value for name, one in gave.items() for key, value in one.outputs.items()},
             "\n\n".join(one for one in answers if one) or None,
             not list(self._failed()),
             self._calls,
@@ -166,7 +172,9 @@ class _Model:
 
     def _is_last(self, name: str) -> bool:
         source = self._replaced.get(name, name)
-        return not any(self._is_taken(one) for one in self._forward if one.source == source)
+        return self._now[name].status == "done" and not any(
+            self._is_taken(one) for one in self._forward if one.source == source
+        )
 
 
 def _holds(edge: PlannedEdge, outputs: Mapping[str, Any]) -> bool:

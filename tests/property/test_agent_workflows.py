@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from tests.property.agent_workflow_driving import taken_to_its_end
 from tests.property.agent_workflow_model import Expected, expected_of
 from tests.property.agent_workflow_plans import Plan, a_plan, built
@@ -86,13 +86,15 @@ def assert_told(seen: Watched, expected: Expected) -> None:
             last[event.agent_id] = "done" if event.success else "failed"
     assert last == expected.nodes
     [ended] = seen.of(told.WorkflowCompletedEvent)
-    statuses = list(expected.nodes.values())
-    assert (ended.successful_nodes, ended.skipped_nodes) == (statuses.count("done"), statuses.count("skipped"))
+    assert ended.successful_nodes == expected.succeeded
+    not_failed = [name for name, status in expected.nodes.items() if status != "failed"]
+    assert ended.skipped_nodes == len(not_failed) - expected.succeeded
     assert (ended.success, ended.failed_nodes == 0) == (expected.success, expected.success)
     limits = [one for one in seen.of(told.WorkflowDiagnosticEvent) if "max_iterations" in one.message]
     assert len(limits) == (expected.left_by == "limit")
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(plans(stops=0.6))
 async def test_an_execution_that_stopped_ends_the_same_once_what_failed_is_mended(plan: Plan) -> None:
     seen, expected = Watched(plan), expected_of(plan)
@@ -102,6 +104,9 @@ async def test_an_execution_that_stopped_ends_the_same_once_what_failed_is_mende
         assert not any(expected.calls[name] for name in broken), "it ended although a node that it needs is broken"
     seen.is_mended = True
 
+    # A failure that was recorded beside the one that stopped it is told by the resume; the next one tries again.
+    with suppress(Broken):
+        await seen.run()
     result = await seen.run()
 
     assert (result.outputs, result.final_answer) == (expected.outputs, expected.final_answer)

@@ -65,8 +65,11 @@ class FrameworkAgent(BaseAgent):
         _keep(session, own)
 
     def _told(self, given: Sequence[Message], session: AgentSession | None, own: Any) -> list[Any]:
-        """What it is given, in its own types, with what people said of its calls in its own session."""
-        before = () if session is None else session.messages
+        """What it is given, in its own types, with what people said of its calls in its own session. One that is new
+        knows nothing yet: it is told what was said before, too."""
+        before: Sequence[Message] = () if session is None else session.messages
+        if session is not None and STATE not in session.state and session.service_session_id is None:
+            before, given = (), [*before, *given]
         told, edited = told_to(self.name, before, given)
         if isinstance(self.agent, agent_framework.RawAgent):  # which takes the call as it was asked for
             told = put_in_session(edited, told, own)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -63,26 +64,58 @@ class _Call:
         self._input = given
         self._execution_id = execution_id
         self._stream_events = stream_events
+        self._answers: dict[str, Any] = {}
+        """By request: one that was lost with its process asks the same again."""
         self._one_at_a_time = asyncio.Lock()
 
     async def answer(self) -> str:
         """Raises RuntimeError if the execution was not successful."""
-        round_number = 0
-        while True:
-            key = f"{self._execution_id} {round_number}"
-            reached: dict[str, Any] = await recorded(self._round, name=f"{self._instance.name}.round", key=key)
-            context = working_for()
-            if "answer" in reached:
-                if context is not None:
-                    context.add_usage(reached["usage"])
-                return str(reached["answer"])
-            if context is None:
+        context = working_for()
+        if context is None:
+            reached = await self._round()
+            if "pending" in reached:
                 raise InvalidRun(self._nobody(reached["pending"]))
-            await asyncio.gather(*(self._asked(context, one) for one in reached["pending"]))
-            round_number += 1
+            return str(reached["answer"])
+        with self._told_to(context):
+            reached = await self._answered(context)
+        context.add_usage(reached["usage"])
+        return str(reached["answer"])
+
+    async def _answered(self, context: DeliveryContext) -> dict[str, Any]:
+        number = 0
+        while True:
+            name, key = f"{self._instance.name}.round", f"{self._execution_id} {number}"
+            reached: dict[str, Any] = await recorded(self._round, name=name, key=key)
+            if "pending" in reached:
+                asked = (self._asked(context, one, number) for one in reached["pending"])
+                passed = await asyncio.gather(*asked)
+                # One that is not kept is forgotten when it ends: it is not asked where it stands then.
+                reached = next((one for one in passed if "answer" in one), reached)
+            if "answer" in reached:
+                return reached
+            number += 1
+
+    @contextmanager
+    def _told_to(self, context: DeliveryContext) -> Iterator[None]:
+        """Events of the execution go to whoever watches the workflow around it."""
+
+        def tell(event: AgentWorkflowEvent) -> None:
+            if event.execution_id == self._execution_id:
+                context.tell_live(event)
+
+        is_told = self._stream_events and context.is_streaming()
+        end = self._instance.subscribe(AgentWorkflowEvent, tell) if is_told else None
+        try:
+            yield
+        finally:
+            if end is not None:
+                end()
 
     async def _round(self) -> dict[str, Any]:
-        result = await self._moved()
+        return self._reached(await self._moved())
+
+    def _reached(self, result: WorkflowResult) -> dict[str, Any]:
+        """What is recorded: the answer, or what it waits for."""
         if result.state == "waiting":
             return {"pending": [_plain(one) for one in result.pending]}
         if not result.success:
@@ -94,39 +127,36 @@ class _Call:
 
     async def _moved(self) -> WorkflowResult:
         """Whoever moves the thread around it may move this one: an owner before is gone, or lost that one too."""
-        context = working_for()
-        options = {} if context is None else {"takeover": True}
-        stream = self._instance.stream(self._input, self._execution_id, **options)
-        async for event in stream:
-            is_told = self._stream_events and context is not None and context.is_streaming()
-            if is_told and context is not None and isinstance(event, AgentWorkflowEvent):
-                context.tell_live(event)
-        return await stream
+        return await self._instance.run(self._input, self._execution_id, takeover=working_for() is not None)
 
-    async def _asked(self, context: DeliveryContext, pending: Mapping[str, Any]) -> None:
-        """Ask whoever answers the workflow around it, and pass the answer on."""
+    async def _asked(self, context: DeliveryContext, pending: Mapping[str, Any], number: int) -> dict[str, Any]:
+        """Ask whoever answers the workflow around it, and pass the answer on. Gives what came of that."""
         request, deadline = pending["request"], pending["deadline"]
         request_id = str(pending["request_id"])  # which begins with the id of the execution
         is_tool = isinstance(request, Content)
         late = {} if deadline is None else {"deadline": deadline, "default": _late(is_tool)}
         wanted: Any = ApprovalResponse if is_tool else bool | ApprovalDecision
-        answer = await context.ask(request, wanted, request_id=request_id, **late)
+        if request_id not in self._answers:
+            self._answers[request_id] = await context.ask(request, wanted, request_id=request_id, **late)
+        answer = self._answers[request_id]
 
-        async def pass_on() -> None:
+        async def pass_on() -> dict[str, Any]:
             async with self._one_at_a_time:
                 result = await self._moved()  # where it was lost with its process, it asks again first
                 if any(one.request_id == request_id for one in result.pending):
-                    await self._passed(request_id, answer)
+                    result = await self._passed(request_id, answer)
+                return self._reached(result)
 
-        await recorded(pass_on, name=f"{self._instance.name}.answer", key=request_id)
+        name, key = f"{self._instance.name}.answer", f"{request_id} {number}"
+        passed: dict[str, Any] = await recorded(pass_on, name=name, key=key)
+        return passed
 
-    async def _passed(self, request_id: str, answer: Any) -> None:
+    async def _passed(self, request_id: str, answer: Any) -> WorkflowResult:
         said = ApprovalDecision(answer) if isinstance(answer, bool) else answer
         if said.approved:
             data = said.data if isinstance(said, ApprovalDecision) else _changed_arguments(said)
-            await self._instance.approve(request_id, reason=said.reason, data=data)
-        else:
-            await self._instance.deny(request_id, reason=said.reason)
+            return await self._instance.approve(request_id, reason=said.reason, data=data)
+        return await self._instance.deny(request_id, reason=said.reason)
 
     def _nobody(self, pending: list[Mapping[str, Any]]) -> str:
         asked = ", ".join(repr(one["request_id"]) for one in pending)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from types import FunctionType
 from typing import Any
 
 from holdfast.agents.adapters import adapted
 from holdfast.agents.workflows import Workflow, WorkflowBuilder
 from holdfast.clock import SystemClock
 from holdfast.errors import InvalidDefinition, PredicateFailed
+from holdfast.graph.function_executor import is_async
 from holdfast.graph.participants import is_agent
 from holdfast.graph.workflow_executor import WorkflowExecutor
+from holdfast.isolation import isolated
 from holdfast.orchestrations.agent_workflow import stores
 from holdfast.orchestrations.agent_workflow.checking import check
 from holdfast.orchestrations.agent_workflow.conductor import Conductor
@@ -18,12 +23,17 @@ from holdfast.orchestrations.agent_workflow.conversations import Conversations
 from holdfast.orchestrations.agent_workflow.definition import AgentConfig, WorkflowConfig
 from holdfast.orchestrations.agent_workflow.drafting import Draft, EdgeDraft, NodeDraft
 from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from holdfast.orchestrations.agent_workflow.limits import Turnstile
+from holdfast.orchestrations.agent_workflow.needs import givers_of, needs_of
 from holdfast.orchestrations.agent_workflow.node import AgentNode
-from holdfast.orchestrations.agent_workflow.outputs import HANDOFF, MATCHED_TYPE, possible_outputs
-from holdfast.orchestrations.agent_workflow.planner import Edge, Planner
+from holdfast.orchestrations.agent_workflow.outputs import HANDOFF, MATCHED_TYPE
+from holdfast.orchestrations.agent_workflow.planner import Planner
 from holdfast.orchestrations.agent_workflow.references import resolve
 from holdfast.orchestrations.agent_workflow.turns import NodeParts
+from holdfast.orchestrations.agent_workflow.ways import Edge
 
+LONGEST = 60
+"""Characters of nodes' ids in the name of a workflow."""
 ENOUGH = 1_000_000
 """Supersteps: loops are limited by `max_iterations` of the definition."""
 
@@ -31,6 +41,7 @@ ENOUGH = 1_000_000
 def assembled(draft: Draft) -> AgentWorkflowInstance:
     """Raises InvalidDefinition, with all that is wrong."""
     draft = draft.copy()
+    draft.name = draft.name or named_after(draft.nodes)
     settings = draft.settings
     check(draft)
     planner = planner_of(draft)
@@ -40,6 +51,15 @@ def assembled(draft: Draft) -> AgentWorkflowInstance:
     return AgentWorkflowInstance(
         definition_of(draft), workflow, clock, draft, planner, store=draft.store, is_kept=settings.checkpointing
     )
+
+
+def named_after(nodes: Collection[str]) -> str:
+    """Of a workflow that was given no name: the same in every process, and another for other nodes."""
+    names = "-".join(nodes)
+    if len(names) > LONGEST:
+        digest = hashlib.blake2b(names.encode(), digest_size=4).hexdigest()
+        names = f"{names[:LONGEST]}-{digest}"
+    return f"agent-workflow-{names}"
 
 
 def definition_of(draft: Draft) -> WorkflowConfig:
@@ -63,6 +83,7 @@ def compiled(draft: Draft, planner: Planner, *, storage: Any, is_inner: bool) ->
         draft.name,
         planner,
         {node_id: node.config.output_key for node_id, node in draft.nodes.items()},
+        needs_of(draft),
         timeout=settings.timeout,
         max_passes=settings.max_iterations,
         conversations=conversations,
@@ -98,13 +119,10 @@ def _parts(
     if predicate is None and config.approval is not None and config.approval.predicate is not None:
         predicate = resolve(config.approval.predicate, f"{place}.approval.predicate")
     agent = None if node.workflow is not None else _checked(_agent(node_id, node, draft), f"{place}.agent")
-    givers = {one: _possible(one, other) for one, other in draft.nodes.items()}
+    givers = givers_of(draft)
     named = None if predicate is None else _told_by(predicate, f"{place}.approval.predicate")
-    return NodeParts(agent, types, node.tools, named, inner_id, conversations, givers)
-
-
-def _possible(node_id: str, node: NodeDraft) -> frozenset[str] | None:
-    return possible_outputs(node.config, types_of(node_id, node), is_workflow=node.workflow is not None)
+    turnstile = Turnstile(config.max_concurrent)
+    return NodeParts(agent, types, node.tools, named, inner_id, conversations, givers, turnstile)
 
 
 def types_of(node_id: str, node: NodeDraft) -> tuple[type, ...]:
@@ -117,9 +135,13 @@ def types_of(node_id: str, node: NodeDraft) -> tuple[type, ...]:
 def _told_by(predicate: Callable[[Any], bool], place: str) -> Callable[[Any], bool]:
     """The same, whose failures name their place."""
 
+    if is_async(predicate):
+        problem = f"expected a plain function, {getattr(predicate, '__name__', predicate)!r} is async"
+        raise InvalidDefinition([(place, f"{problem}: an agent can find out what takes time")])
+
     def told(given: Any) -> bool:
         try:
-            return bool(predicate(given))
+            return bool(predicate(isolated(given)))
         except Exception as error:
             raise PredicateFailed(f"{place}: {type(error).__name__}: {error}") from error
 
@@ -132,11 +154,26 @@ def _agent(node_id: str, node: NodeDraft, draft: Draft) -> Any:
     if node.agent is not None:
         return node.agent
     if isinstance(config, str):
-        found = resolve(config, place)
-        return found() if callable(found) and not hasattr(found, "run") else found
+        return _made_by(resolve(config, place), config, place)
     if config is None:
         raise InvalidDefinition([(place, "missing: a node needs an agent, or a workflow")])
     return made(config, node_id, draft.settings.model)
+
+
+def _made_by(found: Any, path: str, place: str) -> Any:
+    """An agent is itself; a function without parameters makes one."""
+    if not isinstance(found, FunctionType) or hasattr(found, "run"):
+        return found
+    try:
+        inspect.signature(found).bind()
+    except TypeError as error:
+        problem = f"{path!r} makes no agent: it needs arguments ({error})"
+        raise InvalidDefinition([(place, problem)]) from error
+    try:
+        return found()
+    except Exception as error:
+        problem = f"{path!r} failed to make an agent: {type(error).__name__}: {error}"
+        raise InvalidDefinition([(place, problem)]) from error
 
 
 def _checked(agent: Any, place: str) -> Any:
@@ -187,6 +224,7 @@ def planner_of(draft: Draft) -> Planner:
         tuple(nodes),
         [one for one in edges if one.source in known and one.target in known],  # others are told by `check`
         error_modes={node_id: node.config.on_error.mode for node_id, node in nodes.items()},
+        routers={node_id for node_id, node in nodes.items() if node.config.output_mode == "handoff"},
         max_passes=draft.settings.max_iterations,
         converges=draft.settings.convergence,
     )

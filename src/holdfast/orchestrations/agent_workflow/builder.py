@@ -126,6 +126,12 @@ class AgentWorkflow:
 
     def with_session_store(self, store: Any) -> AgentWorkflow:
         """Where conversations are kept, apart from the workflow store."""
+        from holdfast.orchestrations.agent_workflow.sessions import SessionStore
+
+        if not isinstance(store, SessionStore):
+            raise TypeError(
+                f"with_session_store expects a SessionStore, such as JsonSessionStore(folder), got {store!r}."
+            )
         self._draft.session_store = store
         return self
 
@@ -166,6 +172,7 @@ class AgentWorkflow:
         from holdfast.orchestrations.agent_workflow.router_builder import RouterAgentBuilder
 
         node = self._draft.add(id, _node_of(agent))
+        node.config = msgspec.structs.replace(node.config, output_mode="handoff")
         self._configured(node, configure)
         return RouterAgentBuilder(self._draft, node)
 

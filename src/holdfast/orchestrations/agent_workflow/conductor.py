@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,7 +18,7 @@ from holdfast.orchestrations.agent_workflow.deadlines import clock
 from holdfast.orchestrations.agent_workflow.definition import ANSWER, START
 from holdfast.orchestrations.agent_workflow.inputs import INPUT, as_text
 from holdfast.orchestrations.agent_workflow.node import CONDUCTOR
-from holdfast.orchestrations.agent_workflow.planner import Edge, Next, Planner
+from holdfast.orchestrations.agent_workflow.planner import Next, Planner
 from holdfast.orchestrations.agent_workflow.standing import (
     Begin,
     ExecutionResult,
@@ -30,6 +30,7 @@ from holdfast.orchestrations.agent_workflow.standing import (
     Standing,
     flat,
 )
+from holdfast.orchestrations.agent_workflow.ways import Edge
 
 Context = WorkflowContext[NodeTask, ExecutionResult]
 
@@ -44,6 +45,7 @@ class Conductor(Executor):
         workflow_name: str,
         planner: Planner,
         output_keys: Mapping[str, str | None],
+        needs: Mapping[str, Collection[str]],
         *,
         timeout: float | None = None,
         max_passes: int | None = None,
@@ -54,6 +56,7 @@ class Conductor(Executor):
         self._name = workflow_name
         self._planner = planner
         self._output_keys = output_keys
+        self._needs = needs
         self._timeout = timeout
         self._max_passes = max_passes
         self._conversations = conversations
@@ -74,7 +77,8 @@ class Conductor(Executor):
             conversations = await ctx.step(self._conversations.begin, ctx.thread_id, name="begin the conversation")
         standing = Standing(given, now, deadline, conversations=conversations)
         await self._tell(
-            ctx, told.WorkflowStartedEvent(node_count=len(self._output_keys), layer_count=self._planner.layers)
+            ctx,
+            told.WorkflowStartedEvent(node_count=len(self._output_keys), layer_count=len(self._planner.ways.layers)),
         )
         outputs = {**given, INPUT: given.get(INPUT, given)} if isinstance(given, dict) else {INPUT: given}
         await self._do(self._planner.begin(standing, outputs), ctx)
@@ -138,18 +142,20 @@ class Conductor(Executor):
         session = None
         if self._conversations is not None:
             session = self._conversations.ref_for(node, ctx.thread_id, standing.conversations)
-        nodes, outputs = standing.nodes, standing.outputs()
-        for one in nodes:  # what a fallback gave is also found under the name of the node that it stands in for
-            voice = self._planner.voice_of(one, nodes)
-            if voice not in (one, node) and voice in outputs:
-                outputs[one] = outputs[voice]
+        nodes, ways = standing.nodes, self._planner.ways
+        speakers = dict.fromkeys(ways.speaker(edge, nodes) for edge in taken if edge.source != START)
+        outputs: dict[str, dict[str, Any]] = {}
+        for one in (*speakers, *self._needs[node]):
+            voice = ways.voice_of(one, nodes)  # what a fallback gave is found under the name of whom it stands in for
+            if nodes[voice].outputs and (voice == one or voice != node):
+                outputs[one] = nodes[voice].outputs
         return NodeTask(
             standing.input,
             _now(),
             outputs,
-            tuple(self._planner.speaker(edge, nodes) for edge in taken if edge.source != START),
+            tuple(speakers),
             tuple(one for one, its in nodes.items() if its.status == "waiting" and not its.outputs),
-            self._planner.layer_of(node),
+            self._planner.ways.layer_of(node),
             self._delay(taken, standing),
             standing.deadline,
             session,
@@ -164,22 +170,22 @@ class Conductor(Executor):
         return min(delay, max(0.0, (standing.deadline - _now()).total_seconds()))
 
     async def _end(self, standing: Standing, ctx: Context) -> Standing:
-        for edge in self._planner.ended_by(standing.nodes):
+        for edge in self._planner.ended_by(standing):
             await self._tell_edge(edge, ctx)
         nodes = {node: one for node, one in standing.nodes.items() if node != START}
-        failed = {node: one.reason for node, one in nodes.items() if self._planner.is_failed(node, standing.nodes)}
+        failed = {node: one.reason for node, one in nodes.items() if self._planner.ways.is_failed(node, standing.nodes)}
         problems = [standing.stopped] if standing.stopped else [f"{node}: {reason}" for node, reason in failed.items()]
-        finals = [node for node in nodes if self._planner.is_final(node, standing.nodes)]
+        finals = [node for node in nodes if self._planner.is_final(node, standing)]
         answers = [self._answer(node, nodes[node].outputs) for node in finals]
         result = ExecutionResult(
             "\n\n".join(one for one in answers if one) if any(answers) else None,
-            flat({node: one.outputs for node, one in nodes.items() if one.status == "done"}),
+            flat(standing.outputs()),
             not failed and standing.stopped is None,
             (_now() - standing.began).total_seconds(),
             "; ".join(problems) or None,
-            sum(one.status == "done" for one in nodes.values()),
+            sum(one.has_succeeded for one in nodes.values()),
             len(failed),
-            sum(one.status == "skipped" for one in nodes.values()),
+            sum(one.status == "skipped" and not one.has_succeeded for one in nodes.values()),
         )
         await ctx.yield_output(result)
         await self._tell(
@@ -231,7 +237,7 @@ class Conductor(Executor):
     async def _with_layers(self, standing: Standing, ctx: Context) -> Standing:
         """Layers that have begun or ended with what was decided, told."""
         layers = dict(standing.layers)
-        for index, nodes in enumerate(self._planner.nodes_by_layer):
+        for index, nodes in enumerate(self._planner.ways.layers):
             those = [standing.nodes[node] for node in nodes]
             is_settled = all(one.is_settled for one in those)
             layer = layers.get(index)

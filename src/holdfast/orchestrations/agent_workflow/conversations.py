@@ -19,20 +19,26 @@ from holdfast.orchestrations.agent_workflow.session_log import SessionEntry, Ses
 from holdfast.orchestrations.agent_workflow.sessions import SessionStore
 from holdfast.orchestrations.agent_workflow.standing import SessionRef
 
+_OF_AGENT_FRAMEWORK = "agent_framework"
+"""In a session's state: where its adapter keeps a session of the agent's own kind."""
+
 
 class Said(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a turn adds to its conversation."""
 
     messages: list[Message] = []  # msgspec copies it
     state: dict[str, Any] = {}
-    service_session_id: str | None = None
 
 
 def said_in(session: AgentSession, before: int) -> Said:
     """Since it had this version. What only the node told its agent is for that turn: it is not part of the
-    conversation."""
+    conversation.
+
+    Nor is a conversation that somebody else keeps, a service or the framework of the agent: it cannot be gone back in,
+    and knows nothing of what others say. With the next turn the agent is told all that was said.
+    """
     new = [_stored(one) for one in session.messages[before:] if one.role != "system"]
-    return Said(new, session.state, session.service_session_id)
+    return Said(new, {key: value for key, value in session.state.items() if key != _OF_AGENT_FRAMEWORK})
 
 
 def said_by_all(turns: Iterable[Said]) -> Said | None:
@@ -82,7 +88,8 @@ class Conversations:
             return found  # its own: what an earlier execution of this id said is not part of it
         by_thread: dict[str, list[str]] = {}
         for head in await self._store.heads(session_id):
-            by_thread.setdefault(head.thread_id, []).append(head.version)
+            if head.version:
+                by_thread.setdefault(head.thread_id, []).append(head.version)
         for thread_id, versions in by_thread.items():
             if thread_id == self._root or thread_id.startswith(f"{self._config.thread_prefix}-"):
                 found[thread_id] = await self._all_of(session_id, thread_id, versions)
@@ -119,7 +126,6 @@ class Conversations:
         return AgentSession(
             session_id=f"{ref.session_id}/{ref.thread_id}",
             messages=messages_in(entries),
-            service_session_id=own[-1].service_session_id if own else None,
             state=own[-1].state if own else {},
         )
 
@@ -139,54 +145,63 @@ class Conversations:
             node_id=node,
             at=_delivery().clock.now(),
             state=said.state,
-            service_session_id=said.service_session_id,
         )
         return SessionRef(ref.session_id, ref.thread_id, await self._store.append(ref.session_id, entry))
 
     async def heard(self, known: Mapping[str, SessionRef], new: SessionRef) -> dict[str, SessionRef]:
         """How far the conversations are with a turn that counts: what others said meanwhile in the same thread comes
         first."""
-        found = dict(known)
+        found = {new.thread_id: new, **known}
         threads = [new.thread_id]
         if self._config.mode == "fork_per_agent":
             threads.append(self._root)  # for those who are asked for the first time later
         for thread_id in threads:
-            before = known.get(thread_id) or SessionRef(new.session_id, thread_id)
-            after = await self._joined(before, new.version)
-            if after.version:
-                await self._store.advance(
-                    after.session_id,
-                    SessionHead(thread_id=thread_id, execution_id=_delivery().thread_id, version=after.version),
-                )
-            found[thread_id] = after
+            before = found.get(thread_id) or SessionRef(new.session_id, thread_id)
+            found[thread_id] = await self._with_turn(before, new.version)
+        await self._advance(new.session_id, found, threads)
         return found
 
-    async def _joined(self, known: SessionRef, version: str) -> SessionRef:
-        """Both, and nothing twice: what only `version` has is repeated after what is known."""
-        if not known.version or not version:
-            return SessionRef(known.session_id, known.thread_id, version or known.version)
-        entries = await self._store.read(known.session_id, version)
-        if _follows(version, known.version, entries):
-            return SessionRef(known.session_id, known.thread_id, version)
-        before, after = _spoken(await self._store.read(known.session_id, known.version)), _spoken(entries)
-        missing = set(after) - set(before)
-        if not missing:
+    async def _with_turn(self, known: SessionRef, version: str) -> SessionRef:
+        """What is known, and then the turn that `version` ends with; repeated, where it followed something else."""
+        if version in ("", known.version):
             return known
+        turn = (await self._store.read(known.session_id, version))[version]
+        if turn.parent == known.version:
+            return SessionRef(known.session_id, known.thread_id, version)
+        if not turn.messages or version in await self._store.read(known.session_id, known.version):
+            return known
+        return await self._repeated(known, (version,))
+
+    async def _advance(self, session_id: str, found: Mapping[str, SessionRef], threads: Sequence[str]) -> None:
+        """Also back, in threads where this execution had come further before it was rewound."""
+        own = _delivery().thread_id
+        moved = {thread_id: found[thread_id].version for thread_id in threads}
+        for head in await self._store.heads(session_id):
+            if head.execution_id == own and head.thread_id not in moved:
+                ref = found.get(head.thread_id)
+                moved[head.thread_id] = "" if ref is None else ref.version
+        for thread_id, version in moved.items():
+            await self._store.advance(session_id, SessionHead(thread_id=thread_id, execution_id=own, version=version))
+
+    async def _joined(self, known: SessionRef, version: str) -> SessionRef:
+        """Both, and nothing twice: what only `version` has comes after what is known."""
+        if not known.version:
+            return SessionRef(known.session_id, known.thread_id, version)
+        before = _spoken(await self._store.read(known.session_id, known.version))
+        after = _spoken(await self._store.read(known.session_id, version))
+        missing = set(after) - set(before)
+        return await self._repeated(known, [one for one in after if one in missing]) if missing else known
+
+    async def _repeated(self, known: SessionRef, versions: Sequence[str]) -> SessionRef:
         entry = SessionEntry(
             thread_id=known.thread_id,
             parent=known.version,
-            repeats=tuple(one for one in after if one in missing),
+            repeats=tuple(versions),
             workflow_name=self._workflow_name,
             execution_id=_delivery().thread_id,
             at=_delivery().clock.now(),
         )
         return SessionRef(known.session_id, known.thread_id, await self._store.append(known.session_id, entry))
-
-
-def _follows(version: str, other: str, entries: Mapping[str, SessionEntry]) -> bool:
-    while version and version != other:
-        version = entries[version].parent
-    return bool(version)
 
 
 def _spoken(entries: Mapping[str, SessionEntry]) -> list[str]:

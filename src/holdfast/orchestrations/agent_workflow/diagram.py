@@ -76,7 +76,7 @@ def _links(draft: Draft) -> Iterator[_Link]:
         for node_id, node in draft.nodes.items()
         if node.config.on_error.mode == "fallback" and node.config.on_error.fallback is not None
     }
-    back = {(one.source, one.target) for one in planner_of(draft).back}
+    back = {(one.source, one.target) for one in planner_of(draft).ways.back}
     onward = [one for one in (*said, *handoffs) if (one.source, one.target) not in back]
     entered = {*(one.target for one in onward), *fallbacks.values()}
     left = {*(one.source for one in onward), *fallbacks.values()}

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from holdfast.errors import InvalidDefinition
 from holdfast.orchestrations.agent_workflow.definition import WorkflowConfig
-from holdfast.orchestrations.agent_workflow.document_shape import tree_of
+from holdfast.orchestrations.agent_workflow.document_shape import as_tree
 from holdfast.orchestrations.agent_workflow.places import Problem, at
 
 Source: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | WorkflowConfig"
@@ -25,10 +25,8 @@ _FORMATS: Mapping[str, Format] = {".json": "json", ".yaml": "yaml", ".yml": "yam
 
 def read(source: Source) -> tuple[Any, str | None]:
     """What is in it, and the file that it was read from. Raises InvalidDefinition."""
-    if isinstance(source, WorkflowConfig):
-        return _measured(tree_of(source), None), None
-    if isinstance(source, Mapping):
-        return _measured(source, None), None
+    if isinstance(source, WorkflowConfig | Mapping):
+        return _measured(as_tree(_measured(source, None)), None), None
     if not isinstance(source, str | os.PathLike):
         raise TypeError(f"from_config expects the path of a file, a dict or a WorkflowConfig, got {source!r:.200}.")
     path = Path(source)

@@ -211,9 +211,9 @@ def tree_of(part: msgspec.Struct) -> dict[str, Any]:
         value = getattr(part, one.name)
         default = one.default if one.default_factory is msgspec.NODEFAULT else one.default_factory()
         if one.required or type(value) is not type(default) or value != default:
-            tree[one.encode_name] = _tree(value)
+            tree[one.encode_name] = as_tree(value)
     if isinstance(part, Condition) and _compares(part):
-        tree["value"] = _tree(part.value)  # null is a value too
+        tree["value"] = as_tree(part.value)  # null is a value too
     return tree
 
 
@@ -223,13 +223,14 @@ def _compares(one: Condition) -> bool:
     return takes_value(one.type)
 
 
-def _tree(value: Any) -> Any:
+def as_tree(value: Any) -> Any:
+    """A copy of it, with parts of definitions as trees."""
     if isinstance(value, msgspec.Struct):
         return tree_of(value) if type(value).__module__ in _OWN else value
     if isinstance(value, list | tuple):
-        return [_tree(one) for one in value]
+        return [as_tree(one) for one in value]
     if isinstance(value, Mapping):
-        return {key: _tree(one) for key, one in value.items()}
+        return {key: as_tree(one) for key, one in value.items()}
     return value
 
 

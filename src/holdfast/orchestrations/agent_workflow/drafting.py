@@ -36,7 +36,8 @@ class EdgeDraft:
 class Draft:
     """Changed by every builder that was made of one `AgentWorkflow.create()`."""
 
-    name: str = "AgentWorkflow"
+    name: str = ""
+    """Empty: made of the nodes' ids."""
     version: str = "1.0.0"
     description: str | None = None
     nodes: dict[str, NodeDraft] = field(default_factory=dict)

@@ -18,6 +18,8 @@ class EventMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
 
     agent_id: str | None = None
     """The node."""
+    agent_name: str | None = None
+    """Of the node's agent, where the event knows it."""
     parent_agent_id: str | None = None
     """The node that is the workflow that it is in."""
     agent_chain: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ from holdfast.errors import (
     AlreadyAnswered,
     ExecutionNotFound,
     InputMismatch,
+    SubWorkflowFailed,
     ThreadConflict,
     WorkflowCheckpointException,
 )
@@ -44,8 +45,17 @@ class Known:
 
     def check(self, execution_id: str, workflow_name: str, given: Any) -> None:
         """Raises InputMismatch."""
-        if given != self.input:
+        if not _is_same(given, self.input):
             raise InputMismatch(execution_id, workflow_name, self.input, given)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """As JSON has it: true is not 1, keys have no order; and NaN is itself."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_is_same(value, other[key]) for key, value in one.items())
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    return type(one) is type(other) and bool(one == other or (one != one and other != other))
 
 
 def _is_input(data: Any) -> bool:
@@ -85,7 +95,7 @@ class Execution:
         if known is not None and given is not None and is_own:
             known.check(self.execution_id, self._workflow.name, given)
         standing = known.standing if known is not None and is_own else None
-        self._views = Views(self._workflow.name, self.execution_id, self._instance.node_count, standing)
+        self._views = Views(self._workflow.name, self.execution_id, self._instance.planner.ways, standing)
         call: dict[str, Any] = {"message": given} if known is None else {}
         if responses is not None:
             call = {"responses": responses}
@@ -144,6 +154,9 @@ class Execution:
         return await waiter
 
     def end(self) -> None:
+        """Nobody waits for it any more."""
+        for task in self._callbacks:
+            task.cancel()
         for _, waiter in self._answers.values():
             if not waiter.done():
                 waiter.set_result(False)
@@ -223,32 +236,42 @@ class Execution:
         known = None if checkpoint is None else Known(checkpoint)
         views = self._views
         assert views is not None  # noqa: S101  # made before
+        node, first = views.node_at(executor_id), _first(error)
+        text = f"{node}: {type(first).__name__}: {first}" if node else str(first)
+        if node is not None and (event := views.failed(node, text)) is not None:
+            self._tell(event, emit)
         standing = views.seen(None if known is None else known.standing)
         result = so_far(self.execution_id, "failed", standing, self._instance.now())
-        node = views.node_at(executor_id)
-        text = f"{node}: {type(error).__name__}: {error}" if node else str(error)
         nodes = {} if standing is None else standing.nodes
-        statuses = [one.status for name, one in nodes.items() if name != START]
-        event = told.WorkflowCompletedEvent(
+        ended = told.WorkflowCompletedEvent(
             workflow_name=self._workflow.name,
             execution_id=self.execution_id,
             duration=result.duration,
-            successful_nodes=statuses.count("done"),
-            failed_nodes=sum(self._instance.planner.is_failed(one, nodes) for one in nodes),
-            skipped_nodes=statuses.count("skipped"),
+            successful_nodes=sum(one.has_succeeded for name, one in nodes.items() if name != START),
+            failed_nodes=sum(self._instance.planner.ways.is_failed(one, nodes) for one in nodes),
+            skipped_nodes=sum(one.status == "skipped" and not one.has_succeeded for one in nodes.values()),
             success=False,
             error=text,
         )
-        self._tell(event, emit)
+        self._tell(ended, emit)
         checkpoint_id = None if checkpoint is None else checkpoint.checkpoint_id
-        return replace(result, error=text, exception=error, checkpoint_id=checkpoint_id)
+        usage = {} if checkpoint is None else dict(checkpoint.metadata.get("usage", {}))
+        return replace(result, error=text, exception=error, checkpoint_id=checkpoint_id, usage=usage)
+
+
+def _first(error: BaseException) -> BaseException:
+    """What a node raised, however many workflows it was in."""
+    while isinstance(error, SubWorkflowFailed) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def so_far(execution_id: str, state: State, standing: Standing | None, now: datetime) -> WorkflowResult:
     if standing is None:
         return WorkflowResult(execution_id, state)
     duration = (now - standing.began).total_seconds()
-    return WorkflowResult(execution_id, state, outputs=flat(standing.outputs()), duration=duration)
+    outputs = flat(standing.outputs())
+    return WorkflowResult(execution_id, state, outputs=outputs, duration=duration, error=standing.stopped)
 
 
 def _source(error: Exception) -> str:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.agents.tools import Tool
 from holdfast.agents.workflows import Workflow
+from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.clock import Clock
 from holdfast.engine.stream import ResponseStream
-from holdfast.errors import AlreadyAnswered, InvalidRun, UnknownRequest
+from holdfast.errors import AlreadyAnswered, DamagedCheckpoint, DamagedStore, InvalidRun, UnknownRequest
 from holdfast.graph.policy import Seconds
+from holdfast.log import get_logger
 from holdfast.names import check_identifier, new_thread_id
 from holdfast.orchestrations.agent_workflow.approvals import ApprovalDecision, ApprovalRequest
 from holdfast.orchestrations.agent_workflow.definition import WorkflowConfig
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.orchestrations.agent_workflow.definitions import StoredDefinition
 
 EventT = TypeVar("EventT")
+logger = get_logger("agent_workflow")
 
 
 class AgentWorkflowInstance:
@@ -180,20 +183,28 @@ class AgentWorkflowInstance:
         found = await self.workflow.checkpoint_storage.pending_requests(
             workflow_name=self.workflow.name, thread_id=execution_id
         )
-        heads = {one.thread_id: await self.workflow.head(one.thread_id) for one in found}
         asked = []
+        heads: dict[str, WorkflowCheckpoint | None] = {}
         for one in found:
+            try:
+                if one.thread_id not in heads:
+                    heads[one.thread_id] = await self.workflow.head(one.thread_id)
+            except (DamagedCheckpoint, DamagedStore) as error:
+                if execution_id is not None:
+                    raise
+                logger.warning("execution %s cannot be read, so what it asks is not listed: %s", one.thread_id, error)
+                heads[one.thread_id] = None
             head = heads[one.thread_id]
             event = None if head is None else head.pending_request_info_events.get(one.request_id)
             if event is not None:  # else it was answered since
-                asked.append(Views(self.workflow.name, one.thread_id, self.node_count, None).request(event))
+                asked.append(Views(self.workflow.name, one.thread_id, self.planner.ways, None).request(event))
         return asked
 
     # ------------------------------------------------------------ subscribing
 
     def subscribe(self, kind: type[EventT], callback: Callable[[EventT], Any]) -> Callable[[], None]:
         """Call it with each event of this type, of every execution that this object runs. It may be async: then it runs
-        beside the execution. Returns what ends the subscription."""
+        beside the execution, and `run` returns when it has ended. Returns what ends the subscription."""
         if not isinstance(kind, type):
             raise TypeError(f"subscribe expects a type of event, got {kind!r}.")
         return self.subscribers.add(kind, callback)
@@ -203,6 +214,11 @@ class AgentWorkflowInstance:
         return self.subscribers.add(None, callback)
 
     # ------------------------------------------------------------ looking
+
+    async def forget(self, execution_id: str) -> bool:
+        """Delete all that is stored of an execution; False if there was none. Without checkpointing those that failed
+        or wait stay in memory until they are resumed, or forgotten. Raises ThreadBusy while it is being run."""
+        return bool(await self.workflow.checkpoint_storage.delete_thread(execution_id))
 
     async def find(self, execution_id: str) -> Known | None:
         """What is stored of an execution."""
@@ -275,14 +291,20 @@ class AgentWorkflowInstance:
 
 def _checked(given: Any) -> str | dict[str, Any]:
     if isinstance(given, str):
+        try:
+            given.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRun(f"The input is no Unicode text: {error}. Nothing was run.") from error
         return given
     if isinstance(given, Mapping) and all(isinstance(one, str) for one in given):
         return dict(given)
     raise InvalidRun(f"An execution is given a text, or a mapping with texts as keys; got {given!r}.")
 
 
-def _answer_to(request: Any, approved: bool, reason: str | None, data: Mapping[str, Any] | None) -> Any:
+def _answer_to(request: Any, approved: bool, reason: str | None, data: Any) -> Any:
     """In the form that whoever asked takes: a node of the workflow, or a tool of an agent."""
+    if data is not None and not (isinstance(data, Mapping) and all(isinstance(one, str) for one in data)):
+        raise InvalidRun(f"data: expected a mapping with texts as keys, got {data!r:.200}. Nothing was answered.")
     if request is None or isinstance(request, ApprovalRequest):
         return ApprovalDecision(approved, reason, dict(data or {}))
     answer: dict[str, Any] = {"approved": approved, "reason": reason, "arguments": None if data is None else dict(data)}

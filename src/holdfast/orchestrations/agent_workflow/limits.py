@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from uuid import uuid4
 from weakref import WeakKeyDictionary
+
+_semaphores: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Semaphore]] = WeakKeyDictionary()
+"""By event loop and turnstile."""
 
 
 class Turnstile:
-    """A semaphore for whichever event loop it is used in; without a number everybody passes."""
+    """A semaphore for whichever event loop it is used in; without a number everybody passes. Copies of it are the same:
+    executors are copied for each thread, and this counts what all of them do."""
 
     def __init__(self, most: int | None) -> None:
         self._most = most
-        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+        self._name = uuid4().hex
 
     def _semaphore(self) -> asyncio.Semaphore | None:
         if self._most is None:
             return None
-        loop = asyncio.get_running_loop()
-        return self._by_loop.setdefault(loop, asyncio.Semaphore(self._most))
+        known = _semaphores.setdefault(asyncio.get_running_loop(), {})
+        return known.setdefault(self._name, asyncio.Semaphore(self._most))
 
     async def __aenter__(self) -> None:
         semaphore = self._semaphore()

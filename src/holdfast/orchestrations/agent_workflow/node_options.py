@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Self
+from types import UnionType
+from typing import Any, Self, Union, get_origin
 
 import msgspec
 
@@ -56,7 +57,13 @@ class AgentNodeOptions:
         return self._set(instructions=instructions)
 
     def with_context(self, name: str, value: Any) -> Self:
-        """Something that the agent is told with each input."""
+        """Something that the agent is told with each input: a text, or what JSON has."""
+        try:
+            msgspec.json.encode(value)
+        except TypeError as error:
+            raise TypeError(
+                f"with_context({name!r}, ...) expects what JSON has, got {value!r:.200}: {error}"
+            ) from error
         return self._set(context={**self._draft.config.context, name: value})
 
     def with_tools(self, *tools: Any) -> Self:
@@ -69,12 +76,12 @@ class AgentNodeOptions:
 
     def structured_output(self, kind: type, mode: StructuredMode = "tool") -> Self:
         """Its answer is a value of this type, whose fields are the node's outputs."""
-        self._draft.types = (kind,)
+        self._draft.types = (_checked(kind, "structured_output"),)
         return self._set(output_mode="structured", structured_mode=mode)
 
     def union_output(self, *kinds: type) -> Self:
         """Its answer is a value of one of these types; the output `matched_type` names it."""
-        self._draft.types = kinds
+        self._draft.types = tuple(_checked(kind, "union_output") for kind in kinds)
         return self._set(output_mode="union")
 
     def map_over(self, key: str, *, max_parallel: int = 4, on_error: MapErrors = "fail") -> Self:
@@ -180,6 +187,14 @@ class AgentNodeOptions:
 
     def requires_approval_when_exists(self, field: str, message: str = "Approve?", **options: Any) -> Self:
         return self.requires_approval(message, when=condition.exists(field), **options)
+
+
+def _checked(kind: Any, method: str) -> Any:
+    if kind is str and method == "structured_output":
+        raise TypeError(f"{method}(str): a text is what an agent gives without it. Leave it out.")
+    if get_origin(kind) in (Union, UnionType) or not (isinstance(kind, type) or get_origin(kind) is not None):
+        raise TypeError(f"{method} expects a type, got {kind!r}. Several: union_output(First, Second).")
+    return kind
 
 
 def _as_config(policy: RetryPolicy) -> RetryConfig:

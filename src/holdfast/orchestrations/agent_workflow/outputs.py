@@ -48,7 +48,9 @@ def _one_of(node: str, response: AgentResponse, types: Sequence[type]) -> tuple[
         if isinstance(response.value, kind):
             return kind, response.value
     problems = []
-    for kind in types:
+    for kind in sorted(types, key=lambda one: one is str):  # any answer is a text: that is asked last
+        if kind is str:
+            return kind, response.text
         try:
             return kind, value_in(response, kind)
         except ValueError as error:
@@ -107,20 +109,3 @@ def handoff_in(node: str, config: NodeConfig, response: AgentResponse) -> str:
         f"agents.{node}: the router handed off to nobody, and has no default handoff. It may hand off to "
         f"{', '.join(targets.values())}. It said: {response.text[:200]!r}"
     )
-
-
-def possible_outputs(config: NodeConfig, types: Sequence[type], *, is_workflow: bool = False) -> frozenset[str] | None:
-    """The keys that a node may give; None if they cannot be told before it has."""
-    if config.approval is not None:
-        return None  # whoever approves may add some
-    key = config.output_key or ANSWER
-    if is_workflow:
-        return frozenset({key, "outputs"})
-    if config.map is not None or config.output_mode == "string":
-        return frozenset({key})
-    if config.output_mode == "handoff":
-        return frozenset({key, HANDOFF})
-    more = {MATCHED_TYPE} if config.output_mode == "union" else set()
-    fields = [[key] if config.output_key is not None else fields_of(one) for one in types]
-    known = [one for one in fields if one is not None]
-    return None if len(known) < len(fields) else frozenset({*more, *(name for names in known for name in names)})

@@ -1,35 +1,21 @@
-"""What is to run next, decided from where an execution stands. Pure: nothing here does anything.
+"""What is to run next, decided from where an execution stands.
 
 A node waits until all that leads to it is settled. It runs if an edge to it is taken, and is skipped otherwise. When
-all are settled, an edge that leads back begins another pass through its loop.
+all are settled, an edge that leads back begins another pass through its loop. Whether an edge is taken is asked once a
+pass, when its source has settled, and remembered: a function that would say something else later is not heard again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import msgspec
 
 from holdfast.orchestrations.agent_workflow.definition import END, START, ErrorMode
-from holdfast.orchestrations.agent_workflow.layout import lay_out
 from holdfast.orchestrations.agent_workflow.standing import NodeStanding, Standing, Status
-
-Test: TypeAlias = Callable[[Mapping[str, Any]], bool]
-
-
-@dataclass(frozen=True)
-class Edge:
-    source: str
-    target: str
-    test: Test | None = None
-    """Of the source's outputs; None: it is always taken."""
-    description: str | None = None
-    """Of the test."""
-    is_default: bool = False
-    delay: float | None = None
-    kind: Literal["edge", "handoff", "fallback"] = "edge"
+from holdfast.orchestrations.agent_workflow.ways import Edge, Ways
 
 
 @dataclass(frozen=True)
@@ -47,10 +33,12 @@ class Next:
 
 
 @dataclass
-class _Pass:
+class _Look:
     """What is found out in one look at where an execution stands."""
 
     nodes: dict[str, NodeStanding]
+    taken: dict[str, bool]
+    """Of edges with a test, by name."""
     ready: dict[str, list[Edge]] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
     traversed: list[Edge] = field(default_factory=list)
@@ -63,7 +51,7 @@ class _Pass:
 
 
 class Planner:
-    """The same standing always gives the same."""
+    """Does nothing itself: it says what is to be done."""
 
     def __init__(
         self,
@@ -71,145 +59,74 @@ class Planner:
         edges: Sequence[Edge],
         *,
         error_modes: Mapping[str, ErrorMode] | None = None,
+        routers: Collection[str] = (),
         max_passes: int | None = None,
         converges: bool = True,
     ) -> None:
-        self._nodes = tuple(nodes)
-        self._edges = tuple(edges)
+        self.ways = Ways(nodes, edges)
         self._modes = dict(error_modes or {})
+        self._routers = frozenset(routers)
+        """To hand off is to act: who is handed to runs, also where it is the same as before."""
         self._max_passes = max_passes or 1
         self._converges = converges
-        self._fallbacks = {one.source: one.target for one in edges if one.kind == "fallback"}
-        self._out_of = {node: [one for one in edges if one.source == node] for node in (START, *nodes)}
-        inner = [one for one in edges if one.source != START and one.target != END]
-        stand_ins = [(other, one.target) for one in inner for other in self._sources(one)[1:]]
-        self._layout = lay_out(nodes, [*((one.source, one.target) for one in inner), *stand_ins])
-        self._back = [inner[place] for place in sorted(self._layout.back) if place < len(inner)]
-        self._into = {node: [one for one in edges if one.target == node and one not in self._back] for node in nodes}
-
-    @property
-    def layers(self) -> int:
-        return len(self._layout.layers)
-
-    @property
-    def nodes_by_layer(self) -> Sequence[Sequence[str]]:
-        return self._layout.layers
-
-    def layer_of(self, node: str) -> int:
-        return next(index for index, nodes in enumerate(self._layout.layers) if node in nodes)
-
-    @property
-    def back(self) -> Sequence[Edge]:
-        """Edges that lead back: each closes a cycle."""
-        return self._back
-
-    def reached_from(self, nodes: Sequence[str]) -> set[str]:
-        """These, and all that comes after them without going back."""
-        reached = set(nodes)
-        for node in self._layout.order:
-            if any(source in reached for one in self._into[node] for source in self._sources(one)):
-                reached.add(node)
-        return reached
-
-    # ------------------------------------------------------------ fallbacks
-
-    def _stand_ins(self, node: str) -> list[str]:
-        """Fallbacks that speak for it, should it fail: the first has no edges of its own, and so on."""
-        found: list[str] = []
-        while (fallback := self._fallbacks.get(node)) is not None and fallback not in found:
-            if any(one.kind != "fallback" for one in self._out_of[fallback]):
-                break
-            found.append(fallback)
-            node = fallback
-        return found
-
-    def _sources(self, edge: Edge) -> list[str]:
-        """Nodes that must be settled before it is known whether the edge is taken."""
-        return [edge.source] if edge.kind == "fallback" else [edge.source, *self._stand_ins(edge.source)]
-
-    def speaker(self, edge: Edge, nodes: Mapping[str, NodeStanding]) -> str:
-        """Whose outputs decide about the edge: its source or, where that has failed, its fallback."""
-        return edge.source if edge.kind == "fallback" else self.voice_of(edge.source, nodes)
-
-    def voice_of(self, node: str, nodes: Mapping[str, NodeStanding]) -> str:
-        """Whoever speaks for a node: itself or, where it has failed, its fallback."""
-        for one in (node, *self._stand_ins(node)):
-            if not _has_failed(nodes[one]):
-                return one
-        return node
-
-    def _speaker(self, edge: Edge, nodes: Mapping[str, NodeStanding]) -> NodeStanding:
-        return nodes[self.speaker(edge, nodes)]
-
-    def is_failed(self, node: str, nodes: Mapping[str, NodeStanding]) -> bool:
-        """Whether it failed and nobody stood in for it."""
-        fallback = self._fallbacks.get(node)
-        if nodes[node].status != "failed":
-            return False
-        return fallback is None or (nodes[fallback].status != "done" and not self._is_covered(fallback, nodes))
-
-    def _is_covered(self, node: str, nodes: Mapping[str, NodeStanding]) -> bool:
-        return nodes[node].status == "failed" and not self.is_failed(node, nodes)
-
-    # ------------------------------------------------------------ deciding
 
     def begin(self, standing: Standing, given: Mapping[str, Any]) -> Next:
         """`given`: what the execution was given, as outputs of START."""
         start = NodeStanding("done", dict(given), 1, has_changed=True)
-        nodes = {START: start, **{node: NodeStanding() for node in self._nodes}}
-        return self.go_on(msgspec.structs.replace(standing, nodes=nodes))
+        return self.go_on(msgspec.structs.replace(standing, nodes={START: start}))
 
     def settle(
         self, standing: Standing, node: str, status: Status, outputs: Mapping[str, Any], reason: str | None = None
     ) -> Standing:
         """A node has come to its end."""
         before = standing.nodes[node]
-        changed = status != before.last or dict(outputs) != before.outputs
+        changed = node in self._routers or status != before.last or dict(outputs) != before.outputs
         now = NodeStanding(status, dict(outputs), before.runs + 1, reason, changed, before.last)
         return msgspec.structs.replace(standing, nodes={**standing.nodes, node: now})
 
     def go_on(self, standing: Standing) -> Next:
         """What can run now, and what is skipped. Nothing ready and nothing running: the execution has ended."""
         # Nodes that were added to the workflow while the execution was under way have not run yet.
-        found = _Pass({**{node: NodeStanding() for node in self._nodes}, **standing.nodes})
-        for node in self._layout.order:
-            if found.nodes[node].status == "waiting" and self._can_be_decided(node, found.nodes):
-                self._decide(node, standing, found)
-        after = msgspec.structs.replace(standing, nodes=found.nodes)
-        if found.ready or any(one.status == "running" for one in found.nodes.values()):
-            return Next(after, found.ready, tuple(found.skipped), tuple(found.traversed))
-        return self._go_back(after, found)
+        nodes = {**{node: NodeStanding() for node in self.ways.nodes}, **standing.nodes}
+        look = _Look(nodes, dict(standing.taken))
+        for node in self.ways.order:
+            into = self.ways.into[node]
+            if look.nodes[node].status == "waiting" and all(self._is_decidable(one, look) for one in into):
+                self._decide(node, standing, look)
+        for edge in self.ways.edges:
+            if self._is_decidable(edge, look):
+                self._is_taken(edge, look)
+        after = msgspec.structs.replace(standing, nodes=look.nodes, taken=look.taken)
+        if look.ready or any(one.status == "running" for one in look.nodes.values()):
+            return Next(after, look.ready, tuple(look.skipped), tuple(look.traversed))
+        return self._go_back(after, look)
 
-    def _can_be_decided(self, node: str, nodes: Mapping[str, NodeStanding]) -> bool:
-        return all(nodes[source].is_settled for one in self._into[node] for source in self._sources(one))
+    def _is_decidable(self, edge: Edge, look: _Look) -> bool:
+        return all(look.nodes[source].is_settled for source in self.ways.sources(edge))
 
-    def _decide(self, node: str, standing: Standing, found: _Pass) -> None:
-        one = found.nodes[node]
-        taken = [edge for edge in self._into[node] if self.is_taken(edge, found.nodes)]
-        back = [self._back[place] for place in standing.back if self._back[place].target == node]
-        if back or (not self._into[node] and one.runs == 0):
-            found.start(node, taken, back)
+    def _decide(self, node: str, standing: Standing, look: _Look) -> None:
+        one, into = look.nodes[node], self.ways.into[node]
+        taken = [edge for edge in into if self._is_taken(edge, look)]
+        back = [edge for edge in self.ways.back if edge.target == node and self.ways.name_of(edge) in standing.back]
+        if back or (not into and one.runs == 0):
+            look.start(node, taken, back)
             return
-        why = self._why_skipped(node, taken, found.nodes)
+        why = self._why_skipped(into, taken, look)
         if why is not None:
             has_changed = one.last not in (None, "skipped")
-            found.nodes[node] = NodeStanding("skipped", {}, one.runs, why, has_changed, one.last)
-            found.skipped.append(node)
-        elif self._is_kept(one) and not any(self._speaker(edge, found.nodes).has_changed for edge in taken):
+            # What it gave in a pass before is still there for those who refer to it.
+            look.nodes[node] = NodeStanding("skipped", one.outputs, one.runs, why, has_changed, one.last)
+            look.skipped.append(node)
+        elif self._converges and one.last == "done" and not any(self._speaker(one, look).has_changed for one in taken):
             # It was done, and nothing that it builds on has changed in this pass: neither has what it says.
-            found.nodes[node] = msgspec.structs.replace(one, status="done", has_changed=False)
+            look.nodes[node] = msgspec.structs.replace(one, status="done", has_changed=False)
         else:
-            found.start(node, taken)
+            look.start(node, taken)
 
-    def _is_kept(self, one: NodeStanding) -> bool:
-        """Whether what it said in the pass before stands, if nothing has changed."""
-        return self._converges and one.last == "done"
-
-    def _why_skipped(self, node: str, taken: Sequence[Edge], nodes: Mapping[str, NodeStanding]) -> str | None:
-        into = self._into[node]
+    def _why_skipped(self, into: Sequence[Edge], taken: Sequence[Edge], look: _Look) -> str | None:
         for edge in into:
-            speaker = self._speaker(edge, nodes)
-            if edge.kind != "fallback" and speaker.status == "failed" and self._modes.get(edge.source) == "skip":
+            has_failed = edge.kind != "fallback" and self._speaker(edge, look).status == "failed"
+            if has_failed and self._modes.get(edge.source) == "skip":
                 return f"{edge.source!r}, which it depends on, failed"
         if taken:
             return None
@@ -217,64 +134,82 @@ class Planner:
             return f"{into[0].source!r} did not fail, so it need not stand in" if into else None
         return f"no edge to it was taken (from {', '.join(dict.fromkeys(repr(edge.source) for edge in into))})"
 
-    def is_taken(self, edge: Edge, nodes: Mapping[str, NodeStanding]) -> bool:
-        """Its source and, where that has failed, its fallback are settled."""
-        if edge.kind == "fallback":
-            return nodes[edge.source].status == "failed"
-        speaker = self._speaker(edge, nodes)
-        if speaker.status != "done":
-            return False
-        if edge.is_default:
-            others = (one for one in self._out_of[edge.source] if not one.is_default and one.kind != "fallback")
-            return not any(_holds(one, speaker.outputs) for one in others)
-        return _holds(edge, speaker.outputs)
+    # ------------------------------------------------------------ edges
 
-    def is_final(self, node: str, nodes: Mapping[str, NodeStanding]) -> bool:
-        """Whether the execution ends at this node: it is done, and nothing but the end comes after it."""
+    def _speaker(self, edge: Edge, look: _Look) -> NodeStanding:
+        return look.nodes[self.ways.speaker(edge, look.nodes)]
+
+    def _is_taken(self, edge: Edge, look: _Look) -> bool:
+        """Of an edge whose sources are settled."""
+        if edge.kind == "fallback":
+            return look.nodes[edge.source].status == "failed"
+        if self._speaker(edge, look).status != "done":
+            return False
+        if edge.test is None and not edge.is_default:
+            return True
+        name = self.ways.name_of(edge)
+        if name not in look.taken:
+            look.taken[name] = self._asked(edge, look)
+        return look.taken[name]
+
+    def _asked(self, edge: Edge, look: _Look) -> bool:
+        if edge.is_default:
+            others = (one for one in self.ways.out_of[edge.source] if not one.is_default and one.kind != "fallback")
+            return not any(self._is_taken(one, look) for one in others)
+        return edge.test is None or bool(edge.test(self._speaker(edge, look).outputs))
+
+    def is_final(self, node: str, standing: Standing) -> bool:
+        """Whether the execution ended at this node: it is done, and nothing but the end comes after it."""
+        nodes, ways = standing.nodes, self.ways
         if nodes[node].status != "done":
             return False
-        onward = [one for one in self._out_of[node] if one.target != END]
-        for failed in self._nodes:
-            if failed != node and nodes[failed].status == "failed" and self.voice_of(failed, nodes) == node:
-                onward += [one for one in self._out_of[failed] if one.target != END and one.kind != "fallback"]
-        return not any(self.is_taken(one, nodes) and one not in self._back for one in onward)
+        onward = list(ways.out_of[node])
+        for failed in ways.nodes:
+            if failed != node and nodes[failed].status == "failed" and ways.voice_of(failed, nodes) == node:
+                onward += [one for one in ways.out_of[failed] if one.kind != "fallback"]
+        look = _Look(dict(nodes), dict(standing.taken))
+        ahead = [one for one in onward if one.target != END and one not in ways.back]
+        return not any(self._is_taken(one, look) for one in ahead)
 
-    def ended_by(self, nodes: Mapping[str, NodeStanding]) -> list[Edge]:
-        """Edges to the end that are taken."""
-        return [one for one in self._edges if one.target == END and self.is_taken(one, nodes)]
+    def ended_by(self, standing: Standing) -> list[Edge]:
+        """Edges to the end that were taken."""
+        look = _Look(dict(standing.nodes), dict(standing.taken))
+        return [one for one in self.ways.edges if one.target == END and self._is_taken(one, look)]
 
     # ------------------------------------------------------------ loops
 
-    def _go_back(self, standing: Standing, found: _Pass) -> Next:
+    def _go_back(self, standing: Standing, look: _Look) -> Next:
         """All are settled: an edge that leads back begins another pass."""
-        nodes = standing.nodes
-        taken = [one for one in self._back if self.is_taken(one, nodes)]
-        told = Next(standing, {}, tuple(found.skipped), tuple(found.traversed))
+        taken = [one for one in self.ways.back if self._is_taken(one, look)]
+        told = Next(standing, {}, tuple(look.skipped), tuple(look.traversed))
         if not taken:
             return told
-        ran = [one for node, one in nodes.items() if node in self.reached_from([edge.target for edge in taken])]
-        if self._converges and not any(one.has_changed for one in ran):
+        # Each loop ends for itself: one that changed nothing is not gone through again because another goes on.
+        taken = [one for one in taken if not self._converges or self._has_changed(one, standing)]
+        if not taken:
             return replace(told, has_converged=True)
+        again = self.ways.reached_from([edge.target for edge in taken])
         if standing.passes >= self._max_passes:
             return replace(told, is_limited=True)
-        again = self.reached_from([edge.target for edge in taken])
-        waiting = {
-            node: msgspec.structs.replace(one, status="waiting", has_changed=False, last=one.status)
-            if node in again
-            else msgspec.structs.replace(one, has_changed=False)
-            for node, one in nodes.items()
-        }
-        back = tuple(place for place, edge in enumerate(self._back) if edge in taken)
-        begun = msgspec.structs.replace(standing, nodes=waiting, passes=standing.passes + 1, back=back)
-        after = self.go_on(begun)
+        after = self.go_on(self._next_pass(standing, taken, again))
         skipped, traversed = (*told.skipped, *after.skipped), (*told.traversed, *taken, *after.traversed)
         return replace(after, skipped=skipped, traversed=traversed)
 
+    def _has_changed(self, back: Edge, standing: Standing) -> bool:
+        return any(standing.nodes[node].has_changed for node in self.ways.reached_from([back.target]))
 
-def _has_failed(one: NodeStanding) -> bool:
-    """In this pass or, until it is known, in the one before: whoever took an edge back spoke then."""
-    return one.status == "failed" or (not one.is_settled and one.last == "failed")
-
-
-def _holds(edge: Edge, outputs: Mapping[str, Any]) -> bool:
-    return edge.test is None or edge.test(outputs)
+    def _next_pass(self, standing: Standing, taken: Sequence[Edge], again: set[str]) -> Standing:
+        nodes = {
+            node: msgspec.structs.replace(one, status="waiting", has_changed=False, last=one.status)
+            if node in again
+            else msgspec.structs.replace(one, has_changed=False)
+            for node, one in standing.nodes.items()
+        }
+        asked_again = {self.ways.name_of(one) for one in self.ways.edges if again.intersection(self.ways.sources(one))}
+        return msgspec.structs.replace(
+            standing,
+            nodes=nodes,
+            taken={name: is_taken for name, is_taken in standing.taken.items() if name not in asked_again},
+            passes=standing.passes + 1,
+            back=tuple(map(self.ways.name_of, taken)),
+        )

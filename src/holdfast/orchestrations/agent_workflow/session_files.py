@@ -50,6 +50,8 @@ class _Known:
     end: int = 0
     """Where what is read ends: a line that was not written whole may follow."""
     lines: int = 0
+    is_listed: bool = False
+    """Whether its folder was synced since it was made."""
 
 
 class SessionFile:
@@ -99,8 +101,6 @@ class SessionFile:
             while written < len(data):
                 written += os.write(self._fd, data[written:])
             self.sync()
-            if isinstance(line, SessionLine):
-                fsync_folder(self._path.parent)
         except OSError as error:
             raise StorageFailed("JsonSessionStore", f"append to {str(self._path)!r}", str(error)) from error
         self._take(from_bytes(data, str(self._path)), len(data))
@@ -108,6 +108,9 @@ class SessionFile:
     def sync(self) -> None:
         """Also what another process appended, and maybe did not come to sync."""
         fsync_file(self._fd)
+        if not self._known.is_listed:
+            fsync_folder(self._path.parent)
+            self._known.is_listed = True
 
 
 class SessionFiles:

@@ -34,8 +34,6 @@ class SessionEntry(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime | None = None
     state: dict[str, Any] = {}  # msgspec copies it
     """What else the node's agent keeps from turn to turn."""
-    service_session_id: str | None = None
-    """Of a conversation that the service of the agent's model keeps."""
 
 
 class SessionHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +42,7 @@ class SessionHead(msgspec.Struct, frozen=True, kw_only=True):
     thread_id: str
     execution_id: str
     version: str
+    """Empty: what it said there was taken back."""
 
 
 class SessionLine(msgspec.Struct, tag="session", tag_field="line"):
@@ -66,7 +65,6 @@ class EntryLine(msgspec.Struct, tag="entry", tag_field="line", omit_defaults=Tru
     node_id: str = ""
     at: datetime | None = None
     state: Any = None
-    service_session_id: str | None = None
 
 
 class HeadLine(msgspec.Struct, tag="head", tag_field="line"):
@@ -124,7 +122,6 @@ def line_of(entry: SessionEntry) -> EntryLine:
         entry.node_id,
         None,
         told_value(entry.state, "state") if entry.state else None,
-        entry.service_session_id,
     )
     entry_id = digest_of(msgspec.json.encode(line, order="deterministic"))
     return msgspec.structs.replace(line, entry_id=entry_id, at=entry.at)
@@ -142,7 +139,6 @@ def _entry_of(line: EntryLine) -> SessionEntry:
         node_id=line.node_id,
         at=line.at,
         state=read_value(line.state, "state") if line.state is not None else {},
-        service_session_id=line.service_session_id,
     )
 
 

@@ -67,7 +67,7 @@ class SessionStore(Protocol):
 
     async def threads(self, session_id: str) -> list[str]:
         """In which something was said."""
-        return list(dict.fromkeys(one.thread_id for one in await self.heads(session_id)))
+        return list(dict.fromkeys(one.thread_id for one in await self.heads(session_id) if one.version))
 
     async def messages(
         self, session_id: str, thread_id: str, version: str | None = None, *, execution_id: str | None = None
@@ -78,7 +78,7 @@ class SessionStore(Protocol):
             found = [
                 one.version
                 for one in await self.heads(session_id)
-                if one.thread_id == thread_id and execution_id in (None, one.execution_id)
+                if one.version and one.thread_id == thread_id and execution_id in (None, one.execution_id)
             ]
             version = found[-1] if found else ""
         return messages_in(await self.read(session_id, version))

@@ -29,6 +29,11 @@ class NodeStanding(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_settled(self) -> bool:
         return self.status in SETTLED
 
+    @property
+    def has_succeeded(self) -> bool:
+        """Also in an earlier pass, if it was skipped since."""
+        return self.status == "done" or (self.status == "skipped" and bool(self.outputs))
+
 
 class LayerStanding(msgspec.Struct, frozen=True, omit_defaults=True):
     """Nodes that may run at the same time, once one of them has begun."""
@@ -55,8 +60,10 @@ class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
     nodes: dict[str, NodeStanding] = {}
     passes: int = 1
     """How often its loops were gone through."""
-    back: tuple[int, ...] = ()
-    """Edges back that began this pass, by their place among those: what they lead to runs in any case."""
+    back: tuple[str, ...] = ()
+    """Edges back that began this pass, by name: what they lead to runs in any case."""
+    taken: dict[str, bool] = {}
+    """Whether edges with a condition were taken in this pass, by name, once that is known."""
     layers: dict[int, LayerStanding] = {}
     stopped: str | None = None
     """Why nothing more is begun."""

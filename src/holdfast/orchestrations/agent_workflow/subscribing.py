@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -44,7 +45,7 @@ class Subscribers:
                 continue
             try:
                 called = one.callback(event)
-            except Exception as error:  # noqa: BLE001  # see above
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # see above
                 log_failure(error)
                 continue
             if isinstance(called, Awaitable):

@@ -50,6 +50,7 @@ class NodeParts:
     conversations: Conversations | None = None
     givers: Mapping[str, Collection[str] | None] = field(default_factory=dict)
     """What each node of the workflow may give."""
+    turnstile: Turnstile = field(default_factory=lambda: Turnstile(None))
 
 
 class Turns:
@@ -62,7 +63,7 @@ class Turns:
         self._parts = parts
         self._retry = policy_of(config.retry)
         self._tools = [*parts.tools, *handoff_tools(config)]
-        self._turnstile = Turnstile(config.max_concurrent)
+        self._turnstile = parts.turnstile
 
     def told(self, task: NodeTask) -> str:
         return input_of(self._node, self._config, Values(task, self._parts.givers))

@@ -13,6 +13,7 @@ from holdfast.orchestrations.agent_workflow import events as told
 from holdfast.orchestrations.agent_workflow.approvals import ApprovalRequest
 from holdfast.orchestrations.agent_workflow.definition import START
 from holdfast.orchestrations.agent_workflow.standing import NodeStanding, Standing, Status
+from holdfast.orchestrations.agent_workflow.ways import Ways
 
 _INNER = ".workflow"
 
@@ -20,10 +21,10 @@ _INNER = ".workflow"
 class Views:
     """Of one call that moves an execution. Counts what has settled, so that progress is true."""
 
-    def __init__(self, workflow_name: str, execution_id: str, nodes: int, standing: Standing | None) -> None:
+    def __init__(self, workflow_name: str, execution_id: str, ways: Ways, standing: Standing | None) -> None:
         self._name = workflow_name
         self._execution_id = execution_id
-        self._nodes = nodes
+        self._ways = ways
         known = {} if standing is None else standing.nodes
         self._settled = {node for node, one in known.items() if one.is_settled and node != START}
         self._seen: dict[str, tuple[Status, dict[str, Any]]] = {}
@@ -34,6 +35,7 @@ class Views:
         metadata = _metadata(event.executor_id)
         data = event.data
         if event.type == told.EVENT:
+            metadata = _of_node(metadata, data)
             named = msgspec.structs.replace(data, execution_id=self._execution_id, metadata=metadata)
             yield self._counted(named) if metadata.depth == 0 else named
         elif event.type == "request_info":
@@ -46,14 +48,35 @@ class Views:
     def _counted(self, event: told.AgentWorkflowEvent) -> told.AgentWorkflowEvent:
         if isinstance(event, told.WorkflowAgentStartedEvent):
             self._settled.discard(event.agent_id)
+        elif isinstance(event, told.WorkflowEdgeTraversedEvent) and event.to_node_id in self._settled:
+            self._settled -= self._ways.reached_from([event.to_node_id])  # another pass
         elif isinstance(event, told.WorkflowAgentSkippedEvent):
             self._settled.add(event.agent_id)
             self._seen[event.agent_id] = ("skipped", {})
         elif isinstance(event, told.WorkflowAgentCompletedEvent):
             self._settled.add(event.agent_id)
             self._seen[event.agent_id] = ("done" if event.success else "failed", event.outputs)
-            return msgspec.structs.replace(event, progress=len(self._settled) / max(1, self._nodes))
+            return msgspec.structs.replace(event, progress=len(self._settled) / max(1, len(self._ways.nodes)))
         return event
+
+    def failed(self, node: str, error: str) -> told.WorkflowAgentCompletedEvent | None:
+        """For a node that stopped the execution and has not told so itself: a workflow in which an agent failed."""
+        if self._seen.get(node, ("", {}))[0] == "failed":
+            return None
+        self._seen[node] = ("failed", {})
+        self._settled.add(node)
+        return told.WorkflowAgentCompletedEvent(
+            workflow_name=self._name,
+            execution_id=self._execution_id,
+            metadata=told.EventMetadata(node, None, None, (node,), 0),
+            agent_id=node,
+            agent_name=node,
+            layer_index=self._ways.layer_of(node),
+            success=False,
+            duration=0.0,
+            progress=len(self._settled) / max(1, len(self._ways.nodes)),
+            error_message=error,
+        )
 
     def seen(self, standing: Standing | None) -> Standing | None:
         """Where it stands, with what nodes came to since the last commit."""
@@ -126,4 +149,12 @@ def _metadata(executor_id: str | None) -> told.EventMetadata:
     outer = [one.removesuffix(_INNER) for one in parts if one.endswith(_INNER)]
     own = next((one for one in parts if not one.endswith(_INNER) and "." not in one), None)
     chain = (*outer, own) if own is not None else tuple(outer)
-    return told.EventMetadata(own, outer[-1] if outer else None, chain, len(outer))
+    return told.EventMetadata(own, None, outer[-1] if outer else None, chain, len(outer))
+
+
+def _of_node(metadata: told.EventMetadata, event: Any) -> told.EventMetadata:
+    """What the conductor tells of a node is that node's."""
+    node, name = getattr(event, "agent_id", None), getattr(event, "agent_name", None)
+    if node is not None and metadata.agent_id is None:
+        metadata = msgspec.structs.replace(metadata, agent_id=node, agent_chain=(*metadata.agent_chain, node))
+    return metadata if name is None else msgspec.structs.replace(metadata, agent_name=name)

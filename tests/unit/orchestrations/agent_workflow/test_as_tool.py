@@ -144,6 +144,38 @@ async def test_several_approvals_at_once_and_after_each_other() -> None:
     assert asked == 3
 
 
+async def test_two_calls_at_once_are_two_executions() -> None:
+    def twice(messages: list[Message]) -> Any:
+        if messages[-1].role != "tool":
+            return [Call("inner", {"input": "one"}), Call("inner", {"input": "two"})]
+        return " ".join(str(one.result) for one in messages[-1].contents)
+
+    agent = ScriptedAgent("caller", twice, tools=[asking().as_tool()])
+    workflow = kept().add_agent("a", agent).build()
+    result = await workflow.run("i", "e")
+    assert [one.outputs["answer"] for one in result.pending] == ["<<one>>", "<<two>>"]
+    await workflow.approve(result.pending[1].request_id, data={"answer": "second"})
+    result = await workflow.approve(result.pending[0].request_id)
+
+    assert result.final_answer == "<<one>> second"
+
+
+async def test_a_workflow_that_is_not_kept_begins_again_in_another_process_and_takes_the_answers() -> None:
+    agent, storage = Overheard(), InMemoryCheckpointStorage()
+
+    def opened() -> AgentWorkflowInstance:
+        builder = drafted("inner").add_agent("x", agent, lambda node: node.requires_approval("?"))
+        inner = builder.add_agent("y", says("y"), lambda node: node.requires_approval("?")).build()
+        return drafted().with_checkpointing().with_workflow_store(storage).add_agent("a", caller(inner)).build()
+
+    first, second = (await opened().run("i", "e")).pending
+    await opened().approve(first.request_id, data={"answer": "edited"})
+    result = await opened().approve(second.request_id)
+
+    assert result.final_answer == "it said edited\n\ny"
+    assert agent.turns == 3
+
+
 async def test_outside_of_a_workflow_nobody_can_be_asked_and_the_error_says_so() -> None:
     inner = asking()
     response = await caller(inner).run("hi")
@@ -203,6 +235,18 @@ async def test_what_happens_inside_is_told_outside_unless_told_otherwise(stream_
     assert {one.workflow_name for one in inside} == ({"inner"} if stream_events else set())
     progress = [one.progress for one in of_kind(events, told.WorkflowAgentCompletedEvent)]
     assert progress == [1.0]
+
+
+async def test_what_happens_inside_after_an_approval_is_told_too() -> None:
+    workflow = kept().add_agent("a", caller(asking())).build()
+    result = await workflow.run("i", "e")
+    seen: list[WorkflowEvent] = []
+    workflow.subscribe(WorkflowEvent, seen.append)
+    await workflow.approve(result.pending[0].request_id)
+
+    inside = [type(one.data) for one in seen if isinstance(one.data, told.AgentWorkflowEvent)]
+    assert told.WorkflowApprovalResolvedEvent in inside
+    assert inside[-1] is told.WorkflowCompletedEvent
 
 
 async def test_a_workflow_is_a_tool_of_one_node_or_by_import_path() -> None:

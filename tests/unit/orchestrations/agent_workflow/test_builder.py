@@ -190,3 +190,31 @@ async def test_a_name_given_later_does_not_change_what_was_built() -> None:
     assert workflow.name == "first"
     assert (await workflow.run("i")).outputs == {"a.answer": "x"}
     assert "b" not in workflow.to_diagram()
+
+
+async def no(given: Any) -> bool:
+    return False
+
+
+def test_a_function_that_is_async_is_no_condition() -> None:
+    builder = drafted().add_agent("a", says("x")).add_agent("b", says("y"))
+    wrong: Any = no
+    with pytest.raises((InvalidDefinition, TypeError), match="async"):
+        builder.from_("a").to("b").when(wrong).build()
+    with pytest.raises((InvalidDefinition, TypeError), match="async"):
+        drafted().add_agent("a", says("x"), lambda node: node.requires_approval("?", when=wrong)).build()
+
+
+async def test_a_predicate_cannot_change_what_it_is_asked_about() -> None:
+    def changes(given: Any) -> bool:
+        given.update(answer="changed")
+        return True
+
+    builder = kept().add_agent(
+        "a", says("x"), lambda node: node.requires_approval("?", when=lambda context: changes(context.outputs))
+    )
+    workflow = builder.add_agent("b", says("y")).from_("a").to("b").when(changes).build()
+    result = await workflow.run("i", "e")
+    assert result.pending[0].outputs == {"answer": "x"}
+
+    assert (await workflow.approve(result.pending[0].request_id)).outputs["a.answer"] == "x"

@@ -203,6 +203,17 @@ async def test_per_agent_in_a_shared_session_each_goes_on_with_its_own() -> None
     assert team.heard("b") == ["ask", "b1", "ask"]
 
 
+async def test_the_root_of_forks_has_what_was_said_in_them_and_nothing_of_before() -> None:
+    store = InMemorySessionStore()
+    await together("per_agent", store).added("a").build().run("x", "e1")
+    team = together("fork_per_agent", store)
+    await team.added("a", "b").from_("a").to("b").build().run("x", "e2")
+    assert team.heard("a") == ["ask", "a1", "ask"]
+    assert team.heard("b") == ["ask", "a1", "ask"]  # this a1 was said just now
+    assert await team.said("workflow", "chat") == ["ask", "a1", "ask", "b1"]
+    assert await team.said("workflow-agent-a", "chat") == ["ask", "a1", "ask", "a1"]
+
+
 async def test_executions_at_the_same_time_do_not_see_each_other_and_the_next_one_knows_both() -> None:
     team = together("shared")
     team.builder.add_agent("z", Overheard("z1", "z2", "z3", name="z"), lambda node: node.requires_approval("Well?"))
@@ -266,8 +277,8 @@ class Remembering:
 
     async def run(self, messages: list[Message], *, session: AgentSession) -> str:
         session.state["turns"] = session.state.get("turns", 0) + 1
-        session.service_session_id = session.service_session_id or "remote-7"
-        return f"r{session.state['turns']} {session.service_session_id}, of {len(session.messages)}"
+        known, session.service_session_id = session.service_session_id, "remote-7"
+        return f"r{session.state['turns']} {known}, of {len(session.messages)}"
 
 
 class Forgetful:
@@ -279,13 +290,13 @@ class Forgetful:
         return "heard " + " ".join(message.text for message in messages)
 
 
-async def test_what_an_agent_keeps_in_its_session_is_kept_for_it_alone() -> None:
+async def test_what_an_agent_keeps_in_its_session_is_kept_for_it_alone_but_no_conversation_of_a_service() -> None:
     team = together("shared")
     other = Overheard("q1", "q2", name="q")
     team.builder.add_agent("r", Remembering()).add_agent("q", other).from_("r").to("q")
     workflow = team.builder.build()
-    assert (await workflow.run("x", "e1")).outputs["r.answer"] == "r1 remote-7, of 0"
-    assert (await workflow.run("x", "e2")).outputs["r.answer"] == "r2 remote-7, of 4"
+    assert (await workflow.run("x", "e1")).outputs["r.answer"] == "r1 None, of 0"
+    assert (await workflow.run("x", "e2")).outputs["r.answer"] == "r2 None, of 4"
     [head] = [one for one in await team.store.heads("chat") if one.execution_id == "e2"]
     entries = (await team.store.read("chat", head.version)).values()
     assert [(one.node_id, one.state.get("turns")) for one in entries] == [("r", 1), ("q", None), ("r", 2), ("q", None)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ from holdfast.agents.workflows import Workflow
 from holdfast.checkpoints.format import encode_checkpoint, tool_codec
 from holdfast.checkpoints.retention import FullHistory
 from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
-from holdfast.orchestrations.agent_workflow.conductor import CONDUCTOR
 from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from holdfast.orchestrations.agent_workflow.node import CONDUCTOR
 from holdfast.orchestrations.agent_workflow.sessions import InMemorySessionStore, JsonSessionStore, SessionStore
 from holdfast.orchestrations.agent_workflow.standing import NodeOutcome, SessionRef
 from holdfast.storages import InMemoryCheckpointStorage
@@ -68,6 +69,7 @@ def stored_in(folder: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
+@pytest.mark.timeout(600 if SOAK else 20)
 @pytest.mark.parametrize("mode", ["shared", "per_agent", "fork_per_agent"] if SOAK else ["shared", "fork_per_agent"])
 async def test_a_crash_at_any_write_leaves_the_conversation_as_if_there_had_been_none(mode: str) -> None:
     stores: list[InMemorySessionStore] = []
@@ -207,3 +209,33 @@ async def test_what_was_taken_back_is_not_what_the_next_execution_of_the_session
     await workflow.resume("e")
     await workflow.run("x", "next")
     assert counting.heard["a"][-1] == ["ask", "a1", "ask", "b4", "ask", "c5", "ask"]
+
+
+async def test_what_was_taken_back_is_gone_also_from_threads_where_nothing_was_said_since() -> None:
+    replies: Iterator[str | BaseException] = iter(["b1", ValueError("busy"), "b2"])
+    heard: list[list[str]] = []
+
+    def reply(messages: list[Message]) -> str | BaseException:
+        heard.append([message.text for message in messages])
+        return next(replies)
+
+    workflow = (
+        AgentWorkflow.create()
+        .with_name("W")
+        .with_checkpointing()
+        .with_in_memory_workflow_store(FullHistory)
+        .with_in_memory_session_store()
+        .with_conversation("per_agent", session_id="chat")
+        .add_agent("a", Counting().agent("a"))
+        .add_agent("b", ScriptedAgent("b", reply))
+        .from_("a")
+        .to("b")
+        .build()
+    )
+    await workflow.run("x", "e")
+    at_the_start = (await workflow.workflow.history("e"))[-2]
+    await workflow.workflow.rewind("e", at_the_start)
+    stopped = await workflow.resume("e")
+    assert stopped.state == "failed"
+    await workflow.run("x", "next")
+    assert heard == [["x"], ["x"], ["x"]]

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.orchestrations.agent_workflow.defects import Place, stored
 from tests.unit.orchestrations.agent_workflow.making import drafted, kept, of_kind, says, watched
 
+from holdfast.events import WorkflowEvent
 from holdfast.orchestrations.agent_workflow import events as told
 from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 from holdfast.testing import ScriptedAgent
@@ -152,13 +153,26 @@ async def test_b7_12_a_node_that_failed_and_stops_is_told_as_completed_without_s
 async def test_b7_12_what_was_told_before_a_restart_is_not_told_again(place: Place) -> None:
     def make(last: Any) -> AgentWorkflowInstance:
         workflow = stored(place.open()).add_agent("first", says("one")).add_agent("unwanted", says("never"))
-        workflow.add_agent("last", says(last)).from_("first").to("last")
+        workflow.add_agent("beside", says("fine")).add_agent("last", says(last)).from_("first").to("beside", "last")
         return workflow.from_("first").to("unwanted").when_equals("answer", "two").build()
 
     before, _ = await watched(make(ConnectionError("down")).stream("x", "e"))
     after, _ = await watched(make("done").stream_resumed("e"))
 
-    assert ends(before) == Counter({("first", "done"): 1, ("unwanted", "skipped"): 1, ("last", "failed"): 1})
+    told_before = {("first", "done"): 1, ("unwanted", "skipped"): 1, ("beside", "done"): 1, ("last", "failed"): 1}
+    assert ends(before) == Counter(told_before)
     assert ends(after) == Counter({("last", "done"): 1})
     assert of_kind(after, told.WorkflowStartedEvent) == []
     assert [len(of_kind(events, told.WorkflowCompletedEvent)) for events in (before, after)] == [1, 1]
+
+
+async def test_b7_12_what_an_agent_said_is_not_streamed_again_when_it_is_approved() -> None:
+    workflow = kept().add_agent("draft", says("a long draft"), lambda node: node.requires_approval()).build()
+    events: list[Any] = []
+    workflow.subscribe_any(events.append)
+    asked = await workflow.run("x", "e")
+    await workflow.approve(asked.pending[0].request_id)
+
+    words = [one.data.text for one in of_kind(events, WorkflowEvent) if one.data.text]
+    assert "".join(words) == "a long draft"
+    assert len(of_kind(events, told.WorkflowAgentStartedEvent)) == 1

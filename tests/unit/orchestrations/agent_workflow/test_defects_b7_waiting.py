@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from tests.unit.orchestrations.agent_workflow.defects import Calls, Place, cut_off, go_on, stored, writes_of
@@ -55,19 +56,14 @@ async def test_b7_9_what_was_approved_goes_on_with_its_outputs_in_another_proces
 
 
 async def test_b7_9_an_approval_survives_a_crash_around_every_write_after_it() -> None:
-    async def answered(storage: Any, calls: Calls, wrapped: Any = None) -> Any:
-        workflow = publishing(wrapped or storage, calls)
-        [asked] = await workflow.pending("e")
-        return await workflow.approve(asked.request_id, data={"copies": 3})
-
-    calls = Calls()
-    counts = await writes_of(lambda storage: publishing(storage, calls), "x")
+    counts = await writes_of(partial(publishing, calls=Calls()), "x")
     for nth in range(1, counts["commit"] + 1):
         calls, storage = Calls(), InMemoryCheckpointStorage()
-        await cut_off(lambda one, calls=calls: publishing(one, calls), storage, "x", "e", ("commit", nth, "after"))  # type: ignore[misc]
-        resumed = await go_on(lambda one, calls=calls: publishing(one, calls), storage, "e")  # type: ignore[misc]
-        assert resumed.state == "waiting"
-        result = await answered(storage, calls)
+        make = partial(publishing, calls=calls)
+        await cut_off(make, storage, "x", "e", ("commit", nth, "after"))
+        assert (await go_on(make, storage, "e")).state == "waiting"
+        [asked] = await make(storage).pending("e")
+        result = await make(storage).approve(asked.request_id, data={"copies": 3})
         assert (result.final_answer, calls.counts) == (
             "done meanwhile\n\n<a draft, 3 times>",
             Counter(draft=1, beside=1, print=1),
@@ -138,21 +134,12 @@ async def test_b7_10_a_delay_that_passed_while_nobody_was_there_is_over(place: P
 
 
 async def test_b7_10_a_delay_is_counted_from_when_its_edge_was_taken_wherever_the_process_died() -> None:
-    async def run_out(clock: FakeClock, workflow: AgentWorkflowInstance) -> Any:
-        async with clock.skipping():
-            return await workflow.resume("e", takeover=True)
-
     for nth in range(2, 6):
         clock, calls, storage = FakeClock(), Calls(), InMemoryCheckpointStorage()
+        make = partial(delayed, clock=clock, calls=calls)
         async with clock.skipping():
-            await cut_off(
-                lambda one, clock=clock, calls=calls: delayed(one, clock, calls),  # type: ignore[misc]
-                storage,
-                "x",
-                "e",
-                ("commit", nth, "after"),
-            )
-        result = await run_out(clock, delayed(storage, clock, calls))
+            await cut_off(make, storage, "x", "e", ("commit", nth, "after"))
+            result = await go_on(make, storage, "e")
         assert (result.duration, calls.counts) == (3600.0, Counter(first=1, second=1)), nth
 
 

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 from tests.unit.orchestrations.agent_workflow.making import drafted, says
+
+
+class Invoice(msgspec.Struct):
+    total: int
+
+
+class Complaint(msgspec.Struct):
+    why: str
 
 
 def test_nodes_and_edges_are_drawn() -> None:
@@ -65,9 +74,9 @@ def test_words_of_mermaid_and_texts_that_could_break_out_are_harmless() -> None:
 
 
 def test_what_routes_by_type_names_the_types() -> None:
-    builder = drafted().add_agent("a", says({"n": 1}), lambda node: node.union_output(int, str))
+    builder = drafted().add_agent("a", says({"total": 1}), lambda node: node.union_output(Invoice, Complaint))
     builder.add_agent("b", says("b")).add_agent("c", says("c"))
-    drawn = builder.from_("a").route_by_type().when(int, "b").default("c").build().to_diagram()
+    drawn = builder.from_("a").route_by_type().when(Invoice, "b").default("c").build().to_diagram()
 
-    assert '  a -->|"is int"| b' in drawn
+    assert '  a -->|"is Invoice"| b' in drawn
     assert '  a -.->|"default"| c' in drawn

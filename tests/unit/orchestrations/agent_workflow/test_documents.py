@@ -11,7 +11,13 @@ from tests.unit.orchestrations.agent_workflow.document_parts import agent, docum
 
 from holdfast.errors import InvalidDefinition
 from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
-from holdfast.orchestrations.agent_workflow.definition import AgentConfig, NodeConfig, RetryConfig, WorkflowConfig
+from holdfast.orchestrations.agent_workflow.definition import (
+    AgentConfig,
+    EdgeConfig,
+    NodeConfig,
+    RetryConfig,
+    WorkflowConfig,
+)
 from holdfast.orchestrations.agent_workflow.documents import drafted
 from holdfast.orchestrations.agent_workflow.result import WorkflowResult
 
@@ -56,6 +62,18 @@ async def test_a_dict_and_a_config_are_run() -> None:
     assert (await result_of(document())).final_answer == "[<tides>]"
     config = WorkflowConfig(name="w", agents={"one": NodeConfig(agent=agent("writer"))})
     assert (await result_of(config)).final_answer == "<tides>"
+
+
+def test_a_dict_may_hold_parts_and_is_not_kept() -> None:
+    told = {"x": [1]}
+    given = document(
+        agents={"a": NodeConfig(agent=agent(), context=told)}, edges=[EdgeConfig(source="a", target="END")]
+    )
+    draft = drafted(given)
+    told["x"].append(2)
+    given["agents"].clear()
+    assert draft.nodes["a"].config == NodeConfig(agent=agent(), context={"x": [1]})
+    assert draft.edges[0].config == EdgeConfig(source="a", target="END")
 
 
 async def test_a_function_that_makes_an_agent_is_called_for_it() -> None:
@@ -295,10 +313,7 @@ def test_what_was_made_in_python_is_checked_as_a_document_is() -> None:
 
 
 def test_a_builder_may_be_given_context_that_no_document_holds() -> None:
-    class Anything:
-        pass
-
-    builder = AgentWorkflow.create().add_agent("a", agent(), lambda one: one.with_context("x", Anything()))
+    builder = AgentWorkflow.create().add_agent("a", agent(), lambda one: one.with_context("x", {1, 2}))
     assert builder.build().node_count == 1
 
 

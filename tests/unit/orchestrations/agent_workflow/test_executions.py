@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, says
 
+from holdfast.agents.message import Message
+from holdfast.agents.response import AgentResponse
 from holdfast.errors import HoldfastError, InputMismatch, ThreadNotFound
 from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 from holdfast.testing import Faults
@@ -189,3 +191,65 @@ async def test_trouble_with_the_store_is_told_and_raised() -> None:
 
         assert [(one.level, one.source) for one in seen] == [("error", "storage")], point
         assert (await workflow.run("i", "e")).final_answer == "x"
+
+
+# ---------------------------------------------------------------- cut short
+
+
+class Gated:
+    """Answers when the test lets it."""
+
+    name = id = "gated"
+    description = None
+
+    def __init__(self) -> None:
+        self.began, self.gate = asyncio.Event(), asyncio.Event()
+        self.turns = self.inside = self.most = 0
+
+    async def run(self, messages: list[Message], *, session: Any = None) -> AgentResponse:
+        self.turns += 1
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        self.began.set()
+        try:
+            await self.gate.wait()
+        finally:
+            self.inside -= 1
+        return AgentResponse(messages=(Message("assistant", "ok"),))
+
+
+async def test_a_run_that_is_cancelled_is_resumed_where_it_was() -> None:
+    first, gated = Overheard("x"), Gated()
+    workflow = kept().add_agent("a", first).add_agent("b", gated).from_("a").to("b").build()
+    running = asyncio.ensure_future(workflow.run("i", "e"))
+    await gated.began.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    gated.gate.set()
+
+    assert (await workflow.run("i", "e")).outputs == {"a.answer": "x", "b.answer": "ok"}
+    assert (first.turns, gated.turns) == (1, 2)
+
+
+async def test_a_stream_that_nobody_reads_to_its_end_can_be_taken_up_again() -> None:
+    agent = Overheard("x")
+    workflow = kept().add_agent("a", agent).add_agent("b", says("y")).from_("a").to("b").build()
+    async for _ in workflow.stream("i", "e"):
+        break
+
+    assert (await workflow.run("i", "e")).final_answer == "y"
+    assert agent.turns == 1
+
+
+async def test_no_more_executions_are_in_a_node_at_a_time_than_it_allows() -> None:
+    gated = Gated()
+    workflow = kept().add_agent("a", gated, lambda node: node.with_max_concurrent(2)).build()
+    runs = [asyncio.ensure_future(workflow.run("i", f"e{number}")) for number in range(5)]
+    await gated.began.wait()
+    for _ in range(50):  # whoever could come in has come in
+        await asyncio.sleep(0)
+    gated.gate.set()
+
+    assert [one.final_answer for one in await asyncio.gather(*runs)] == ["ok"] * 5
+    assert gated.most == 2

@@ -6,14 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.orchestrations.agent_workflow.crashing import Log, assert_survives
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, watched
 
-from holdfast.agents.message import Message
 from holdfast.orchestrations.agent_workflow import events as told
 from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from holdfast.testing import ScriptedAgent
 
 
 class Verdict(msgspec.Struct):
@@ -159,15 +155,18 @@ async def test_an_approval_in_a_loop_is_asked_for_in_each_pass() -> None:
     assert result.final_answer == "<draft 3>"
 
 
-async def test_a_loop_that_is_cut_off_anywhere_ends_as_if_it_had_not_been() -> None:
-    def longer(messages: list[Message]) -> str:
-        return messages[-1].text + "+"
+async def test_progress_goes_back_with_the_loop() -> None:
+    builder = drafted().with_max_iterations(9).add_agent("a", numbered("draft")).add_agent("b", numbered("review"))
+    edges = builder.from_("a").to("b").from_("b").to("a").when_equals("answer", "review 1")
+    events, _ = await watched(edges.build().stream("i"))
 
-    def make(storage: Any, log: Log) -> AgentWorkflowInstance:
-        builder = drafted().with_checkpointing().with_workflow_store(storage).with_max_iterations(6)
-        builder.add_agent("a", ScriptedAgent("a", longer, log=log), lambda node: node.with_input_key("b.answer"))
-        builder.add_agent("b", ScriptedAgent("b", longer, log=log), lambda node: node.with_input_key("a.answer"))
-        return builder.from_("a").to("b").from_("b").to("a").when_not_equals("answer", "i++++").build()
+    progress = [(one.agent_id, one.progress) for one in of_kind(events, told.WorkflowAgentCompletedEvent)]
+    assert progress == [("a", 0.5), ("b", 1.0), ("a", 0.5), ("b", 1.0)]
 
-    expected = await assert_survives(make, "i")
-    assert expected.final_answer == "i++++"
+
+async def test_of_two_loops_apart_each_ends_when_it_has_converged() -> None:
+    steady, restless = Overheard("same"), numbered("draft")
+    builder = drafted().with_max_iterations(6).add_agent("a", steady).add_agent("b", restless)
+    await builder.from_("a").to("a").from_("b").to("b").build().run("i")
+
+    assert (steady.turns, restless.turns) == (2, 6)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast.orchestrations.agent_workflow.definition import END, START, ErrorMode
-from holdfast.orchestrations.agent_workflow.planner import Edge, Next, Planner
+from holdfast.orchestrations.agent_workflow.planner import Next, Planner
 from holdfast.orchestrations.agent_workflow.standing import Standing, Status
+from holdfast.orchestrations.agent_workflow.ways import Edge
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -142,7 +143,7 @@ def test_a_fallback_without_edges_goes_where_the_failed_node_would_have_gone() -
 
     assert play.end("s", "b") == {"b"}
     assert play.skipped == ["c"]
-    assert not play.planner.is_failed("a", play.at.standing.nodes)
+    assert not play.planner.ways.is_failed("a", play.at.standing.nodes)
 
 
 def test_a_fallback_with_edges_of_its_own_goes_along_these() -> None:
@@ -162,7 +163,7 @@ def test_a_fallback_that_fails_too_leaves_the_failure() -> None:
 
     assert play.is_over
     assert play.skipped == ["b"]
-    assert play.planner.is_failed("a", play.at.standing.nodes)
+    assert play.planner.ways.is_failed("a", play.at.standing.nodes)
 
 
 def test_the_same_standing_always_gives_the_same() -> None:
@@ -176,5 +177,12 @@ def test_an_execution_ends_at_nodes_behind_which_nothing_ran() -> None:
     play = Play("abc", Edge("a", "b", says("b")), Edge("a", "c", says("c")))
     play.end("a", "neither")
 
-    nodes = play.at.standing.nodes
-    assert [node for node in "abc" if play.planner.is_final(node, nodes)] == ["a"]
+    assert [node for node in "abc" if play.planner.is_final(node, play.at.standing)] == ["a"]
+
+
+def test_of_two_edges_between_the_same_nodes_one_is_enough() -> None:
+    edges = (Edge("a", "b", says("one"), "a function"), Edge("a", "b", says("other"), "a function"))
+
+    assert Play("ab", *edges).end("a", "one") == {"b"}
+    assert Play("ab", *edges).end("a", "other") == {"b"}
+    assert Play("ab", *edges).end("a", "neither") == set()

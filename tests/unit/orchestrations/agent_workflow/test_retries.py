@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.orchestrations.agent_workflow.making import Overheard, kept, of_kind, watched
+from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, watched
 
-from holdfast import RetryPolicy
+from holdfast import InMemoryCheckpointStorage, RetryPolicy
 from holdfast.orchestrations.agent_workflow import events as told
 from holdfast.orchestrations.agent_workflow.builder import Configure
 from holdfast.orchestrations.agent_workflow.definition import RetryConfig, RetryStrategy
+from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 from holdfast.orchestrations.agent_workflow.result import WorkflowResult
 from holdfast.orchestrations.agent_workflow.retrying import is_transient, policy_of
 from holdfast.testing import FakeClock
@@ -132,3 +134,24 @@ async def test_after_its_retries_a_node_fails_as_its_mode_says() -> None:
     assert result.state == "completed"
     assert result.error == "a: ValueError: boom"
     assert agent.turns == 2
+
+
+async def test_attempts_are_counted_across_restarts() -> None:
+    clock, storage = FakeClock(), InMemoryCheckpointStorage()
+    agent = Overheard(BOOM, BOOM, BOOM, "fine")
+
+    def opened() -> AgentWorkflowInstance:
+        builder = drafted(clock=clock).with_checkpointing().with_workflow_store(storage)
+        return builder.add_agent("a", agent, lambda node: node.with_retry(3, "constant", initial_delay=100)).build()
+
+    running = asyncio.ensure_future(opened().run("i", "e"))
+    await clock.wait_for_sleepers()
+    running.cancel()
+    await asyncio.wait([running])
+    assert agent.turns == 1
+    async with clock.skipping():
+        result = await opened().run("i", "e")
+
+    assert result.state == "failed"
+    assert agent.turns == 3
+    assert result.duration == 200

@@ -182,3 +182,15 @@ async def test_of_several_delays_the_longest_counts() -> None:
         result = await edges.build().run("i")
 
     assert result.duration == 30
+
+
+async def test_a_router_may_hand_off_to_the_same_node_again_and_again() -> None:
+    words = iter(["work", "work", "work", "done"])
+    boss = Overheard(lambda messages: next(words))
+    work: Overheard = Overheard(lambda messages: f"work {work.turns}")
+    builder = drafted().with_max_iterations(9).add_router_agent("boss", boss).with_handoff("work").with_handoff("done")
+    builder.add_agent("work", work).add_agent("done", Overheard(), lambda node: node.with_input_key("work.answer"))
+    result = await builder.from_("work").to("boss").build().run("i")
+
+    assert result.final_answer == "<work 3>"
+    assert (boss.turns, work.turns) == (4, 3)

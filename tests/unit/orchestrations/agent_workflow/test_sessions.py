@@ -106,7 +106,6 @@ async def test_an_entry_has_who_said_it_and_what_its_agent_keeps(store: SessionS
         node_id="n",
         at=datetime(2026, 3, 1, tzinfo=UTC),
         state={"memory": [1, (2, 3)]},
-        service_session_id="remote",
     )
     version = await store.append("s", whole)
     assert await store.read("s", version) == {version: whole}

@@ -169,6 +169,18 @@ async def test_a_disk_that_fails_is_told_and_nothing_is_taken_for_stored(
     assert await texts(JsonSessionStore(tmp_path), second) == ["one", "two"]
 
 
+async def test_a_file_that_another_process_made_is_synced_with_its_folder_before_anything_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await said(JsonSessionStore(tmp_path), "one")  # which may have died before it came to that
+    synced: list[Path] = []
+    monkeypatch.setattr(session_files, "fsync_folder", synced.append)
+    store = JsonSessionStore(tmp_path)
+    assert await said(store, "one") == first and synced == [tmp_path]
+    await said(store, "one", "two")
+    assert synced == [tmp_path]
+
+
 async def test_a_lock_that_another_holds_for_too_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = JsonSessionStore(tmp_path)
     first = await said(store, "one")

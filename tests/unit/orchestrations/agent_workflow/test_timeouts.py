@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, says, watched
 
+from holdfast import InMemoryCheckpointStorage
 from holdfast.agents.message import Message
 from holdfast.agents.response import AgentResponse
 from holdfast.agents.tools import tool
@@ -205,3 +207,43 @@ async def test_a_workflow_that_is_a_node_has_no_more_time_than_the_one_around_it
         result = await nested(clock, slow).run("i")
     assert not result.success
     assert result.duration == 60
+
+
+@pytest.mark.parametrize(
+    ("mode", "ran"), [("stop", set()), ("skip", set()), ("isolate", {"join"})], ids=["stop", "skip", "isolate"]
+)
+async def test_a_workflow_that_is_a_node_and_takes_too_long_fails_as_the_node_says(mode: str, ran: set[str]) -> None:
+    clock = FakeClock()
+    inner = drafted("inner").add_agent("x", Slow(clock, 100)).build()
+    builder = kept(clock=clock).add_workflow(
+        "sub", inner, lambda node: getattr(node.with_timeout(10), f"on_error_{mode}")()
+    )
+    builder.add_agent("good", says("g")).add_agent("join", says("j")).from_("sub", "good").to("join")
+    async with clock.skipping():
+        result = await builder.build().run("i")
+
+    assert not result.success
+    assert result.duration == 10
+    assert "10 s" in str(result.error)
+    assert set(result.outputs) == {"good.answer", *(f"{name}.answer" for name in ran)}
+
+
+async def test_a_delay_goes_on_while_nobody_runs_it() -> None:
+    clock = FakeClock()
+    storage = InMemoryCheckpointStorage()
+
+    def opened() -> AgentWorkflowInstance:
+        builder = drafted(clock=clock).with_checkpointing().with_workflow_store(storage)
+        builder.add_agent("a", says("a")).add_agent("b", says("b"))
+        return builder.from_("a").to("b").with_delay(3600).build()
+
+    running = asyncio.ensure_future(opened().run("i", "e"))
+    await clock.wait_for_sleepers()
+    running.cancel()
+    await asyncio.wait([running])
+    clock.advance(3000)
+    running = asyncio.ensure_future(opened().run("i", "e"))
+    await clock.wait_for_sleepers()
+    clock.advance(600)
+
+    assert (await running).duration == 3600
