@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from hypothesis import given, settings, strategies as st
+from tests.conftest import SOAK
 from tests.property.agent_workflow_driving import taken_to_its_end
 from tests.property.agent_workflow_model import Expected, expected_of
 from tests.property.agent_workflow_plans import Plan, a_plan, built
@@ -18,6 +19,7 @@ from holdfast.storages import InMemoryCheckpointStorage
 from holdfast.testing import FakeClock
 
 EXECUTION = "one"
+FEW = settings() if SOAK else settings(max_examples=20)
 
 
 def plans(**options: Any) -> st.SearchStrategy[Plan]:
@@ -94,7 +96,7 @@ def assert_told(seen: Watched, expected: Expected) -> None:
     assert len(limits) == (expected.left_by == "limit")
 
 
-@settings(max_examples=settings.default.max_examples // 2)
+@FEW
 @given(plans(stops=0.6))
 async def test_an_execution_that_stopped_ends_the_same_once_what_failed_is_mended(plan: Plan) -> None:
     seen, expected = Watched(plan), expected_of(plan)

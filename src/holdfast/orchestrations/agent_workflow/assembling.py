@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from types import FunctionType
 from typing import Any
 
 from holdfast.agents.adapters import adapted
 from holdfast.agents.workflows import Workflow, WorkflowBuilder
 from holdfast.clock import SystemClock
-from holdfast.errors import InvalidDefinition, PredicateFailed
-from holdfast.graph.function_executor import is_async
+from holdfast.errors import InvalidDefinition
 from holdfast.graph.participants import is_agent
 from holdfast.graph.workflow_executor import WorkflowExecutor
-from holdfast.isolation import isolated
 from holdfast.orchestrations.agent_workflow import stores
 from holdfast.orchestrations.agent_workflow.checking import check
 from holdfast.orchestrations.agent_workflow.conductor import Conductor
 from holdfast.orchestrations.agent_workflow.conversations import Conversations
 from holdfast.orchestrations.agent_workflow.definition import AgentConfig, WorkflowConfig
-from holdfast.orchestrations.agent_workflow.drafting import Draft, EdgeDraft, NodeDraft
+from holdfast.orchestrations.agent_workflow.drafting import Draft, NodeDraft
+from holdfast.orchestrations.agent_workflow.edges import placed, planner_of
 from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 from holdfast.orchestrations.agent_workflow.limits import Turnstile
 from holdfast.orchestrations.agent_workflow.needs import givers_of, needs_of
 from holdfast.orchestrations.agent_workflow.node import AgentNode
-from holdfast.orchestrations.agent_workflow.outputs import HANDOFF, MATCHED_TYPE
 from holdfast.orchestrations.agent_workflow.planner import Planner
 from holdfast.orchestrations.agent_workflow.references import resolve
 from holdfast.orchestrations.agent_workflow.turns import NodeParts
-from holdfast.orchestrations.agent_workflow.ways import Edge
 
 LONGEST = 60
 """Characters of nodes' ids in the name of a workflow."""
@@ -114,38 +111,12 @@ def _parts(
     node_id: str, node: NodeDraft, draft: Draft, conversations: Conversations | None, inner_id: str | None
 ) -> NodeParts:
     config, place = node.config, f"agents.{node_id}"
-    types = types_of(node_id, node)
-    predicate = node.needs_approval
-    if predicate is None and config.approval is not None and config.approval.predicate is not None:
-        predicate = resolve(config.approval.predicate, f"{place}.approval.predicate")
     agent = None if node.workflow is not None else _checked(_agent(node_id, node, draft), f"{place}.agent")
     givers = givers_of(draft)
-    named = None if predicate is None else _told_by(predicate, f"{place}.approval.predicate")
+    asked = node.needs_approval
+    predicate = None if asked is None else placed(asked, f"{place}.approval.predicate")
     turnstile = Turnstile(config.max_concurrent)
-    return NodeParts(agent, types, node.tools, named, inner_id, conversations, givers, turnstile)
-
-
-def types_of(node_id: str, node: NodeDraft) -> tuple[type, ...]:
-    """Of its structured or union output. Raises InvalidDefinition for an import path that names nothing."""
-    place = f"agents.{node_id}.output_types"
-    found = (resolve(path, f"{place}[{index}]") for index, path in enumerate(node.config.output_types))
-    return node.types or tuple(found)
-
-
-def _told_by(predicate: Callable[[Any], bool], place: str) -> Callable[[Any], bool]:
-    """The same, whose failures name their place."""
-
-    if is_async(predicate):
-        problem = f"expected a plain function, {getattr(predicate, '__name__', predicate)!r} is async"
-        raise InvalidDefinition([(place, f"{problem}: an agent can find out what takes time")])
-
-    def told(given: Any) -> bool:
-        try:
-            return bool(predicate(isolated(given)))
-        except Exception as error:
-            raise PredicateFailed(f"{place}: {type(error).__name__}: {error}") from error
-
-    return told
+    return NodeParts(agent, node.types, node.tools, predicate, inner_id, conversations, givers, turnstile)
 
 
 def _agent(node_id: str, node: NodeDraft, draft: Draft) -> Any:
@@ -202,65 +173,4 @@ def made(config: AgentConfig, node_id: str, model: str | None) -> Any:
         description=config.description,
         tools=tools,
         model_settings=config.model_settings or None,
-    )
-
-
-# ---------------------------------------------------------------- edges
-
-
-def planner_of(draft: Draft) -> Planner:
-    """With the edges that handoffs and fallbacks are."""
-    nodes = draft.nodes
-    edges = [_edge(edge, index) for index, edge in enumerate(draft.edges)]
-    for node_id, node in nodes.items():
-        config = node.config
-        targets = dict.fromkeys((*(one.target for one in config.handoffs), config.default_handoff))
-        edges += [_handoff(node_id, one) for one in targets if one is not None]
-        if config.on_error.mode == "fallback" and config.on_error.fallback is not None:
-            described = f"{node_id} failed"
-            edges.append(Edge(node_id, config.on_error.fallback, description=described, kind="fallback"))
-    known = {*nodes, "START", "END"}
-    return Planner(
-        tuple(nodes),
-        [one for one in edges if one.source in known and one.target in known],  # others are told by `check`
-        error_modes={node_id: node.config.on_error.mode for node_id, node in nodes.items()},
-        routers={node_id for node_id, node in nodes.items() if node.config.output_mode == "handoff"},
-        max_passes=draft.settings.max_iterations,
-        converges=draft.settings.convergence,
-    )
-
-
-def _edge(edge: EdgeDraft, index: int) -> Edge:
-    config = edge.config
-    tests: list[Callable[[Mapping[str, Any]], bool]] = []
-    described = []
-    if config.when is not None:
-        tests.append(config.when.holds)
-        described.append(str(config.when))
-    predicate = edge.predicate
-    if predicate is None and config.predicate is not None:
-        predicate = resolve(config.predicate, f"edges[{index}].predicate")
-    if predicate is not None:
-        tests.append(_told_by(predicate, f"edges[{index}].predicate"))
-        described.append(str(getattr(predicate, "__name__", predicate)))
-    if config.matched_type is not None:
-        wanted = config.matched_type
-        tests.append(lambda outputs: outputs.get(MATCHED_TYPE) == wanted)
-        described.append(f"{MATCHED_TYPE} equals {wanted!r}")
-    if config.is_default:
-        described.append("default")
-    test = (lambda outputs: all(one(outputs) for one in tests)) if tests else None
-    return Edge(
-        config.source,
-        config.target,
-        test,
-        " and ".join(described) or None,
-        config.is_default,
-        config.delay,
-    )
-
-
-def _handoff(source: str, target: str) -> Edge:
-    return Edge(
-        source, target, lambda outputs: outputs.get(HANDOFF) == target, f"{HANDOFF} equals {target!r}", kind="handoff"
     )

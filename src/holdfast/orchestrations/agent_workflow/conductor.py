@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -68,7 +68,7 @@ class Conductor(Executor):
             await self._begin_again(before, message, ctx)
             return
         given = message.input if isinstance(message, Begin) else message
-        now = _now()
+        now = clock().now()
         own = None if self._timeout is None else now + timedelta(seconds=self._timeout)
         outer = message.deadline if isinstance(message, Begin) else None
         deadline = min((one for one in (own, outer) if one is not None), default=None)
@@ -101,7 +101,7 @@ class Conductor(Executor):
             await ctx.yield_output(standing.result)
 
     async def _go_on(self, standing: Standing, ctx: Context) -> None:
-        if standing.deadline is not None and _now() >= standing.deadline:
+        if standing.deadline is not None and clock().now() >= standing.deadline:
             seconds = (standing.deadline - standing.began).total_seconds()
             standing = msgspec.structs.replace(standing, stopped=f"timed out after {seconds:g} s")
         if standing.stopped is None:
@@ -151,7 +151,7 @@ class Conductor(Executor):
                 outputs[one] = nodes[voice].outputs
         return NodeTask(
             standing.input,
-            _now(),
+            clock().now(),
             outputs,
             tuple(speakers),
             tuple(one for one, its in nodes.items() if its.status == "waiting" and not its.outputs),
@@ -167,7 +167,7 @@ class Conductor(Executor):
         delay = max((edge.delay for edge in taken if edge.delay is not None), default=None)
         if delay is None or standing.deadline is None:
             return delay
-        return min(delay, max(0.0, (standing.deadline - _now()).total_seconds()))
+        return min(delay, max(0.0, (standing.deadline - clock().now()).total_seconds()))
 
     async def _end(self, standing: Standing, ctx: Context) -> Standing:
         for edge in self._planner.ended_by(standing):
@@ -181,7 +181,7 @@ class Conductor(Executor):
             "\n\n".join(one for one in answers if one) if any(answers) else None,
             flat(standing.outputs()),
             not failed and standing.stopped is None,
-            (_now() - standing.began).total_seconds(),
+            (clock().now() - standing.began).total_seconds(),
             "; ".join(problems) or None,
             sum(one.has_succeeded for one in nodes.values()),
             len(failed),
@@ -244,12 +244,12 @@ class Conductor(Executor):
             if layer is not None and layer.has_ended and not is_settled:  # another pass
                 layer = None
             if layer is None and any(one.status != "waiting" for one in those):
-                layer = LayerStanding(_now())
+                layer = LayerStanding(clock().now())
                 await self._tell(ctx, told.WorkflowLayerStartedEvent(layer_index=index, node_count=len(nodes)))
             if layer is not None and is_settled and not layer.has_ended:
                 event = told.WorkflowLayerCompletedEvent(
                     layer_index=index,
-                    duration=(_now() - layer.began).total_seconds(),
+                    duration=(clock().now() - layer.began).total_seconds(),
                     successful_nodes=sum(one.status == "done" for one in those),
                 )
                 await self._tell(ctx, event)
@@ -257,7 +257,3 @@ class Conductor(Executor):
             if layer is not None:
                 layers[index] = layer
         return msgspec.structs.replace(standing, layers=layers)
-
-
-def _now() -> datetime:
-    return clock().now()

@@ -9,10 +9,9 @@ import msgspec
 
 from holdfast.agents.content import Content
 from holdfast.agents.message import Message
-from holdfast.agents.recording import working_for
 from holdfast.agents.session import AgentSession
-from holdfast.engine.context import DeliveryContext
 from holdfast.graph.context import WorkflowContext
+from holdfast.orchestrations.agent_workflow.deadlines import delivery
 from holdfast.orchestrations.agent_workflow.definition import ConversationConfig
 from holdfast.orchestrations.agent_workflow.outputs import plain
 from holdfast.orchestrations.agent_workflow.session_log import SessionEntry, SessionHead, messages_in
@@ -141,9 +140,9 @@ class Conversations:
             parent=ref.version,
             messages=tuple(said.messages),
             workflow_name=self._workflow_name,
-            execution_id=_delivery().thread_id,
+            execution_id=delivery().thread_id,
             node_id=node,
-            at=_delivery().clock.now(),
+            at=delivery().clock.now(),
             state=said.state,
         )
         return SessionRef(ref.session_id, ref.thread_id, await self._store.append(ref.session_id, entry))
@@ -174,7 +173,7 @@ class Conversations:
 
     async def _advance(self, session_id: str, found: Mapping[str, SessionRef], threads: Sequence[str]) -> None:
         """Also back, in threads where this execution had come further before it was rewound."""
-        own = _delivery().thread_id
+        own = delivery().thread_id
         moved = {thread_id: found[thread_id].version for thread_id in threads}
         for head in await self._store.heads(session_id):
             if head.execution_id == own and head.thread_id not in moved:
@@ -198,8 +197,8 @@ class Conversations:
             parent=known.version,
             repeats=tuple(versions),
             workflow_name=self._workflow_name,
-            execution_id=_delivery().thread_id,
-            at=_delivery().clock.now(),
+            execution_id=delivery().thread_id,
+            at=delivery().clock.now(),
         )
         return SessionRef(known.session_id, known.thread_id, await self._store.append(known.session_id, entry))
 
@@ -222,9 +221,3 @@ def _plain(content: Content) -> Any:
         return plain(content.result)
     except TypeError:
         return content.result
-
-
-def _delivery() -> DeliveryContext:
-    context = working_for()
-    assert context is not None  # noqa: S101  # asked in a handler
-    return context

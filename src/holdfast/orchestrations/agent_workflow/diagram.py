@@ -9,9 +9,9 @@ from typing import Literal
 
 from holdfast.graph.drawing.mermaid import RESERVED, quoted
 from holdfast.graph.drawing.unique import UniqueNames
-from holdfast.orchestrations.agent_workflow.assembling import planner_of
 from holdfast.orchestrations.agent_workflow.definition import END, START, EdgeConfig
 from holdfast.orchestrations.agent_workflow.drafting import Draft, EdgeDraft, NodeDraft
+from holdfast.orchestrations.agent_workflow.edges import planner_of
 
 _OUTLINES = {"agent": ("[", "]"), "router": ("{", "}"), "map": ("[[", "]]"), "workflow": ("[/", "/]")}
 _ARROWS = {"plain": "-->", "dotted": "-.->", "handoff": "==>"}

@@ -12,7 +12,7 @@ from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.clock import Clock
 from holdfast.engine.stream import ResponseStream
-from holdfast.errors import AlreadyAnswered, DamagedCheckpoint, DamagedStore, InvalidRun, UnknownRequest
+from holdfast.errors import AlreadyAnswered, DamagedCheckpoint, DamagedStore, InvalidRun, UnknownRequest, did_you_mean
 from holdfast.graph.policy import Seconds
 from holdfast.log import get_logger
 from holdfast.names import check_identifier, new_thread_id
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 EventT = TypeVar("EventT")
 logger = get_logger("agent_workflow")
+OPTIONS = (
+    *("durability", "max_lag", "on_busy", "takeover", "force"),
+    *("function_invocation_kwargs", "client_kwargs"),
+)
+"""Of `Workflow.run`: those that have a meaning here."""
 
 
 class AgentWorkflowInstance:
@@ -76,7 +81,8 @@ class AgentWorkflowInstance:
 
     def inner(self, *, contains: bool) -> Workflow:
         """The graph as a node of another. `contains`: where it would stop, it ends with a result that says so."""
-        from holdfast.orchestrations.agent_workflow.assembling import compiled, planner_of
+        from holdfast.orchestrations.agent_workflow.assembling import compiled
+        from holdfast.orchestrations.agent_workflow.edges import planner_of
 
         return compiled(self._draft, planner_of(self._draft), storage=None, is_inner=contains)
 
@@ -88,7 +94,7 @@ class AgentWorkflowInstance:
         """Run until it has ended, stops at a failure, or waits for somebody.
 
         The id of an execution that there is resumes it; one that has ended gives its result again. Raises InputMismatch
-        if it has another input. `options` are those of `Workflow.run`, such as `durability`.
+        if it has another input. `options` are those of `Workflow.run` in `OPTIONS`, such as `durability`.
         """
         return await self.stream(input, execution_id, **options)
 
@@ -97,6 +103,7 @@ class AgentWorkflowInstance:
     ) -> ResponseStream[Any, WorkflowResult]:
         """The same, to iterate for events as they happen; awaited, it gives the result."""
         given = _checked(input)
+        _check_options(options)
         check_identifier("execution_id", execution_id)
         return self._moved(execution_id or new_thread_id(), given, None, options)
 
@@ -106,6 +113,7 @@ class AgentWorkflowInstance:
 
     def stream_resumed(self, execution_id: str, **options: Any) -> ResponseStream[Any, WorkflowResult]:
         """`resume`, to iterate for events."""
+        _check_options(options)
         check_identifier("execution_id", execution_id)
         return self._moved(execution_id, None, None, options)
 
@@ -287,6 +295,13 @@ class AgentWorkflowInstance:
 
     def __repr__(self) -> str:
         return f"AgentWorkflowInstance({self.name!r}, {self.node_count} nodes)"
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raises TypeError for one that there is not."""
+    for name in options:
+        if name not in OPTIONS:
+            raise TypeError(f"run() got an unexpected keyword argument {name!r}{did_you_mean(name, OPTIONS)}")
 
 
 def _checked(given: Any) -> str | dict[str, Any]:

@@ -7,6 +7,7 @@ pass, when its source has settled, and remembered: a function that would say som
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -43,9 +44,9 @@ class _Look:
     skipped: list[str] = field(default_factory=list)
     traversed: list[Edge] = field(default_factory=list)
 
-    def start(self, node: str, taken: Sequence[Edge], back: Sequence[Edge] = ()) -> None:
+    def start(self, node: str, told: str | None, taken: Sequence[Edge], back: Sequence[Edge] = ()) -> None:
         """`back`: edges that were told when the pass began."""
-        self.nodes[node] = msgspec.structs.replace(self.nodes[node], status="running")
+        self.nodes[node] = msgspec.structs.replace(self.nodes[node], status="running", told=told)
         self.ready[node] = [*back, *taken]
         self.traversed += taken
 
@@ -60,15 +61,20 @@ class Planner:
         *,
         error_modes: Mapping[str, ErrorMode] | None = None,
         routers: Collection[str] = (),
+        needs: Mapping[str, Collection[str]] | None = None,
         max_passes: int | None = None,
         converges: bool = True,
+        keeps: bool = True,
     ) -> None:
         self.ways = Ways(nodes, edges)
         self._modes = dict(error_modes or {})
         self._routers = frozenset(routers)
-        """To hand off is to act: who is handed to runs, also where it is the same as before."""
+        """What they do counts as a change whenever they did it."""
         self._max_passes = max_passes or 1
         self._converges = converges
+        self._keeps = keeps and converges
+        """Whether a node that would be told the same again is not asked again."""
+        self._needs = needs or {}
 
     def begin(self, standing: Standing, given: Mapping[str, Any]) -> Next:
         """`given`: what the execution was given, as outputs of START."""
@@ -81,7 +87,7 @@ class Planner:
         """A node has come to its end."""
         before = standing.nodes[node]
         changed = node in self._routers or status != before.last or dict(outputs) != before.outputs
-        now = NodeStanding(status, dict(outputs), before.runs + 1, reason, changed, before.last)
+        now = NodeStanding(status, dict(outputs), before.runs + 1, reason, changed, before.last, before.told)
         return msgspec.structs.replace(standing, nodes={**standing.nodes, node: now})
 
     def go_on(self, standing: Standing) -> Next:
@@ -108,20 +114,34 @@ class Planner:
         one, into = look.nodes[node], self.ways.into[node]
         taken = [edge for edge in into if self._is_taken(edge, look)]
         back = [edge for edge in self.ways.back if edge.target == node and self.ways.name_of(edge) in standing.back]
+        told = self._told(node, [*back, *taken], look)
         if back or (not into and one.runs == 0):
-            look.start(node, taken, back)
+            look.start(node, told, taken, back)
             return
         why = self._why_skipped(into, taken, look)
         if why is not None:
             has_changed = one.last not in (None, "skipped")
             # What it gave in a pass before is still there for those who refer to it.
-            look.nodes[node] = NodeStanding("skipped", one.outputs, one.runs, why, has_changed, one.last)
+            look.nodes[node] = NodeStanding("skipped", one.outputs, one.runs, why, has_changed, one.last, one.told)
             look.skipped.append(node)
-        elif self._converges and one.last == "done" and not any(self._speaker(one, look).has_changed for one in taken):
-            # It was done, and nothing that it builds on has changed in this pass: neither has what it says.
+        elif self._keeps and one.last == "done" and one.told == told and not self._is_handed_to(taken, look):
+            # It was done, and would be told the same again: what it said stands.
             look.nodes[node] = msgspec.structs.replace(one, status="done", has_changed=False)
         else:
-            look.start(node, taken)
+            look.start(node, told, taken)
+
+    def _is_handed_to(self, taken: Sequence[Edge], look: _Look) -> bool:
+        """To hand off is to act: whom a router hands to in this pass runs, also where it is the same as before."""
+        return any(edge.kind == "handoff" and self._speaker(edge, look).has_changed for edge in taken)
+
+    def _told(self, node: str, edges: Sequence[Edge], look: _Look) -> str | None:
+        """A digest of all outputs that it can refer to now."""
+        if not self.ways.back:
+            return None
+        speakers = [self.ways.speaker(edge, look.nodes) for edge in edges]
+        heard = {one: look.nodes[self.ways.voice_of(one, look.nodes)].outputs for one in self._needs.get(node, ())}
+        given = [speakers, [look.nodes[one].outputs for one in speakers], heard]
+        return hashlib.blake2b(msgspec.json.encode(given, order="sorted"), digest_size=12).hexdigest()
 
     def _why_skipped(self, into: Sequence[Edge], taken: Sequence[Edge], look: _Look) -> str | None:
         for edge in into:

@@ -24,6 +24,8 @@ class NodeStanding(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether it came to something else than in the pass before."""
     last: Status | None = None
     """What became of it in the pass before."""
+    told: str | None = None
+    """A digest of what it could refer to when it ran last, in a workflow with loops."""
 
     @property
     def is_settled(self) -> bool:

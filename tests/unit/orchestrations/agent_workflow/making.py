@@ -34,6 +34,11 @@ def echo(messages: list[Message]) -> str:
     return f"<{messages[-1].text}>"
 
 
+def boom(messages: list[Message] | None = None) -> Exception:
+    """A reply that fails. Another error each time: one that is raised again drags along all it went through before."""
+    return ValueError("boom")
+
+
 class Overheard(ScriptedAgent):
     """Gives one of these replies in each turn, the last one ever after; keeps what it was told."""
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, says, watched
+from tests.unit.orchestrations.agent_workflow.making import Overheard, boom, drafted, kept, of_kind, says, watched
 
 from holdfast.orchestrations.agent_workflow import events as told
 from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
 
-BOOM = ValueError("boom")
-
 
 def with_join(mode: str, bad: Any = None, good: Any = None, join: Any = None) -> AgentWorkflow:
     """`bad` and `good` both lead to `join`."""
-    builder = kept().add_agent("bad", bad or says(BOOM), lambda node: getattr(node, f"on_error_{mode}")())
+    builder = kept().add_agent("bad", bad or says(boom()), lambda node: getattr(node, f"on_error_{mode}")())
     builder.add_agent("good", good or says("fine")).add_agent("join", join or says("joined"))
     return builder.from_("bad", "good").to("join")
 
@@ -39,7 +37,7 @@ async def test_stop_keeps_what_went_well_beside_the_failure() -> None:
 
 
 async def test_a_resume_tries_what_stopped_again_and_nothing_else() -> None:
-    bad, good, join = Overheard(BOOM, BOOM, "better"), Overheard("fine"), Overheard("joined")
+    bad, good, join = Overheard(boom, boom, "better"), Overheard("fine"), Overheard("joined")
     workflow = with_join("stop", bad, good, join).build()
     await workflow.run("i", "e")
     assert (await workflow.run("i", "e")).state == "failed"
@@ -52,7 +50,7 @@ async def test_a_resume_tries_what_stopped_again_and_nothing_else() -> None:
 
 
 async def test_two_nodes_that_stop_at_once_are_both_counted_and_both_tried_again() -> None:
-    one, other = Overheard(BOOM, "a"), Overheard(ValueError("bang"), "b")
+    one, other = Overheard(boom, "a"), Overheard(ValueError("bang"), "b")
     workflow = kept().add_agent("one", one).add_agent("other", other).build()
     events, result = await watched(workflow.stream("i", "e"))
     assert result.state == "failed"
@@ -87,7 +85,7 @@ async def test_isolate_goes_on_along_other_edges() -> None:
 
 @pytest.mark.parametrize("mode", ["skip", "isolate"])
 async def test_an_execution_that_ended_with_a_failure_is_not_tried_again(mode: str) -> None:
-    bad = Overheard(BOOM, "better")
+    bad = Overheard(boom, "better")
     workflow = with_join(mode, bad).build()
     first = await workflow.run("i", "e")
 
@@ -108,7 +106,7 @@ async def test_a_node_that_goes_well_is_as_any_other(mode: str) -> None:
 
 def with_fallback(*, bad: Any = None, spare: Any = None, join: Any = None) -> AgentWorkflow:
     """`bad` leads to `next`, and `spare` stands in for it."""
-    builder = drafted().add_agent("bad", bad or says(BOOM), lambda node: node.on_error_fallback("spare"))
+    builder = drafted().add_agent("bad", bad or says(boom()), lambda node: node.on_error_fallback("spare"))
     builder.add_agent("next", join or Overheard(), lambda node: node.with_input_key("answer"))
     builder.add_agent("spare", spare or says("spare"))
     return builder.from_("bad").to("next")
@@ -134,7 +132,7 @@ async def test_a_fallback_that_is_not_needed_is_skipped() -> None:
 
 
 async def test_conditions_ask_what_the_fallback_gave() -> None:
-    builder = drafted().add_agent("bad", says(BOOM), lambda node: node.on_error_fallback("spare"))
+    builder = drafted().add_agent("bad", says(boom()), lambda node: node.on_error_fallback("spare"))
     builder.add_agent("spare", says("yes")).add_agent("a", says("a")).add_agent("b", says("b"))
     edges = builder.from_("bad").to("a").when_equals("answer", "yes").from_("bad").to("b").as_default()
 
@@ -151,7 +149,7 @@ async def test_a_fallback_with_edges_of_its_own_goes_along_these() -> None:
 async def test_what_a_fallback_gives_is_found_under_the_name_of_the_node_that_failed() -> None:
     listener = Overheard()
     builder = drafted().add_agent(
-        "bad", says(BOOM), lambda node: node.with_output_key("draft").on_error_fallback("spare")
+        "bad", says(boom()), lambda node: node.with_output_key("draft").on_error_fallback("spare")
     )
     builder.add_agent("spare", says("spare"), lambda node: node.with_output_key("draft"))
     builder.add_agent("next", listener, lambda node: node.with_input_key("bad.draft"))
@@ -181,7 +179,7 @@ async def test_one_fallback_may_stand_in_for_several() -> None:
     spare = Overheard("spare")
     builder = drafted().add_agent("spare", spare)
     for name in ("one", "two"):
-        builder.add_agent(name, says(BOOM), lambda node: node.on_error_fallback("spare"))
+        builder.add_agent(name, says(boom()), lambda node: node.on_error_fallback("spare"))
         builder.add_agent(f"{name}-next", Overheard(), lambda node: node.with_input_key("answer"))
         builder.from_(name).to(f"{name}-next")
     result = await builder.build().run("i")

@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 from tests.unit.orchestrations.agent_workflow.crashing import Log, assert_survives
-from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, echo, kept, of_kind, says, watched
+from tests.unit.orchestrations.agent_workflow.making import Overheard, boom, drafted, echo, kept, of_kind, says, watched
 
 from holdfast.orchestrations.agent_workflow import events as told
 from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
 from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 from holdfast.testing import FakeClock, ScriptedAgent
-
-BOOM = ValueError("boom")
 
 
 def inner(*agents: Any, name: str = "inner") -> AgentWorkflowInstance:
@@ -98,7 +96,7 @@ async def test_an_approval_inside_that_is_denied_leaves_no_answer() -> None:
 
 
 async def test_a_failure_inside_stops_the_whole_and_is_resumed_inside() -> None:
-    first, second = Overheard("x"), Overheard(BOOM, "y")
+    first, second = Overheard("x"), Overheard(boom, "y")
     workflow = kept().add_workflow("sub", inner(first, second)).build()
     result = await workflow.run("i", "e")
     assert result.state == "failed"
@@ -111,7 +109,7 @@ async def test_a_failure_inside_stops_the_whole_and_is_resumed_inside() -> None:
 
 
 def failing(mode: str, *, depth: int = 1) -> AgentWorkflow:
-    made = inner(says(BOOM))
+    made = inner(says(boom()))
     for level in range(1, depth):
         made = drafted(f"level{level}").add_workflow("sub", made).build()
     builder = kept().add_workflow("sub", made, lambda node: getattr(node, f"on_error_{mode}")())
@@ -130,7 +128,7 @@ async def test_a_failure_inside_is_met_as_the_node_says(mode: str, ran: set[str]
 
 
 async def test_a_fallback_stands_in_for_a_workflow() -> None:
-    builder = drafted().add_workflow("sub", inner(says(BOOM)), lambda node: node.on_error_fallback("spare"))
+    builder = drafted().add_workflow("sub", inner(says(boom())), lambda node: node.on_error_fallback("spare"))
     builder.add_agent("spare", says("spare")).add_agent("b", Overheard(), lambda node: node.with_input_key("answer"))
     result = await builder.from_("sub").to("b").build().run("i")
 
@@ -139,7 +137,7 @@ async def test_a_fallback_stands_in_for_a_workflow() -> None:
 
 
 async def test_a_node_inside_that_isolates_its_failure_makes_the_workflow_no_success() -> None:
-    made = drafted("inner").add_agent("bad", says(BOOM), lambda node: node.on_error_isolate()).build()
+    made = drafted("inner").add_agent("bad", says(boom()), lambda node: node.on_error_isolate()).build()
     result = await kept().add_workflow("sub", made, lambda node: node.on_error_isolate()).build().run("i")
 
     assert not result.success
@@ -148,7 +146,7 @@ async def test_a_node_inside_that_isolates_its_failure_makes_the_workflow_no_suc
 
 async def test_a_workflow_as_a_node_is_tried_again() -> None:
     clock = FakeClock()
-    agent = Overheard(BOOM, BOOM, "fine")
+    agent = Overheard(boom, boom, "fine")
     builder = kept(clock=clock).add_workflow("sub", inner(agent), lambda node: node.with_retry(3))
     async with clock.skipping():
         result = await builder.build().run("i")

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, watched
+from tests.unit.orchestrations.agent_workflow.making import Overheard, boom, drafted, kept, of_kind, watched
 
 from holdfast import InMemoryCheckpointStorage, RetryPolicy
 from holdfast.orchestrations.agent_workflow import events as told
@@ -17,8 +17,6 @@ from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstanc
 from holdfast.orchestrations.agent_workflow.result import WorkflowResult
 from holdfast.orchestrations.agent_workflow.retrying import is_transient, policy_of
 from holdfast.testing import FakeClock
-
-BOOM = ValueError("boom")
 
 
 class Busy(Exception):
@@ -33,7 +31,7 @@ async def tried(agent: Overheard, configure: Configure) -> tuple[list[Any], Work
 
 
 async def test_a_node_without_retries_is_tried_once() -> None:
-    agent = Overheard(BOOM, "fine")
+    agent = Overheard(boom, "fine")
     _, result = await tried(agent, lambda node: node)
 
     assert result.state == "failed"
@@ -41,7 +39,7 @@ async def test_a_node_without_retries_is_tried_once() -> None:
 
 
 async def test_a_node_is_tried_until_it_goes_well() -> None:
-    agent = Overheard(BOOM, BOOM, "fine")
+    agent = Overheard(boom, boom, "fine")
     events, result = await tried(agent, lambda node: node.with_retry(3))
 
     assert result.final_answer == "fine"
@@ -55,7 +53,7 @@ async def test_a_node_is_tried_until_it_goes_well() -> None:
 
 
 async def test_the_last_attempt_counts() -> None:
-    agent = Overheard(BOOM, BOOM, ValueError("third"), "fine")
+    agent = Overheard(boom, boom, ValueError("third"), "fine")
     _, result = await tried(agent, lambda node: node.with_retry(3))
 
     assert result.error == "a: ValueError: third"
@@ -64,7 +62,7 @@ async def test_the_last_attempt_counts() -> None:
 
 @pytest.mark.parametrize(("strategy", "duration"), [("constant", 30), ("linear", 60), ("exponential", 70)], ids=str)
 async def test_attempts_are_as_far_apart_as_the_strategy_says(strategy: RetryStrategy, duration: float) -> None:
-    agent = Overheard(BOOM, BOOM, BOOM, "fine")
+    agent = Overheard(boom, boom, boom, "fine")
     delay = timedelta(seconds=10)
     _, result = await tried(agent, lambda node: node.with_retry(4, strategy, initial_delay=delay))
 
@@ -72,7 +70,7 @@ async def test_attempts_are_as_far_apart_as_the_strategy_says(strategy: RetryStr
 
 
 async def test_no_delay_is_longer_than_the_longest() -> None:
-    agent = Overheard(BOOM, BOOM, BOOM, "fine")
+    agent = Overheard(boom, boom, boom, "fine")
     _, result = await tried(agent, lambda node: node.with_retry(4, initial_delay=10, max_delay=15))
 
     assert result.duration == 40
@@ -88,7 +86,7 @@ def test_jittered_delays_are_between_half_and_all_of_the_exponential_ones() -> N
 
 
 async def test_only_what_may_pass_is_tried_again_if_the_node_says_so() -> None:
-    wrong = Overheard(BOOM, "fine")
+    wrong = Overheard(boom, "fine")
     _, failed = await tried(wrong, lambda node: node.with_retry_transient(3))
     assert failed.state == "failed"
     assert wrong.turns == 1
@@ -115,7 +113,7 @@ def test_what_may_pass_is_told_by_the_error_or_by_its_cause() -> None:
 
 
 async def test_a_retry_policy_is_taken_too() -> None:
-    agent = Overheard(BOOM, BOOM, "fine")
+    agent = Overheard(boom, boom, "fine")
     _, result = await tried(agent, lambda node: node.with_retry(RetryPolicy(3, initial_delay=5, backoff=1)))
 
     assert result.duration == 10
@@ -128,7 +126,7 @@ def test_a_retry_policy_that_no_document_could_say_is_refused(policy: RetryPolic
 
 
 async def test_after_its_retries_a_node_fails_as_its_mode_says() -> None:
-    agent = Overheard(BOOM)
+    agent = Overheard(boom)
     _, result = await tried(agent, lambda node: node.with_retry(2).on_error_isolate())
 
     assert result.state == "completed"
@@ -138,7 +136,7 @@ async def test_after_its_retries_a_node_fails_as_its_mode_says() -> None:
 
 async def test_attempts_are_counted_across_restarts() -> None:
     clock, storage = FakeClock(), InMemoryCheckpointStorage()
-    agent = Overheard(BOOM, BOOM, BOOM, "fine")
+    agent = Overheard(boom, boom, boom, "fine")
 
     def opened() -> AgentWorkflowInstance:
         builder = drafted(clock=clock).with_checkpointing().with_workflow_store(storage)
