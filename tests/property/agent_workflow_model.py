@@ -52,6 +52,8 @@ class _Model:
         self._forward = [one for one in plan.edges if one not in self._back]
         self._now: dict[str, Became] = {}
         self._changed: set[str] = set()
+        self._heard: dict[str, Any] = {}
+        """What each could refer to when it ran last."""
         self._calls: Counter[str] = Counter()
 
     def run(self) -> Expected:
@@ -94,9 +96,21 @@ class _Model:
             if is_cut_off or not taken:
                 return passed_by
         is_kept = before is not None and before.status == "done" and self._plan.converges
-        if before is not None and is_kept and not forced and not self._changed & set(speakers):
+        heard = self._could_hear(name, speakers)
+        if before is not None and is_kept and not forced and self._heard.get(name) == heard:
             return before
+        self._heard[name] = heard
         return self._ran(self._plan.node(name), [self._now[one].outputs for one in dict.fromkeys(speakers)])
+
+    def _could_hear(self, name: str, speakers: Sequence[str]) -> Any:
+        """A template asks for `message`, which any node may give: so by all that was said, under the name of whoever it
+        was said for."""
+        all_said = {
+            one: self._now[self._voice(one)].outputs
+            for one in self._order
+            if self._plan.node(name).has_template and one in self._now
+        }
+        return list(speakers), [self._now[one].outputs for one in speakers], all_said
 
     def _ran(self, node: PlannedNode, near: Sequence[Mapping[str, Any]]) -> Became:
         said = self._said(node, near)
@@ -127,8 +141,12 @@ class _Model:
 
     def _speaker(self, edge: PlannedEdge) -> str:
         """Whose word it is: a fallback's, where the source has failed."""
-        stand_in = self._stand_ins.get(edge.source)
-        return stand_in if stand_in is not None and self._now[edge.source].status == "failed" else edge.source
+        return self._voice(edge.source)
+
+    def _voice(self, name: str) -> str:
+        stand_in = self._stand_ins.get(name)
+        has_failed = stand_in in self._now and self._now[name].status == "failed"
+        return stand_in if stand_in is not None and has_failed else name
 
     def _is_taken(self, edge: PlannedEdge) -> bool:
         speaker = self._now[self._speaker(edge)]

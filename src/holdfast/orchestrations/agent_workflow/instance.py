@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +13,15 @@ from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.clock import Clock
 from holdfast.engine.stream import ResponseStream
-from holdfast.errors import AlreadyAnswered, DamagedCheckpoint, DamagedStore, InvalidRun, UnknownRequest, did_you_mean
+from holdfast.errors import (
+    AlreadyAnswered,
+    DamagedCheckpoint,
+    DamagedStore,
+    InvalidRun,
+    ThreadBusy,
+    UnknownRequest,
+    did_you_mean,
+)
 from holdfast.graph.policy import Seconds
 from holdfast.log import get_logger
 from holdfast.names import check_identifier, new_thread_id
@@ -128,8 +137,10 @@ class AgentWorkflowInstance:
             finally:
                 execution.end()
                 self._running.remove(execution)
-            if not self.is_kept and result.state == "completed":
-                await self.workflow.checkpoint_storage.delete_thread(execution_id)
+            others = any(one.execution_id == execution_id for one in self._running)
+            if not self.is_kept and result.state == "completed" and not others:
+                with contextlib.suppress(ThreadBusy):  # somebody asks for it again
+                    await self.forget(execution_id)
             return result
 
         return ResponseStream[Any, WorkflowResult](start, lambda: False)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from holdfast.orchestrations.agent_workflow.definition import NodeConfig
 from holdfast.orchestrations.agent_workflow.drafting import Draft
-from holdfast.orchestrations.agent_workflow.inputs import keys_in
+from holdfast.orchestrations.agent_workflow.inputs import INPUT, keys_in
 from holdfast.orchestrations.agent_workflow.known_outputs import has_field, outputs_known
 
 
@@ -39,6 +39,8 @@ def _keys_of(config: NodeConfig) -> Iterator[str]:
 
 def _named_by(key: str, givers: dict[str, Collection[str] | None]) -> Iterator[str]:
     head = key.partition(".")[0]
+    if head == INPUT:
+        return
     for node, keys in givers.items():
         if node == head or keys is None or has_field(key, keys):
             yield node

@@ -128,7 +128,7 @@ class AgentNodeOptions:
         return self._set(on_error=ErrorConfig(mode="stop"))
 
     def on_error_skip(self) -> Self:
-        """A failure skips all that depends on this node; the rest goes on."""
+        """A failure skips the nodes that this one's edges lead to, whatever else leads to them; the rest goes on."""
         return self._set(on_error=ErrorConfig(mode="skip"))
 
     def on_error_isolate(self) -> Self:

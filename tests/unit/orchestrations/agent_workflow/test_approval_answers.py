@@ -202,6 +202,21 @@ async def test_a_second_answer_while_it_runs_is_refused() -> None:
     assert refused == [asked[0], asked[0]]
 
 
+async def test_of_two_answers_at_once_one_is_refused() -> None:
+    workflow = drafted().add_agent("a", says("a"), lambda node: node.requires_approval("?")).build()
+    came: list[Any] = []
+
+    async def answer(event: told.WorkflowApprovalRequestedEvent) -> None:
+        both = (workflow.approve(event.request_id), workflow.deny(event.request_id))
+        came.extend(await asyncio.gather(*both, return_exceptions=True))
+
+    workflow.subscribe(told.WorkflowApprovalRequestedEvent, answer)
+
+    assert (await workflow.run("i")).final_answer == "a"
+    assert came[0].state == "running"
+    assert isinstance(came[1], AlreadyAnswered)
+
+
 async def test_another_object_on_the_same_file_answers(tmp_path: Path) -> None:
     first, after = Overheard("said"), Overheard("went on")
 

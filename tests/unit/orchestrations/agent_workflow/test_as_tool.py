@@ -152,8 +152,10 @@ async def test_two_calls_at_once_are_two_executions() -> None:
 
     agent = ScriptedAgent("caller", twice, tools=[asking().as_tool()])
     workflow = kept().add_agent("a", agent).build()
-    result = await workflow.run("i", "e")
+    events, result = await watched(workflow.stream("i", "e"))
     assert [one.outputs["answer"] for one in result.pending] == ["<<one>>", "<<two>>"]
+    inside = [one.data for one in of_kind(events, WorkflowEvent)]
+    assert len(of_kind(inside, told.WorkflowStartedEvent)) == 2
     await workflow.approve(result.pending[1].request_id, data={"answer": "second"})
     result = await workflow.approve(result.pending[0].request_id)
 
@@ -208,18 +210,15 @@ async def test_a_plain_workflow_asks_and_answers_in_another_process(tmp_path: Pa
 
 
 async def test_a_crash_in_the_middle_goes_on_with_the_execution_of_the_call() -> None:
-    inside: dict[int, Any] = {}
-
     def make(storage: Any, log: Log) -> AgentWorkflowInstance:
-        own = inside.setdefault(id(log), InMemoryCheckpointStorage())
-        builder = drafted("inner").with_checkpointing().with_workflow_store(own)
+        builder = drafted("inner").with_checkpointing().with_workflow_store(storage)
         builder.add_agent("x", ScriptedAgent("x", echo, log=log))
         builder.add_agent("y", ScriptedAgent("y", echo, log=log), lambda node: node.requires_approval("?"))
         agent = ScriptedAgent("caller", call, tools=[builder.from_("x").to("y").build().as_tool()], log=log)
         return drafted().with_checkpointing().with_workflow_store(storage).add_agent("a", agent).build()
 
-    # Only the call of the tool itself is begun again: what was asked inside of it is not.
-    assert (await assert_survives(make, "i", at_once=1)).final_answer == "it said <topic>"
+    # The call of the tool itself is begun again, and what was being asked inside of it.
+    assert (await assert_survives(make, "i", at_once=2)).final_answer == "it said <topic>"
 
 
 # ---------------------------------------------------------------- events, and other ways to give it to an agent

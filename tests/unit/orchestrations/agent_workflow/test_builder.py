@@ -64,6 +64,7 @@ NOT_TAKEN: list[Edge] = [
     lambda edge: edge.when_contains_any("tags", ["star"]),
     lambda edge: edge.when_contains_all("tags", ["moon", "star"]),
     lambda edge: edge.when_equals("score", 7).when_exists("nothing"),
+    lambda edge: edge.when_exists("nothing").when_equals("score", 7),
     lambda edge: edge.when_equals("score", 7).when(lambda outputs: False),
     lambda edge: edge.when_equals("score", 8).when(lambda outputs: True),
 ]
