@@ -16,7 +16,7 @@ from tests.packages import ROOT, Artefacts, Installed, clean_copy, files_of, nee
 import holdfast
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-EXTRAS = {"postgres", "redis", "crypto", "agents", "server", "otel", "all"}
+EXTRAS = {"postgres", "redis", "crypto", "agents", "yaml", "server", "otel", "all"}
 BASE = {"msgspec", "click", "rich"}
 
 LITTER = {"src/holdfast/left.db", "src/holdfast/__pycache__/old.pyc", "docs/left.db-wal", ".venv/thing.py", "uv.lock"}
@@ -47,7 +47,8 @@ def test_the_wheel_holds_every_module_the_types_and_the_licence_and_nothing_else
     modules = {name.removeprefix("src/") for name in files_of(artefacts.source) if re.match(r"src/.+\.py$", name)}
     said = f"holdfast-{holdfast.__version__}.dist-info"
     about = {f"{said}/{name}" for name in ("METADATA", "WHEEL", "entry_points.txt", "licenses/LICENSE", "RECORD")}
-    assert artefacts.files_of_the_wheel() == modules | {"holdfast/py.typed"} | about
+    data = {"holdfast/py.typed", "holdfast/orchestrations/agent_workflow/agent-workflow.schema.json"}
+    assert artefacts.files_of_the_wheel() == modules | data | about
 
 
 def test_the_sdist_holds_all_that_the_project_is_made_of(artefacts: Artefacts) -> None:

@@ -64,7 +64,7 @@ async def decided(
     delivery = working_for()
     assert delivery is not None  # noqa: S101  # asked in a handler
     # What was agreed when it was first asked stands: asked again, after a restart, it is still the same request.
-    is_limited = config.timeout is not None and config.timeout_behavior != "suspend"
+    is_limited = bool(config.timeout) and config.timeout_behavior != "suspend"
     own = delivery.clock.now() + timedelta(seconds=config.timeout or 0) if is_limited else None
     deadline = min((one for one in (own, latest) if one is not None), default=None)
     is_own = own is not None and deadline == own

@@ -101,7 +101,12 @@ def compiled(draft: Draft, planner: Planner, *, storage: Any, is_inner: bool) ->
         executor = AgentNode(node_id, node.config, parts, draft.name, is_inner=is_inner)
         builder.add_edge(conductor, executor).add_edge(executor, conductor)
         if inner_id is not None:
-            contains = is_inner or node.config.on_error.mode != "stop" or node.config.retry is not None
+            contains = (
+                is_inner
+                or node.config.on_error.mode != "stop"
+                or node.config.retry is not None
+                or node.retry is not None
+            )
             inner = WorkflowExecutor(node.workflow.inner(contains=contains), inner_id, propagate_request=True)
             builder.add_edge(executor, inner).add_edge(inner, executor)
     return builder.build()
@@ -116,7 +121,7 @@ def _parts(
     asked = node.needs_approval
     predicate = None if asked is None else placed(asked, f"{place}.approval.predicate")
     turnstile = Turnstile(config.max_concurrent)
-    return NodeParts(agent, node.types, node.tools, predicate, inner_id, conversations, givers, turnstile)
+    return NodeParts(agent, node.types, node.tools, predicate, inner_id, conversations, givers, node.retry, turnstile)
 
 
 def _agent(node_id: str, node: NodeDraft, draft: Draft) -> Any:

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.clock import Clock
 from holdfast.engine.request import Durability, check_durability
+from holdfast.errors import InvalidDefinition
 from holdfast.graph.participants import is_agent
 from holdfast.graph.policy import in_seconds
 from holdfast.orchestrations.agent_workflow import stores
@@ -177,10 +178,13 @@ class AgentWorkflow:
         return RouterAgentBuilder(self._draft, node)
 
     def add_workflow(
-        self, id: str, workflow: AgentWorkflowInstance, configure: Configure | None = None
+        self,
+        id: str,
+        workflow: AgentWorkflowInstance | WorkflowConfig | dict[str, Any],
+        configure: Configure | None = None,
     ) -> AgentWorkflow:
-        """A whole workflow as a node. It runs in the same execution."""
-        node = self._draft.add(id, NodeDraft(workflow=workflow))
+        """A whole workflow as a node: one that was built, or its definition. It runs in the same execution."""
+        node = self._draft.add(id, _workflow_node(id, workflow))
         self._configured(node, configure)
         return self
 
@@ -246,3 +250,19 @@ def _node_of(agent: Any) -> NodeDraft:
     if agent is None:
         raise TypeError("add_agent expects an agent, an AgentConfig, or a function that gives one; got None.")
     return NodeDraft(agent=agent)
+
+
+def _workflow_node(node_id: str, workflow: Any) -> NodeDraft:
+    from holdfast.orchestrations.agent_workflow.definition import NodeConfig
+    from holdfast.orchestrations.agent_workflow.documents import config_of
+
+    if isinstance(workflow, AgentWorkflowInstance):
+        return NodeDraft(workflow=workflow)
+    if isinstance(workflow, WorkflowConfig | dict):
+        config = workflow if isinstance(workflow, WorkflowConfig) else config_of(workflow)
+        return NodeDraft(NodeConfig(workflow=config))
+    place = f"agents.{node_id}.workflow"
+    advice = (
+        "call build() first" if isinstance(workflow, AgentWorkflow) else "AgentWorkflow.create()...build() makes one"
+    )
+    raise InvalidDefinition([(place, f"expected a workflow that was built, got {workflow!r:.200}: {advice}")])

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from holdfast.orchestrations.agent_workflow.checking_edges import condition_problems, no_node
 from holdfast.orchestrations.agent_workflow.definition import END, START, AgentConfig
 from holdfast.orchestrations.agent_workflow.drafting import Draft, NodeDraft
+from holdfast.orchestrations.agent_workflow.inputs import INPUT
 from holdfast.orchestrations.agent_workflow.places import Problem, at
 from holdfast.orchestrations.agent_workflow.references import type_title
 
@@ -20,8 +21,8 @@ def node_problems(draft: Draft) -> Iterator[Problem]:
         yield "agents", "missing: a workflow needs a node"
     for node_id, node in draft.nodes.items():
         place = at("agents", node_id)
-        if node_id in (START, END):
-            yield place, f"{START} and {END} are reserved. Give the node another id"
+        if node_id in (START, END, INPUT):
+            yield place, f"{START}, {END} and {INPUT} are reserved. Give the node another id"
         elif not _ID.fullmatch(node_id):
             yield place, "expected an id of letters, digits, _ and -"
         yield from _who(node, place, draft)
@@ -142,5 +143,7 @@ def _handed_to(node: NodeDraft) -> set[str | None]:
 
 def _approval(node_id: str, node: NodeDraft, place: str) -> Iterator[Problem]:
     approval = node.config.approval
+    if approval is not None and approval.timeout_behavior == "auto_approve" and not approval.timeout:
+        yield f"{place}.approval.timeout", "missing: 'auto_approve' is what happens when it is over"
     if approval is not None and approval.when is not None:
         yield from condition_problems(approval.when, f"{place}.approval.when", node_id, [node], is_approval=True)

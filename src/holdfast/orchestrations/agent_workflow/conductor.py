@@ -131,6 +131,9 @@ class Conductor(Executor):
             reason = standing.nodes[node].reason or ""
             await self._tell(ctx, told.WorkflowAgentSkippedEvent(agent_id=node, reason=reason))
         await self._tell_loop(found, ctx)
+        if found.ended is not None:  # what has come to its end with a pass, before the next one begins
+            ended = await self._with_layers(msgspec.structs.replace(found.ended, layers=standing.layers), ctx)
+            standing = msgspec.structs.replace(standing, layers=ended.layers)
         standing = await self._with_layers(standing, ctx)
         for node, taken in found.ready.items():
             await ctx.send_message(self._task(node, taken, standing, ctx), target_id=node)

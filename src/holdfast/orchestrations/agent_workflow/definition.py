@@ -91,7 +91,7 @@ class ApprovalConfig(Part, frozen=True):
     predicate: str | None = None
     """The import path of a function of an ApprovalContext."""
     timeout: float | None = None
-    """None: it waits as long as it takes."""
+    """None, or 0: it waits as long as it takes."""
     timeout_behavior: TimeoutBehavior = "fail"
 
 

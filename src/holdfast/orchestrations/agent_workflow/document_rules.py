@@ -56,7 +56,7 @@ RULES: Mapping[tuple[type, str], Rule] = {
     (parts.RetryConfig, "max_attempts"): COUNT,
     (parts.RetryConfig, "initial_delay"): DELAY,
     (parts.RetryConfig, "max_delay"): DELAY,
-    (parts.ApprovalConfig, "timeout"): DURATION,
+    (parts.ApprovalConfig, "timeout"): DELAY,
     (parts.MapConfig, "over"): NAME,
     (parts.MapConfig, "max_parallel"): COUNT,
     (parts.EdgeConfig, "delay"): DELAY,

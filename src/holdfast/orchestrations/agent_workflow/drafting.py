@@ -10,6 +10,7 @@ from holdfast.agents.tools import Tool
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.clock import Clock
 from holdfast.errors import InvalidDefinition
+from holdfast.graph.policy import RetryPolicy
 from holdfast.orchestrations.agent_workflow.definition import EdgeConfig, NodeConfig, SettingsConfig
 
 
@@ -24,6 +25,8 @@ class NodeDraft:
     types: tuple[type, ...] = ()
     tools: tuple[Tool, ...] = ()
     needs_approval: Callable[..., bool] | None = None
+    retry: RetryPolicy | None = None
+    """One that a document cannot say."""
 
 
 @dataclass

@@ -80,6 +80,9 @@ class _Writing:
                 self._path(_written_as(one), f"{place}.tools[{index}]", "the tool")
                 for index, one in enumerate(node.tools)
             )
+        if node.retry is not None:
+            how = "a document says a number of attempts, a strategy and delays, or only_transient"
+            self.problems.append((f"{place}.retry", f"{node.retry!r} cannot be written down: {how}"))
         approval = config.approval
         if approval is not None and approval.predicate is None and node.needs_approval is not None:
             path = self._path(node.needs_approval, f"{place}.approval.predicate", "the function")

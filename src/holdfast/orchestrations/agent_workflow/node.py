@@ -19,7 +19,6 @@ from holdfast.orchestrations.agent_workflow.approvals import ApprovalContext, Ap
 from holdfast.orchestrations.agent_workflow.conversations import kept, opened
 from holdfast.orchestrations.agent_workflow.deadlines import OutOfTime, clock, delivery, is_over, raise_trouble
 from holdfast.orchestrations.agent_workflow.definition import ANSWER, NodeConfig
-from holdfast.orchestrations.agent_workflow.outputs import plain
 from holdfast.orchestrations.agent_workflow.standing import Begin, ExecutionResult, NodeOutcome, NodeTask, Status
 from holdfast.orchestrations.agent_workflow.turns import NodeParts, Turns, TurnTaken
 
@@ -147,7 +146,7 @@ class AgentNode(Executor):
             raise OutOfTime if is_over(task) else ApprovalTimedOut(self.id, config.timeout or 0)
         if not decision.approved:
             return f"denied: {decision.reason}" if decision.reason else "denied"
-        return {**outputs, **plain(decision.data)}
+        return {**outputs, **msgspec.json.decode(msgspec.json.encode(decision.data))}  # outputs are plain data
 
     async def _fail(self, task: NodeTask, error: Exception, ctx: Context) -> None:
         """As the node's mode says; one that stops leaves the thread where it can be resumed from."""

@@ -26,6 +26,7 @@ from holdfast.orchestrations.agent_workflow.definition import (
     TimeoutBehavior,
 )
 from holdfast.orchestrations.agent_workflow.drafting import NodeDraft
+from holdfast.orchestrations.agent_workflow.retrying import is_transient
 
 
 class AgentNodeOptions:
@@ -99,17 +100,21 @@ class AgentNodeOptions:
         max_delay: Seconds | None = None,
         only_transient: bool = False,
     ) -> Self:
-        """Try again after any failure. A RetryPolicy is accepted too."""
+        """Try again after any failure. A RetryPolicy is accepted too; one that a document cannot say is refused only
+        when it is written down."""
         if isinstance(max_attempts, RetryPolicy):
-            return self._set(retry=_as_config(max_attempts))
-        config = RetryConfig(
+            config = _as_config(max_attempts)
+            self._draft.retry = max_attempts if config is None else None
+            return self._set(retry=config)
+        self._draft.retry = None
+        made = RetryConfig(
             max_attempts=max_attempts,
             initial_delay=in_seconds("with_retry(initial_delay=...)", initial_delay),
             strategy=strategy,
             max_delay=None if max_delay is None else in_seconds("with_retry(max_delay=...)", max_delay),
             only_transient=only_transient,
         )
-        return self._set(retry=config)
+        return self._set(retry=made)
 
     def with_retry_transient(self, max_attempts: int = 3, strategy: RetryStrategy = "exponential") -> Self:
         """Try again only after what may pass: timeouts, broken connections, services that are busy."""
@@ -197,22 +202,14 @@ def _checked(kind: Any, method: str) -> Any:
     return kind
 
 
-def _as_config(policy: RetryPolicy) -> RetryConfig:
-    """Raises ValueError for what a document cannot say."""
-    from holdfast.orchestrations.agent_workflow.retrying import is_transient
-
-    if policy.retry_on is not Exception and policy.retry_on is not is_transient:
-        raise ValueError(
-            "with_retry takes a RetryPolicy that retries on any Exception: a document cannot say more. See "
-            "with_retry_transient."
-        )
-    if policy.backoff not in (1.0, 2.0):
-        raise ValueError(f"with_retry takes a RetryPolicy with backoff 1 or 2, got {policy.backoff!r}.")
-    strategy: RetryStrategy = "jittered" if policy.jitter else "constant" if policy.backoff == 1 else "exponential"
+def _as_config(policy: RetryPolicy) -> RetryConfig | None:
+    """None for a policy that a document cannot say."""
+    if policy.retry_on not in (Exception, is_transient) or policy.backoff not in (1.0, 2.0) or policy.jitter:
+        return None
     return RetryConfig(
         max_attempts=policy.max_attempts,
         initial_delay=in_seconds("initial_delay", policy.initial_delay),
-        strategy=strategy,
+        strategy="constant" if policy.backoff == 1 else "exponential",
         max_delay=None if policy.max_delay is None else in_seconds("max_delay", policy.max_delay),
         only_transient=policy.retry_on is is_transient,
     )

@@ -31,6 +31,8 @@ class Next:
     """Whether an edge back was not taken because there had been too many passes."""
     has_converged: bool = False
     """Whether one was not taken because nothing had changed."""
+    ended: Standing | None = None
+    """Where it stood at the end of a pass, if another was begun."""
 
 
 @dataclass
@@ -213,7 +215,7 @@ class Planner:
             return replace(told, is_limited=True)
         after = self.go_on(self._next_pass(standing, taken, again))
         skipped, traversed = (*told.skipped, *after.skipped), (*told.traversed, *taken, *after.traversed)
-        return replace(after, skipped=skipped, traversed=traversed)
+        return replace(after, skipped=skipped, traversed=traversed, ended=standing)
 
     def _has_changed(self, back: Edge, standing: Standing) -> bool:
         return any(standing.nodes[node].has_changed for node in self.ways.reached_from([back.target]))

@@ -50,6 +50,8 @@ class NodeParts:
     conversations: Conversations | None = None
     givers: Mapping[str, Collection[str] | None] = field(default_factory=dict)
     """What each node of the workflow may give."""
+    retry: RetryPolicy | None = None
+    """In place of the config's."""
     turnstile: Turnstile = field(default_factory=lambda: Turnstile(None))
 
 
@@ -61,7 +63,7 @@ class Turns:
         self._name = name
         self._config = config
         self._parts = parts
-        self._retry = policy_of(config.retry)
+        self._retry = parts.retry or policy_of(config.retry)
         self._tools = [*parts.tools, *handoff_tools(config)]
         self._turnstile = parts.turnstile
 

@@ -212,9 +212,8 @@ async def test_a_plain_workflow_asks_and_answers_in_another_process(tmp_path: Pa
 async def test_a_crash_in_the_middle_goes_on_with_the_execution_of_the_call() -> None:
     def make(storage: Any, log: Log) -> AgentWorkflowInstance:
         builder = drafted("inner").with_checkpointing().with_workflow_store(storage)
-        builder.add_agent("x", ScriptedAgent("x", echo, log=log))
-        builder.add_agent("y", ScriptedAgent("y", echo, log=log), lambda node: node.requires_approval("?"))
-        agent = ScriptedAgent("caller", call, tools=[builder.from_("x").to("y").build().as_tool()], log=log)
+        builder.add_agent("x", ScriptedAgent("x", echo, log=log), lambda node: node.requires_approval("?"))
+        agent = ScriptedAgent("caller", call, tools=[builder.build().as_tool()], log=log)
         return drafted().with_checkpointing().with_workflow_store(storage).add_agent("a", agent).build()
 
     # The call of the tool itself is begun again, and what was being asked inside of it.

@@ -196,8 +196,8 @@ def review(**config: Any) -> dict[str, Any]:
         ),
         (review(map={}), "agents.review.map.over: missing: expected a text that is not empty"),
         (
-            review(approval={"timeout": 0}),
-            "agents.review.approval.timeout: expected a positive number of seconds, at most a century, got 0",
+            review(approval={"timeout": -1}),
+            "agents.review.approval.timeout: expected a number of seconds, from 0 to a century, got -1",
         ),
         (
             review(on_error={"mode": "halt"}),

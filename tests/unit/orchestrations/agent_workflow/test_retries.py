@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, boom, drafted, kept, of_kind, watched
 
-from holdfast import InMemoryCheckpointStorage, RetryPolicy
+from holdfast import InMemoryCheckpointStorage, InvalidDefinition, RetryPolicy
 from holdfast.orchestrations.agent_workflow import events as told
 from holdfast.orchestrations.agent_workflow.builder import Configure
 from holdfast.orchestrations.agent_workflow.definition import RetryConfig, RetryStrategy
@@ -119,10 +119,22 @@ async def test_a_retry_policy_is_taken_too() -> None:
     assert result.duration == 10
 
 
-@pytest.mark.parametrize("policy", [RetryPolicy(retry_on=ValueError), RetryPolicy(backoff=3)])
-def test_a_retry_policy_that_no_document_could_say_is_refused(policy: RetryPolicy) -> None:
-    with pytest.raises(ValueError, match="with_retry takes a RetryPolicy"):
-        kept().add_agent("a", Overheard("x"), lambda node: node.with_retry(policy))
+@pytest.mark.parametrize("policy", [RetryPolicy(2, retry_on=RuntimeError), RetryPolicy(2, backoff=3)])
+async def test_a_retry_policy_that_no_document_could_say_works_and_is_not_written_down(policy: RetryPolicy) -> None:
+    agent = Overheard(RuntimeError("boom"), "fine")
+    _, result = await tried(agent, lambda node: node.with_retry(policy))
+
+    assert (result.final_answer, agent.turns) == ("fine", 2)
+    with pytest.raises(InvalidDefinition) as refused:
+        kept().add_agent("a", agent, lambda node: node.with_retry(policy)).build().to_config()
+    assert "agents.a.retry" in {place for place, _ in refused.value.problems}
+
+
+async def test_what_a_retry_policy_does_not_name_is_not_tried_again() -> None:
+    agent = Overheard(KeyError("boom"), "fine")
+    _, result = await tried(agent, lambda node: node.with_retry(RetryPolicy(2, retry_on=RuntimeError)))
+
+    assert (result.state, agent.turns) == ("failed", 1)
 
 
 async def test_after_its_retries_a_node_fails_as_its_mode_says() -> None:
