@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -18,7 +18,7 @@ from holdfast.orchestrations.agent_workflow import stores
 from holdfast.orchestrations.agent_workflow.checking import check
 from holdfast.orchestrations.agent_workflow.conductor import Conductor
 from holdfast.orchestrations.agent_workflow.conversations import Conversations
-from holdfast.orchestrations.agent_workflow.definition import AgentConfig, WorkflowConfig
+from holdfast.orchestrations.agent_workflow.definition import END, START, AgentConfig, WorkflowConfig
 from holdfast.orchestrations.agent_workflow.drafting import Draft, NodeDraft
 from holdfast.orchestrations.agent_workflow.edges import placed, planner_of
 from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
@@ -95,21 +95,41 @@ def compiled(draft: Draft, planner: Planner, *, storage: Any, is_inner: bool) ->
         durability=draft.durability,
         clock=draft.clock,
     )
+    executors: dict[str, AgentNode] = {}
     for node_id, node in draft.nodes.items():
         inner_id = None if node.workflow is None else f"{node_id}.workflow"
         parts = _parts(node_id, node, draft, conversations, inner_id)
-        executor = AgentNode(node_id, node.config, parts, draft.name, is_inner=is_inner)
+        executor = executors[node_id] = AgentNode(node_id, node.config, parts, draft.name, is_inner=is_inner)
         builder.add_edge(conductor, executor).add_edge(executor, conductor)
         if inner_id is not None:
-            contains = (
-                is_inner
-                or node.config.on_error.mode != "stop"
-                or node.config.retry is not None
-                or node.retry is not None
-            )
+            tries_again = node.config.retry is not None or node.retry is not None
+            contains = is_inner or tries_again or node.config.on_error.mode != "stop"
             inner = WorkflowExecutor(node.workflow.inner(contains=contains), inner_id, propagate_request=True)
             builder.add_edge(executor, inner).add_edge(inner, executor)
+    for (source, target), words in _shown(planner).items():
+        builder.add_edge(executors[source], executors[target], _named(words))
     return builder.build()
+
+
+def _shown(planner: Planner) -> dict[tuple[str, str], list[str]]:
+    """The edges between nodes, and under which conditions they are taken. Nothing is sent along them, since the
+    conductor sends all there is; but they are part of what a checkpoint must fit, and of drawings."""
+    shown: dict[tuple[str, str], list[str]] = {}
+    for edge in planner.ways.edges:
+        if edge.source != START and edge.target != END:
+            shown.setdefault((edge.source, edge.target), []).append(edge.description or "always")
+    return shown
+
+
+def _named(words: Sequence[str]) -> Callable[[Any], bool] | None:
+    if list(words) == ["always"]:
+        return None
+
+    def never(_: Any) -> bool:
+        return False
+
+    never.__name__ = never.__qualname__ = " or ".join(sorted(words))
+    return never
 
 
 def _parts(

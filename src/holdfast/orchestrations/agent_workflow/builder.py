@@ -29,6 +29,7 @@ from holdfast.orchestrations.agent_workflow.node_options import AgentNodeOptions
 if TYPE_CHECKING:
     from holdfast.orchestrations.agent_workflow.edge_builder import EdgeBuilder
     from holdfast.orchestrations.agent_workflow.router_builder import RouterAgentBuilder
+    from holdfast.orchestrations.agent_workflow.session_sealing import Encryption
 
 Configure = Callable[[AgentNodeOptions], Any]
 
@@ -141,15 +142,20 @@ class AgentWorkflow:
 
         return self.with_session_store(InMemorySessionStore())
 
-    def with_json_session_store(self, root_directory: str | os.PathLike[str]) -> AgentWorkflow:
+    def with_json_session_store(
+        self, root_directory: str | os.PathLike[str], *, encryption: Encryption | None = None
+    ) -> AgentWorkflow:
+        """A folder of JSON files; `encryption=AesGcm(key)` encrypts what is said."""
         from holdfast.orchestrations.agent_workflow.sessions import JsonSessionStore
 
-        return self.with_session_store(JsonSessionStore(root_directory))
+        return self.with_session_store(JsonSessionStore(root_directory, encryption=encryption))
 
-    def with_sqlite_session_store(self, path: str | os.PathLike[str]) -> AgentWorkflow:
+    def with_sqlite_session_store(
+        self, path: str | os.PathLike[str], *, encryption: Encryption | None = None
+    ) -> AgentWorkflow:
         from holdfast.orchestrations.agent_workflow.sessions import SqliteSessionStore
 
-        return self.with_session_store(SqliteSessionStore(path))
+        return self.with_session_store(SqliteSessionStore(path, encryption=encryption))
 
     def with_conversation(
         self, mode: ConversationMode | ConversationConfig, *, session_id: str | None = None

@@ -154,20 +154,28 @@ class AgentWorkflowInstance:
         reason: str | None = None,
         data: Mapping[str, Any] | None = None,
         execution_id: str | None = None,
+        **options: Any,
     ) -> WorkflowResult:
         """Let an agent's output be used, with `data` put into it, and go on. If the execution is being run by this
         object, that run goes on, and the result says `running`. Raises UnknownRequest, AlreadyAnswered."""
-        return await self._answer(request_id, True, reason, data, execution_id)
+        return await self._answer(request_id, True, reason, data, execution_id, options)
 
     async def deny(
-        self, request_id: str, *, reason: str | None = None, execution_id: str | None = None
+        self, request_id: str, *, reason: str | None = None, execution_id: str | None = None, **options: Any
     ) -> WorkflowResult:
         """Do not let it be used: its node counts as skipped. Then go on."""
-        return await self._answer(request_id, False, reason, None, execution_id)
+        return await self._answer(request_id, False, reason, None, execution_id, options)
 
     async def _answer(
-        self, request_id: str, approved: bool, reason: str | None, data: Any, execution_id: str | None
+        self,
+        request_id: str,
+        approved: bool,
+        reason: str | None,
+        data: Any,
+        execution_id: str | None,
+        options: Mapping[str, Any],
     ) -> WorkflowResult:
+        _check_options(options)
         running = next((one for one in self._running if request_id in {*one.asked, *one.answered}), None)
         if running is not None:
             if request_id in running.answered:
@@ -180,7 +188,7 @@ class AgentWorkflowInstance:
         pending = {} if checkpoint is None else checkpoint.pending_request_info_events
         asked = pending.get(own_id)
         answer = _answer_to(None if asked is None else asked.data, approved, reason, data)
-        return await self._moved(chosen, None, {own_id: answer}, {})
+        return await self._moved(chosen, None, {own_id: answer}, options)
 
     async def _asking(self, request_id: str, execution_id: str | None) -> tuple[str, str]:
         """The execution, and what the request is called in it. One that is not pending is left to the engine, which

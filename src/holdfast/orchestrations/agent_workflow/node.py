@@ -24,7 +24,8 @@ from holdfast.orchestrations.agent_workflow.turns import NodeParts, Turns, TurnT
 
 CONDUCTOR = "workflow.conductor"
 """The executor that leads the execution. No node can have this id."""
-Context = WorkflowContext[NodeOutcome | Begin]
+Context = WorkflowContext[NodeOutcome | Begin | NodeTask]
+"""NodeTask: so that its edges to other nodes, along which only the conductor sends, fit."""
 
 
 class InnerTask(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -23,8 +23,8 @@ from holdfast.orchestrations.agent_workflow.session_log import (
     SessionLog,
     from_bytes,
     is_torn,
-    to_bytes,
 )
+from holdfast.orchestrations.agent_workflow.session_sealing import Encryption, Sealing
 from holdfast.platform import fsync_file, fsync_folder, try_lock_file
 
 SUFFIX = ".jsonl"
@@ -67,20 +67,19 @@ class SessionFile:
         return self._known.log
 
     def catch_up(self) -> None:
-        """Read what is new. Raises DamagedStore, with the line, and NewerFormat."""
+        """Read what is new. Raises DamagedStore, with the line, NewerFormat, MissingKey and PlaintextRefused."""
         known, size = self._known, os.fstat(self._fd).st_size
         first = _read_line(self._fd, 0) if known.end else b""
         if known.end > size or (known.end and known.log.made.encode() not in first):  # another of the same id
-            self._known = known = _Known(SessionLog(known.log.session_id))
+            self._known = known = _Known(SessionLog(known.log.session_id, known.log.seal))
         for data in BytesIO(_read(self._fd, known.end, size - known.end)):
             number = known.lines + 1
             try:
-                line = from_bytes(data, str(self._path))
+                self._take(from_bytes(data, str(self._path)), len(data))
             except NoLine as problem:
                 if known.end + len(data) >= size and is_torn(data):
                     return
                 raise DamagedStore(str(self._path), f"line {number} is damaged: {problem}") from problem
-            self._take(line, len(data))
 
     def _take(self, line: Line, size: int) -> None:
         self._known.log.take(line)
@@ -93,7 +92,7 @@ class SessionFile:
 
     def append(self, line: Line) -> None:
         """It is on the disk when this returns; if it raises, it is not in the log."""
-        data = to_bytes(line)
+        data = self.log.kept(line)
         try:
             if os.fstat(self._fd).st_size > self._known.end:
                 os.ftruncate(self._fd, self._known.end)  # what was not written whole was never acknowledged
@@ -116,8 +115,9 @@ class SessionFile:
 class SessionFiles:
     """All of a folder. One object may be used by many threads."""
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], encryption: Encryption | None = None) -> None:
         self.folder = Path(folder)
+        self.sealing = Sealing(encryption, str(self.folder))
         self._remembered: OrderedDict[str, _Known] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -125,6 +125,7 @@ class SessionFiles:
     def opened(self, session_id: str, *, writes: bool) -> Iterator[SessionFile | None]:
         """None if there is no file, and nothing is to be written."""
         path = self.folder / file_name(session_id)
+        self.sealing.check(self._first_lines())
         if writes:
             _make_folder(self.folder)
         fd = _locked(path, makes=writes)
@@ -133,7 +134,7 @@ class SessionFiles:
             return
         try:
             with self._lock:
-                known = self._remembered.pop(session_id, None) or _Known(SessionLog(session_id))
+                known = self._remembered.pop(session_id, None) or self._unknown(session_id)
             file = SessionFile(path, fd, known)
             file.catch_up()
             yield file
@@ -144,7 +145,11 @@ class SessionFiles:
         finally:
             os.close(fd)  # which ends the lock
 
+    def _unknown(self, session_id: str) -> _Known:
+        return _Known(SessionLog(session_id, self.sealing.of(session_id)))
+
     def remove(self, session_id: str) -> None:
+        self.sealing.check(self._first_lines())
         path = self.folder / file_name(session_id)
         fd = _locked(path, makes=False)
         if fd is None:
@@ -157,19 +162,23 @@ class SessionFiles:
 
     def session_ids(self) -> list[str]:
         """By the first lines of the files. One that cannot be read is left out, and named in the log."""
-        found = []
-        for path in sorted(self.folder.glob(f"*{SUFFIX}")):
-            with path.open("rb") as file:
-                data = file.readline()
+        self.sealing.check(self._first_lines())
+        return [line.session_id for line in self._first_lines(tells=True)]
+
+    def _first_lines(self, *, tells: bool = False) -> Iterator[SessionLine]:
+        for path in self.folder.glob(f"*{SUFFIX}"):
             try:
+                with path.open("rb") as file:
+                    data = file.readline()
                 line = from_bytes(data, str(path))
+            except FileNotFoundError:
+                continue  # it was deleted meanwhile
             except (NoLine, NewerFormat) as problem:
-                if isinstance(problem, NewerFormat) or not is_torn(data):
+                if tells and (isinstance(problem, NewerFormat) or not is_torn(data)):
                     logger.warning("line 1 of %s cannot be read: %s", path, problem)
                 continue
             if isinstance(line, SessionLine):
-                found.append(line.session_id)
-        return found
+                yield line
 
 
 def _locked(path: Path, *, makes: bool) -> int | None:

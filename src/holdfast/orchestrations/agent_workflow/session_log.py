@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -11,7 +12,7 @@ import msgspec
 from holdfast.agents.message import Message
 from holdfast.agents.serialised import read_value, told_value
 from holdfast.digests import digest_of
-from holdfast.errors import ConversationNotFound, NewerFormat
+from holdfast.errors import ConversationNotFound, MissingKey, NewerFormat
 
 FORMAT = 1
 START = b'{"sum":"'
@@ -45,13 +46,15 @@ class SessionHead(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: what it said there was taken back."""
 
 
-class SessionLine(msgspec.Struct, tag="session", tag_field="line"):
+class SessionLine(msgspec.Struct, tag="session", tag_field="line", omit_defaults=True):
     """The first one of a session."""
 
     session_id: str
     format: int
     made: str
     """Tells a session from one of the same id that was deleted."""
+    key: str = ""
+    """Of one that is encrypted: what ids of entries are made with, encrypted."""
 
 
 class EntryLine(msgspec.Struct, tag="entry", tag_field="line", omit_defaults=True):
@@ -65,6 +68,8 @@ class EntryLine(msgspec.Struct, tag="entry", tag_field="line", omit_defaults=Tru
     node_id: str = ""
     at: datetime | None = None
     state: Any = None
+    sealed: str = ""
+    """In place of messages and state, where these are encrypted."""
 
 
 class HeadLine(msgspec.Struct, tag="head", tag_field="line"):
@@ -109,9 +114,8 @@ def is_torn(data: bytes) -> bool:
 
 
 def line_of(entry: SessionEntry) -> EntryLine:
-    """With an id that is made from what it says: the same said again after the same, as after a crash, is the same
-    entry."""
-    line = EntryLine(
+    """Without an id, which is made where it is kept."""
+    return EntryLine(
         "",
         entry.thread_id,
         entry.parent,
@@ -120,11 +124,16 @@ def line_of(entry: SessionEntry) -> EntryLine:
         entry.workflow_name,
         entry.execution_id,
         entry.node_id,
-        None,
+        entry.at,
         told_value(entry.state, "state") if entry.state else None,
     )
-    entry_id = digest_of(msgspec.json.encode(line, order="deterministic"))
-    return msgspec.structs.replace(line, entry_id=entry_id, at=entry.at)
+
+
+def with_id(line: EntryLine, digest: Callable[[bytes], str]) -> EntryLine:
+    """With an id that is made from what it says: the same said again after the same, as after a crash, is the same
+    entry."""
+    said = msgspec.structs.replace(line, entry_id="", at=None)
+    return msgspec.structs.replace(line, entry_id=digest(msgspec.json.encode(said, order="deterministic")))
 
 
 def _entry_of(line: EntryLine) -> SessionEntry:
@@ -142,11 +151,46 @@ def _entry_of(line: EntryLine) -> SessionEntry:
     )
 
 
+class Seal:
+    """What a session's lines are where they are kept. Here: what they are."""
+
+    def __init__(self, session_id: str, store: str = "memory") -> None:
+        self.session_id = session_id
+        self.store = store
+
+    @property
+    def place(self) -> str:
+        return f"Session {self.session_id!r} in {self.store!r}"
+
+    def begun(self) -> SessionLine:
+        """The first line of a new session."""
+        return SessionLine(self.session_id, FORMAT, os.urandom(8).hex())
+
+    def begin(self, line: SessionLine) -> None:
+        """The lines that follow are of this session. Raises MissingKey or PlaintextRefused."""
+        if line.key:
+            raise MissingKey(self.place)
+
+    def digest(self, data: bytes) -> str:
+        """What an entry's id is made with."""
+        return digest_of(data)
+
+    def seal(self, line: EntryLine) -> EntryLine:
+        return line
+
+    def unseal(self, line: EntryLine) -> EntryLine:
+        """Raises NoLine, MissingKey or PlaintextRefused."""
+        if line.sealed:
+            raise MissingKey(self.place)
+        return line
+
+
 class SessionLog:
     """One session, from its lines."""
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str, seal: Seal | None = None) -> None:
         self.session_id = session_id
+        self.seal = seal or Seal(session_id)
         self.made = ""
         self._entries: dict[str, EntryLine] = {}
         self._heads: dict[tuple[str, str], HeadLine] = {}
@@ -156,13 +200,19 @@ class SessionLog:
     def is_empty(self) -> bool:
         return not self.made
 
+    def kept(self, line: Line) -> bytes:
+        """What is to be kept of a line."""
+        return to_bytes(self.seal.seal(line) if isinstance(line, EntryLine) else line)
+
     def take(self, line: Line) -> None:
+        """As it was kept. Raises NoLine, MissingKey or PlaintextRefused."""
         if isinstance(line, EntryLine):
-            self._entries[line.entry_id] = line
+            self._entries[line.entry_id] = self.seal.unseal(line)
         elif isinstance(line, HeadLine):
             self._heads.pop((line.thread_id, line.execution_id), None)
             self._heads[line.thread_id, line.execution_id] = line
         else:
+            self.seal.begin(line)
             self.made = line.made
 
     def knows(self, line: EntryLine | HeadLine) -> bool:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from weakref import finalize
 
-from holdfast.errors import DamagedStore, StorageFailed
-from holdfast.orchestrations.agent_workflow.session_log import Line, NoLine, SessionLog, from_bytes, to_bytes
+from holdfast.errors import DamagedStore, NewerFormat, StorageFailed
+from holdfast.orchestrations.agent_workflow.session_log import Line, NoLine, SessionLog, from_bytes
+from holdfast.orchestrations.agent_workflow.session_sealing import Encryption, Sealing
 
 BUSY_SECONDS = 30.0
 KNOWN_SESSIONS = 64
@@ -26,6 +27,7 @@ CREATE TABLE IF NOT EXISTS session_lines (
 ) STRICT
 """
 _INDEX = "CREATE INDEX IF NOT EXISTS session_lines_of ON session_lines (session_id, number)"
+_FIRST = "SELECT line FROM session_lines WHERE number IN (SELECT min(number) FROM session_lines GROUP BY session_id)"
 
 
 @dataclass
@@ -46,7 +48,7 @@ class SessionRows:
         session_id = known.log.session_id
         [[first]] = db.execute("SELECT min(number) FROM session_lines WHERE session_id = ?", (session_id,))
         if first != known.first:  # another of the same id
-            known = _Known(SessionLog(session_id), first)
+            known = _Known(SessionLog(session_id, known.log.seal), first)
         self.known = known
         new = "SELECT number, line FROM session_lines WHERE session_id = ? AND number > ? ORDER BY number"
         for number, data in db.execute(new, (session_id, known.last)):
@@ -67,7 +69,7 @@ class SessionRows:
             self.known.first = number
 
     def append(self, line: Line) -> None:
-        data = to_bytes(line)
+        data = self.log.kept(line)
         row = (self.log.session_id, data)
         added = self._db.execute("INSERT INTO session_lines (session_id, line) VALUES (?, ?)", row)
         self._take(added.lastrowid, data)
@@ -79,8 +81,9 @@ class SessionRows:
 class SessionDatabase:
     """One object may be used by many threads, which take turns."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], encryption: Encryption | None = None) -> None:
         self.path = Path(path)
+        self.sealing = Sealing(encryption, str(self.path))
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
         self._process_id = 0
@@ -89,13 +92,16 @@ class SessionDatabase:
     @contextmanager
     def opened(self, session_id: str, *, writes: bool) -> Iterator[SessionRows]:
         with self._transaction("BEGIN IMMEDIATE" if writes else "BEGIN") as db:
-            known = self._remembered.pop(session_id, None) or _Known(SessionLog(session_id))
+            known = self._remembered.pop(session_id, None) or self._unknown(session_id)
             rows = SessionRows(self.path, db, known)
             yield rows
             db.execute("COMMIT")
             self._remembered[session_id] = rows.known  # only now: after an error it is read anew
             while len(self._remembered) > KNOWN_SESSIONS:
                 self._remembered.popitem(last=False)
+
+    def _unknown(self, session_id: str) -> _Known:
+        return _Known(SessionLog(session_id, self.sealing.of(session_id)))
 
     def remove(self, session_id: str) -> None:
         with self._transaction("BEGIN IMMEDIATE") as db:
@@ -114,6 +120,7 @@ class SessionDatabase:
                 db = self._connected()
                 db.execute(begin)
                 try:
+                    self.sealing.check(_first_lines(db))
                     yield db
                 finally:
                     if db.in_transaction:
@@ -135,3 +142,11 @@ class SessionDatabase:
         self._db, self._process_id = db, os.getpid()
         finalize(self, db.close).atexit = False
         return db
+
+
+def _first_lines(db: sqlite3.Connection) -> Iterator[Line]:
+    for (data,) in db.execute(_FIRST):
+        try:
+            yield from_bytes(data, "session_lines")
+        except (NoLine, NewerFormat):
+            continue  # told when that session is read

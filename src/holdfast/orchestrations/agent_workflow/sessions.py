@@ -12,20 +12,19 @@ from holdfast.agents.message import Message
 from holdfast.names import check_identifier
 from holdfast.orchestrations.agent_workflow.session_files import SessionFiles
 from holdfast.orchestrations.agent_workflow.session_log import (
-    FORMAT,
     EntryLine,
     HeadLine,
     Line,
     SessionEntry,
     SessionHead,
-    SessionLine,
     SessionLog,
     from_bytes,
     line_of,
     messages_in,
-    to_bytes,
+    with_id,
 )
 from holdfast.orchestrations.agent_workflow.session_rows import SessionDatabase
+from holdfast.orchestrations.agent_workflow.session_sealing import Encryption, Sealing
 
 T = TypeVar("T")
 
@@ -98,6 +97,10 @@ class _Opened(Protocol):
 class _Keeper(Protocol):
     """Whatever keeps the lines of sessions, in order."""
 
+    @property
+    def sealing(self) -> Sealing | None:
+        """None where nothing is kept that somebody else could read."""
+
     def opened(self, session_id: str, *, writes: bool) -> AbstractContextManager[_Opened | None]: ...
 
     def remove(self, session_id: str) -> None: ...
@@ -113,12 +116,15 @@ class LoggedSessionStore(SessionStore):
         self._blocks = blocks
         """Whether it has to wait for a disk, or for other processes."""
 
+    @property
+    def keeps_plain_text(self) -> bool:
+        """Whether whoever has its files can read what was said."""
+        return self._keeper.sealing is not None and self._keeper.sealing.is_plain
+
     async def append(self, session_id: str, entry: SessionEntry) -> str:
         if bool(entry.messages) == bool(entry.repeats):
             raise ValueError(f"An entry has either messages or entries that it repeats, got {entry!r}.")
-        line = line_of(entry)
-        await self._put(session_id, line)
-        return line.entry_id
+        return await self._put(session_id, line_of(entry))
 
     async def advance(self, session_id: str, head: SessionHead) -> None:
         await self._put(session_id, HeadLine(head.thread_id, head.execution_id, head.version))
@@ -136,20 +142,25 @@ class LoggedSessionStore(SessionStore):
         check_identifier("session_id", session_id)
         await self._do(lambda: self._keeper.remove(session_id))
 
-    async def _put(self, session_id: str, line: EntryLine | HeadLine) -> None:
+    async def _put(self, session_id: str, given: EntryLine | HeadLine) -> str:
+        """Gives its version."""
         check_identifier("session_id", session_id)
 
-        def put() -> None:
+        def put() -> str:
             with self._keeper.opened(session_id, writes=True) as session:
                 assert session is not None  # noqa: S101  # made, if there was none
-                if session.log.knows(line):
+                log, line = session.log, given
+                first = log.seal.begun() if log.is_empty else None
+                if isinstance(line, EntryLine):
+                    line = with_id(line, log.seal.digest)
+                if log.knows(line):
                     session.sync()
-                    return
-                if session.log.is_empty:
-                    session.append(SessionLine(session_id, FORMAT, os.urandom(8).hex()))
-                session.append(line)
+                else:
+                    for one in (line,) if first is None else (first, line):
+                        session.append(one)
+                return line.entry_id if isinstance(line, EntryLine) else line.version
 
-        await self._do(put)
+        return await self._do(put)
 
     async def _look(self, session_id: str, look: Callable[[SessionLog], T]) -> T:
         check_identifier("session_id", session_id)
@@ -173,19 +184,23 @@ class InMemorySessionStore(LoggedSessionStore):
 
 class JsonSessionStore(LoggedSessionStore):
     """Keeps conversations in a folder, a file of JSON lines for each session, for any number of processes of one
-    machine. The folder is made when something is said."""
+    machine. The folder is made when something is said.
 
-    def __init__(self, root_directory: str | os.PathLike[str]) -> None:
-        super().__init__(SessionFiles(root_directory), blocks=True)
+    With `encryption=AesGcm(key)`, what was said and what agents keep can be read only by those who have the key.
+    """
+
+    def __init__(self, root_directory: str | os.PathLike[str], *, encryption: Encryption | None = None) -> None:
+        super().__init__(SessionFiles(root_directory, encryption), blocks=True)
 
 
 class SqliteSessionStore(LoggedSessionStore):
-    """Keeps conversations in one SQLite file, for any number of processes of one machine."""
+    """Keeps conversations in one SQLite file, for any number of processes of one machine; encrypted, like those of a
+    `JsonSessionStore`, if it is given a key."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, encryption: Encryption | None = None) -> None:
         if os.fspath(path) == ":memory:":
             raise ValueError("A SqliteSessionStore is a file. For one in memory use InMemorySessionStore().")
-        super().__init__(SessionDatabase(path), blocks=True)
+        super().__init__(SessionDatabase(path, encryption), blocks=True)
 
 
 class _InMemory:
@@ -194,13 +209,15 @@ class _InMemory:
 
     def append(self, line: Line) -> None:
         """Through its bytes, so that it is what a disk would give back."""
-        self.log.take(from_bytes(to_bytes(line), "memory"))
+        self.log.take(from_bytes(self.log.kept(line), "memory"))
 
     def sync(self) -> None:
         """There is nothing to lose."""
 
 
 class _Memory:
+    sealing = None
+
     def __init__(self) -> None:
         self._sessions: dict[str, _InMemory] = {}
 
