@@ -93,13 +93,13 @@ def test_a_document_is_run_until_it_waits_answered_and_ended(call: Call, folder:
         "  edit: Better: A draft.",
         "  edit: asks for approval",
         "waiting for an approval",
-        "  request t:edit-4 of edit",
+        "  request edit-4 of edit",
         "  | Print it?",
         "  | All of it.",
         "  | answer: Better: A draft.",
-        f"  answer it: holdfast answer t t:edit-4 '{APPROVED}' --app story.yaml --store {STORE}",
+        f"  answer it: holdfast answer t edit-4 '{APPROVED}' --app story.yaml --store {STORE}",
     ]
-    answered = call("answer", "t", "t:edit-4", APPROVED, "--app", "story.yaml", "--by", "ada")
+    answered = call("answer", "t", "edit-4", APPROVED, "--app", "story.yaml", "--by", "ada")
     assert (answered.returncode, answered.stdout.splitlines()) == (
         0,
         [
@@ -112,15 +112,15 @@ def test_a_document_is_run_until_it_waits_answered_and_ended(call: Call, folder:
             "done: nothing is pending",
         ],
     )
-    assert "t:edit-4: answered by ada" in call("show", "t").stdout
+    assert "edit-4: answered by ada" in call("show", "t").stdout
     assert calls(folder) == ["writer", "editor"]
 
 
 def test_a_denial_skips_the_node_and_says_why(call: Call) -> None:
     call("run", "story.yaml", "Tides", "--thread", "t")
-    refused = call("answer", "t", "t:edit-4", '{"approved": "perhaps"}', "--app", "story.yaml")
+    refused = call("answer", "t", "edit-4", '{"approved": "perhaps"}', "--app", "story.yaml")
     assert refused.returncode == 1 and "The request is still pending." in refused.stderr
-    denied = call("answer", "t", "t:edit-4", '{"approved": false, "reason": "Too dry."}', "--app", "story.yaml")
+    denied = call("answer", "t", "edit-4", '{"approved": false, "reason": "Too dry."}', "--app", "story.yaml")
     assert "  edit: denied: Too dry.\n  edit: skipped: denied: Too dry.\n" in denied.stdout
 
 
@@ -142,8 +142,8 @@ def test_as_json_only_how_it_rests_is_told(told: Told) -> None:
     assert (asked["thread_id"], asked["state"], asked["success"]) == ("t", "waiting", False)
     assert asked["outputs"] == {"draft.draft": "A draft."}
     [request] = asked["requests"]
-    assert (request["request_id"], request["node"], request["message"]) == ("t:edit-4", "edit", "Print it?")
-    done = told("answer", "t", "t:edit-4", APPROVED, "--app", "story.yaml")
+    assert (request["request_id"], request["node"], request["message"]) == ("edit-4", "edit", "Print it?")
+    done = told("answer", "t", "edit-4", APPROVED, "--app", "story.yaml")
     assert (done["state"], done["success"], done["final_answer"]) == ("completed", True, "Better: A draft.")
     assert done["outputs"] == {"draft.draft": "A draft.", "edit.answer": "Better: A draft."}
 
@@ -197,7 +197,7 @@ def test_an_execution_that_ended_although_an_agent_failed_ends_with_1_too(call: 
         (("input_key: draft", "retry: {max_attempts: three}"), "agents.edit.retry.max_attempts: expected a positive"),
         (("team:editor", "team:edtior"), "agents.edit.agent: 'team' has no 'edtior' (did you mean 'editor'?)"),
         (("team:editor", "nobody:editor"), "agents.edit.agent: 'nobody' cannot be imported"),
-        (("team:editor", "team:boom"), "failed: RuntimeError: no such luck ("),
+        (("team:editor", "team:boom"), "'team:boom' failed to make an agent: RuntimeError: no such luck"),
         (("agents:", "settings: {conversation: {mode: shared}}\nagents:"), "add --sessions FOLDER"),
     ],
 )
@@ -236,7 +236,7 @@ def test_conversations_are_kept_where_sessions_says(call: Call, folder: Path) ->
     (folder / "story.yaml").write_text(talking)
     asked = call("run", "story.yaml", "Tides", "--thread", "t", "--sessions", "talk")
     assert f"--app story.yaml --sessions talk --store {STORE}" in asked.stdout
-    assert call("answer", "t", "t:edit-4", APPROVED, "--app", "story.yaml", "--sessions", "talk").returncode == 0
+    assert call("answer", "t", "edit-4", APPROVED, "--app", "story.yaml", "--sessions", "talk").returncode == 0
     assert any((folder / "talk").iterdir())
 
 
@@ -304,7 +304,7 @@ def test_a_definition_is_kept_listed_shown_run_by_name_and_deleted(call: Call, t
 
     assert told("run", "story", "Tides", "--thread", "t")["state"] == "waiting"
     assert told("resume", "story@1.1", "t")["state"] == "waiting"
-    assert told("answer", "t", "t:edit-4", APPROVED, "--app", "story")["final_answer"] == "Better: A draft."
+    assert told("answer", "t", "edit-4", APPROVED, "--app", "story")["final_answer"] == "Better: A draft."
     assert told("run", "story@1", "Tides", "--thread", "u")["state"] == "waiting"
 
     assert "say --yes" in refusal(call("workflows", "delete", "story"), 2)

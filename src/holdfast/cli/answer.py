@@ -54,7 +54,7 @@ def answer(
         named = request_id if request is None else str(request.request_id)
         return Move(None, {"responses": {named: the_answer(request, value)}, "answered_by": by})
 
-    move_on(load_app(app, store), place, prepare, as_json=as_json)
+    move_on(load_app(app, store, place.thread_id), place, prepare, as_json=as_json)
 
 
 async def find_request(storage: Any, workflow: Workflow, thread_id: str, request_id: str) -> WorkflowEvent | None:

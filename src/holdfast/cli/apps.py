@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 KINDS = (Workflow, FunctionalWorkflow, WorkflowBuilder)
 
 
-def load_app(app: str, store: str | None = None) -> Workflow | AgentWorkflow:
+def load_app(app: str, store: str | None = None, thread_id: str | None = None) -> Workflow | AgentWorkflow:
     """A Workflow, a function workflow, a builder, or a function without parameters that returns one of these; for a
-    workflow of agents its builder.
+    workflow of agents its builder. Of a stored definition it is the version that the thread was begun with.
 
     The current folder can be imported from, and a document's own. Raises UsageError for what is no such name, and
     Mistake or InvalidDefinition for what it names.
@@ -35,7 +35,7 @@ def load_app(app: str, store: str | None = None) -> Workflow | AgentWorkflow:
         return read_document(app)
     module_name, colon, attribute = app.partition(":")
     if app and not colon:
-        return stored_document(app, store)
+        return stored_document(app, store, thread_id)
     if not module_name or not attribute:
         raise click.UsageError(f"APP is a module and a name in it, such as 'app:workflow'; got {app!r}.")
     if os.sep in module_name or module_name.endswith(".py"):

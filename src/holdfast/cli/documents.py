@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.mistakes import Mistake, failed
-from holdfast.cli.places import Place, find_store
+from holdfast.cli.places import Place, find_store, given_keys
 from holdfast.errors import DefinitionNotFound, HoldfastError, InvalidDefinition, did_you_mean
 
 if TYPE_CHECKING:
@@ -41,17 +41,22 @@ def read_document(app: str) -> AgentWorkflow:
     return AgentWorkflow.from_config(path)
 
 
-def stored_document(app: str, store: str | None) -> AgentWorkflow:
-    """The builder of a definition in the store, `NAME` or `NAME@VERSION`. Raises UsageError where there is none."""
+def stored_document(app: str, store: str | None, thread_id: str | None = None) -> AgentWorkflow:
+    """The builder of a definition in the store, `NAME` or `NAME@VERSION`; of a thread that there is, the version that
+    it was begun with. Raises UsageError where there is none."""
     from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
-    from holdfast.orchestrations.agent_workflow.definitions import DefinitionStore
+    from holdfast.orchestrations.agent_workflow.definitions import DefinitionStore, number_of
 
     name, _, version = app.partition("@")
 
     async def load() -> AgentWorkflow:
         async with find_store(store) as storage:
-            stored = await load_definition(DefinitionStore(storage), name, version or None)
-            return AgentWorkflow.from_config(stored.config).with_workflow_store(storage)
+            number = None if version or thread_id is None else await number_of(storage, thread_id, name)
+            chosen = str(number) if number is not None else version or None
+            stored = await load_definition(DefinitionStore(storage), name, chosen)
+            builder = AgentWorkflow.from_config(stored.config).with_workflow_store(storage)
+            builder._draft.number = stored.number
+            return builder
 
     let_import_from(Path.cwd())
     try:
@@ -99,7 +104,7 @@ def built(workflow: AgentWorkflow, storage: Any, place: Place) -> AgentWorkflowI
     builder = AgentWorkflow(dataclasses.replace(workflow._draft))  # what the module has stays as it is
     builder.with_checkpointing().with_workflow_store(storage)
     if place.sessions is not None:
-        builder.with_json_session_store(place.sessions)
+        builder.with_json_session_store(place.sessions, encryption=given_keys())
     elif builder._draft.settings.conversation.mode != "none" and builder._draft.session_store is None:
         raise Mistake(f"{place.app}: settings.conversation: its conversations need a place: add --sessions FOLDER.")
     try:

@@ -143,7 +143,7 @@ def result_tree(result: WorkflowResult) -> dict[str, Any]:
 
 def _request_tree(request: told.WorkflowApprovalRequestedEvent) -> dict[str, Any]:
     return {
-        "request_id": request.request_id,
+        "request_id": _own_id(request),
         "node": _name(request),
         "deadline": exact(request.deadline),
         "message": request.message,
@@ -170,11 +170,16 @@ def tell_result(result: WorkflowResult, place: Place) -> None:
         click.secho(result.state, bold=True)
 
 
+def _own_id(request: told.WorkflowApprovalRequestedEvent) -> str:
+    """In its thread, as all commands show it."""
+    return request.request_id.removeprefix(f"{request.execution_id}:")
+
+
 def _tell_request(request: told.WorkflowApprovalRequestedEvent, place: Place) -> None:
     until = "" if request.deadline is None else f", until {moment(request.deadline)}"
-    print_folded(f"  {printable(f'request {request.request_id} of {_name(request)}{until}')}", 4, fg="magenta")
+    print_folded(f"  {printable(f'request {_own_id(request)} of {_name(request)}{until}')}", 4, fg="magenta")
     said = [request.message, *([request.description] if request.description else [])]
     for text in (*said, *(f"{key}: {value}" for key, value in request.outputs.items())):
         for line in in_lines(text):
             print_folded(f"  | {line}", 4)
-    click.echo(f"  answer it: {place.answer(request.request_id, ANSWER)}")
+    click.echo(f"  answer it: {place.answer(_own_id(request), ANSWER)}")

@@ -41,4 +41,4 @@ def resume(
         await find_thread(storage, place.thread_id)
         return Move(None, {"takeover": takeover})
 
-    move_on(load_app(app, store), place, prepare, as_json=as_json)
+    move_on(load_app(app, store, place.thread_id), place, prepare, as_json=as_json)

@@ -57,7 +57,7 @@ def run(
     """
     if thread_id == "":
         raise click.UsageError("--thread: an id has at least one character.")
-    workflow = load_app(app, store)
+    workflow = load_app(app, store, thread_id)
     place = Place(app, thread_id or new_thread_id(), store, sessions)
 
     message = the_message(workflow, text, is_json=json_input)

@@ -75,7 +75,7 @@ async def decided(
     answer: bool | ApprovalDecision = await delivery.ask(
         request,
         bool | ApprovalDecision,
-        request_id=f"{ctx.thread_id}:{delivery.delivery_name}",
+        request_id=delivery.delivery_name,  # not with the thread's id: a fork has the same request
         deadline=deadline,
         default=... if deadline is None else late,
     )

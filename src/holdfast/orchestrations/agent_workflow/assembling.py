@@ -81,6 +81,7 @@ def compiled(draft: Draft, planner: Planner, *, storage: Any, is_inner: bool) ->
         planner,
         {node_id: node.config.output_key for node_id, node in draft.nodes.items()},
         needs_of(draft),
+        version={"name": draft.name, "version": draft.version, "number": draft.number},
         timeout=settings.timeout,
         max_passes=settings.max_iterations,
         conversations=conversations,

@@ -230,14 +230,25 @@ class AgentWorkflow:
     # ------------------------------------------------------------ stored definitions
 
     @classmethod
-    async def load(cls, name: str, storage: StoreCheckpointStorage, version: str | int | None = None) -> AgentWorkflow:
+    async def load(
+        cls,
+        name: str,
+        storage: StoreCheckpointStorage,
+        version: str | int | None = None,
+        *,
+        execution_id: str | None = None,
+    ) -> AgentWorkflow:
         """A definition that a workflow store keeps, with this store for its executions: the newest version, the one of
-        this number, or the newest that its authors call so. Raises DefinitionNotFound, DamagedDefinition,
-        InvalidDefinition."""
-        from holdfast.orchestrations.agent_workflow.definitions import DefinitionStore
+        this number, the newest that its authors call so, or the one that an execution was begun with. Raises
+        DefinitionNotFound, DamagedDefinition, InvalidDefinition."""
+        from holdfast.orchestrations.agent_workflow.definitions import DefinitionStore, number_of
 
+        if execution_id is not None and version is None:
+            version = await number_of(storage, execution_id, name)
         stored = await DefinitionStore(storage).load(name, version)
-        return cls.from_config(stored.config).with_checkpointing().with_workflow_store(storage)
+        builder = cls.from_config(stored.config).with_checkpointing().with_workflow_store(storage)
+        builder._draft.number = stored.number
+        return builder
 
 
 def _one(first: Any, second: Any) -> Any:

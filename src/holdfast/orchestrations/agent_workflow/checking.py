@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from holdfast.errors import InvalidDefinition
 from holdfast.orchestrations.agent_workflow.checking_edges import edge_problems
@@ -41,3 +42,24 @@ def _settings_problems(draft: Draft) -> Iterator[Problem]:
     if settings.conversation.mode != "none" and draft.session_store is None:
         how = "there is no session store: add one, such as with_json_session_store(folder)"
         yield "settings.conversation.mode", f"{settings.conversation.mode!r} keeps what is said, and {how}"
+    if _is_encrypted(getattr(draft.store, "store", None)):
+        yield from _plain_conversations(draft, "")
+
+
+def _is_encrypted(store: Any) -> bool:
+    while store is not None and not hasattr(store, "rekey"):  # which only an encrypted one has
+        store = getattr(store, "inner", None)
+    return store is not None
+
+
+def _plain_conversations(draft: Draft, within: str) -> Iterator[Problem]:
+    """What is encrypted in checkpoints is not to be found in plain text beside them. Also of workflows that are
+    nodes: they run in the same execution."""
+    mode = draft.settings.conversation.mode
+    if mode != "none" and getattr(draft.session_store, "keeps_plain_text", False):
+        how = "give the session store a key, too, such as with_json_session_store(folder, encryption=AesGcm(key))"
+        told = f"{mode!r} keeps what is said as plain text, and the workflow store is encrypted: {how}"
+        yield f"{within}settings.conversation.mode", told
+    for node_id, node in draft.nodes.items():
+        if node.workflow is not None:
+            yield from _plain_conversations(node.workflow._draft, f"{within}agents.{node_id}.workflow.")

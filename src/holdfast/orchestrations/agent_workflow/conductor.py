@@ -20,6 +20,7 @@ from holdfast.orchestrations.agent_workflow.inputs import INPUT, as_text
 from holdfast.orchestrations.agent_workflow.node import CONDUCTOR
 from holdfast.orchestrations.agent_workflow.planner import Next, Planner
 from holdfast.orchestrations.agent_workflow.standing import (
+    DEFINITION,
     Begin,
     ExecutionResult,
     LayerStanding,
@@ -47,6 +48,7 @@ class Conductor(Executor):
         output_keys: Mapping[str, str | None],
         needs: Mapping[str, Collection[str]],
         *,
+        version: Mapping[str, Any],
         timeout: float | None = None,
         max_passes: int | None = None,
         conversations: Conversations | None = None,
@@ -57,6 +59,8 @@ class Conductor(Executor):
         self._planner = planner
         self._output_keys = output_keys
         self._needs = needs
+        self._version = version
+        """Of the definition, for whoever looks at an execution later."""
         self._timeout = timeout
         self._max_passes = max_passes
         self._conversations = conversations
@@ -75,6 +79,7 @@ class Conductor(Executor):
         conversations: dict[str, SessionRef] = {}
         if self._conversations is not None:
             conversations = await ctx.step(self._conversations.begin, ctx.thread_id, name="begin the conversation")
+        ctx.set_state(DEFINITION, dict(self._version))
         standing = Standing(given, now, deadline, conversations=conversations)
         await self._tell(
             ctx,

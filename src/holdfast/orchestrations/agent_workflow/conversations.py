@@ -145,7 +145,8 @@ class Conversations:
             at=delivery().clock.now(),
             state=said.state,
         )
-        return SessionRef(ref.session_id, ref.thread_id, await self._store.append(ref.session_id, entry))
+        version = await self._store.append(ref.session_id, entry)
+        return SessionRef(ref.session_id, ref.thread_id, version, ref.version)
 
     async def heard(self, known: Mapping[str, SessionRef], new: SessionRef) -> dict[str, SessionRef]:
         """How far the conversations are with a turn that counts: what others said meanwhile in the same thread comes
@@ -156,14 +157,17 @@ class Conversations:
             threads.append(self._root)  # for those who are asked for the first time later
         for thread_id in threads:
             before = found.get(thread_id) or SessionRef(new.session_id, thread_id)
-            found[thread_id] = await self._with_turn(before, new.version)
+            found[thread_id] = await self._with_turn(before, new)
         await self._advance(new.session_id, found, threads)
         return found
 
-    async def _with_turn(self, known: SessionRef, version: str) -> SessionRef:
-        """What is known, and then the turn that `version` ends with; repeated, where it followed something else."""
+    async def _with_turn(self, known: SessionRef, new: SessionRef) -> SessionRef:
+        """What is known, and then the turn that `new` ends with; repeated, where it followed something else."""
+        version = new.version
         if version in ("", known.version):
-            return known
+            return SessionRef(known.session_id, known.thread_id, known.version)
+        if new.parent == known.version:  # nobody else has spoken: nothing need be read
+            return SessionRef(known.session_id, known.thread_id, version)
         turn = (await self._store.read(known.session_id, version))[version]
         if turn.parent == known.version:
             return SessionRef(known.session_id, known.thread_id, version)

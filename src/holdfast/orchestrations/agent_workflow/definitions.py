@@ -28,6 +28,7 @@ from holdfast.names import check_identifier
 from holdfast.orchestrations.agent_workflow.definition import WorkflowConfig
 from holdfast.orchestrations.agent_workflow.document_shape import tree_of
 from holdfast.orchestrations.agent_workflow.documents import config_of
+from holdfast.orchestrations.agent_workflow.standing import DEFINITION
 
 WORKFLOW = "holdfast.definitions"
 """The workflow whose threads definitions are."""
@@ -208,3 +209,13 @@ def _facts(name: str, known: Mapping[str, Any], number: int) -> dict[str, Any]:
 def _config(name: str, known: Mapping[str, Any], number: int) -> WorkflowConfig:
     """Raises InvalidDefinition, with the definition as its source."""
     return config_of(known[str(number)]["config"], f"definition {name!r}, version {number}")
+
+
+async def number_of(storage: StoreCheckpointStorage, execution_id: str, name: str) -> int | None:
+    """Of the stored definition that an execution was begun with; None if it was not, or there is none."""
+    head = await storage.get_latest(thread_id=execution_id)
+    begun = None if head is None else head.state.get(DEFINITION)
+    if not isinstance(begun, dict) or begun.get("name") != name:
+        return None
+    number = begun.get("number")
+    return number if isinstance(number, int) else None

@@ -49,6 +49,8 @@ class Draft:
     store: StoreCheckpointStorage | None = None
     session_store: Any = None
     clock: Clock | None = None
+    number: int | None = None
+    """Of the stored definition that it was loaded from."""
     source: str | None = None
     """The file that it was read from."""
     durability: Any = "sync"

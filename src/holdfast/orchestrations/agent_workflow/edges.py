@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -47,7 +48,7 @@ def _edge(edge: EdgeDraft, index: int) -> Edge:
         described.append(str(config.when))
     if (predicate := edge.predicate) is not None:
         tests.append(placed(predicate, f"edges[{index}].predicate"))
-        described.append(str(getattr(predicate, "__name__", predicate)))
+        described.append(_name_of(predicate))
     if config.matched_type is not None:
         wanted = config.matched_type
         tests.append(lambda outputs: outputs.get(MATCHED_TYPE) == wanted)
@@ -85,3 +86,10 @@ def placed(predicate: Callable[[Any], bool], place: str) -> Callable[[Any], bool
             raise PredicateFailed(f"{place}: {type(error).__name__}: {error}") from error
 
     return told
+
+
+def _name_of(predicate: Any) -> str:
+    """The same in every process: a checkpoint must fit it."""
+    while isinstance(predicate, functools.partial):
+        predicate = predicate.func
+    return str(getattr(predicate, "__name__", None) or type(predicate).__qualname__)

@@ -13,6 +13,7 @@ from holdfast.engine.result import WorkflowRunResult
 from holdfast.errors import (
     AlreadyAnswered,
     ExecutionNotFound,
+    IncompatibleWorkflow,
     InputMismatch,
     SubWorkflowFailed,
     ThreadConflict,
@@ -23,7 +24,7 @@ from holdfast.orchestrations.agent_workflow import events as told
 from holdfast.orchestrations.agent_workflow.definition import START
 from holdfast.orchestrations.agent_workflow.node import CONDUCTOR
 from holdfast.orchestrations.agent_workflow.result import State, WorkflowResult
-from holdfast.orchestrations.agent_workflow.standing import ExecutionResult, Standing, flat
+from holdfast.orchestrations.agent_workflow.standing import DEFINITION, ExecutionResult, Standing, flat
 from holdfast.orchestrations.agent_workflow.subscribing import log_failure
 from holdfast.orchestrations.agent_workflow.views import Views
 
@@ -75,6 +76,7 @@ class Execution:
         """Those that were, by public id."""
         self._answers: dict[str, tuple[Any, asyncio.Future[bool]]] = {}
         """Those that came while it ran, by public id, and who waits until they are taken."""
+        self.loop = asyncio.get_running_loop()
         self._answered = asyncio.Event()
         self._callbacks: set[asyncio.Task[Any]] = set()
         self._views: Views | None = None
@@ -96,6 +98,8 @@ class Execution:
             known.check(self.execution_id, self._workflow.name, given)
         standing = known.standing if known is not None and is_own else None
         self._views = Views(self._workflow.name, self.execution_id, self._instance.planner.ways, standing)
+        if standing is not None and standing.result is not None and responses is None and checkpoint is not None:
+            return _completed(self.execution_id, standing.result, checkpoint.metadata.get("usage"), checkpoint)
         call: dict[str, Any] = {"message": given} if known is None else {}
         if responses is not None:
             call = {"responses": responses}
@@ -183,12 +187,24 @@ class Execution:
             for view in ended:
                 self._tell(view, emit)
         except Exception as error:
+            if isinstance(error, IncompatibleWorkflow):
+                error.add_note(await self._begun_with())
             is_trouble = isinstance(error, WorkflowCheckpointException | ThreadConflict)
             if is_trouble or failed is None or failed.details is None or failed.details.executor_id is None:
                 self._tell(views.diagnostic("error", _source(error), f"{type(error).__name__}: {error}"), emit)
                 raise
             return await self._stopped(failed.details.executor_id, error, emit)
         return await self._rested(result)
+
+    async def _begun_with(self) -> str:
+        """Which version of a definition it was begun with."""
+        checkpoint = await self._workflow.head(self.execution_id)
+        begun = {} if checkpoint is None else checkpoint.state.get(DEFINITION, {})
+        how = f"AgentWorkflow.load({self._workflow.name!r}, storage, execution_id={self.execution_id!r}) makes that one"
+        stored = f", number {begun['number']} in its store: {how}" if begun.get("number") else ""
+        return (
+            f"Execution {self.execution_id!r} was begun with version {begun.get('version')} of the definition{stored}."
+        )
 
     # ------------------------------------------------------------ telling
 
@@ -213,18 +229,7 @@ class Execution:
         results = [one for one in run.get_outputs() if isinstance(one, ExecutionResult)]
         pending = tuple(views.request(one) for one in run.get_request_info_events())
         if results and not pending:
-            done = results[-1]
-            return WorkflowResult(
-                self.execution_id,
-                "completed",
-                done.final_answer,
-                done.outputs,
-                done.success,
-                done.duration,
-                done.error,
-                usage=run.usage,
-                checkpoint_id=run.checkpoint_id,
-            )
+            return _completed(self.execution_id, results[-1], run.usage, run)
         now: State = "cancelled" if state is WorkflowRunState.CANCELLED else "waiting"
         known = await self._instance.find(self.execution_id)
         before = so_far(self.execution_id, now, None if known is None else known.standing, self._instance.now())
@@ -264,6 +269,25 @@ def _first(error: BaseException) -> BaseException:
     while isinstance(error, SubWorkflowFailed) and error.__cause__ is not None:
         error = error.__cause__
     return error
+
+
+def _completed(
+    execution_id: str,
+    done: ExecutionResult,
+    usage: Mapping[str, int] | None,
+    at: WorkflowCheckpoint | WorkflowRunResult,
+) -> WorkflowResult:
+    return WorkflowResult(
+        execution_id,
+        "completed",
+        done.final_answer,
+        done.outputs,
+        done.success,
+        done.duration,
+        done.error,
+        usage=dict(usage or {}),
+        checkpoint_id=at.checkpoint_id,
+    )
 
 
 def so_far(execution_id: str, state: State, standing: Standing | None, now: datetime) -> WorkflowResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -9,23 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.agents.tools import Tool
 from holdfast.agents.workflows import Workflow
-from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.clock import Clock
 from holdfast.engine.stream import ResponseStream
-from holdfast.errors import (
-    AlreadyAnswered,
-    DamagedCheckpoint,
-    DamagedStore,
-    InvalidRun,
-    ThreadBusy,
-    UnknownRequest,
-    did_you_mean,
-)
+from holdfast.errors import AlreadyAnswered, InvalidRun, ThreadBusy, did_you_mean
 from holdfast.graph.policy import Seconds
-from holdfast.log import get_logger
 from holdfast.names import check_identifier, new_thread_id
-from holdfast.orchestrations.agent_workflow.approvals import ApprovalDecision, ApprovalRequest
+from holdfast.orchestrations.agent_workflow.asking import answer_to, find_request, pending_approvals
 from holdfast.orchestrations.agent_workflow.definition import WorkflowConfig
 from holdfast.orchestrations.agent_workflow.drafting import Draft
 from holdfast.orchestrations.agent_workflow.events import WorkflowApprovalRequestedEvent
@@ -33,13 +24,11 @@ from holdfast.orchestrations.agent_workflow.execution import Emit, Execution, Kn
 from holdfast.orchestrations.agent_workflow.planner import Planner
 from holdfast.orchestrations.agent_workflow.result import WorkflowResult
 from holdfast.orchestrations.agent_workflow.subscribing import Subscribers
-from holdfast.orchestrations.agent_workflow.views import Views, public_id
 
 if TYPE_CHECKING:
     from holdfast.orchestrations.agent_workflow.definitions import StoredDefinition
 
 EventT = TypeVar("EventT")
-logger = get_logger("agent_workflow")
 OPTIONS = (
     *("durability", "max_lag", "on_busy", "takeover", "force"),
     *("function_invocation_kwargs", "client_kwargs"),
@@ -180,52 +169,21 @@ class AgentWorkflowInstance:
         if running is not None:
             if request_id in running.answered:
                 raise AlreadyAnswered(request_id, running.execution_id)
-            answer = _answer_to(running.asked[request_id].data, approved, reason, data)
-            if await running.answer(request_id, answer):
+            answer = answer_to(running.asked[request_id].data, approved, reason, data)
+            given = running.answer(request_id, answer)
+            if running.loop is asyncio.get_running_loop():
+                is_taken = await given
+            else:  # it is run in another thread
+                is_taken = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(given, running.loop))
+            if is_taken:
                 return so_far(running.execution_id, "running", None, self.now())
-        chosen, own_id = await self._asking(request_id, execution_id)
-        checkpoint = await self.workflow.head(chosen)
-        pending = {} if checkpoint is None else checkpoint.pending_request_info_events
-        asked = pending.get(own_id)
-        answer = _answer_to(None if asked is None else asked.data, approved, reason, data)
-        return await self._moved(chosen, None, {own_id: answer}, options)
-
-    async def _asking(self, request_id: str, execution_id: str | None) -> tuple[str, str]:
-        """The execution, and what the request is called in it. One that is not pending is left to the engine, which
-        says what became of it. Raises UnknownRequest."""
-        found = await self.workflow.checkpoint_storage.pending_requests(
-            workflow_name=self.workflow.name, thread_id=execution_id
-        )
-        for one in found:
-            if request_id in (public_id(one.thread_id, one.request_id), one.request_id if execution_id else None):
-                return one.thread_id, one.request_id
-        chosen = execution_id or request_id.rpartition(":")[0]
-        if chosen and await self.workflow.head(chosen) is not None:
-            return chosen, request_id
-        known = [public_id(one.thread_id, one.request_id) for one in found]
-        raise UnknownRequest(request_id, chosen, known)
+        found = await find_request(self.workflow, request_id, execution_id)
+        answer = answer_to(found.data, approved, reason, data)
+        return await self._moved(found.execution_id, None, {found.request_id: answer}, options)
 
     async def pending(self, execution_id: str | None = None) -> list[WorkflowApprovalRequestedEvent]:
         """Approvals that executions wait for, those that wait longest first; of all of them, or of one."""
-        found = await self.workflow.checkpoint_storage.pending_requests(
-            workflow_name=self.workflow.name, thread_id=execution_id
-        )
-        asked = []
-        heads: dict[str, WorkflowCheckpoint | None] = {}
-        for one in found:
-            try:
-                if one.thread_id not in heads:
-                    heads[one.thread_id] = await self.workflow.head(one.thread_id)
-            except (DamagedCheckpoint, DamagedStore) as error:
-                if execution_id is not None:
-                    raise
-                logger.warning("execution %s cannot be read, so what it asks is not listed: %s", one.thread_id, error)
-                heads[one.thread_id] = None
-            head = heads[one.thread_id]
-            event = None if head is None else head.pending_request_info_events.get(one.request_id)
-            if event is not None:  # else it was answered since
-                asked.append(Views(self.workflow.name, one.thread_id, self.planner.ways, None).request(event))
-        return asked
+        return await pending_approvals(self.workflow, self.planner.ways, execution_id)
 
     # ------------------------------------------------------------ subscribing
 
@@ -333,13 +291,3 @@ def _checked(given: Any) -> str | dict[str, Any]:
     if isinstance(given, Mapping) and all(isinstance(one, str) for one in given):
         return dict(given)
     raise InvalidRun(f"An execution is given a text, or a mapping with texts as keys; got {given!r}.")
-
-
-def _answer_to(request: Any, approved: bool, reason: str | None, data: Any) -> Any:
-    """In the form that whoever asked takes: a node of the workflow, or a tool of an agent."""
-    if data is not None and not (isinstance(data, Mapping) and all(isinstance(one, str) for one in data)):
-        raise InvalidRun(f"data: expected a mapping with texts as keys, got {data!r:.200}. Nothing was answered.")
-    if request is None or isinstance(request, ApprovalRequest):
-        return ApprovalDecision(approved, reason, dict(data or {}))
-    answer: dict[str, Any] = {"approved": approved, "reason": reason, "arguments": None if data is None else dict(data)}
-    return {key: value for key, value in answer.items() if value is not None}

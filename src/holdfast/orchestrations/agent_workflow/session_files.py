@@ -170,9 +170,10 @@ class SessionFiles:
             try:
                 with path.open("rb") as file:
                     data = file.readline()
-                line = from_bytes(data, str(path))
             except FileNotFoundError:
                 continue  # it was deleted meanwhile
+            try:
+                line = from_bytes(data, str(path))
             except (NoLine, NewerFormat) as problem:
                 if tells and (isinstance(problem, NewerFormat) or not is_torn(data)):
                     logger.warning("line 1 of %s cannot be read: %s", path, problem)

@@ -11,6 +11,8 @@ import msgspec
 from holdfast.orchestrations.agent_workflow.definition import START
 
 Status: TypeAlias = Literal["waiting", "running", "done", "skipped", "failed"]
+DEFINITION = "definition"
+"""The key of the shared state that says with which version of the definition an execution was begun."""
 SETTLED = frozenset({"done", "skipped", "failed"})
 
 
@@ -51,6 +53,8 @@ class SessionRef(msgspec.Struct, frozen=True, omit_defaults=True):
     thread_id: str
     version: str = ""
     """Empty: nothing was said yet."""
+    parent: str | None = None
+    """Of what was just said: the version that it follows."""
 
 
 class Standing(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -66,7 +66,7 @@ MERGE = "merge keys (<<) are not supported: write the keys down"
         ("name: !!int x", "name: line 1, column 7: expected a value of 'tag:yaml.org,2002:int', got 'x'"),
         ("name: &a [*a]", "name[0]: line 1, column 7: an alias of what it is itself part of"),
         ("x: &x {a: 1}\nname: {<<: *x}", f"name: line 2, column 8: {MERGE}"),
-        ("[" * 1000, "nested too deeply: at most 100 mappings and lists in each other"),
+        ("[" * 1000 + "]" * 1000, "nested too deeply: at most 100 mappings and lists in each other"),
     ],
 )
 def test_a_broken_file_of_yaml_is_told_with_line_and_column(tmp_path: Path, text: str, said: str) -> None:
