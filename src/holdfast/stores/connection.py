@@ -164,10 +164,15 @@ class Connection:
 
     def _refuse_cut_off(self, db: sqlite3.Connection) -> None:
         """SQLite takes what is missing of a last page for zeros."""
-        ((page_bytes,),) = db.execute("PRAGMA page_size").fetchall()
-        size = self.path.stat().st_size
-        if size % page_bytes:
-            raise sqlite3.DatabaseError(f"its size, {size} bytes, is no multiple of a page: it was cut off")
+        for is_last in (False, True):
+            size = self.path.stat().st_size
+            ((page_bytes,),) = db.execute("PRAGMA page_size").fetchall()
+            if size % page_bytes == 0:
+                return
+            if is_last:
+                raise sqlite3.DatabaseError(f"its size, {size} bytes, is no multiple of a page: it was cut off")
+            # Somebody else may have made the file since this connection looked at it: reading tells it of their pages.
+            db.execute("SELECT count(*) FROM sqlite_master").fetchall()
 
     def _foreign(self) -> HoldfastError:
         return StorageFailed("SqliteStore", f"open {str(self.path)!r}", "it is a database of something else")

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from tests.contract.acts import ids, own
 
-from holdfast.stores.connection import LARGEST_AT_ONCE
+from holdfast.stores import connection
+from holdfast.stores.connection import LARGEST_AT_ONCE, Connection
 from holdfast.stores.sqlite import SqliteStore
 
 
@@ -69,3 +70,25 @@ async def test_the_log_stays_small_however_many_commits_are_made(tmp_path: Path)
     assert size_of(path) > 2_000_000, "the commits were not put into the file"
     assert size_of(Path(f"{path}-wal")) < 2_000_000
     await store.close()
+
+
+async def test_a_file_that_another_makes_while_it_is_opened_is_not_taken_for_one_that_was_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "new.db"
+    first, other = Connection(path, "NORMAL", 1.0), Connection(path, "NORMAL", 1.0)
+    really_made = connection.is_made
+
+    def made_by_another(db: sqlite3.Connection, place: str) -> bool:
+        was_made = really_made(db, place)
+        monkeypatch.undo()
+        other.transact(lambda tables: None, writes=True, syncs=False)
+        return was_made
+
+    monkeypatch.setattr(connection, "is_made", made_by_another)
+
+    first.transact(lambda tables: None, writes=True, syncs=False)
+
+    assert path.stat().st_size > 0
+    first.close()
+    other.close()
