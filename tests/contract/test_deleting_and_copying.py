@@ -128,6 +128,15 @@ async def test_a_copy_stands_where_the_original_does_without_journal_inbox_or_ow
     await held.save()
 
 
+async def test_a_copy_of_a_thread_that_was_pruned_asks_what_the_original_asks(store: Store) -> None:
+    await full(store)
+    await store.prune("t", [one.checkpoint_id for one in await store.infos(thread_id="t")][:2])
+    await store.copy_thread("t", "copy")
+    assert [(one.thread_id, one.request_id) for one in await store.pending_requests(thread_id="copy")] == [
+        ("copy", "q")
+    ]
+
+
 async def test_the_events_of_a_copy_are_those_of_the_original_with_its_own_checkpoints(store: Store) -> None:
     await full(store)
     await store.copy_thread("t", "copy")

@@ -79,6 +79,8 @@ def _changed(line: CommitLine, change: Changed) -> CommitLine:
 
 def copied_lines(lines: Sequence[Line], first: ThreadLine) -> list[Line]:
     """As lines of the thread that `first` says, under new checkpoint ids; without journal and inbox."""
+    # In a file that was pruned its own first line says what is asked, and not the commit that asked it.
+    asked = next((line.requests for line in lines if isinstance(line, ThreadLine)), ())
     copies: list[Line] = [
         msgspec.structs.replace(
             line,
@@ -92,7 +94,7 @@ def copied_lines(lines: Sequence[Line], first: ThreadLine) -> list[Line]:
         for line in lines
         if isinstance(line, CommitLine)
     ]
-    return [first, *copies]
+    return [msgspec.structs.replace(first, requests=asked), *copies]
 
 
 def lines_of(standing: ThreadStanding, commits: Iterable[Commit], first: ThreadLine) -> Iterator[Line]:
