@@ -174,3 +174,22 @@ async def test_every_damage_is_told_not_only_the_first(whole: Path, tmp_path: Pa
             IN_ROWS[name][1](folder)
 
     assert {"branched", "sleeping", "half", "asking"} <= named(await damages("sqlite", whole, tmp_path, harm))
+
+
+async def test_a_thread_that_came_to_its_end_after_it_was_listed_is_not_taken_for_damaged() -> None:
+    storage = InMemoryCheckpointStorage()
+    counting, list_threads = Counting(), storage.store.threads
+    run = asyncio.ensure_future(counting.workflow(storage).run(1, thread_id="t"))
+    await counting.go_on(2)
+
+    async def ended_after(*given: Any, **options: Any) -> Any:
+        listed = await list_threads(*given, **options)
+        if not run.done() and options.get("thread_id") is not None:
+            await counting.go_on(counting.TURNS)
+            await asyncio.wait([run])
+        return listed
+
+    storage.store.threads = ended_after  # type: ignore[method-assign]  # a tap on the real method
+
+    assert await storage.verify() == []
+    await run

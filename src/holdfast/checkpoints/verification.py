@@ -88,6 +88,7 @@ class _ThreadCheck:
         self._store = store
         self._thread_id = thread_id
         self.found: list[Damage] = []
+        self._listed: ThreadInfo | None = None
         self._standing: ThreadStanding | None = None
         self._infos: Sequence[CheckpointInfo] = ()
         self._head: Commit | None = None
@@ -113,6 +114,8 @@ class _ThreadCheck:
             now = await standing_of(self._store, self._thread_id)
             if now is None or msgspec.structs.replace(now, fence=before.fence) != before:
                 return True
+            if list(await self._store.threads(thread_id=self._thread_id)) != [self._listed]:
+                return True  # between the list and the rest, and not since
             return not await is_as_before(self._store, before, self._infos)
         except DamagedCheckpoint:
             return False
@@ -123,6 +126,7 @@ class _ThreadCheck:
             threads = await store.threads(thread_id=thread_id)
         if not threads:
             return  # deleted since it was listed
+        self._listed = threads[0]
         self._infos = await infos_of(store, thread_id)
         try:
             self._standing = await standing_of(store, thread_id)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.contract.acts import ids, own
 
-from holdfast.stores import connection
 from holdfast.stores.connection import LARGEST_AT_ONCE, Connection
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite_schema import is_made
 
 
 async def is_made_at_once(store: SqliteStore, checkpoint_id: str, **parts: Any) -> bool:
@@ -77,15 +77,14 @@ async def test_a_file_that_another_makes_while_it_is_opened_is_not_taken_for_one
 ) -> None:
     path = tmp_path / "new.db"
     first, other = Connection(path, "NORMAL", 1.0), Connection(path, "NORMAL", 1.0)
-    really_made = connection.is_made
 
     def made_by_another(db: sqlite3.Connection, place: str) -> bool:
-        was_made = really_made(db, place)
+        was_made = is_made(db, place)
         monkeypatch.undo()
         other.transact(lambda tables: None, writes=True, syncs=False)
         return was_made
 
-    monkeypatch.setattr(connection, "is_made", made_by_another)
+    monkeypatch.setattr("holdfast.stores.connection.is_made", made_by_another)
 
     first.transact(lambda tables: None, writes=True, syncs=False)
 
