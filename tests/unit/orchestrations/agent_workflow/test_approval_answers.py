@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, says, watched
 
+from holdfast.agents.message import Message
+from holdfast.agents.response import AgentResponse
 from holdfast.agents.tools import tool
 from holdfast.errors import AlreadyAnswered
 from holdfast.orchestrations.agent_workflow import events as told
@@ -233,3 +235,34 @@ async def test_another_object_on_the_same_file_answers(tmp_path: Path) -> None:
     assert (first.turns, after.turns) == (1, 1)
     assert (await opened().run("i", "e")).outputs == result.outputs
     assert await opened().pending() == []
+
+
+class Slow:
+    """Answers when the test lets it."""
+
+    name = id = "slow"
+    description = None
+
+    def __init__(self, gate: asyncio.Event) -> None:
+        self._gate = gate
+
+    async def run(self, messages: list[Message], *, session: Any = None) -> AgentResponse:
+        await self._gate.wait()
+        return AgentResponse(messages=(Message("assistant", "slow"),))
+
+
+async def test_an_answer_may_come_from_a_thread_with_an_event_loop_of_its_own() -> None:
+    gate = asyncio.Event()
+
+    builder = drafted().add_agent("a", says("a"), lambda node: node.requires_approval("?"))
+    workflow = builder.add_agent("slow", Slow(gate)).build()
+    asked: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    workflow.subscribe(told.WorkflowApprovalRequestedEvent, lambda event: asked.set_result(event.request_id))
+    running = asyncio.ensure_future(workflow.run("i"))
+    request_id = await asked
+
+    answering = asyncio.ensure_future(asyncio.to_thread(lambda: asyncio.run(workflow.approve(request_id))))
+    gate.set()
+
+    assert (await answering).state == "running"
+    assert (await running).outputs == {"a.answer": "a", "slow.answer": "slow"}

@@ -18,6 +18,7 @@ from holdfast.codecs.aes_gcm import AesGcm
 from holdfast.errors import (
     DamagedDefinition,
     DefinitionNotFound,
+    IncompatibleWorkflow,
     InvalidDefinition,
     InvalidRun,
     StorageFailed,
@@ -248,3 +249,20 @@ async def test_without_a_workflow_store_there_is_nowhere_to_save() -> None:
         await story().build().save()
     with pytest.raises(InvalidRun, match="one of holdfast's storages"):
         DefinitionStore(object())  # type: ignore[arg-type]  # what people try
+
+
+async def test_an_execution_is_resumed_with_the_version_that_it_was_begun_with() -> None:
+    storage = InMemoryCheckpointStorage()
+    await story(storage).build().save()
+    asked = (await (await AgentWorkflow.load("story", storage)).build().run("tides", "e")).pending[0]
+    changed = story(storage, "2.0.0").from_("draft").to("END").as_default()
+    await changed.from_("draft").to("edit").when_equals("draft", "nothing").build().save()
+
+    newest = (await AgentWorkflow.load("story", storage)).with_version("3.0.0")
+    newest._draft.edges.pop(0)
+    with pytest.raises(IncompatibleWorkflow) as refused:
+        await newest.build().approve(asked.request_id)
+    assert "number 1 in its store: AgentWorkflow.load('story', storage, execution_id='e')" in refused.value.__notes__[0]
+
+    own = await AgentWorkflow.load("story", storage, execution_id="e")
+    assert (await own.build().approve(asked.request_id)).final_answer == "Better: A draft."
