@@ -15,6 +15,7 @@ from holdfast.engine.request import Durability, check_durability
 from holdfast.errors import InvalidDefinition
 from holdfast.graph.participants import is_agent
 from holdfast.graph.policy import in_seconds
+from holdfast.names import check_identifier
 from holdfast.orchestrations.agent_workflow import stores
 from holdfast.orchestrations.agent_workflow.definition import (
     AgentConfig,
@@ -50,6 +51,8 @@ class AgentWorkflow:
     # ------------------------------------------------------------ the whole
 
     def with_name(self, name: str) -> AgentWorkflow:
+        """Executions and stored definitions are found by it. Without one it is made of the nodes' ids."""
+        check_identifier("name", name)
         self._draft.name = name
         return self
 

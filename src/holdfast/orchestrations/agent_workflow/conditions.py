@@ -92,9 +92,13 @@ def _not(type: str) -> Test:
 
 
 def _equal(value: Any, other: Any) -> bool:
-    """As JSON has it: true is not 1."""
+    """As JSON has it: true is not 1, at any depth."""
     if isinstance(value, bool) or isinstance(other, bool):
         return value is other
+    if isinstance(value, list | tuple) and isinstance(other, list | tuple):
+        return len(value) == len(other) and all(map(_equal, value, other))
+    if isinstance(value, Mapping) and isinstance(other, Mapping):
+        return value.keys() == other.keys() and all(_equal(one, other[key]) for key, one in value.items())
     return bool(value == other)
 
 

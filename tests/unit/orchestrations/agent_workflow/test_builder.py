@@ -219,3 +219,9 @@ async def test_a_predicate_cannot_change_what_it_is_asked_about() -> None:
     assert result.pending[0].outputs == {"answer": "x"}
 
     assert (await workflow.approve(result.pending[0].request_id)).outputs["a.answer"] == "x"
+
+
+@pytest.mark.parametrize("name", ["", 3])
+def test_what_is_no_name_is_refused(name: Any) -> None:
+    with pytest.raises(ValueError, match="name"):
+        drafted().with_name(name)

@@ -163,3 +163,9 @@ def test_the_types_of_conditions_are_these() -> None:
 
     tried = {one.type for one in (*HOLD, *DO_NOT_HOLD)} | {"and", "or", "not"}
     assert tried == TYPES
+
+
+@pytest.mark.parametrize(("value", "other"), [([True], [1]), ({"a": [True]}, {"a": [1]}), ([0], [False])])
+def test_true_is_not_1_however_deep_it_is(value: object, other: object) -> None:
+    assert not condition.equals("x", other).holds({"x": value})
+    assert condition.equals("x", value).holds({"x": value})
