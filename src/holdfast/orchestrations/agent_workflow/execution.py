@@ -24,7 +24,7 @@ from holdfast.orchestrations.agent_workflow import events as told
 from holdfast.orchestrations.agent_workflow.definition import START
 from holdfast.orchestrations.agent_workflow.node import CONDUCTOR
 from holdfast.orchestrations.agent_workflow.result import State, WorkflowResult
-from holdfast.orchestrations.agent_workflow.standing import DEFINITION, ExecutionResult, Standing, flat
+from holdfast.orchestrations.agent_workflow.standing import DEFINITION, ExecutionResult, NodeOutcome, Standing, flat
 from holdfast.orchestrations.agent_workflow.subscribing import log_failure
 from holdfast.orchestrations.agent_workflow.views import Views
 
@@ -42,6 +42,8 @@ class Known:
         private: Mapping[str, Any] = {} if memory is None or memory.private is None else memory.private
         self.standing: Standing | None = private.get("standing")
         due = [one.data for one in checkpoint.deliveries if one.target_id == CONDUCTOR and _is_input(one.data)]
+        self.outcomes = [one.data for one in checkpoint.deliveries if isinstance(one.data, NodeOutcome)]
+        """What nodes came to that the conductor has not heard yet."""
         self.input: Any = due[-1] if due else None if self.standing is None else self.standing.input
 
     def check(self, execution_id: str, workflow_name: str, given: Any) -> None:
@@ -98,6 +100,7 @@ class Execution:
             known.check(self.execution_id, self._workflow.name, given)
         standing = known.standing if known is not None and is_own else None
         self._views = Views(self._workflow.name, self.execution_id, self._instance.planner.ways, standing)
+        self._views.take_in(known.outcomes if known is not None and is_own else ())
         if standing is not None and standing.result is not None and responses is None and checkpoint is not None:
             return _completed(self.execution_id, standing.result, checkpoint.metadata.get("usage"), checkpoint)
         call: dict[str, Any] = {"message": given} if known is None else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ from holdfast.events import WorkflowEvent
 from holdfast.orchestrations.agent_workflow import events as told
 from holdfast.orchestrations.agent_workflow.approvals import ApprovalRequest
 from holdfast.orchestrations.agent_workflow.definition import START
-from holdfast.orchestrations.agent_workflow.standing import NodeStanding, Standing, Status
+from holdfast.orchestrations.agent_workflow.standing import NodeOutcome, NodeStanding, Standing, Status
 from holdfast.orchestrations.agent_workflow.ways import Ways
 
 _INNER = ".workflow"
@@ -44,6 +44,14 @@ class Views:
             yield event  # of an agent, as it is
         elif event.type in ("warning", "executor_retrying"):
             yield self._diagnostic(event)
+        elif event.type == "executor_bypassed" and isinstance(data, list) and metadata.depth == 0:
+            self.take_in(one for one in data if isinstance(one, NodeOutcome))
+
+    def take_in(self, outcomes: Iterable[NodeOutcome]) -> None:
+        """Of nodes that had ended before this call: they are not told again, and count."""
+        for one in outcomes:
+            self._settled.add(one.node)
+            self._seen[one.node] = (one.status, one.outputs)
 
     def _counted(self, event: told.AgentWorkflowEvent) -> told.AgentWorkflowEvent:
         if isinstance(event, told.WorkflowAgentStartedEvent):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, own, says, watched
@@ -10,7 +11,9 @@ from holdfast.agents.message import Message
 from holdfast.agents.response import AgentResponse, AgentResponseUpdate
 from holdfast.events import WorkflowEvent
 from holdfast.orchestrations.agent_workflow import events as told
-from holdfast.testing import FakeClock
+from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from holdfast.storages import InMemoryCheckpointStorage
+from holdfast.testing import FakeClock, ScriptedAgent
 
 
 def names(events: list[Any]) -> list[str]:
@@ -188,3 +191,30 @@ async def test_a_failed_execution_is_told_as_completed_without_success() -> None
     assert (ended.success, ended.error) == (False, "a: ValueError: boom")
     (agent,) = of_kind(events, told.WorkflowAgentCompletedEvent)
     assert agent.error_message == "ValueError: boom"
+
+
+async def test_progress_counts_what_was_done_beside_a_failure_before_a_resume() -> None:
+    storage, is_well = InMemoryCheckpointStorage(), False
+
+    def built() -> AgentWorkflowInstance:
+        builder = drafted().with_checkpointing().with_workflow_store(storage)
+        builder.add_agent("a", ScriptedAgent("a", lambda messages: "A" if is_well else ValueError("boom")))
+        return builder.add_agent("b", says("B")).add_agent("c", says("C")).from_("a", "b").to("c").build()
+
+    await built().run("i", "e")
+    is_well = True
+    events, _ = await watched(built().stream_resumed("e"))
+
+    completed = [one for one in events if isinstance(one, told.WorkflowAgentCompletedEvent)]
+    assert [(one.agent_id, one.progress) for one in completed] == [("a", 2 / 3), ("c", 1.0)]
+
+
+async def test_outputs_so_far_are_told_however_often_a_predicate_fails() -> None:
+    def fails(outputs: Mapping[str, Any]) -> bool:
+        raise KeyError("zz")
+
+    workflow = kept().add_agent("a", says("A")).add_agent("b", says("B")).from_("a").to("b").when(fails).build()
+    results = [await workflow.run("i", "e"), await workflow.resume("e")]
+
+    assert [one.outputs for one in results] == [{"a.answer": "A"}] * 2
+    assert {one.error for one in results} == {"edges[0].predicate: KeyError: 'zz'"}
