@@ -52,8 +52,11 @@ def stored_document(app: str, store: str | None, thread_id: str | None = None) -
     async def load() -> AgentWorkflow:
         async with find_store(store) as storage:
             number = None if version or thread_id is None else await number_of(storage, thread_id, name)
-            chosen = str(number) if number is not None else version or None
-            stored = await load_definition(DefinitionStore(storage), name, chosen)
+            definitions = DefinitionStore(storage)
+            if number is not None:
+                stored = await definitions.load(name, number)
+            else:
+                stored = await load_definition(definitions, name, version or None)
             builder = AgentWorkflow.from_config(stored.config).with_workflow_store(storage)
             builder._draft.number = stored.number
             return builder

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.agents.recording import working_for
 from holdfast.agents.workflows import Workflow, WorkflowBuilder
 from holdfast.checkpoints.storage import StoreCheckpointStorage
 from holdfast.clock import Clock
@@ -25,6 +24,7 @@ from holdfast.graph.context import WorkflowContext
 from holdfast.graph.executor import Executor
 from holdfast.graph.handlers import handler
 from holdfast.names import check_identifier
+from holdfast.orchestrations.agent_workflow.deadlines import clock
 from holdfast.orchestrations.agent_workflow.definition import WorkflowConfig
 from holdfast.orchestrations.agent_workflow.document_shape import tree_of
 from holdfast.orchestrations.agent_workflow.documents import config_of
@@ -72,10 +72,8 @@ class Keeper(Executor):
         number = int(ctx.get_state("number", 0))
         if number == 0 or ctx.get_state(str(number))["config"] != document:
             number += 1
-            delivery = working_for()
-            assert delivery is not None  # noqa: S101  # asked in a handler
             # A key of its own: what is in the store of earlier versions is not written again.
-            ctx.set_state(str(number), {"saved_at": delivery.clock.now().isoformat(), "config": document})
+            ctx.set_state(str(number), {"saved_at": clock().now().isoformat(), "config": document})
             ctx.set_state("number", number)
         await ctx.yield_output(number)
 
