@@ -15,6 +15,7 @@ from holdfast.agents.tools import tool
 from holdfast.errors import AlreadyAnswered
 from holdfast.orchestrations.agent_workflow import events as told
 from holdfast.orchestrations.agent_workflow.builder import Configure
+from holdfast.orchestrations.agent_workflow.execution import Execution
 from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 from holdfast.testing import Call, FakeClock
 
@@ -251,8 +252,14 @@ class Slow:
         return AgentResponse(messages=(Message("assistant", "slow"),))
 
 
-async def test_an_answer_may_come_from_a_thread_with_an_event_loop_of_its_own() -> None:
-    gate = asyncio.Event()
+async def test_an_answer_may_come_from_a_thread_with_an_event_loop_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, answer = asyncio.Event(), Execution.answer
+
+    async def answered_while_it_runs(self: Execution, request_id: str, given: Any) -> bool:
+        gate.set()
+        return await answer(self, request_id, given)
+
+    monkeypatch.setattr(Execution, "answer", answered_while_it_runs)
 
     builder = drafted().add_agent("a", says("a"), lambda node: node.requires_approval("?"))
     workflow = builder.add_agent("slow", Slow(gate)).build()
@@ -261,8 +268,7 @@ async def test_an_answer_may_come_from_a_thread_with_an_event_loop_of_its_own() 
     running = asyncio.ensure_future(workflow.run("i"))
     request_id = await asked
 
-    answering = asyncio.ensure_future(asyncio.to_thread(lambda: asyncio.run(workflow.approve(request_id))))
-    gate.set()
+    answered = await asyncio.to_thread(lambda: asyncio.run(workflow.approve(request_id)))
 
-    assert (await answering).state == "running"
+    assert answered.state == "running"
     assert (await running).outputs == {"a.answer": "a", "slow.answer": "slow"}
