@@ -88,8 +88,8 @@ def frames_of(owner: object) -> Iterator[Frame]:
         frame = frame.outer
 
 
-_last_call: ContextVar[tuple[int, str] | None] = ContextVar("holdfast_last_call", default=None)
-"""The delivery's session, by its identity, and the call that this flow of control made last. Tasks inherit it."""
+_last_call: ContextVar[tuple[object, str] | None] = ContextVar("holdfast_last_call", default=None)
+"""What stands for the calls of a delivery, and the one that this flow of control made last. Tasks inherit it."""
 
 
 def name_in(key: str) -> str:
@@ -108,6 +108,8 @@ class Calls:
 
     def __init__(self, owner: object, codec: Codec, renamed: Sequence[RenamedType] = ()) -> None:
         self._owner = owner
+        self._mark = object()
+        """Kept alive by whoever remembers it: the id of a delivery that is gone may be another's."""
         self._codec = codec
         self._renamed = renamed
         """Types that have other names now than when the thread began."""
@@ -129,7 +131,7 @@ class Calls:
         last = _last_call.get()
         frame = frame_of(self._owner)
         key = key if frame is None else key + inside(frame.call.key)
-        after = last[1] if last is not None and last[0] == id(self) else None
+        after = last[1] if last is not None and last[0] is self._mark else None
         return Call(name, key, after, None if frame is None else frame.call.key)
 
     @property
@@ -142,7 +144,7 @@ class Calls:
 
     def made(self, call: Call) -> None:
         """The call has come back: what this flow of control calls next comes after it."""
-        _last_call.set((id(self), call.key))
+        _last_call.set((self._mark, call.key))
 
     def _digest(self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> str:
         path = f"arguments of {name!r}"
