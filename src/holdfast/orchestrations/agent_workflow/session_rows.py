@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -135,13 +136,26 @@ class SessionDatabase:
         db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", _TABLE, _INDEX):
-                db.execute(statement)
+                _execute_patiently(db, statement)
         except BaseException:
             db.close()
             raise
         self._db, self._process_id = db, os.getpid()
         finalize(self, db.close).atexit = False
         return db
+
+
+def _execute_patiently(db: sqlite3.Connection, statement: str) -> None:
+    """SQLite does not wait by itself for somebody else who makes the file, or its journal, at the same time."""
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            db.execute(statement)
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.005)
 
 
 def _first_lines(db: sqlite3.Connection) -> Iterator[Line]:
