@@ -13,6 +13,7 @@ from tests.e2e.command import COMMAND, STORE, environment
 from tests.e2e.conftest import Call, Told, forget_modules
 from tests.e2e.test_cli import refusal
 
+from holdfast import AesGcm
 from holdfast.storages import open_store
 
 TEAM = """
@@ -240,6 +241,15 @@ def test_conversations_are_kept_where_sessions_says(call: Call, folder: Path) ->
     assert any((folder / "talk").iterdir())
 
 
+def test_with_keys_conversations_are_encrypted_too(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_KEYS", f"k1:{AesGcm.generate_key()}")
+    quiet = READING.replace("agents:", "settings: {conversation: {mode: shared}}\nagents:", 1)
+    (folder / "reading.yaml").write_text(quiet.replace("team:reader", "team:editor"))
+    assert call("run", "reading.yaml", "Secret tides", "--thread", "t", "--sessions", "talk").returncode == 0
+    kept = b"".join(path.read_bytes() for path in (folder / "talk").rglob("*") if path.is_file())
+    assert kept and b"Secret" not in kept and b"draft" not in kept
+
+
 # ---------------------------------------------------------------- several at once, and interruptions
 
 
@@ -311,6 +321,20 @@ def test_a_definition_is_kept_listed_shown_run_by_name_and_deleted(call: Call, t
     assert call("workflows", "delete", "story", "--yes").stdout == "Definition story is gone. Its executions stay.\n"
     assert told("workflows", "list") == []
     assert sorted(one["thread_id"] for one in told("threads")) == ["t", "u"]
+
+
+def test_a_thread_goes_on_with_the_version_of_the_definition_that_it_was_begun_with(
+    call: Call, told: Told, folder: Path
+) -> None:
+    call("workflows", "save", "story.yaml")
+    assert told("run", "story", "Tides", "--thread", "t")["state"] == "waiting"
+    (folder / "story.yaml").write_text(
+        STORY.replace("{type: is_not_empty, field: draft}", "{type: exists, field: draft}")
+    )
+    assert told("workflows", "save", "story.yaml")["number"] == 2
+
+    assert "edge" in refusal(call("resume", "story@2", "t"), 1)
+    assert told("answer", "t", "edit-4", APPROVED, "--app", "story")["final_answer"] == "Better: A draft."
 
 
 def test_a_definition_that_there_is_not_is_told_with_those_that_there_are(call: Call) -> None:
