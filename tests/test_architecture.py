@@ -20,7 +20,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 FLOOR = {
     *("cancelling", "deprecation", "digests", "errors", "events", "isolation", "lazy", "log", "names", "platform"),
-    "records",
+    *("observing", "records"),
 }
 """Open to all, and importing nothing but each other."""
 
@@ -42,6 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "storages": {"checkpoints", "stores", "store", "codec", "codecs", "clock"},  # the one place that names stores
     "checkpointers": {"storages", "checkpoints"},  # the same under other names
     "worker": {"storages", "orchestrations", "agents", "graph", "engine", "checkpoints", "store", "codec", "clock"},
+    "client": set(),  # it speaks HTTP: nothing of the engine
     "server": {"storages", "orchestrations", "agents", "graph", "engine", "checkpoints", "store", "codec", "clock"},
 }
 """For each room (a file or folder below src/holdfast) what it may import beside itself and the floor."""
@@ -62,11 +63,17 @@ OPTIONAL = {
     "jwt": "server",
     "prometheus_client": "server",
     "opentelemetry": "engine",
+    "httpx": "client",
     "pydantic": "codecs",
 }
 """What an extra installs, and the room that may hold the one module importing it on top of the file."""
 
-PLACES = {"pydantic_ai": ("agents/pydantic/", "agents/adapters/"), "pydantic": ("agents/pydantic/", "agents/adapters/")}
+PLACES = {
+    "pydantic_ai": ("agents/pydantic/", "agents/adapters/"),
+    "pydantic": ("agents/pydantic/", "agents/adapters/"),
+    "litestar": ("server/http/",),
+    "httpx": ("client/",),
+}
 """Folders that may import them on top: each is imported only by those who use such an agent."""
 
 NEVER_ON_TOP = {"pydantic", "opentelemetry", "cryptography"}

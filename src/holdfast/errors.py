@@ -602,12 +602,17 @@ class ThreadBusy(WorkflowRunnerException, RuntimeError):
 class RunInterrupted(WorkflowRunnerException, RuntimeError):
     code = "run_interrupted"
 
-    def __init__(self, run_id: str, thread_id: str) -> None:
+    def __init__(self, run_id: str, thread_id: str, *, has_begun: bool = False) -> None:
         self.run_id = run_id
         self.thread_id = thread_id
+        self.has_begun = has_begun
+        """Whether it was left in the middle: what was sent is stored, and the thread can be resumed."""
         super().__init__(
-            f"Run {run_id!r} was interrupted while it waited for thread {thread_id!r}, before it had begun. Nothing "
-            "was written: what it was to deliver has to be sent again."
+            f"Run {run_id!r} left thread {thread_id!r} in the middle, as workflow.leave() asked for. Nothing is lost: "
+            f"what was sent and all that ended is stored. Resume it, in any process, with run(thread_id={thread_id!r})."
+            if has_begun
+            else f"Run {run_id!r} was interrupted while it waited for thread {thread_id!r}, before it had begun. "
+            "Nothing was written: what it was to deliver has to be sent again."
         )
 
 
@@ -735,7 +740,7 @@ class WrongStateType(WorkflowCheckpointException, TypeError):
         self.key = key
         super().__init__(
             f"state[{key!r}] of checkpoint {checkpoint_id!r} is {expected}, and the new value is {got}. Nothing was "
-            "forked. Give a value of the same type; None always fits."
+            "written. Give a value of the same type; None always fits."
         )
 
 

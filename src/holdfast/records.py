@@ -165,7 +165,9 @@ class ThreadInfo(msgspec.Struct, frozen=True, gc=False):
     due_at: datetime | None = None
     """When it goes on by itself, or a deadline passes."""
     run_id: str | None = None
-    """The run that owns it now."""
+    """The run that owns it now. None if nobody does: also if its owner's process is dead, at once where that can be
+    seen (on the same host, in the same container), elsewhere when its lease has run out, within ten seconds. So a
+    thread that is IN_PROGRESS and has none was interrupted, and one that has one may still turn out to be."""
 
 
 class Commit(msgspec.Struct, frozen=True, gc=False):

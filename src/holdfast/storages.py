@@ -197,6 +197,13 @@ def open_store(
     return _SCHEMES[scheme](path, retention=retention, encryption=encryption)
 
 
+def keys_in_environment() -> AesGcm | None:
+    """The keys in HOLDFAST_KEYS, which encrypt what is kept; None without. Raises ValueError for what is no key."""
+    from holdfast.codecs.aes_gcm import VARIABLE, AesGcm
+
+    return AesGcm.from_environment() if os.environ.get(VARIABLE) else None
+
+
 _SCHEMES: dict[str, Callable[..., StoreCheckpointStorage]] = {
     "sqlite": SqliteCheckpointStorage,
     "file": FileCheckpointStorage,

@@ -11,7 +11,7 @@ needs it: the one that brought it and those after it, until one drops it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol, TypeAlias
@@ -109,10 +109,16 @@ class Store(Protocol):
         *,
         workflow_name: str | None = None,
         thread_id: str | None = None,
+        prefix: str | None = None,
+        statuses: Collection[str] | None = None,
         limit: int | None = None,
         before: str | None = None,
     ) -> Sequence[ThreadInfo]:
-        """Threads that have a commit, those that moved last at the end. Paged like `infos`, by thread id."""
+        """Threads that have a commit, those that moved last at the end. Paged like `infos`, by thread id.
+
+        `prefix`: only those whose ids begin with this text, to the letter; no character of it stands for others. A
+        store finds them without reading all threads. `statuses`: only those whose status is one of these.
+        """
 
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
         """The packed events of all commits that hold an event newer than `seq`, in order; None: all that are kept.
@@ -120,16 +126,28 @@ class Store(Protocol):
         Raises CursorExpired if the event after `seq` was forgotten.
         """
 
+    async def last_seq(self, thread_id: str) -> int:
+        """The seq of the last event of the thread, be it kept or forgotten; 0 if it has none. Reads no payload."""
+
     async def pending_requests(
-        self, *, workflow_name: str | None = None, thread_id: str | None = None, limit: int | None = None
+        self,
+        *,
+        workflow_name: str | None = None,
+        thread_id: str | None = None,
+        prefix: str | None = None,
+        limit: int | None = None,
     ) -> Sequence[PendingRequest]:
-        """Questions that wait for an answer, across threads, those that wait longest first."""
+        """Questions that wait for an answer, across threads, those that wait longest first. `prefix` is that of
+        `threads`."""
 
     async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
         """Threads without an owner that have something to do by themselves at this time, the most overdue first."""
 
-    async def thread_ids(self, *, after: str | None = None, limit: int | None = None) -> Sequence[str]:
-        """All threads of which anything is kept, also those that were only posted to, in the order of their ids."""
+    async def thread_ids(
+        self, *, prefix: str | None = None, after: str | None = None, limit: int | None = None
+    ) -> Sequence[str]:
+        """All threads of which anything is kept, also those that were only posted to, in the order of their ids.
+        `prefix` is that of `threads`."""
 
     # ------------------------------------------------------------ listening
 

@@ -111,6 +111,11 @@ def reads(store: PostgresStore, thread_id: str, count: int) -> dict[str, Callabl
         "questions": lambda: store.pending_requests(thread_id=thread_id),
         "due": lambda: store.due(FAR, limit=2),
         "ids": lambda: store.thread_ids(after=thread_id, limit=2),
+        "threads of a prefix": lambda: store.threads(prefix=thread_id, limit=10),
+        "statuses of a prefix": lambda: store.threads(prefix=thread_id, statuses={"IDLE"}),
+        "ids of a prefix": lambda: store.thread_ids(prefix=thread_id, limit=10),
+        "questions of a prefix": lambda: store.pending_requests(prefix=thread_id, limit=10),
+        "last seq": lambda: store.last_seq(thread_id),
     }
 
 

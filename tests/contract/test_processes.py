@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.contract.acts import at, chunks, ids, inside, own, saved, thread_ids
+from tests.schemas import SCHEMAS
 
 from holdfast.errors import ThreadBusy
 from holdfast.store import Store
 
 ROOT = Path(__file__).parents[2]
+PLACES = {"sqlite": "threads.db", "file": "threads/index.db"}
+"""Where stores in files say who owns what."""
 
 
 class Child:
@@ -161,6 +167,43 @@ async def test_an_owner_that_was_killed_is_noticed_at_once(here: Store, children
     assert await here.delete_thread("u") is True
     two.do("save", "t", "t2")
     one.end()
+
+
+def change_owner(kind: str, folder: Path, leased_until: float) -> None:
+    """Make whoever owns a thread a process of another machine, behind everybody's back."""
+    of_postgres = """
+        UPDATE {s}.processes SET leased_until = to_timestamp($1),
+          identity = (identity::jsonb || '{"boot_id": "another machine"}')::text
+          WHERE process = (SELECT process FROM {s}.threads WHERE thread_id = 't')
+    """
+    of_sqlite = """
+        UPDATE processes SET leased_until = ?, identity = json_set(identity, '$.boot_id', 'another machine')
+          WHERE process = (SELECT process FROM threads WHERE thread_id = 't')
+    """
+    if kind == "postgres":
+        SCHEMAS.fetch(folder, of_postgres, leased_until)
+        return
+    with closing(sqlite3.connect(folder / PLACES[kind], isolation_level=None)) as db:
+        db.execute(of_sqlite, (leased_until,))
+
+
+async def test_an_owner_that_was_killed_elsewhere_is_listed_until_its_lease_ends(
+    kind: str, tmp_path: Path, another: Callable[[], Store], children: list[Child]
+) -> None:
+    children[0].do("open", "t", "run-1")
+    children[0].do("save", "t", "t1")
+    here = another()
+
+    async def owners() -> list[str | None]:
+        return [one.run_id for one in await here.threads(prefix="t", statuses={"IDLE"})]
+
+    assert await owners() == ["run-1"]
+    children[0].send(signal.SIGKILL)
+    change_owner(kind, tmp_path, time.time() + 60)
+    assert await owners() == ["run-1"], "nobody here can see that it is dead"
+    change_owner(kind, tmp_path, time.time() - 1)
+    assert await owners() == [None]
+    children[0].end()
 
 
 async def test_an_owner_that_was_stopped_is_alive_and_holds_up_nobody_else(here: Store, children: list[Child]) -> None:

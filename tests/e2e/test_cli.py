@@ -25,9 +25,21 @@ def test_the_version_is_that_of_the_package() -> None:
 def test_help_lists_every_command_in_the_order_in_which_one_meets_them() -> None:
     listed = holdfast("--help").stdout.partition("Commands:\n")[2]
     assert [line.split()[0] for line in listed.splitlines()] == [
-        *("demo", "run", "resume", "answer", "requests", "threads", "show"),
+        *("demo", "init", "run", "resume", "answer", "requests", "threads", "show"),
         *("state", "diff", "fork", "rewind", "pin", "unpin"),
-        *("prune", "export", "import", "transfer", "verify", "doctor", "rekey", "workflows", "completion"),
+        *(
+            "prune",
+            "export",
+            "import",
+            "transfer",
+            "verify",
+            "serve",
+            "keys",
+            "doctor",
+            "rekey",
+            "workflows",
+            "completion",
+        ),
     ]
 
 

@@ -66,7 +66,7 @@ def test_a_fork_needs_no_code_and_keeps_the_types_of_the_workflow(ids: list[str]
         (
             ["--set", "refund=5"],
             1,
-            "is office:Refund, and the new value is int. Nothing was forked. Give a value of the",
+            "is office:Refund, and the new value is int. Nothing was written. Give a value of the",
         ),
         (["--set", 'refund={"customer": "Eve"}'], 1, "`holdfast state CHECKPOINT --key refund --json` shows the form."),
         (["--remove", "refunt"], 1, "--remove names 'refunt', which is not in the state of checkpoint"),

@@ -76,7 +76,7 @@ async def test_a_fork_with_edited_state_goes_on_from_that(any_storage: Any) -> N
 async def test_edited_state_of_a_wrong_type_is_refused(key: str, value: Any, expected: str, got: str) -> None:
     storage = InMemoryCheckpointStorage()
     workflow, source = await begun(storage)
-    told = rf"state\['{key}'\].* is .*{expected}, and the new value is {got}. Nothing was forked"
+    told = rf"state\['{key}'\].* is .*{expected}, and the new value is {got}. Nothing was written"
     for place in (workflow, storage):
         with pytest.raises(WrongStateType, match=told):
             await place.fork(source, thread_id="f", update_state={key: value})

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.checkpoints.event_log import NOT_LOGGED
 from holdfast.checkpoints.live_events import Told, heard
+from holdfast.checkpoints.locked import Access
 from holdfast.checkpoints.log_reader import LogReader
 from holdfast.codec import DeclaredTypes
 from holdfast.codecs.json_codec import JsonCodec
 from holdfast.events import WorkflowEvent, WorkflowRunState
 from holdfast.names import check_identifier
-from holdfast.store import Listener, Store
+from holdfast.store import Listener
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.storage import StoreCheckpointStorage
@@ -35,10 +36,9 @@ _AT_REST = frozenset(
 )
 
 
-class FollowingMethods:
+class FollowingMethods(Access):
     """Of `StoreCheckpointStorage`."""
 
-    store: Store
     declared: DeclaredTypes
 
     def follow(
@@ -64,6 +64,12 @@ class FollowingMethods:
         """
         check_identifier("thread_id", thread_id)
         return follow(self, thread_id, None, after, live=live, provisional=provisional, until_idle=until_idle)
+
+    async def last_seq(self, thread_id: str) -> int:
+        """The cursor after all events that the thread's log has so far; 0 if there are none. Reads none of them."""
+        check_identifier("thread_id", thread_id)
+        async with self.access("read the last event's number"):
+            return await self.store.last_seq(thread_id)
 
 
 async def follow(

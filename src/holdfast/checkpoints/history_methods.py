@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.cancelling import to_its_end
+from holdfast.checkpoints.about import said_of
 from holdfast.checkpoints.busy import WaitingFor
 from holdfast.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from holdfast.checkpoints.history import Branches, branches_of
@@ -112,7 +113,7 @@ class HistoryMethods(Access):
     ) -> CheckpointInfo:
         """Go back to a checkpoint of the thread, as its next commit. Nothing is run; what came after stays as a branch.
 
-        It does not read the head, so it is the way back from a damaged one. A thread that is being run is waited for
+        It needs nothing of the head, so it is the way back from a damaged one. A thread that is being run is waited for
         with `on_busy="enqueue"`, and taken with `"interrupt"` or `takeover=True`: its run then fails with
         ThreadConflict. Raises ThreadBusy, ThreadNotFound, CheckpointNotFound, or InvalidRun for a checkpoint of another
         thread.
@@ -129,7 +130,8 @@ class HistoryMethods(Access):
         async def act(thread: StoredThread) -> CheckpointInfo | None:
             target = await self._load(wanted)
             try:
-                return await thread.commit(rewound(target, thread.number + 1), (), "", target.status)
+                about = await said_of(self, thread.head_id)
+                return await thread.commit(rewound(target, thread.number + 1, about), (), "", target.status)
             except ThreadConflict:
                 await self._load(wanted)  # it may have been pruned since
                 raise

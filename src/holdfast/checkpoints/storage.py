@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from typing import Any, Protocol, Self, runtime_checkable
 
 from holdfast.cancelling import to_its_end
@@ -210,21 +210,40 @@ class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods, Fo
         return list(found)
 
     async def list_threads(
-        self, *, workflow_name: str | None = None, limit: int | None = None, before: str | None = None
+        self,
+        *,
+        workflow_name: str | None = None,
+        prefix: str | None = None,
+        statuses: Collection[str] | None = None,
+        limit: int | None = None,
+        before: str | None = None,
     ) -> list[ThreadInfo]:
-        """Where threads stand, those that moved last at the end. `limit` keeps these; `before` (a thread id) pages."""
+        """Where threads stand, those that moved last at the end. `limit` keeps these; `before` (a thread id) pages.
+
+        `prefix`: only those whose ids begin with this text, without reading the others. `statuses`: only those whose
+        status is one of these.
+        """
         check_limit(limit)
+        if isinstance(statuses, str):
+            raise TypeError(f"statuses expects a collection of statuses, such as {{{statuses!r}}}, got {statuses!r}.")
+        wanted: dict[str, Any] = {"workflow_name": workflow_name, "prefix": prefix, "statuses": statuses}
         async with self.access("list threads"):
-            return list(await self.store.threads(workflow_name=workflow_name, limit=limit, before=before))
+            return list(await self.store.threads(**wanted, limit=limit, before=before))
 
     async def pending_requests(
-        self, *, workflow_name: str | None = None, thread_id: str | None = None, limit: int | None = None
+        self,
+        *,
+        workflow_name: str | None = None,
+        thread_id: str | None = None,
+        prefix: str | None = None,
+        limit: int | None = None,
     ) -> list[PendingRequest]:
-        """Who is asked, across threads, those who wait longest first. The question itself is in the thread's head."""
+        """Who is asked, across threads, those who wait longest first. The question itself is in the thread's head.
+        `prefix`: only in threads whose ids begin with this text."""
         check_limit(limit)
+        wanted: dict[str, Any] = {"workflow_name": workflow_name, "thread_id": thread_id, "prefix": prefix}
         async with self.access("list requests"):
-            found = await self.store.pending_requests(workflow_name=workflow_name, thread_id=thread_id, limit=limit)
-        return list(found)
+            return list(await self.store.pending_requests(**wanted, limit=limit))
 
     async def delete_thread(self, thread_id: str) -> bool:
         """Forget all of a thread; False if there was none. Raises ThreadBusy while it has an owner."""

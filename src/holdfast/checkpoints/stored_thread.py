@@ -24,6 +24,7 @@ from holdfast.codec import Codec, DeclaredTypes, Tree
 from holdfast.errors import DamagedCheckpoint, HoldfastError, StorageFailed, UnreadableValue
 from holdfast.events import WorkflowEvent
 from holdfast.isolation import is_surely_copied
+from holdfast.observing import CommitWritten, observers, tell
 from holdfast.records import (
     CheckpointInfo,
     Commit,
@@ -247,6 +248,8 @@ class StoredThread:
             raise
         except Exception as error:
             raise StorageFailed(type(self._store).__name__, "commit", repr(error)) from error
+        if observers:
+            tell(CommitWritten(size_of(commit)))
         if on_saved is not None:
             events = commit.events
             on_saved(commit.info, 0 if events is None else events.first_seq + events.count - 1)
@@ -272,6 +275,12 @@ class StoredThread:
         if self._base is not None:
             self._base.kept = self._kept if self._kept is not None and len(self._kept) <= KEPT_ENTRIES else None
             self._recent.put(self._lease, self.number, self._base)
+
+
+def size_of(commit: Commit) -> int:
+    """Bytes of what is new in it, as encoded."""
+    events = 0 if commit.events is None else len(commit.events.body)
+    return len(commit.root or b"") + sum(map(len, commit.chunks.values())) + events
 
 
 # ---------------------------------------------------------------- reading

@@ -1,12 +1,13 @@
 """Going elsewhere in a thread's history: the checkpoints that a fork, a rewind and a checkpoint by hand make.
 
-Each is a commit with the content of another checkpoint; nothing is run. What is not declared here goes through
-unchanged, since a storage without a workflow reads it as Opaque.
+Each is a commit with the content of another checkpoint, or with some of it changed; nothing is run. What is not
+declared here goes through unchanged, since a storage without a workflow reads it as Opaque.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -31,16 +32,40 @@ def forked(source: WorkflowCheckpoint, thread_id: str, state: dict[str, Any]) ->
     return _successor(source, thread_id=thread_id, number=1, state=state)
 
 
-def rewound(target: WorkflowCheckpoint, number: int) -> WorkflowCheckpoint:
+def rewound(target: WorkflowCheckpoint, number: int, about: Mapping[str, Any] | None = None) -> WorkflowCheckpoint:
     """The target once more, as this commit of its thread. What is delivered from here on is other than what was
-    delivered from there the first time: idempotency keys tell them apart by the epoch."""
-    return _successor(target, number=number, counters=msgspec.structs.replace(target.counters, epoch=number))
+    delivered from there the first time: idempotency keys tell them apart by the epoch. `about` is what is said of the
+    thread today, which a rewind leaves as it is; None to keep what was said then."""
+    there = target if about is None else with_about(target, about)
+    return _successor(there, number=number, counters=msgspec.structs.replace(target.counters, epoch=number))
 
 
 def repeated(head: WorkflowCheckpoint, number: int, status: str) -> WorkflowCheckpoint:
     """The same place once more, as this commit of its thread. `status` is the thread's: its last run may have failed
     since the head."""
     return _successor(head, number=number, status=status)
+
+
+def with_about(checkpoint: WorkflowCheckpoint, about: Mapping[str, Any]) -> WorkflowCheckpoint:
+    """The same, of a thread of which this is said."""
+    others = {part: values for part, values in checkpoint.metadata.items() if part != "about"}
+    return msgspec.structs.replace(checkpoint, metadata={**others, "about": dict(about)} if about else others)
+
+
+def cleared(head: WorkflowCheckpoint) -> WorkflowCheckpoint:
+    """Of the same thread, and nothing in it. What is counted goes on, so that no delivery is taken for an earlier one,
+    and what is said of the thread stays."""
+    return WorkflowCheckpoint(
+        workflow_name=head.workflow_name,
+        graph_signature_hash=head.graph_signature_hash,
+        checkpoint_id=head.checkpoint_id,
+        metadata=head.metadata,
+        thread_id=head.thread_id,
+        counters=msgspec.structs.replace(head.counters, since_input=0),
+        graph_signature=head.graph_signature,
+        migrations=head.migrations,
+        renamed_types=head.renamed_types,
+    )
 
 
 def _successor(before: WorkflowCheckpoint, **changes: Any) -> WorkflowCheckpoint:
@@ -87,6 +112,35 @@ async def add_fork(store: Store, fork: WorkflowCheckpoint, codec: Codec) -> Chec
     return fork.info
 
 
+# ---------------------------------------------------------------- what is said of a thread
+
+
+def merged_about(head: WorkflowCheckpoint, said: Any) -> dict[str, Any]:
+    """What is said of the thread, with this. A value of None takes its key away. Raises InvalidRun."""
+    if not isinstance(said, Mapping) or not all(isinstance(key, str) for key in said):
+        raise InvalidRun(f"What is said of a thread must map texts to JSON values, got {said!r}. Nothing was written.")
+    for key, value in said.items():
+        for wrong in _faults(value):
+            raise InvalidRun(
+                f"What is said of a thread must be JSON, and {key!r} holds {wrong!r} ({type(wrong).__name__}). Nothing "
+                "was written."
+            )
+    merged = {**head.metadata.get("about", {}), **said}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def _faults(value: Any) -> Iterator[Any]:
+    """What is in it that JSON does not have."""
+    if type(value) is dict:
+        yield from (key for key in value if type(key) is not str)
+        value = list(value.values())
+    if type(value) is list:
+        for one in value:
+            yield from _faults(one)
+    elif not (value is None or type(value) in (bool, int, str) or (type(value) is float and isfinite(value))):
+        yield value
+
+
 # ---------------------------------------------------------------- edited state
 
 
@@ -105,7 +159,7 @@ def edited_state(source: WorkflowCheckpoint, update_state: Any, remove_state: An
         if key not in source.state:
             raise InvalidRun(
                 f"remove_state names {key!r}, which is not in the state of checkpoint {source.checkpoint_id!r}"
-                f"{did_you_mean(key, source.state)}. Nothing was forked."
+                f"{did_you_mean(key, source.state)}. Nothing was written."
             )
     for key, value in update.items():
         if key in source.state:

@@ -13,9 +13,9 @@ import holdfast
 from holdfast.errors import HoldfastError
 
 COMMANDS = (
-    *("demo", "run", "resume", "answer", "requests", "threads", "show"),
+    *("demo", "init", "run", "resume", "answer", "requests", "threads", "show"),
     *("state", "diff", "fork", "rewind", "pin", "unpin"),
-    *("prune", "export", "import", "transfer", "verify", "doctor", "rekey", "workflows", "completion"),
+    *("prune", "export", "import", "transfer", "verify", "serve", "keys", "doctor", "rekey", "workflows", "completion"),
 )
 """In the order in which one meets them. Each is a function of its name in the module of its name."""
 

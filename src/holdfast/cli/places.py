@@ -61,10 +61,10 @@ def thread_argument(command: Decorated) -> Decorated:
 
 def given_keys() -> AesGcm | None:
     """Those of the environment, which every command uses. Raises UsageError for what is none."""
-    from holdfast.codecs.aes_gcm import VARIABLE, AesGcm
+    from holdfast.storages import keys_in_environment
 
     try:
-        return AesGcm.from_environment() if os.environ.get(VARIABLE) else None
+        return keys_in_environment()
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 

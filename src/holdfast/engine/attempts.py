@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from holdfast.engine.delivery import Delivery
 
 
+Attempt = Coroutine[Any, Any, tuple[Any, Exception | None]]
+"""The step's result, or why it failed."""
+
+
 class Attempts:
     def __init__(
         self,
@@ -50,7 +54,7 @@ class Attempts:
             self._telling.tell("executor_invoked", call)
         retry = work.policy.retry
         while True:
-            value, failure = await self._once(call, lambda: self._limited(call, work))
+            value, failure = await self._traced(call, self._once(call, lambda: self._limited(call, work)), number + 1)
             if failure is None:
                 self._telling.tell("executor_completed", call, isolated(value))
                 return value
@@ -61,10 +65,14 @@ class Attempts:
 
     async def grouped(self, call: Call, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Once, and not recorded itself: only the steps in it are."""
-        value, failure = await self._once(call, work, is_recorded=False)
+        value, failure = await self._traced(call, self._once(call, work, is_recorded=False))
         if failure is not None:
             raise failure
         return value
+
+    def _traced(self, call: Call, attempt: Attempt, number: int = 1) -> Attempt:
+        spans = self._delivery.lane.scope.spans
+        return attempt if spans is None else spans.step(self._telling.path(call), number, attempt)
 
     async def _once(
         self, call: Call, work: Callable[[], Coroutine[Any, Any, Any]], *, is_recorded: bool = True
@@ -135,7 +143,7 @@ class Attempts:
             value: Any = None if mode == SKIP else error
             await self._recorder.record_result(call, value)
         else:
-            value, second = await self._once(call, work.done_instead)
+            value, second = await self._traced(call, self._once(call, work.done_instead))
             if second is not None:
                 await self._recorder.record_failure(call, second)
                 raise second from error

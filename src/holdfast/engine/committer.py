@@ -15,6 +15,7 @@ from holdfast.engine.position import (
     counters_of,
     executor_memories,
     messages_by_source,
+    metadata_of,
 )
 from holdfast.engine.run_arguments import without_secrets
 from holdfast.engine.scope import RunScope
@@ -35,6 +36,7 @@ class Committer:
         self._keeper = scope.keeper
         self._run_id = scope.run_id
         self._emit = scope.emit
+        self._watch = scope.watch
         self._only_at_exit = durability == "exit"
         self._lags = durability == "async"
         """Whether the next superstep may start while the commit of the last is on its way."""
@@ -127,6 +129,7 @@ class Committer:
         on_saved = None
         if self._lags and executor_ids is not None:
             on_saved = self._tell_saved_at_the_end if is_final else self._tell_saved
+        saving = None if self._watch is None else self._watch.saving(checkpoint, len(events), on_saved)
         commit = keeper.commit(
             checkpoint,
             events,
@@ -134,9 +137,9 @@ class Committer:
             checkpoint.status,
             unsettled=unsettled,
             consumed=consumed,
-            on_saved=on_saved,
+            on_saved=on_saved if saving is None else saving.on_saved,
         )
-        info = await self._to_its_end(keeper, commit)
+        info = await self._to_its_end(keeper, commit if saving is None else saving.made(commit))
         self._backlog.clear()
         self._final_is_logged = is_final
         self._is_unsaved = False
@@ -163,6 +166,8 @@ class Committer:
             return
         checkpoint = self._checkpoint_of(position, keeper.number + 1)
         commit = keeper.commit(checkpoint, (), self._run_id, checkpoint.status, unsettled=unsettled)
+        if self._watch is not None:
+            commit = self._watch.saving(checkpoint, 0).made(commit)
         info, cancelled = await to_its_end(commit)
         thread.number, thread.head_id = keeper.number, checkpoint.checkpoint_id
         self._tell_saved(info, keeper.last_seq)
@@ -185,6 +190,8 @@ class Committer:
         return info
 
     def _move(self, after: Position, *, is_ahead: bool) -> None:
+        if self._watch is not None:
+            self._watch.moved(self._thread.position, after)
         self._thread.position = after
         self._thread.is_ahead = is_ahead
 
@@ -193,20 +200,39 @@ class Committer:
         keeper, thread = self._keeper, self._thread
         if keeper is None:
             return
+        await self._save_the_rest(keeper)
+        if self._final_is_logged and state is resting_state(thread.position):
+            return
+        await self._commit_events(keeper, [*self._backlog, *events, WorkflowEvent("status", state=state)], state)
+
+    async def leave(self) -> None:
+        """In place of `finish`, where a run does not end but leaves its thread to the next: what is still unsaved."""
+        keeper = self._keeper
+        if keeper is None:
+            return
+        await self._save_the_rest(keeper)
+        if self._backlog:  # it has begun, and nothing in the store says so yet
+            await self._commit_events(keeper, list(self._backlog), running_state(self._thread.position))
+
+    async def _save_the_rest(self, keeper: ThreadKeeper) -> None:
+        thread = self._thread
         if self._lags:
             await self._to_its_end(keeper, keeper.settled())
         if self._is_unsaved:
             # Should this fail, what was not saved did not happen: the next run reads the head.
             thread.number = NOT_IN_STEP
             await self._commit(keeper, thread.position, None)
-        if self._final_is_logged and state is resting_state(thread.position):
-            return
-        logged = [*self._backlog, *events, WorkflowEvent("status", state=state)]
-        was_in_step = thread.number == keeper.number
-        await self._to_its_end(keeper, keeper.commit(None, logged, self._run_id, state.value))
+
+    async def _commit_events(self, keeper: ThreadKeeper, logged: list[WorkflowEvent], state: WorkflowRunState) -> None:
+        """A commit without a checkpoint."""
+        was_in_step = self._thread.number == keeper.number
+        commit = keeper.commit(None, logged, self._run_id, state.value)
+        if self._watch is not None:
+            commit = self._watch.saving(None, len(logged)).made(commit)
+        await self._to_its_end(keeper, commit)
         self._backlog.clear()
         if was_in_step:
-            thread.number = keeper.number
+            self._thread.number = keeper.number
 
     def _checkpoint_of(self, after: Position, number: int) -> WorkflowCheckpoint:
         compiled, thread = self._compiled, self._thread
@@ -227,7 +253,7 @@ class Committer:
             suspended=after.suspended,
             children=child_checkpoints(after) if after.children else {},
             run_kwargs=without_secrets(after.run_kwargs) if after.run_kwargs else {},
-            metadata={"usage": after.usage} if after.usage else {},
+            metadata=metadata_of(after) if after.usage or after.about else {},
             counters=counters_of(after),
             graph_signature=compiled.signature,
             migrations=compiled.migrations.names,

@@ -153,9 +153,10 @@ class HistoryMethods:
     ) -> CheckpointInfo:
         """Go back to a checkpoint of the thread, as its next commit. Nothing is run: `run(thread_id=...)` goes on.
 
-        What came after stays as a branch, while retention keeps it. The head is not read, so this is the way back from
-        a damaged one. Raises ThreadBusy (`on_busy` and `takeover` are those of `run`), ThreadNotFound,
-        CheckpointNotFound, IncompatibleWorkflow, or InvalidRun for a checkpoint of another thread.
+        What came after stays as a branch, while retention keeps it, and what is said of the thread stays as it is. The
+        head need not be readable: this is the way back from a damaged one. Raises ThreadBusy (`on_busy` and `takeover`
+        are those of `run`), ThreadNotFound, CheckpointNotFound, IncompatibleWorkflow, or InvalidRun for a checkpoint of
+        another thread.
         """
         check_identifier("thread_id", thread_id)
         options: RunOptions = {

@@ -242,6 +242,8 @@ class Lane:
 
     async def _met(self, error: BaseException, delivery: Delivery) -> Effects:
         """What a failed delivery comes to under its policy. Raises the error if that is to end the superstep."""
+        if self._scope.spans is not None:
+            self._scope.spans.delivery_failed(self, error)
         try:
             met = await meet_failure(delivery, error, self._policy)
         except Exception as second:  # such as one of a user's retry_on

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from weakref import WeakValueDictionary
 
@@ -28,6 +28,12 @@ class Ownership:
         self.run_id = run_id
         self.is_interrupted = False
         """Asked to end by another run, a handle or a reader who left, rather than by its caller's cancellation."""
+        self.is_leaving = False
+        """Asked to give its thread up between two supersteps, without an end."""
+        self.was_left = False
+        """Whether it did."""
+        self.drives = False
+        """Whether it runs supersteps, rather than changing the thread by hand."""
         self.interrupts = False
         """Whether it came to end the one before it, rather than to wait for it."""
         self._has_entered = False
@@ -62,13 +68,39 @@ class Ownership:
             if self._has_entered or self._waits:
                 self._cancel()
 
+    def leave(self) -> None:
+        """Ask it to stop between two supersteps. One that has nothing in hand yet, since its thread is somebody else's,
+        ends at once."""
+        self.is_leaving = True
+        if self.is_waiting:
+            self.interrupt()
+
+    def leave_now(self) -> None:
+        """Stop it inside its superstep: only what that has recorded stays."""
+        if not self._cancels:
+            self._cancel()
+
+    def call_soon(self, act: Callable[[], object]) -> None:
+        """In the event loop that it runs in."""
+        if self._task is not None and not self.is_here:
+            self._task.get_loop().call_soon_threadsafe(act)
+        else:
+            act()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits until its store gives it the thread."""
+        return self._waits
+
+    @property
+    def has_entered(self) -> bool:
+        """Whether it moves the thread: its input is committed."""
+        return self._has_entered
+
     def _cancel(self) -> None:
         if self._task is not None:
             self._cancels += 1
-            if self.is_here:
-                self._task.cancel()
-            else:
-                self._task.get_loop().call_soon_threadsafe(self._task.cancel)
+            self.call_soon(self._task.cancel)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -97,7 +129,10 @@ class Ownership:
 
     async def wait(self) -> None:
         """Until it has given up its thread, in its store as well."""
-        await self._released.wait()
+        if self.is_here:
+            await self._released.wait()
+        while not (self._released.is_set() or self.is_dead):  # noqa: ASYNC110  # an Event belongs to one loop
+            await asyncio.sleep(BUSY_POLL_SECONDS)
 
     def take_interruption(self) -> bool:
         """Whether it was ended through `interrupt`; its task then goes on as if it had not been cancelled."""
@@ -114,6 +149,11 @@ def ending_run(run_id: str | None) -> Ownership | None:
     return found if found is not None and found.is_interrupted else None
 
 
+def run_of_this_process(run_id: str | None) -> Ownership | None:
+    """Whichever workflow object it is of."""
+    return _RUNS.get(run_id or "")
+
+
 class LiveThreads:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -126,6 +166,12 @@ class LiveThreads:
 
     def find(self, thread_id: str) -> Thread | None:
         return self._threads.get(thread_id)
+
+    def runs(self) -> list[tuple[Thread, Ownership]]:
+        """Those that move a thread, and those that wait for their turn, with the thread they are for."""
+        threads = list(self._threads.values())
+        found = [(thread, one) for thread in threads for one in (thread.owner, *thread.queue) if one is not None]
+        return [(thread, one) for thread, one in found if one.drives and not one.is_dead]
 
     def own_or_new_id(self) -> str:
         if self.own_id is None:

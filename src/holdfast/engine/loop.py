@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
@@ -66,20 +67,23 @@ class Loop:
         self.failed_executor_id: str | None = None
 
     async def drive(self) -> None:
-        """Run supersteps until nothing is due. Raises what a handler raised; the thread then stands at its head."""
+        """Run supersteps until nothing is due, or the run is to leave. Raises what a handler raised; the thread then
+        stands at its head."""
         thread = self._thread
-        limit = self._compiled.graph.max_iterations
+        limit = min(self._compiled.graph.max_iterations, self._scope.max_iterations or sys.maxsize)
         scope = self._scope
         scope.task = asyncio.current_task()
         scope.cancels_before = scope.task.cancelling() if scope.task is not None else 0
         self.takes_input = True
         try:
             while thread.position.mailbox or thread.inbox or await self._waiting.has_work(self.enter):
+                if thread.owner.is_leaving:
+                    raise asyncio.CancelledError
                 if thread.inbox:
                     await self._take_in()
                 if thread.position.since_input >= limit:
                     raise WorkflowConvergenceException(thread.thread_id, limit)
-                await self._superstep()
+                await (self._superstep() if scope.watch is None else scope.watch.superstep(self._superstep(), thread))
                 self._supersteps += 1
                 self._heed_cancel()
                 if thread.position.mailbox or thread.inbox or thread.position.is_busy:
@@ -197,7 +201,8 @@ class Loop:
                 await self._replay(lane, message, recorded)
                 self._unfinished -= 1
                 continue
-            effects = await lane.deliver(message)
+            spans = self._scope.spans
+            effects = await (lane.deliver(message) if spans is None else spans.delivery(lane, message))
             self._unfinished -= 1
             if effects.is_undone:
                 await self._undo(lane)
@@ -219,6 +224,8 @@ class Loop:
 
     async def _replay(self, lane: Lane, message: WorkflowMessage, recorded: Effects) -> None:
         lane.replay(message, recorded)
+        if self._scope.spans is not None:
+            self._scope.spans.bypassed("executor", lane.told_id)
         if recorded.saved is not None:
             seen = lane.position.successor()
             if recorded.private is not None:

@@ -29,6 +29,8 @@ class Position:
         self.run_kwargs: dict[str, Any] = {}
         self.usage: dict[str, int] = {}
         """What its agents used, since the thread began."""
+        self.about: dict[str, Any] = {}
+        """What is said of the thread: its name and the like. Replaced, never changed in place."""
         self.suspended: dict[int, SuspendedDelivery] = {}
         """Deliveries that wait for a time or an answer, by id."""
         self.children: dict[int, Child] = {}
@@ -159,6 +161,7 @@ def position_of(checkpoint: WorkflowCheckpoint) -> Position:
     position.outputs = list(checkpoint.outputs)
     position.run_kwargs = dict(checkpoint.run_kwargs)
     position.usage = dict(checkpoint.metadata.get("usage", {}))
+    position.about = dict(checkpoint.metadata.get("about", {}))
     position.iteration = checkpoint.iteration_count
     position.since_input = checkpoint.counters.since_input
     position.next_delivery_id = checkpoint.counters.next_delivery_id
@@ -223,6 +226,12 @@ def executor_memories(position: Position) -> dict[str, ExecutorMemory]:
 
 def counters_of(position: Position) -> Counters:
     return Counters(position.since_input, position.next_delivery_id, position.epoch)
+
+
+def metadata_of(position: Position) -> dict[str, Any]:
+    """What there is of it, so that a thread without any keeps none."""
+    found = {"usage": position.usage, "about": position.about}
+    return {part: values for part, values in found.items() if values}
 
 
 def messages_by_source(mailbox: list[WorkflowMessage]) -> dict[str, list[WorkflowMessage]]:

@@ -41,6 +41,8 @@ class RunOptions(TypedDict, total=False):
     """Make a new thread from `checkpoint_id`."""
     force: bool
     """Go on although the workflow has changed since the checkpoint was made."""
+    max_iterations: int | None
+    """At most so many supersteps since the last input; the workflow's own limit, where that is lower."""
     include_status_events: bool
     """Keep `status` events in the result."""
     function_invocation_kwargs: Mapping[str, Any] | None
@@ -64,6 +66,7 @@ class RunRequest:
     takeover: bool = False
     fork: bool = False
     force: bool = False
+    max_iterations: int | None = None
     include_status_events: bool = False
     function_invocation_kwargs: Mapping[str, Any] | None = None
     client_kwargs: Mapping[str, Any] | None = None
@@ -89,6 +92,8 @@ def make_request(message: Any, own_storage: Any, options: RunOptions) -> RunRequ
     check_durability(given.get("durability", "sync"))
     _one_of("on_busy", given.get("on_busy", "reject"), OnBusy)
     _positive("max_lag", given.get("max_lag", 8))
+    if given.get("max_iterations") is not None:
+        _positive("max_iterations", given["max_iterations"])
     check_identifier("thread_id", given.get("thread_id"))
     check_identifier("run_id", given.get("run_id"))
     storage = given.pop("checkpoint_storage", None)

@@ -23,6 +23,7 @@ class WorkflowRunResult(list[WorkflowEvent]):
         run_id: str,
         checkpoint_id: str | None,
         usage: dict[str, int] | None = None,
+        about: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(events)
         self._status_events = status_events
@@ -36,6 +37,8 @@ class WorkflowRunResult(list[WorkflowEvent]):
         """Where the thread stands now; None without a storage."""
         self.usage: dict[str, int] = usage or {}
         """What the thread's agents used since it began: tokens and the like, by name."""
+        self.about: dict[str, Any] = about or {}
+        """What is said of the thread: what `workflow.describe` was given."""
 
     @property
     def outputs(self) -> list[WorkflowEvent]:

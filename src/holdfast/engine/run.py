@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from holdfast.cancelling import to_its_end
+from holdfast.checkpoints.about import said_of
 from holdfast.checkpoints.keepers import PlainThread, ThreadKeeper
 from holdfast.checkpoints.live_events import teller
 from holdfast.clock import Clock
@@ -26,6 +27,7 @@ from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.scope import RunScope
 from holdfast.engine.telling import own_event
 from holdfast.engine.thread import Thread
+from holdfast.engine.tracing_watch import Watch, watching
 from holdfast.errors import RunInterrupted
 from holdfast.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
 from holdfast.log import get_logger
@@ -50,6 +52,7 @@ class Run:
         self._tell_others: Callable[[WorkflowEvent], None] | None = None
         """Those who follow the thread, in this process or another."""
         self._ownership: Ownership | None = None
+        self._watch: Watch | None = None
         self._loop: Loop | None = None
         self._began = False
         self._owes_message = False
@@ -58,6 +61,8 @@ class Run:
         """The position with its input; where the thread stands once that is committed."""
         self.thread_id: str | None = None
         """Known once it has begun."""
+        self.on_begun: Callable[[], None] | None = None
+        """Called once what it was given is accepted."""
         self.next_deadline: datetime | None = None
         """Known once it has ended: when the first of the pending requests runs out."""
 
@@ -67,25 +72,33 @@ class Run:
         """Run to the end. Raises what a handler raised, after the thread was put back to its head and released."""
         self._listener = listener
         self._ownership = Ownership(self.run_id)
+        self._ownership.drives = True
         thread_id = self.thread_id = await self._opening.choose_thread()
+        watch = self._watch = watching(self._compiled, thread_id, self.run_id, self._request)
+        work = self._execute(thread_id, self._ownership)
+        return await (work if watch is None else watch.run(work, lambda: self._began))
+
+    async def _execute(self, thread_id: str, ownership: Ownership) -> WorkflowRunResult:
         on_busy = "interrupt" if self._request.takeover else self._request.on_busy
-        thread = await self._live.claim(thread_id, self._ownership, on_busy)
+        thread = await self._live.claim(thread_id, ownership, on_busy)
+        if self._watch is not None:
+            self._watch.claimed()
         keeper: ThreadKeeper | None = None
         error: BaseException | None = None
         try:
-            keeper = await self._opening.open(thread, self._ownership)
+            keeper = await self._opening.open(thread, ownership)
             scope = self._scope(thread, keeper)
             committer = Committer(scope, self._request.durability)
             self._loop = Loop(scope, committer)
-            await self._move(thread, self._ownership, self._loop, committer, keeper)
+            await self._move(thread, ownership, self._loop, committer, keeper)
         except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
             thread.is_abandoned = keeper is not None
-            self._live.release(thread, self._ownership, forget=False)
+            self._live.release(thread, ownership, forget=False)
             raise
         except BaseException as raised:  # noqa: BLE001  # raised again, after the release
             error = raised
-        await self._release(thread, self._ownership, keeper)
-        return self._ended(thread, self._ownership, error)
+        await self._release(thread, ownership, keeper)
+        return self._ended(thread, ownership, error)
 
     async def _release(self, thread: Thread, ownership: Ownership, keeper: ThreadKeeper | None) -> None:
         """Give the thread up, whatever happens."""
@@ -128,7 +141,9 @@ class Run:
             if self._owes_message and thread.position is not self._entering:
                 due = with_message(self._compiled.graph, thread.position, self._request.message)
                 await to_its_end(loop.enter(due))
-            if self._began:
+            if self._began and ownership.is_leaving:
+                await self._leave(ownership, committer)
+            elif self._began:
                 await self._record_end(thread, committer, WorkflowRunState.CANCELLED)
             raise
         except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
@@ -150,18 +165,27 @@ class Run:
         except Exception as error:  # noqa: BLE001  # the storage is what failed: what ended the run says more
             logger.warning("run %s ended %s; saving that failed: %s", self.run_id, state.value, type(error).__name__)
 
+    async def _leave(self, ownership: Ownership, committer: Committer) -> None:
+        """Record no end: whoever resumes the thread goes on with it."""
+        ownership.was_left = True
+        try:
+            await to_its_end(committer.leave())
+        except Exception as error:  # noqa: BLE001  # the storage is what failed: the thread stands at its head
+            logger.warning("run %s left its thread; saving the rest failed: %s", self.run_id, type(error).__name__)
+
     def _ended(self, thread: Thread, ownership: Ownership, error: BaseException | None) -> WorkflowRunResult:
         """The final status, after the commit and after the thread was released; then the result or the error."""
         self.next_deadline = next_deadline(thread.position)
-        if self._began:
-            self._status(thread.status)
-        else:
+        if not self._began:
             self._live.drop_new(thread)
+        elif not ownership.was_left:
+            self._status(thread.status)
         was_interrupted = ownership.take_interruption()
         if ownership.is_cancelled and (error is None or isinstance(error, asyncio.CancelledError) or not self._began):
             raise asyncio.CancelledError from error  # it may have come when there was only a commit to wait for
-        if was_interrupted and not self._began and isinstance(error, asyncio.CancelledError):
-            raise RunInterrupted(self.run_id, thread.thread_id) from error
+        is_asked_to_end = was_interrupted or ownership.is_leaving
+        if ownership.was_left or (is_asked_to_end and not self._began and isinstance(error, asyncio.CancelledError)):
+            raise RunInterrupted(self.run_id, thread.thread_id, has_begun=ownership.was_left) from error
         if error is not None and not (was_interrupted and isinstance(error, asyncio.CancelledError)):
             raise error
         left_out = ("started",) if self._request.include_status_events else ("started", "status")
@@ -178,6 +202,7 @@ class Run:
             run_id=self.run_id,
             checkpoint_id=thread.head_id,
             usage=dict(position.usage),
+            about=dict(position.about),
         )
 
     def _scope(self, thread: Thread, keeper: ThreadKeeper | None) -> RunScope:
@@ -196,6 +221,8 @@ class Run:
             Journal(thread, keeper, is_kept=keeper is not None and keeper.has_journal and durability != "exit"),
             is_streaming=self._listener is not None,
             storage=self._request.storage,
+            max_iterations=self._request.max_iterations,
+            watch=self._watch,
         )
 
     # ------------------------------------------------------------ while it runs
@@ -206,6 +233,11 @@ class Run:
             return False
         self._ownership.interrupt()
         return True
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether what it was given was accepted; otherwise nothing was written."""
+        return self._began
 
     @property
     def takes_input(self) -> bool:
@@ -240,6 +272,8 @@ class Run:
         self, thread: Thread, committer: Committer, keeper: ThreadKeeper | None, entered: Position | None = None
     ) -> None:
         self._began = True
+        if self.on_begun is not None:
+            self.on_begun()
         if self._opening.becomes_own:
             self._live.own_id = thread.thread_id
         thread.status = running_state(entered or thread.position)
@@ -273,7 +307,9 @@ class Run:
             return replace(entry, position=with_records(thread.position, thread.records))
         if rewound is None:
             return entry
+        about = None if self._request.fork else await said_of(self._request.storage, thread.head_id)
         await self._opening.rewind(thread, loop)
         after = thread.position.successor() if entry.position is None else entry.position
         after.saved, after.epoch = thread.position.saved, rewound.epoch
+        after.about = after.about if about is None else about
         return replace(entry, position=after)

@@ -12,6 +12,7 @@ from holdfast.codec import Codec
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.journal import Journal
 from holdfast.engine.thread import Thread
+from holdfast.engine.tracing_watch import Watch
 from holdfast.events import WorkflowEvent
 
 
@@ -28,13 +29,16 @@ class RunScope:
         "is_streaming",
         "journal",
         "keeper",
+        "max_iterations",
         "on_request",
         "results_told",
         "retract",
         "run_id",
+        "spans",
         "storage",
         "task",
         "thread",
+        "watch",
     )
 
     def __init__(
@@ -51,8 +55,15 @@ class RunScope:
         *,
         is_streaming: bool,
         storage: Any = None,
+        max_iterations: int | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.storage = storage
+        self.max_iterations = max_iterations
+        """The caller's own limit."""
+        self.watch = watch
+        """Somebody counts what happens, or wants spans of it; None, as almost always, costs nothing."""
+        self.spans = None if watch is None else watch.spans
         self.compiled = compiled
         self.thread = thread
         self.keeper = keeper

@@ -160,6 +160,8 @@ class Session:
         if is_news:
             told = isolated(value) if record.kind == "step" else None
             self._telling.tell("executor_bypassed", call, told)
+            if self._lane.scope.spans is not None:
+                self._lane.scope.spans.bypassed("step", self._telling.path(call))
         if record.kind == "failed":
             raise value
         self._replay_done(call, value)

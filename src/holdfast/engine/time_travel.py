@@ -1,26 +1,29 @@
-"""Forks, rewinds and checkpoints by hand, of a workflow: they fit its code, and keep out of the way of its runs."""
+"""Forks, rewinds, edits and checkpoints by hand, of a workflow: they fit its code, and keep out of the way of its
+runs."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from holdfast.cancelling import to_its_end
+from holdfast.checkpoints.about import said_of
 from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
-from holdfast.checkpoints.keepers import PlainThread, ThreadKeeper, codec_for
+from holdfast.checkpoints.keepers import PlainThread, ThreadKeeper, codec_for, own_copy
 from holdfast.checkpoints.storage import StoreCheckpointStorage, load_checkpoint
 from holdfast.checkpoints.stored_thread import StoredThread
 from holdfast.checkpoints.time_travel import add_fork, edited_state, forked, of_another_thread, repeated, rewound
 from holdfast.clock import Clock
-from holdfast.engine.committer import Committer
+from holdfast.engine.committer import Committer, resting_state
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.fitting import check_fits
 from holdfast.engine.journal import Journal
 from holdfast.engine.live import LiveThreads, Ownership
 from holdfast.engine.loop import Loop
 from holdfast.engine.opening import Opening, note_unreleased, storage_key
+from holdfast.engine.position import position_of
 from holdfast.engine.reading import read_history
 from holdfast.engine.recorded import with_records
 from holdfast.engine.request import RunRequest
@@ -34,6 +37,9 @@ from holdfast.records import CheckpointInfo
 
 logger = get_logger("engine")
 T = TypeVar("T")
+
+Change = Callable[[WorkflowCheckpoint], WorkflowCheckpoint]
+"""What a thread's head becomes: it is given a copy, with the workflow's own types, and gives one with other content."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ class TimeTravel:
         self._clock = clock
         self._request = request
 
-    # ------------------------------------------------------------ the three ways
+    # ------------------------------------------------------------ the four ways
 
     async def fork(self, update_state: Mapping[str, Any] | None, remove_state: Iterable[str]) -> CheckpointInfo:
         source = await self._named()
@@ -84,7 +90,8 @@ class TimeTravel:
         if target.thread_id != thread_id:
             raise of_another_thread(target.info, thread_id)
         async with self._owned(thread_id) as owned:
-            there = rewound(target, owned.keeper.number + 1)
+            about = await said_of(self._request.storage, owned.keeper.head_id)
+            there = rewound(target, owned.keeper.number + 1, about)
             try:
                 await _whole(owned.keeper.commit(there, (), "", there.status))
             except ThreadConflict:
@@ -113,6 +120,34 @@ class TimeTravel:
             if is_in_step:
                 thread.number, thread.head_id = keeper.number, again.checkpoint_id
         return again.info
+
+    async def edit(self, change: Change, *, settles: bool = False) -> CheckpointInfo:
+        """Make the head what `change` makes of it, as the next commit. With `settles` nothing that was recorded or sent
+        since the head counts any more."""
+        thread_id = self._request.thread_id or ""
+        living = self._live.find(thread_id)
+        if living is not None and living.is_ahead:
+            await self.checkpoint()  # it was moved without this storage: what is edited is what is saved
+        await self._find(thread_id)
+        async with self._owned(thread_id) as owned:
+            keeper, sent = owned.keeper, tuple(owned.thread.inbox)
+            stored = await keeper.load_head()
+            if stored is None:
+                raise ThreadNotFound(thread_id)
+            # Copies, before and after: neither the live thread nor the caller has anything of what is kept.
+            head = own_copy(stored, keeper.codec)
+            after = own_copy(change(head), keeper.codec)
+            status = keeper.status if isinstance(keeper, StoredThread) else head.status
+            if settles:
+                status = resting_state(position_of(after)).value
+            consumed = tuple(keeper.load_inbox(head.renamed_types)) if settles else ()
+            unsettled = () if settles else tuple(keeper.load_journal())
+            edited = repeated(after, keeper.number + 1, status)
+            await _whole(keeper.commit(edited, (), "", status, unsettled=unsettled, consumed=consumed))
+            for item_id in (*sent, *consumed) if settles else ():
+                owned.thread.inbox.pop(item_id, None)
+        # The live thread is left as it is, like after a rewind: the next run reads where it is.
+        return edited.info
 
     async def _save_living(self, owned: Owned) -> CheckpointInfo:
         """A thread that was moved without this storage: it is saved as this process has it."""

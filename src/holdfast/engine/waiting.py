@@ -51,6 +51,8 @@ class Waiting:
 
     async def _sleep_until(self, time: datetime) -> None:
         """Until then, or until something comes into the inbox."""
+        if self._thread.owner.is_leaving:
+            raise asyncio.CancelledError
         loop = asyncio.get_running_loop()
         waker = self._thread.waker = loop.create_future()
         alarm = loop.create_task(self._clock.sleep((time - self._clock.now()).total_seconds()))

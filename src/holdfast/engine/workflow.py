@@ -13,12 +13,13 @@ from holdfast.checkpoints.migrations import AnyMigration
 from holdfast.checkpoints.storage import read_lineage
 from holdfast.clock import Clock, SystemClock
 from holdfast.engine.compiled import Compiled
+from holdfast.engine.editing_methods import EditingMethods
 from holdfast.engine.handle import RunHandle
-from holdfast.engine.history_methods import HistoryMethods
 from holdfast.engine.live import LiveThreads
 from holdfast.engine.request import Durability, OnBusy, RunOptions, check_durability, check_storage, make_request
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.run import Run
+from holdfast.engine.stopping_methods import StoppingMethods
 from holdfast.engine.stream import ResponseStream
 from holdfast.errors import InvalidRun, NoStorage, ThreadNotFound
 from holdfast.events import WorkflowEvent, WorkflowRunState
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast.engine.migrating import ThreadFits
 
 
-class Workflow(HistoryMethods):
+class Workflow(EditingMethods, StoppingMethods):
     """A graph that can be run. Made by `WorkflowBuilder(...).build()`."""
 
     def __init__(
@@ -82,12 +83,16 @@ class Workflow(HistoryMethods):
         Gives something to await for the result or, with `stream=True`, to iterate for events as they happen. Calls that
         have no meaning raise InvalidRun here, before anything happens. The options are those of `RunOptions`.
         """
-        if self._durability != "sync":
-            options.setdefault("durability", self._durability)
-        run = Run(self._compiled, self._live, self._clock, make_request(message, self._storage, options))
+        run = self.new_run(message, **options)
         if not stream:
             return run.execute()
         return ResponseStream[WorkflowEvent, WorkflowRunResult](run.execute, run.interrupt)
+
+    def new_run(self, message: Any = None, **options: Unpack[RunOptions]) -> Run:
+        """A run that has not begun: whoever executes it knows whether it was refused, or failed later."""
+        if self._durability != "sync":
+            options.setdefault("durability", self._durability)
+        return Run(self._compiled, self._live, self._clock, make_request(message, self._storage, options))
 
     def run_streaming(
         self, message: Any = None, **options: Unpack[RunOptions]

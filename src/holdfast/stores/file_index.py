@@ -36,6 +36,7 @@ from holdfast.stores.lines import (
 )
 from holdfast.stores.rewriting import Waiting
 from holdfast.stores.rows import Payload
+from holdfast.stores.rows_of_threads import Wanted
 from holdfast.stores.sqlite_schema import prepare
 from holdfast.stores.sqlite_tables import Tables
 from holdfast.stores.thread_files import ThreadFile, ThreadFiles
@@ -290,7 +291,7 @@ class FileIndex(Connection):
         """Where the thread stands, for a file that is written anew."""
         thread = tables.thread(thread_id)
         standing = tables.standing(thread)
-        (info,) = tables.threads(None, thread_id, None, None) or (None,)
+        (info,) = tables.threads(Wanted(thread_id=thread_id)) or (None,)
         return ThreadLine(
             thread_id,
             VERSION,
@@ -311,7 +312,7 @@ class FileIndex(Connection):
         thread = tables.thread(thread_id)
         fence = tables.standing(thread).fence
         return Waiting(
-            [request_part(one) for one in tables.requests(None, thread_id, None)],
+            [request_part(one) for one in tables.requests(Wanted(thread_id=thread_id))],
             [PostLine(item.item_id, item.kind, msgspec.Raw(item.body)) for item in tables.inbox(thread_id)],
             [JournalLine(fence, [(one.delivery_id, msgspec.Raw(one.body))]) for one in tables.journal(thread_id, 0)],
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
@@ -31,6 +31,7 @@ from holdfast.stores.owners import RENEW_SECONDS
 from holdfast.stores.packing import NOTHING, SEAL_BYTES, Body, logged_events, seal, unpack_body, unpack_chunks
 from holdfast.stores.pruning import silenced
 from holdfast.stores.rows import Payload, RawRow
+from holdfast.stores.rows_of_threads import Wanted
 from holdfast.stores.sqlite_tables import Tables
 
 T = TypeVar("T")
@@ -173,10 +174,13 @@ class IndexedStore(Listening):
         *,
         workflow_name: str | None = None,
         thread_id: str | None = None,
+        prefix: str | None = None,
+        statuses: Collection[str] | None = None,
         limit: int | None = None,
         before: str | None = None,
     ) -> Sequence[ThreadInfo]:
-        return await self._list(lambda tables: tables.threads(workflow_name, thread_id, limit, before))
+        wanted = Wanted(workflow_name, thread_id, prefix, statuses)
+        return await self._list(lambda tables: tables.threads(wanted, limit, before))
 
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
         def work(tables: Tables) -> list[LoggedEvents]:
@@ -192,16 +196,25 @@ class IndexedStore(Listening):
 
         return await self._list(work)
 
+    async def last_seq(self, thread_id: str) -> int:
+        return await self._list(lambda tables: tables.last_seq(thread_id))
+
     async def pending_requests(
-        self, *, workflow_name: str | None = None, thread_id: str | None = None, limit: int | None = None
+        self,
+        *,
+        workflow_name: str | None = None,
+        thread_id: str | None = None,
+        prefix: str | None = None,
+        limit: int | None = None,
     ) -> Sequence[PendingRequest]:
-        return await self._list(lambda tables: tables.requests(workflow_name, thread_id, limit))
+        return await self._list(lambda tables: tables.requests(Wanted(workflow_name, thread_id, prefix), limit))
 
     async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
         return await self._list(lambda tables: tables.due(now, limit))
 
     async def standing(self, thread_id: str) -> ThreadStanding | None:
-        return await self._list(lambda tables: tables.whole_standing(thread_id, tables.requests(None, thread_id, None)))
+        wanted = Wanted(thread_id=thread_id)
+        return await self._list(lambda tables: tables.whole_standing(thread_id, tables.requests(wanted)))
 
     async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
         def work(tables: Tables) -> list[Commit]:
@@ -218,8 +231,10 @@ class IndexedStore(Listening):
 
         return await self._list(work)
 
-    async def thread_ids(self, *, after: str | None = None, limit: int | None = None) -> Sequence[str]:
-        return await self._list(lambda tables: tables.thread_ids(after, limit))
+    async def thread_ids(
+        self, *, prefix: str | None = None, after: str | None = None, limit: int | None = None
+    ) -> Sequence[str]:
+        return await self._list(lambda tables: tables.thread_ids(prefix, after, limit))
 
     # ------------------------------------------------------------ as a whole
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from math import inf
 
 import msgspec
 
-from holdfast.errors import CursorExpired, ThreadBusy, ThreadConflict, ThreadNotFound
+from holdfast.errors import CursorExpired, ThreadBusy, ThreadConflict
 from holdfast.records import (
     CheckpointInfo,
     Commit,
@@ -27,9 +27,9 @@ from holdfast.records import (
 )
 from holdfast.store import Rewrite
 from holdfast.stores.listening import Hall, Listening
+from holdfast.stores.memory_lists import Wanted, listed_due, listed_requests, listed_threads
 from holdfast.stores.memory_tables import MemoryTables
 from holdfast.stores.memory_thread import MemoryThread, Note
-from holdfast.stores.memory_whole import requests_of
 
 
 class MemoryStore(Listening):
@@ -171,32 +171,13 @@ class MemoryStore(Listening):
         *,
         workflow_name: str | None = None,
         thread_id: str | None = None,
+        prefix: str | None = None,
+        statuses: Collection[str] | None = None,
         limit: int | None = None,
         before: str | None = None,
     ) -> Sequence[ThreadInfo]:
-        found = [self._thread_info(key, one) for key, one in self._threads.items() if one.number]
-        found = [
-            one for one in found if workflow_name in (None, one.workflow_name) and thread_id in (None, one.thread_id)
-        ]
-        found.sort(key=lambda one: self._threads[one.thread_id].moved)
-        if before is not None:
-            if before not in self._threads:
-                raise ThreadNotFound(before)
-            found = [one for one in found if self._threads[one.thread_id].moved < self._threads[before].moved]
-        return found if limit is None else found[max(0, len(found) - limit) :]
-
-    def _thread_info(self, thread_id: str, thread: MemoryThread) -> ThreadInfo:
-        info = None if thread.head is None else thread.head.info
-        return ThreadInfo(
-            thread_id,
-            thread.workflow_name,
-            thread.number,
-            thread.status,
-            thread.updated_at,
-            None if info is None else info.checkpoint_id,
-            thread.due_at,
-            thread.owner,
-        )
+        wanted = Wanted(workflow_name, thread_id, prefix, statuses)
+        return listed_threads(self._threads, wanted, limit, before)
 
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
         thread = self._threads.get(thread_id)
@@ -215,29 +196,30 @@ class MemoryStore(Listening):
         info = None if found is None else found.info
         return events if info is events.info else msgspec.structs.replace(events, info=info)
 
+    async def last_seq(self, thread_id: str) -> int:
+        thread = self._threads.get(thread_id)
+        return 0 if thread is None else thread.last_seq
+
     async def pending_requests(
-        self, *, workflow_name: str | None = None, thread_id: str | None = None, limit: int | None = None
+        self,
+        *,
+        workflow_name: str | None = None,
+        thread_id: str | None = None,
+        prefix: str | None = None,
+        limit: int | None = None,
     ) -> Sequence[PendingRequest]:
-        found = [
-            one
-            for key, thread in self._threads.items()
-            if thread.requests and thread_id in (None, key)
-            for one in requests_of(key, thread)
-        ]
-        found = [one for one in found if workflow_name in (None, one.workflow_name)]
-        return sorted(found, key=lambda one: (one.asked_at, one.thread_id, one.request_id))[:limit]
+        return listed_requests(self._threads, Wanted(workflow_name, thread_id, prefix), limit)
 
     async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
-        due = [
-            (thread.due_at, key)
-            for key, thread in self._threads.items()
-            if thread.due_at is not None and thread.due_at <= now and thread.owner is None
-        ]
-        return [self._thread_info(key, self._threads[key]) for _, key in sorted(due)[:limit]]
+        return listed_due(self._threads, now, limit)
 
-    async def thread_ids(self, *, after: str | None = None, limit: int | None = None) -> Sequence[str]:
+    async def thread_ids(
+        self, *, prefix: str | None = None, after: str | None = None, limit: int | None = None
+    ) -> Sequence[str]:
         kept = (
-            key for key, thread in self._threads.items() if thread.holds_anything and (after is None or key > after)
+            key
+            for key, thread in self._threads.items()
+            if key.startswith(prefix or "") and (after is None or key > after) and thread.holds_anything
         )
         return sorted(kept)[:limit]
 

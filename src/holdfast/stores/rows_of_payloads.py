@@ -1,4 +1,4 @@
-"""Which threads there are, and their payloads put through a change, each under a new seal."""
+"""Payloads put through a change, each under a new seal."""
 
 from __future__ import annotations
 
@@ -25,14 +25,6 @@ HOLDS_ANYTHING = """
 
 class PayloadRows(WaitingRows):
     """What is damaged is left as it is, lest it gets a seal that proves it. It is given back, to be told."""
-
-    def thread_ids(self, after: str | None, limit: int | None) -> list[str]:
-        condition, given = ("", ()) if after is None else ("thread_id > ? AND", (after,))
-        rows = self._db.execute(
-            f"SELECT thread_id FROM threads t WHERE {condition} {HOLDS_ANYTHING} ORDER BY thread_id LIMIT ?",
-            (*given, -1 if limit is None else limit),
-        )
-        return [thread_id for (thread_id,) in rows]
 
     def last_number(self, thread_id: str) -> int:
         """Of its commits; 0 if there is none."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
-from itertools import islice
 from typing import Any
 
-from holdfast.errors import CheckpointNotFound, DamagedCheckpoint, ThreadNotFound
-from holdfast.records import CheckpointInfo, PendingRequest, ThreadInfo
-from holdfast.stores.columns import RUN, from_id, from_time, to_id, to_time, to_timestamp
+from holdfast.errors import CheckpointNotFound, DamagedCheckpoint
+from holdfast.records import CheckpointInfo
+from holdfast.stores.columns import RUN, from_id, to_id, to_timestamp
 from holdfast.stores.rows import Payload, RawRow
 from holdfast.stores.rows_of_commits import BLOCK
-from holdfast.stores.rows_of_history import HistoryRows
+from holdfast.stores.rows_of_threads import ThreadRows
 
 _INFO = """
 SELECT c.thread, c.number, c.checkpoint_id, t.thread_id, c.workflow, c.iteration, c.parent, c.previous, c.timestamp,
@@ -21,18 +19,12 @@ FROM commits c JOIN threads t ON t.thread = c.thread
 WHERE c.checkpoint_id IS NOT NULL
 """
 
-_THREAD = """
-SELECT t.thread_id, w.name, t.number, t.status, t.updated_at,
-  (SELECT c.checkpoint_id FROM commits c WHERE c.thread = t.thread AND c.number = t.head), t.due_at, t.owner, t.process
-FROM threads t LEFT JOIN workflows w ON w.workflow = t.workflow
-"""
-
 AT_ONCE = 500
 """Numbers in one query: SQLite takes 999 parameters, and more only lately."""
 
 
-class Tables(HistoryRows):
-    """All of them; here is what reads lists."""
+class Tables(ThreadRows):
+    """All of them; here is what reads lists of checkpoints."""
 
     def infos(
         self, workflow_name: str | None, thread_id: str | None, limit: int | None, before: str | None
@@ -222,70 +214,6 @@ class Tables(HistoryRows):
         end = rows[-1][0] + rows[-1][1] - 1 if rows else seq
         if max(end, 0) < last:
             raise DamagedCheckpoint("of its log", f"its events end at {end}, and {last} were told", thread_id)
-
-    def threads(
-        self, workflow_name: str | None, thread_id: str | None, limit: int | None, before: str | None
-    ) -> list[ThreadInfo]:
-        query = "WHERE t.number > 0"
-        given: list[Any] = []
-        if workflow_name is not None:
-            query += " AND w.name = ?"
-            given.append(workflow_name)
-        if thread_id is not None:
-            query += " AND t.thread_id = ?"
-            given.append(thread_id)
-        if before is not None:
-            row = self._db.execute("SELECT moved FROM threads WHERE thread_id = ?", (before,)).fetchone()
-            if row is None:
-                raise ThreadNotFound(before)
-            query += " AND t.moved < ?"
-            given.append(row[0])
-        # First which, then what is told of them: the sort must not look up the head of each.
-        newest = f"SELECT t.thread FROM threads t LEFT JOIN workflows w ON w.workflow = t.workflow {query}"
-        newest += " ORDER BY t.moved DESC LIMIT ?"
-        rows = self._db.execute(
-            f"{_THREAD} WHERE t.thread IN ({newest}) ORDER BY t.moved", (*given, -1 if limit is None else limit)
-        )
-        return [self._thread_info(row) for row in rows.fetchall()]
-
-    def requests(self, workflow_name: str | None, thread_id: str | None, limit: int | None) -> list[PendingRequest]:
-        rows = self._db.execute(
-            "SELECT t.thread_id, r.request_id, r.executor_id, r.asked_at, r.deadline, r.assignee, w.name"
-            " FROM requests r JOIN threads t ON t.thread = r.thread LEFT JOIN workflows w ON w.workflow = t.workflow"
-            " WHERE (? IS NULL OR w.name = ?) AND (? IS NULL OR t.thread_id = ?)"
-            " ORDER BY r.asked_at, t.thread_id, r.request_id LIMIT ?",
-            (workflow_name, workflow_name, thread_id, thread_id, -1 if limit is None else limit),
-        )
-        return [
-            PendingRequest(
-                found[0],
-                found[1],
-                found[2],
-                to_time(found[3]),
-                None if found[4] is None else to_time(found[4]),
-                found[5],
-                found[6] or "",
-            )
-            for found in rows
-        ]
-
-    def due(self, now: datetime, limit: int | None) -> list[ThreadInfo]:
-        rows = self._db.execute(f"{_THREAD} WHERE t.due_at <= ? ORDER BY t.due_at, t.thread_id", (from_time(now),))
-        free = (info for row in rows if (info := self._thread_info(row)).run_id is None)
-        return list(islice(free, limit))
-
-    def _thread_info(self, row: Any) -> ThreadInfo:
-        thread_id, name, number, status, updated_at, checkpoint_id, due_at, owner, process = row
-        return ThreadInfo(
-            thread_id,
-            name or "",
-            number,
-            status,
-            to_timestamp(updated_at),
-            to_id(checkpoint_id),
-            None if due_at is None else to_time(due_at),
-            None if owner is None or self.is_gone(process) else owner,
-        )
 
 
 def _stretches(blocks: Iterable[tuple[int]], at_most: int) -> Iterator[tuple[int, int]]:

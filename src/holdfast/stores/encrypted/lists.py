@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
 from holdfast.names import RESERVED_THREAD
@@ -41,22 +41,45 @@ class EncryptedLists:
         *,
         workflow_name: str | None = None,
         thread_id: str | None = None,
+        prefix: str | None = None,
+        statuses: Collection[str] | None = None,
         limit: int | None = None,
         before: str | None = None,
     ) -> Sequence[ThreadInfo]:
         await self._check()
-        return await self._store.threads(workflow_name=workflow_name, thread_id=thread_id, limit=limit, before=before)
+        return await self._store.threads(
+            workflow_name=workflow_name,
+            thread_id=thread_id,
+            prefix=prefix,
+            statuses=statuses,
+            limit=limit,
+            before=before,
+        )
 
-    async def thread_ids(self, *, after: str | None = None, limit: int | None = None) -> Sequence[str]:
+    async def thread_ids(
+        self, *, prefix: str | None = None, after: str | None = None, limit: int | None = None
+    ) -> Sequence[str]:
         await self._check()
-        found = await self._store.thread_ids(after=after, limit=None if limit is None else limit + 1)
+        one_more = None if limit is None else limit + 1
+        found = await self._store.thread_ids(prefix=prefix, after=after, limit=one_more)
         return [one for one in found if one != RESERVED_THREAD][:limit]
 
+    async def last_seq(self, thread_id: str) -> int:
+        await self._check()
+        return await self._store.last_seq(thread_id)
+
     async def pending_requests(
-        self, *, workflow_name: str | None = None, thread_id: str | None = None, limit: int | None = None
+        self,
+        *,
+        workflow_name: str | None = None,
+        thread_id: str | None = None,
+        prefix: str | None = None,
+        limit: int | None = None,
     ) -> Sequence[PendingRequest]:
         await self._check()
-        return await self._store.pending_requests(workflow_name=workflow_name, thread_id=thread_id, limit=limit)
+        return await self._store.pending_requests(
+            workflow_name=workflow_name, thread_id=thread_id, prefix=prefix, limit=limit
+        )
 
     async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
         await self._check()

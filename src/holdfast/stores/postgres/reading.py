@@ -1,16 +1,15 @@
-"""Reading a PostgreSQL store: checkpoints, lists, events."""
+"""Reading a PostgreSQL store: checkpoints, lists of them, events."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from itertools import chain, count
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
-from holdfast.errors import CheckpointNotFound, CursorExpired, DamagedCheckpoint, ThreadNotFound
-from holdfast.records import CheckpointInfo, LoggedEvents, PendingRequest, StoredCheckpoint, ThreadInfo
-from holdfast.stores.postgres.database import Database, Session
+from holdfast.errors import CheckpointNotFound, CursorExpired, DamagedCheckpoint
+from holdfast.records import CheckpointInfo, LoggedEvents, StoredCheckpoint
+from holdfast.stores.postgres.database import Session
 from holdfast.stores.postgres.rows import (
     LAST,
     chunks_of,
@@ -24,6 +23,7 @@ from holdfast.stores.postgres.rows import (
     run_in,
     timestamp_of,
 )
+from holdfast.stores.postgres.thread_lists import ThreadLists
 
 IS_THERE = "c.checkpoint_id IS NOT NULL AND (c.number <> ALL (t.forgotten) OR c.is_pinned)"
 """Whether a commit `c` of thread `t` has a checkpoint."""
@@ -97,22 +97,8 @@ LEFT JOIN LATERAL (
 """
 """The log and what is kept of it, as one look at both. Most who ask are near its end, and are not to read all of it."""
 
-_THREAD = """
-SELECT t.thread_id, t.workflow, t.number, t.status, t.updated_at, t.due_at, t.owner, t.process, p.identity,
-  p.leased_until > clock_timestamp() AS is_leased, t.moved,
-  (SELECT c.checkpoint_id FROM {s}.commits c WHERE c.thread = t.thread AND c.number = t.head) AS checkpoint_id
-FROM {s}.threads t LEFT JOIN {s}.processes p ON p.process = t.process
-"""
 
-
-class Reading:
-    def __init__(self, database: Database) -> None:
-        self.db = database
-
-    def owner_in(self, row: Any) -> str | None:
-        """The run that holds a thread, if it still does: who owns is told by `Owning`, which is made of this."""
-        raise NotImplementedError
-
+class Reading(ThreadLists):
     # ------------------------------------------------------------ checkpoints
 
     async def find_checkpoint(self, checkpoint_id: str) -> StoredCheckpoint | None:
@@ -222,84 +208,6 @@ class Reading:
             raise CheckpointNotFound(checkpoint_id)
         return row
 
-    async def threads(
-        self,
-        *,
-        workflow_name: str | None = None,
-        thread_id: str | None = None,
-        limit: int | None = None,
-        before: str | None = None,
-    ) -> Sequence[ThreadInfo]:
-        moved = None
-        if before is not None:
-            moved = await self.db.value("SELECT moved FROM {s}.threads WHERE thread = $1", key_of(before))
-            if moved is None:
-                raise ThreadNotFound(before)
-        if workflow_name is not None and not is_text(workflow_name):
-            return []
-        where, given = _filtered({"workflow = ": workflow_name, "thread = ": _key(thread_id), "moved < ": moved})
-        rows = await self.db.rows(
-            f"{_THREAD} WHERE t.thread IN (SELECT thread FROM {{s}}.threads WHERE number > 0{where}"
-            f" ORDER BY moved DESC LIMIT ${len(given) + 1}) ORDER BY t.moved",
-            *given,
-            limit,
-        )
-        return [self._thread_info(row) for row in rows]
-
-    def _thread_info(self, row: Any) -> ThreadInfo:
-        said = (row["thread_id"], row["workflow"], row["number"], row["status"], row["updated_at"])
-        return ThreadInfo(*said, id_in(row["checkpoint_id"]), row["due_at"], self.owner_in(row))
-
-    async def has_thread(self, thread_id: str) -> bool:
-        """Whether anything was ever written of it."""
-        found = await self.db.value("SELECT 1 FROM {s}.threads WHERE thread = $1", key_of(thread_id))
-        return found is not None
-
-    async def thread_ids(self, *, after: str | None = None, limit: int | None = None) -> Sequence[str]:
-        after_it = ">=" if after is None else ">"
-        start = 'left(t.thread_id, 200) COLLATE "C"'  # as much of it as is in an index
-        rows = await self.db.rows(
-            f"SELECT t.thread_id FROM {{s}}.threads t WHERE {start} >= left($1, 200)"
-            f' AND t.thread_id COLLATE "C" {after_it} $1'
-            " AND (t.number > 0 OR EXISTS (SELECT 1 FROM {s}.inbox i WHERE i.thread = t.thread)"
-            " OR EXISTS (SELECT 1 FROM {s}.journal j WHERE j.thread = t.thread))"
-            f' ORDER BY {start}, t.thread_id COLLATE "C" LIMIT $2',
-            "" if after is None or not is_text(after) else after,
-            limit,
-        )
-        return [row["thread_id"] for row in rows]
-
-    async def pending_requests(
-        self, *, workflow_name: str | None = None, thread_id: str | None = None, limit: int | None = None
-    ) -> Sequence[PendingRequest]:
-        if workflow_name is not None and not is_text(workflow_name):
-            return []
-        where, given = _filtered({"t.workflow = ": workflow_name, "r.thread = ": _key(thread_id)})
-        rows = await self.db.rows(
-            "SELECT t.thread_id, r.request_id, r.executor_id, r.asked_at, r.deadline, r.assignee, t.workflow"
-            f" FROM {{s}}.requests r JOIN {{s}}.threads t ON t.thread = r.thread WHERE true{where}"
-            f' ORDER BY r.asked_at, t.thread_id COLLATE "C", r.request_id COLLATE "C" LIMIT ${len(given) + 1}',
-            *given,
-            limit,
-        )
-        return [PendingRequest(*row) for row in rows]
-
-    async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
-        found: dict[str, ThreadInfo] = {}
-        at_once = 1000 if limit is None else 2 * limit + 10
-        for page in count():  # most of them have no owner
-            rows = await self.db.rows(
-                f'{_THREAD} WHERE t.due_at <= $1 ORDER BY t.due_at, t.thread_id COLLATE "C" LIMIT $2 OFFSET $3',
-                now,
-                at_once,
-                page * at_once,
-            )
-            free = (info for row in rows if (info := self._thread_info(row)).run_id is None)
-            found |= {info.thread_id: info for info in free}  # one that was due later since the last look comes again
-            if len(rows) < at_once or (limit is not None and len(found) >= limit):
-                break
-        return [*found.values()][:limit]
-
     # ------------------------------------------------------------ events
 
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
@@ -332,14 +240,3 @@ class Reading:
                     LoggedEvents(events.first_seq, events.count, events.body, events.refers, events.own, *said)
                 )
         return found
-
-
-def _key(thread_id: str | None) -> UUID | None:
-    return None if thread_id is None else key_of(thread_id)
-
-
-def _filtered(conditions: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    """Only those that are given: one text for all would be planned for none of them."""
-    given = [(condition, value) for condition, value in conditions.items() if value is not None]
-    where = "".join(f" AND {condition}${place}" for place, (condition, _) in enumerate(given, 1))
-    return where, [value for _, value in given]

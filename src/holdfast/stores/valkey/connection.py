@@ -44,8 +44,8 @@ class _Line:
 class Valkey:
     """Connections to one server, made when they are needed, for any number of event loops of this process.
 
-    Nothing here raises because of the server, and nothing waits for it but `get`, for at most a quarter of a second. A
-    server that does not answer is left alone for a while. `url` is `redis://[user:password@]host[:port][/database]`,
+    Nothing here but `ping` raises because of the server, and nothing but `get` and `ping` waits for it, for at most a
+    quarter of a second. A server that does not answer is left alone for a while. `url` is `redis://[user:password@]host[:port][/database]`,
     `rediss://` (TLS), `valkey://`, `valkeys://` or `unix://`. Raises MissingExtra, and ValueError for another URL.
     """
 
@@ -108,6 +108,14 @@ class Valkey:
 
     def forget(self, key: bytes) -> None:
         self._line().sending.put("UNLINK", key)
+
+    async def ping(self) -> None:
+        """Raises ConnectionError if it does not answer."""
+        try:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                await self._line().client.ping()
+        except Exception as error:
+            raise ConnectionError(f"Valkey does not answer: {type(error).__name__}") from error
 
     async def close(self) -> None:
         """Give back the connections of this event loop, and those of loops that are gone. Idempotent; what is called

@@ -63,6 +63,7 @@ class AcceleratedStore(Listening):
         self.infos = store.infos
         self.threads = store.threads
         self.events_after = store.events_after
+        self.last_seq = store.last_seq
         self.pending_requests = store.pending_requests
         self.due = store.due
         self.thread_ids = store.thread_ids
@@ -165,6 +166,10 @@ class AcceleratedStore(Listening):
         return count
 
     # ------------------------------------------------------------ as a whole
+
+    async def ping(self) -> None:
+        """Whether Valkey is there, by itself. Raises ConnectionError."""
+        await self._valkey.ping()
 
     async def close(self) -> None:
         self._recent = _Recent()

@@ -8,6 +8,7 @@ from types import ModuleType
 
 from holdfast.errors import did_you_mean
 from holdfast.testing.conformance import (
+    choosing,
     commits,
     concurrency,
     crash,
@@ -36,6 +37,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     waiting,
     posts,
     paging,
+    choosing,
     events,
     listening,
     retention,

@@ -125,3 +125,23 @@ async def a_log_whose_events_are_all_forgotten_goes_on_with_its_numbers(store: S
     same("the last event", again.last_seq, 6)
     await again.save(events=1)
     same("what is kept then", [one.first_seq for one in await store.events_after("t", None)], [7])
+
+
+@clause
+async def the_last_event_is_known_without_reading_it(store: Store) -> None:
+    """The seq of the last event of the thread, be it kept or forgotten; 0 if it has none."""
+    same("that of a thread that there is not", await store.last_seq("t"), 0)
+    await store.post("t", "item", "message", b"1")
+    same("that of one that was only posted to", await store.last_seq("t"), 0)
+    owner = await four_commits(store)
+    await (await own(store, "other")).save(events=9)
+    same("that of four commits", await store.last_seq("t"), 6)
+    await owner.note(status="FAILED")
+    same("that after a commit without one", await store.last_seq("t"), 6)
+    await owner.save(forgets_events_before=99)
+    same("that of a log that is forgotten", await store.last_seq("t"), 6)
+    await owner.release()
+    await store.copy_thread("t", "copy")
+    same("that of a copy", await store.last_seq("copy"), 6)
+    await store.delete_thread("t")
+    same("that of a thread that is gone", await store.last_seq("t"), 0)

@@ -96,15 +96,17 @@ class HidesTheOwner(Passing):
 
 @breaks(paging.every_thread_of_which_something_is_kept_is_named)
 class NamesOnlyWhatHasMoved(Passing):
-    async def thread_ids(self, *, after: str | None = None, limit: int | None = None) -> Sequence[str]:
+    async def thread_ids(self, **filters: Any) -> Sequence[str]:
         moved = {one.thread_id for one in await self.inner.threads()}
-        return [one for one in await super().thread_ids(after=after, limit=limit) if one in moved]
+        return [one for one in await super().thread_ids(**filters) if one in moved]
 
 
 @breaks(paging.the_ids_of_threads_are_read_in_pages)
 class NamesTheFirstOnEachPage(Passing):
-    async def thread_ids(self, *, after: str | None = None, limit: int | None = None) -> Sequence[str]:
-        return await super().thread_ids(after=None if limit == 1 else after, limit=limit)
+    async def thread_ids(self, **filters: Any) -> Sequence[str]:
+        if filters.get("limit") == 1:
+            filters["after"] = None
+        return await super().thread_ids(**filters)
 
 
 # ---------------------------------------------------------------- events

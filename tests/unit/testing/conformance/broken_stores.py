@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.unit.testing.conformance import (
     broken_by_many,
+    broken_choosing,
     broken_commits,
     broken_disks,
     broken_keeping,
@@ -16,6 +17,7 @@ from tests.unit.testing.conformance.passing import BROKEN
 
 MODULES = (
     broken_by_many,
+    broken_choosing,
     broken_commits,
     broken_disks,
     broken_keeping,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
@@ -77,24 +77,45 @@ class Passing:
         *,
         workflow_name: str | None = None,
         thread_id: str | None = None,
+        prefix: str | None = None,
+        statuses: Collection[str] | None = None,
         limit: int | None = None,
         before: str | None = None,
     ) -> Sequence[ThreadInfo]:
-        return await self.inner.threads(workflow_name=workflow_name, thread_id=thread_id, limit=limit, before=before)
+        return await self.inner.threads(
+            workflow_name=workflow_name,
+            thread_id=thread_id,
+            prefix=prefix,
+            statuses=statuses,
+            limit=limit,
+            before=before,
+        )
 
     async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
         return await self.inner.events_after(thread_id, seq)
 
+    async def last_seq(self, thread_id: str) -> int:
+        return await self.inner.last_seq(thread_id)
+
     async def pending_requests(
-        self, *, workflow_name: str | None = None, thread_id: str | None = None, limit: int | None = None
+        self,
+        *,
+        workflow_name: str | None = None,
+        thread_id: str | None = None,
+        prefix: str | None = None,
+        limit: int | None = None,
     ) -> Sequence[PendingRequest]:
-        return await self.inner.pending_requests(workflow_name=workflow_name, thread_id=thread_id, limit=limit)
+        return await self.inner.pending_requests(
+            workflow_name=workflow_name, thread_id=thread_id, prefix=prefix, limit=limit
+        )
 
     async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
         return await self.inner.due(now, limit)
 
-    async def thread_ids(self, *, after: str | None = None, limit: int | None = None) -> Sequence[str]:
-        return await self.inner.thread_ids(after=after, limit=limit)
+    async def thread_ids(
+        self, *, prefix: str | None = None, after: str | None = None, limit: int | None = None
+    ) -> Sequence[str]:
+        return await self.inner.thread_ids(prefix=prefix, after=after, limit=limit)
 
     def tell(self, thread_id: str, body: bytes) -> None:
         self.inner.tell(thread_id, body)

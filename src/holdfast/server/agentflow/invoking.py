@@ -1,0 +1,194 @@
+"""`invoke`, `stream` and the socket: a conversation's next turn, and how it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
+from holdfast.engine.result import WorkflowRunResult
+from holdfast.engine.workflow import Workflow
+from holdfast.errors import NoPendingRequests
+from holdfast.events import WorkflowEvent
+from holdfast.names import new_thread_id
+from holdfast.server.agentflow.messages import MessageBody, messages_from_client, messages_to_client
+from holdfast.server.agentflow.states import state_to_client, with_state
+from holdfast.server.conversation import conversation, said_by
+from holdfast.server.inputs import message_of_conversation
+from holdfast.server.problems import Problem
+from holdfast.server.runs import ServedRun, begins_thread
+from holdfast.server.space import check_id
+from holdfast.server.starting import failure_of, start
+from holdfast.server.threads import Threads
+
+Granularity = Literal["full", "partial", "low"]
+
+
+class InvokeBody(msgspec.Struct, frozen=True):
+    """A turn: messages, or the answer to what a thread waits for."""
+
+    messages: list[MessageBody] = []
+    resume: Any | UnsetType = UNSET
+    """The answer to the one pending request, or answers by request id."""
+    initial_state: dict[str, Any] | None = None
+    """Merged into the shared state before the turn."""
+    config: dict[str, Any] = {}
+    """`thread_id`, `run_id`, `thread_name`, `thread_meta`, `on_busy`."""
+    recursion_limit: Annotated[int, Meta(ge=1, le=100)] | None = None
+    """Supersteps at most; the workflow's own limit where it is left out."""
+    response_granularity: Granularity = "low"
+
+
+class Turn:
+    """One turn of a conversation."""
+
+    def __init__(self, threads: Threads, body: InvokeBody) -> None:
+        self.threads = threads
+        self.body = body
+        self.workflow: Workflow = threads.service.workflow(None)
+        given = body.config.get("thread_id")
+        if given is not None and (isinstance(given, bool) or not isinstance(given, str | int)):
+            raise Problem(422, "invalid_id", "config.thread_id must be a text.", field="config.thread_id")
+        self.thread_id = new_thread_id() if given is None else str(given)
+        self.stored_id = threads.space.inside(self.thread_id)
+        self.served: ServedRun | None = None
+        self._is_new: bool | None = None
+        self._name: str | None = None
+
+    async def begin(self, listener: Callable[[WorkflowEvent], None] | None = None) -> ServedRun:
+        """Raises Problem, and what refuses a run."""
+        body = self.body
+        is_resumed = body.resume is not UNSET
+        if is_resumed == bool(body.messages):
+            raise Problem(
+                422, "invalid_body", "Give messages, or resume: one of them. Nothing was started.", field="messages"
+            )
+        message = None
+        if not is_resumed:
+            message = message_of_conversation(self.workflow, messages_from_client(body.messages))
+        on_busy = body.config.get("on_busy", "reject")
+        if on_busy not in ("reject", "enqueue"):
+            raise Problem(422, "invalid_body", "config.on_busy is reject or enqueue.", field="config.on_busy")
+        run_id = body.config.get("run_id")
+        if run_id is not None:
+            check_id("config.run_id", run_id if isinstance(run_id, str) else "")
+        responses = await self._answers() if is_resumed else None
+        if body.initial_state:
+            await self._set_state(body.initial_state)
+        self.served = await start(
+            self.threads,
+            self.workflow,
+            self.stored_id,
+            message,
+            responses=responses,
+            on_busy=on_busy,
+            listener=listener,
+            run_id=run_id,
+            max_iterations=body.recursion_limit,
+            afterwards=self._name_thread,
+        )
+        return self.served
+
+    async def _answers(self) -> dict[str, Any]:
+        info, workflow, head = await self.threads.head(self.thread_id)
+        self.workflow = workflow
+        pending, given = head.pending_request_info_events, self.body.resume
+        if not pending:
+            raise NoPendingRequests(info.thread_id)
+        if isinstance(given, dict) and given and all(key in pending for key in given):
+            return await self.threads.answers_for(self.thread_id, given)
+        if len(pending) > 1:
+            names = ", ".join(sorted(pending))
+            raise Problem(
+                422,
+                "several_requests",
+                f"Thread {self.thread_id!r} waits for several answers ({names}): give resume as an object by request "
+                "id. Nothing was written.",
+                field="resume",
+            )
+        return await self.threads.answers_for(self.thread_id, {next(iter(pending)): given})
+
+    async def _set_state(self, given: dict[str, Any]) -> None:
+        storage = self.threads.storage
+        found = await self.threads.look_up(self.stored_id)
+        self._is_new = found is None
+        if found is not None:
+            await self.workflow.edit(self.stored_id, lambda head: with_state(head, given), checkpoint_storage=storage)
+            return
+        compiled = self.workflow._compiled
+        first = WorkflowCheckpoint(
+            workflow_name=self.workflow.name,
+            graph_signature_hash=compiled.signature_hash,
+            graph_signature=compiled.signature,
+            migrations=compiled.migrations.names,
+            thread_id=self.stored_id,
+            status="IDLE",
+        )
+        await storage.save(with_state(first, given))
+
+    # ------------------------------------------------------------ what it gave
+
+    async def ended(self) -> dict[str, Any]:
+        """What `invoke` answers. Raises Problem if the run failed or takes too long."""
+        served = self.served
+        if served is None:
+            raise RuntimeError("This turn has not begun.")
+        seconds = self.threads.service.config.limits.request_seconds
+        if not await served.ended(seconds):
+            raise Problem(
+                504,
+                "run_takes_longer",
+                f"Run {served.run_id} of thread {self.thread_id!r} goes on, longer than {seconds:g} s. Follow it at "
+                f"/v1/threads/{self.thread_id}/events.",
+                headers={"X-Run-Id": served.run_id},
+                thread_id=self.thread_id,
+            )
+        if served.result is None:
+            raise failure_of(self.threads, served)
+        said = [message for event in served.result.outputs if event.type == "output" for message in said_by(event)]
+        told: dict[str, Any] = {"messages": messages_to_client(said), "state": None, "context": None, "summary": None}
+        if self.body.response_granularity != "low":
+            state = await self.state()
+            told["context"] = state["context"]
+            told["state"] = state if self.body.response_granularity == "full" else None
+        return {**told, "meta": self.meta()}
+
+    def meta(self) -> dict[str, Any]:
+        served = self.served
+        is_new = self._is_new if self._is_new is not None else served is not None and served.is_new_thread
+        requests = [] if served is None or served.result is None else served.result.get_request_info_events()
+        return {
+            "thread_id": self.thread_id,
+            "is_new_thread": is_new,
+            "thread_name": self._name,
+            "run_id": None if served is None else served.run_id,
+            "state": None if served is None else served.state,
+            "pending_requests": [one.request_id for one in requests],
+        }
+
+    async def state(self) -> dict[str, Any]:
+        info, workflow, head = await self.threads.head(self.thread_id)
+        said = await conversation(self.threads.storage, workflow, head)
+        return state_to_client(info, head, said, self.threads.space)
+
+    async def _name_thread(self, result: WorkflowRunResult) -> None:
+        """A name that the client gives, or for a new thread one that is made; a failure of that changes nothing."""
+        config = self.body.config
+        name, metadata = config.get("thread_name"), config.get("thread_meta")
+        self._name = result.about.get("name")
+        if isinstance(name, str) or isinstance(metadata, dict):
+            about = {"name": name, "metadata": metadata}
+            await self.workflow.describe(
+                self.stored_id,
+                {key: value for key, value in about.items() if value is not None},
+                on_busy="enqueue",
+                checkpoint_storage=self.threads.storage,
+            )
+            self._name = name if isinstance(name, str) else self._name
+        elif self._name is None and begins_thread(result) and self.threads.service.name_threads is not None:
+            asked = messages_from_client(self.body.messages)
+            said = [*asked, *(message for event in result.outputs for message in said_by(event))]
+            self._name = await self.threads.service.name_threads(self.workflow, self.stored_id, said)

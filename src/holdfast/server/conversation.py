@@ -1,0 +1,132 @@
+"""What was said in a thread: the session of its agent or, of any other workflow, what came in and what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.agents.executor import AgentExecutor
+from holdfast.agents.message import Message
+from holdfast.agents.response import AgentResponse
+from holdfast.agents.session import AgentSession
+from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
+from holdfast.checkpoints.storage import StoreCheckpointStorage, load_checkpoint, read_events
+from holdfast.engine.workflow import Workflow
+from holdfast.events import WorkflowEvent
+from holdfast.records import ExecutorMemory
+from holdfast.server.agentflow.messages import place_id
+from holdfast.server.plain import plain
+from holdfast.server.problems import Problem
+
+
+def speaker(workflow: Workflow) -> str | None:
+    """The agent whose session is the conversation: the one that messages come to first."""
+    start = workflow.get_start_executor()
+    return start.id if isinstance(start, AgentExecutor) else None
+
+
+async def conversation(storage: StoreCheckpointStorage, workflow: Workflow, head: WorkflowCheckpoint) -> list[Message]:
+    """All that was said, oldest first."""
+    agent_id = speaker(workflow)
+    if agent_id is not None:
+        return session_messages(head, agent_id)
+    return await _from_history(storage, workflow, head)
+
+
+def session_messages(head: WorkflowCheckpoint, agent_id: str) -> list[Message]:
+    memory = head.executors.get(agent_id)
+    private: Mapping[str, Any] = {} if memory is None else memory.private or {}
+    session = private.get("session")
+    if "conversation" in private:
+        said = list(private["conversation"])
+    else:
+        said = list(session.messages[private.get("began", 0) :]) if isinstance(session, AgentSession) else []
+    return [*said, *private.get("cache", ())]
+
+
+async def _from_history(storage: StoreCheckpointStorage, workflow: Workflow, head: WorkflowCheckpoint) -> list[Message]:
+    """Inputs are what was due in the checkpoints that runs begin with; outputs are in the log."""
+    outputs: dict[str, list[Message]] = {}
+    async for event in read_events(storage, head.thread_id, 0, workflow._compiled.declared):
+        if event.type == "output" and event.run_id is not None:
+            outputs.setdefault(event.run_id, []).extend(said_by(event))
+    found: list[Message] = []
+    heard: set[str] = set()
+    for info in await storage.list_checkpoint_infos(thread_id=head.thread_id):
+        if info.iteration_count or info.run_id is None:
+            continue
+        entry = await load_checkpoint(storage, info.checkpoint_id, workflow._compiled.declared)
+        came_in = [one.data for one in entry.deliveries if one.source_id.startswith("internal:")]
+        found += [message for data in came_in for message in as_said(data, "user")]
+        if info.run_id not in heard:
+            heard.add(info.run_id)
+            found += outputs.pop(info.run_id, [])
+    return [*found, *(message for rest in outputs.values() for message in rest)]
+
+
+def said_by(event: WorkflowEvent) -> list[Message]:
+    """An output as messages of an assistant."""
+    return as_said(event.data, "assistant", event.executor_id)
+
+
+def as_said(data: Any, role: str, author: str | None = None) -> list[Message]:
+    if isinstance(data, AgentResponse):
+        return list(data.messages)
+    if isinstance(data, Message):
+        return [data]
+    if isinstance(data, list) and data and all(isinstance(one, Message) for one in data):
+        return list(data)
+    text = data if isinstance(data, str) else msgspec.json.encode(plain(data)).decode()
+    return [Message(role, text, author)]
+
+
+# ---------------------------------------------------------------- changed by hand
+
+
+def with_messages(head: WorkflowCheckpoint, agent_id: str, messages: Iterable[Message]) -> WorkflowCheckpoint:
+    """The head in which this is what was said to and by the agent."""
+    memory = head.executors.get(agent_id) or ExecutorMemory()
+    private = dict(memory.private or {})
+    session = private.get("session")
+    said = list(messages)
+    if isinstance(session, AgentSession):
+        kept = session.messages[: private.get("began", 0)]
+        private["session"] = AgentSession(
+            session_id=session.session_id,
+            messages=[*kept, *said],
+            service_session_id=session.service_session_id,
+            state=session.state,
+        )
+    else:
+        private["session"] = AgentSession(session_id=f"{head.thread_id}/{agent_id}", messages=said)
+    private.pop("conversation", None)
+    private.pop("cache", None)
+    changed = msgspec.structs.replace(memory, private=private)
+    return msgspec.structs.replace(head, executors={**head.executors, agent_id: changed})
+
+
+def with_ids(messages: Iterable[Message]) -> list[Message]:
+    """Those without an id keep the one that their place gave them, whatever is removed before them."""
+    return [
+        message if message.message_id else msgspec.structs.replace(message, message_id=place_id(at))
+        for at, message in enumerate(messages)
+    ]
+
+
+def find_message(messages: Iterable[Message], message_id: str) -> tuple[int, Message]:
+    """Raises Problem."""
+    for at, message in enumerate(messages):
+        if (message.message_id or place_id(at)) == message_id:
+            return at, message
+    raise Problem(404, "message_not_found", f"There is no message {message_id!r} in this thread.", field="message_id")
+
+
+def no_conversation(workflow: Workflow) -> Problem:
+    return Problem(
+        409,
+        "no_conversation",
+        f"{workflow.name!r} does not begin with an agent, so it keeps no conversation that could be changed. "
+        "Nothing was written. PATCH the state instead, or fork the thread.",
+    )

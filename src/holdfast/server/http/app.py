@@ -1,0 +1,162 @@
+"""The app: every route, behind the gate. It can be served, or mounted in an app of your own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, MutableMapping
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from litestar import Litestar, Response, get
+from litestar.config.cors import CORSConfig
+from litestar.di import Provide
+from litestar.exceptions import HTTPException
+from litestar.openapi.config import OpenAPIConfig
+
+from holdfast.errors import HoldfastError
+from holdfast.server.config import ServerConfig
+from holdfast.server.http import graph, history, moving, operations, runs, sockets, threads, workflows
+from holdfast.server.http.documentation import page
+from holdfast.server.http.failures import answer_holdfast, answer_http, answer_problem, answer_unknown
+from holdfast.server.http.gate import Gate
+from holdfast.server.http.visits import authorize, provide_threads, provide_visit
+from holdfast.server.making import make_service
+from holdfast.server.problems import Problem
+from holdfast.server.service import Service
+
+ROUTES = [
+    *operations.ROUTES,
+    *graph.ROUTES,
+    *sockets.ROUTES,
+    *workflows.ROUTES,
+    *threads.ROUTES,
+    *runs.ROUTES,
+    *history.ROUTES,
+    *moving.ROUTES,
+]
+
+
+class ServerApp:
+    """An ASGI app. Started by its first request where no one tells it of its lifespan, as when it is mounted."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.routes = make_routes(service)
+        public = frozenset(
+            route.path
+            for route in self.routes.routes
+            for handler in _handlers(route)
+            if handler.opt.get("scope") == "public"
+        )
+        self._gate = Gate(service, self.routes, public)
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        await self.service.start()
+        await self._gate(scope, receive, send)
+
+    async def _live(self, receive: Any, send: Any) -> None:
+        await receive()
+        await self.service.start()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.aclose()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def aclose(self) -> None:
+        """Take no more work, let supersteps finish, and give back files and connections. For an app that is mounted:
+        call it when yours is stopped."""
+        await self.service.stop()
+
+
+def create_app(
+    config: ServerConfig | Mapping[str, Any] | str | os.PathLike[str] | None = None, *, service: Service | None = None
+) -> ServerApp:
+    """The app of a configuration: a ServerConfig, what stands in its file, or the file; None looks for one here.
+
+    Raises InvalidConfig, NotImportable or NotServable.
+    """
+    if service is None:
+        service = make_service(_loaded(config))
+    return ServerApp(service)
+
+
+def _loaded(config: Any) -> ServerConfig:
+    from holdfast.server.config_files import config_from, load_config
+
+    if isinstance(config, ServerConfig):
+        return config
+    if isinstance(config, Mapping):
+        return config_from(config)
+    return load_config(None if config is None else os.fspath(config))
+
+
+def make_routes(service: Service) -> Litestar:
+    """Raises RuntimeError for a route that does not say what it needs."""
+    config = service.config
+    has_page = config.mode != "production"
+    cors = CORSConfig(
+        allow_origins=list(config.cors.origins),
+        allow_credentials=config.cors.allow_credentials,
+        allow_headers=["Authorization", "Content-Type", "Last-Event-ID", "X-API-Key"],
+        expose_headers=["X-Request-Id", "Retry-After"],
+    )
+    routes = Litestar(
+        [*ROUTES, *((openapi_json, documentation) if has_page else (openapi_json,))],
+        dependencies={
+            "visit": Provide(provide_visit),
+            "threads": Provide(provide_threads),
+        },
+        guards=[authorize],
+        exception_handlers={
+            Problem: answer_problem,
+            HoldfastError: answer_holdfast,
+            HTTPException: answer_http,
+            Exception: answer_unknown,
+        },
+        cors_config=cors if config.cors.origins else None,
+        openapi_config=None,
+        request_max_body_size=None,
+        logging_config=None,
+        debug=False,
+    )
+    for route in routes.routes:
+        for handler in _handlers(route):
+            if "scope" not in handler.opt:
+                raise RuntimeError(f"The route {route.path} does not say which scope it needs: opt={{'scope': ...}}.")
+    return routes
+
+
+def _handlers(route: Any) -> list[Any]:
+    """Of a route of any kind; those that Litestar adds by itself, for OPTIONS, only say what there is."""
+    found = getattr(route, "route_handlers", None) or [route.route_handler]
+    return [one for one in found if getattr(one, "http_methods", None) != {"OPTIONS"}]
+
+
+@cache
+def openapi_document() -> dict[str, Any]:
+    """The routes as OpenAPI tells them. By an app that is never served: Litestar adds pages of its own to such a one,
+    and theirs come from elsewhere."""
+    config = OpenAPIConfig(
+        title="holdfast",
+        version=version("holdfast"),
+        description="Durable agent workflows: conversations, runs, events, time travel.",
+    )
+    dependencies = {"visit": Provide(provide_visit), "threads": Provide(provide_threads)}
+    found: dict[str, Any] = Litestar(
+        ROUTES, dependencies=dependencies, openapi_config=config
+    ).openapi_schema.to_schema()
+    return found
+
+
+@get("/openapi.json", opt={"scope": "public"}, include_in_schema=False)
+async def openapi_json() -> Response[Any]:
+    return Response(openapi_document(), media_type="application/json")
+
+
+@get("/docs", opt={"scope": "public"}, include_in_schema=False, media_type="text/html")
+async def documentation() -> Response[str]:
+    return Response(page(openapi_document()), media_type="text/html")

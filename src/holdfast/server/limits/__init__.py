@@ -1,0 +1,1 @@
+"""How much and how often."""

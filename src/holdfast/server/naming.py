@@ -1,0 +1,43 @@
+"""Names of new threads, made by what the project has for it. A failure of that changes nothing else."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from holdfast.agents.message import Message
+from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.engine.workflow import Workflow
+from holdfast.log import get_logger
+from holdfast.server.refusals import invalid
+
+logger = get_logger("server")
+
+LONGEST_NAME = 255
+
+NameThreads = Callable[[Workflow, str, Sequence[Message]], Awaitable[str | None]]
+
+
+def make_naming(path: str, found: Any, storage: StoreCheckpointStorage) -> NameThreads:
+    """`found`: an object, or a class of one, with `generate_name(messages)`; or such a function. What it is given are
+    texts, oldest first. Raises InvalidConfig."""
+    maker = found() if isinstance(found, type) else found
+    generate = getattr(maker, "generate_name", maker)
+    if not callable(generate):
+        raise invalid("thread_name_generator", f"{path!r} has no generate_name(messages), and cannot be called.")
+
+    async def name(workflow: Workflow, thread_id: str, messages: Sequence[Message]) -> str | None:
+        try:
+            made = generate([message.text for message in messages])
+            made = await made if inspect.isawaitable(made) else made
+            if not isinstance(made, str) or not made.strip():
+                return None
+            chosen = made.strip()[:LONGEST_NAME]
+            await workflow.describe(thread_id, {"name": chosen}, on_busy="enqueue", checkpoint_storage=storage)
+        except Exception as error:  # noqa: BLE001  # users' code: the turn itself went well
+            logger.warning("thread %s got no name: %s", thread_id, type(error).__name__)
+            return None
+        return chosen
+
+    return name

@@ -1,0 +1,223 @@
+"""Runs of this process: each a task of its own, which goes on when the client that asked for it goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.engine.request import RunOptions
+from holdfast.engine.result import WorkflowRunResult
+from holdfast.engine.run import Run
+from holdfast.engine.workflow import Workflow
+from holdfast.errors import HoldfastError, RunInterrupted, ThreadBusy, ThreadConflict, ThreadNotIdle
+from holdfast.events import WorkflowEvent, WorkflowRunState
+from holdfast.log import get_logger
+from holdfast.names import new_run_id
+from holdfast.server.config import LimitsConfig
+from holdfast.server.problems import Problem
+
+logger = get_logger("server")
+
+REMEMBERED = 1000
+"""Runs that ended and are still known by their result; the log of their thread knows the others."""
+
+
+class RunWatch(Protocol):
+    """Counts runs."""
+
+    def run_started(self, workflow: str) -> None: ...
+
+    def run_ended(self, workflow: str, outcome: str, seconds: float) -> None: ...
+
+
+class ServedRun:
+    """One run of this process, from the moment it was asked for."""
+
+    def __init__(self, run_id: str, thread_id: str, workflow: Workflow, run: Run) -> None:
+        self.run_id = run_id
+        self.thread_id = thread_id
+        """As the storage knows it."""
+        self.workflow = workflow
+        self.run = run
+        self.task: asyncio.Task[None] | None = None
+        self.is_waiting = True
+        """For one of the runs before it to end."""
+        self.begun = asyncio.Event()
+        """Set once it was accepted, or has ended."""
+        self.result: WorkflowRunResult | None = None
+        self.error: BaseException | None = None
+
+    @property
+    def is_refused(self) -> bool:
+        """It ended before anything was written."""
+        return self.error is not None and not self.run.has_begun
+
+    @property
+    def is_new_thread(self) -> bool:
+        return self.result is not None and begins_thread(self.result)
+
+    @property
+    def state(self) -> str:
+        if self.result is not None:
+            return self.result.get_final_state().value
+        if isinstance(self.error, RunInterrupted):
+            return "INTERRUPTED"
+        if self.error is not None:
+            return WorkflowRunState.FAILED.value
+        return "QUEUED" if self.is_waiting else WorkflowRunState.IN_PROGRESS.value
+
+    async def ended(self, seconds: float | None = None) -> bool:
+        """Wait until it ended; False if it takes longer than this."""
+        if self.task is None or self.task.done():
+            return True
+        if seconds is None:
+            await asyncio.shield(self.task)
+            return True
+        done, _ = await asyncio.wait([self.task], timeout=seconds)
+        return bool(done)
+
+
+def begins_thread(result: WorkflowRunResult) -> bool:
+    """Whether its first checkpoint was the first of the thread."""
+    return any(event.checkpoint.number == 1 for event in result if event.checkpoint is not None)
+
+
+class Runs:
+    """Starts runs, at most so many at a time, and knows those of this process."""
+
+    def __init__(self, storage: StoreCheckpointStorage, limits: LimitsConfig, watch: RunWatch | None = None) -> None:
+        self._storage = storage
+        self._limits = limits
+        self._watch = watch
+        self._slots = asyncio.Semaphore(limits.max_runs)
+        self._active: dict[str, ServedRun] = {}
+        self._ended: OrderedDict[str, ServedRun] = OrderedDict()
+        self._waiting = 0
+        self.is_stopping = False
+
+    @property
+    def active(self) -> int:
+        return len(self._active) - self._waiting
+
+    @property
+    def waiting(self) -> int:
+        return self._waiting
+
+    def find(self, run_id: str) -> ServedRun | None:
+        return self._active.get(run_id) or self._ended.get(run_id)
+
+    def of_thread(self, thread_id: str) -> ServedRun | None:
+        """The one that moves the thread now."""
+        return next((one for one in self._active.values() if one.thread_id == thread_id), None)
+
+    def start(
+        self,
+        workflow: Workflow,
+        thread_id: str,
+        message: Any = None,
+        *,
+        responses: Mapping[str, Any] | None = None,
+        answered_by: str | None = None,
+        on_busy: str = "reject",
+        listener: Callable[[WorkflowEvent], None] | None = None,
+        run_id: str | None = None,
+        max_iterations: int | None = None,
+        afterwards: Callable[[WorkflowRunResult], Awaitable[None]] | None = None,
+    ) -> ServedRun:
+        """`afterwards` is done when it has ended well, before anybody hears of it. Raises Problem if the server is
+        stopping or full, or knows a run of that id; and InvalidRun."""
+        self._refuse_if_full()
+        if run_id is not None and self.find(run_id) is not None:
+            raise Problem(409, "run_exists", f"There is a run {run_id!r} already. Nothing was started.", field="run_id")
+        options: RunOptions = {
+            "thread_id": thread_id,
+            "run_id": run_id or new_run_id(),
+            "max_iterations": max_iterations,
+            "checkpoint_storage": self._storage,
+            "on_busy": on_busy,  # type: ignore[typeddict-item]  # checked by the engine
+        }
+        if responses is not None:
+            options["responses"] = responses
+            options["answered_by"] = answered_by
+        run = workflow.new_run(message, **options)
+        served = ServedRun(run.run_id, thread_id, workflow, run)
+        run.on_begun = served.begun.set
+        self._active[served.run_id] = served
+        served.task = asyncio.get_running_loop().create_task(
+            self._execute(served, listener, afterwards), name=f"run {served.run_id}"
+        )
+        return served
+
+    def _refuse_if_full(self) -> None:
+        if self.is_stopping:
+            raise Problem(503, "stopping", "The server is stopping. Nothing was started.", headers={"Retry-After": "5"})
+        if self._slots.locked() and self._waiting >= self._limits.max_waiting:
+            raise Problem(
+                429,
+                "too_many_runs",
+                f"{self.active} runs are going on and {self._waiting} wait. Nothing was started; try again.",
+                headers={"Retry-After": "1"},
+            )
+
+    async def _execute(
+        self,
+        served: ServedRun,
+        listener: Callable[[WorkflowEvent], None] | None,
+        afterwards: Callable[[WorkflowRunResult], Awaitable[None]] | None,
+    ) -> None:
+        name, began = served.workflow.name, time.perf_counter()
+        try:
+            self._waiting += 1
+            try:
+                await self._slots.acquire()
+            finally:
+                self._waiting -= 1
+            try:
+                served.is_waiting = False
+                if self._watch is not None:
+                    self._watch.run_started(name)
+                result = await served.run.execute(listener)
+            finally:
+                self._slots.release()
+            if afterwards is not None:
+                await afterwards(result)
+            served.result = result
+        except asyncio.CancelledError as error:
+            served.error = RunInterrupted(served.run_id, served.thread_id)
+            served.error.__cause__ = error
+        except Exception as error:  # noqa: BLE001  # kept for whoever waits for it, and told by the log
+            served.error = error
+            self._tell(served, error)
+        finally:
+            served.begun.set()
+            del self._active[served.run_id]
+            self._ended[served.run_id] = served
+            if len(self._ended) > REMEMBERED:
+                self._ended.popitem(last=False)
+            if self._watch is not None:
+                self._watch.run_ended(name, served.state, time.perf_counter() - began)
+
+    def _tell(self, served: ServedRun, error: Exception) -> None:
+        if served.is_refused or isinstance(error, ThreadBusy | ThreadNotIdle | ThreadConflict):
+            logger.info("run %s of thread %s: %s", served.run_id, served.thread_id, error)
+        elif isinstance(error, HoldfastError):
+            logger.warning("run %s of thread %s failed: %s", served.run_id, served.thread_id, error)
+        else:
+            logger.warning("run %s of thread %s failed", served.run_id, served.thread_id, exc_info=error)
+
+    async def leave(self, seconds: float) -> None:
+        """Take no more, let supersteps finish, and leave the rest where another process can go on."""
+        self.is_stopping = True
+        served = list(self._active.values())
+        workflows = {id(one.workflow): one.workflow for one in served}
+        await asyncio.gather(*(workflow.leave(seconds) for workflow in workflows.values()), return_exceptions=True)
+        tasks = [one.task for one in served if one.task is not None]
+        for one in served:
+            if one.is_waiting and one.task is not None:
+                one.task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds + 5)

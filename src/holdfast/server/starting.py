@@ -1,0 +1,176 @@
+"""Runs as clients ask for them: a message, answers, or just going on; and what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.checkpoints.storage import read_events
+from holdfast.engine.workflow import Workflow
+from holdfast.errors import HoldfastError, RunInterrupted, ThreadBusy, ThreadNotIdle
+from holdfast.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
+from holdfast.server.inputs import message_from
+from holdfast.server.plain import plain, plain_error, plain_request
+from holdfast.server.problems import Problem, problem_of
+from holdfast.server.runs import ServedRun
+from holdfast.server.space import check_id
+from holdfast.server.threads import Threads
+
+_AT_REST = frozenset({"IDLE", "IDLE_WITH_PENDING_REQUESTS", "FAILED", "CANCELLED"})
+
+
+async def start(
+    threads: Threads,
+    workflow: Workflow,
+    stored_id: str,
+    message: Any = None,
+    *,
+    responses: Mapping[str, Any] | None = None,
+    on_busy: str = "reject",
+    **more: Any,
+) -> ServedRun:
+    """A run that was accepted; `more` is what `Runs.start` takes. Raises what refused it.
+
+    A message to a thread that was interrupted, by a crash for one, waits until that has come to rest.
+    """
+    runs = threads.service.runs
+    by = threads.space.user_id
+    options: dict[str, Any] = {"responses": responses, "answered_by": by, **more}
+    served = runs.start(workflow, stored_id, message, on_busy=on_busy, **options)
+    await served.begun.wait()
+    if served.is_refused and isinstance(served.error, ThreadNotIdle) and message is not None:
+        served = runs.start(workflow, stored_id, message, on_busy="enqueue", **options)
+        await served.begun.wait()
+    if served.is_refused and served.error is not None:
+        raise served.error
+    return served
+
+
+async def start_run(
+    threads: Threads,
+    thread_id: str,
+    *,
+    given: Any,
+    has_input: bool,
+    responses: Mapping[str, Any] | None,
+    workflow_name: str | None = None,
+    on_busy: str = "reject",
+    run_id: str | None = None,
+) -> ServedRun:
+    """`POST /v1/threads/{id}/runs`. Raises Problem, and what refuses a run."""
+    stored_id = threads.space.inside(thread_id)
+    if run_id is not None:
+        check_id("run_id", run_id)
+    info = await threads.look_up(stored_id)
+    if info is None and not has_input:
+        raise Problem(404, "thread_not_found", f"There is no thread {thread_id!r}: begin it with an input.")
+    workflow = threads.service.workflow(workflow_name) if info is None else threads.service.workflow_of(info)
+    if info is not None and workflow_name is not None and threads.service.workflow(workflow_name) is not workflow:
+        raise Problem(
+            409,
+            "other_workflow",
+            f"Thread {thread_id!r} belongs to workflow {info.workflow_name!r}. Nothing was started.",
+            field="workflow",
+        )
+    if responses is not None:
+        answers = await threads.answers_for(thread_id, responses)
+        return await start(threads, workflow, stored_id, responses=answers, on_busy=on_busy, run_id=run_id)
+    message = message_from(workflow, given) if has_input else None
+    return await start(threads, workflow, stored_id, message, on_busy=on_busy, run_id=run_id)
+
+
+# ---------------------------------------------------------------- what came of it
+
+
+def told_run(threads: Threads, served: ServedRun) -> dict[str, Any]:
+    """A run of this process."""
+    space, result = threads.space, served.result
+    told: dict[str, Any] = {
+        "run_id": served.run_id,
+        "thread_id": space.outside(served.thread_id),
+        "workflow_name": served.workflow.name,
+        "state": served.state,
+        "outputs": [],
+        "requests": [],
+        "checkpoint_id": None,
+        "usage": {},
+        "error": None,
+    }
+    if result is not None:
+        told["outputs"] = [plain(one) for one in result.get_outputs()]
+        told["requests"] = [plain_request(one, space) for one in result.get_request_info_events()]
+        told["checkpoint_id"] = result.checkpoint_id
+        told["usage"] = plain(result.usage)
+    elif served.error is not None and not isinstance(served.error, RunInterrupted):
+        told["error"] = plain_error(
+            WorkflowErrorDetails.from_exception(served.error), hides=threads.service.hides_errors
+        )
+    return told
+
+
+async def told_run_of_log(threads: Threads, thread_id: str, run_id: str) -> dict[str, Any]:
+    """A run of any process, from the log of its thread. Raises Problem if the log knows of none."""
+    info, workflow = await threads._known_workflow(thread_id)
+    declared = None if workflow is None else workflow._compiled.declared
+    space = threads.space
+    told: dict[str, Any] = {
+        "run_id": run_id,
+        "thread_id": thread_id,
+        "workflow_name": info.workflow_name,
+        "state": None,
+        "outputs": [],
+        "requests": [],
+        "checkpoint_id": None,
+        "usage": {},
+        "error": None,
+    }
+    async for event in read_events(threads.storage, info.thread_id, None, declared):
+        if event.run_id == run_id:
+            _add(told, event, threads)
+    if told["state"] is None:
+        raise Problem(404, "run_not_found", f"Thread {thread_id!r} has no run {run_id!r}.", field="run_id")
+    if told["state"] not in _AT_REST and info.run_id != run_id:
+        told["state"] = "INTERRUPTED"
+    if info.status == WorkflowRunState.IDLE_WITH_PENDING_REQUESTS.value and told["state"] == info.status:
+        pending = await threads._asked(thread_id)
+        told["requests"] = [plain_request(one, space) for one in pending.values()]
+    return told
+
+
+def _add(told: dict[str, Any], event: WorkflowEvent, threads: Threads) -> None:
+    if event.type == "status" and event.state is not None:
+        told["state"] = event.state.value
+    elif event.type == "output":
+        told["outputs"].append(plain(event.data))
+    elif event.type == "failed" and event.details is not None:
+        told["error"] = plain_error(event.details, hides=threads.service.hides_errors)
+    if event.checkpoint is not None:
+        told["checkpoint_id"] = event.checkpoint.checkpoint_id
+
+
+def failure_of(threads: Threads, served: ServedRun) -> Problem:
+    """Of a run that began and failed: its thread stands at its last checkpoint."""
+    thread_id = threads.space.outside(served.thread_id)
+    error = served.error
+    headers = {"X-Run-Id": served.run_id}
+    if isinstance(error, RunInterrupted):
+        return Problem(
+            503,
+            "run_interrupted",
+            f"Run {served.run_id} of thread {thread_id!r} was left as the server stopped. Nothing is lost: it goes on.",
+            headers={**headers, "Retry-After": "5"},
+            thread_id=thread_id,
+        )
+    known = problem_of(error) if isinstance(error, HoldfastError) else None
+    if known is not None and known.status in (409, 503) and not isinstance(error, ThreadBusy):
+        return known
+    shown = plain_error(WorkflowErrorDetails.from_exception(error), hides=threads.service.hides_errors) if error else {}
+    why = "" if threads.service.hides_errors else f": {shown.get('error_type')}: {shown.get('message')}"
+    return Problem(
+        502,
+        "run_failed",
+        f"Run {served.run_id} of thread {thread_id!r} failed{why}. What was committed is kept; the thread can be "
+        f"resumed with POST /v1/threads/{thread_id}/runs.",
+        headers=headers,
+        thread_id=thread_id,
+    )

@@ -1,0 +1,124 @@
+"""Lists of the threads whose ids begin with a text: exact for any text, and without looking at those of others."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from random import Random, SystemRandom
+
+import pytest
+from tests.contract.acts import asked, own, saved, thread_ids
+
+from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.errors import ThreadNotFound
+from holdfast.store import Store
+from holdfast.stores.prefixes import first_after
+from holdfast.stores.rows_of_threads import Wanted
+from holdfast.stores.sqlite_schema import prepare
+from holdfast.stores.sqlite_tables import Tables
+
+ALPHABET = "aAb/%_\\*é\u0301\u200b\ud7ff\ue000\uffff\U00010000\U0010fffe\U0010ffff"
+
+
+def texts(chance: Random, count: int) -> list[str]:
+    """Short and of few characters, so that many begin with each other; some longer than what an index holds."""
+    made = ["".join(chance.choices(ALPHABET, k=chance.randrange(1, 4))) for _ in range(count)]
+    return list(dict.fromkeys([*made, *(one * 200 for one in made[: count // 8])]))
+
+
+async def test_what_is_listed_by_any_prefix_is_what_begins_with_it(store: Store) -> None:
+    seed = SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    chance = Random(seed)
+    names = texts(chance, 40)
+    for name in names:
+        await saved(store, name, status=chance.choice(["IDLE", "FAILED"]), requests=[asked(name, "q", 1)])
+    for prefix in [*texts(chance, 40), *chance.sample(names, 10)]:
+        expected = [one for one in names if one.startswith(prefix)]
+        assert await thread_ids(store, prefix=prefix) == expected, ascii(prefix)
+        assert await thread_ids(store, prefix=prefix, limit=2) == expected[-2:], ascii(prefix)
+        assert list(await store.thread_ids(prefix=prefix)) == sorted(expected), ascii(prefix)
+        asking = [one.thread_id for one in await store.pending_requests(prefix=prefix)]
+        assert asking == sorted(expected), ascii(prefix)
+        idle, failed = [await thread_ids(store, prefix=prefix, statuses={one}) for one in ("IDLE", "FAILED")]
+        assert sorted([*idle, *failed]) == sorted(expected), ascii(prefix)
+
+
+def test_the_first_text_after_a_prefix_comes_after_all_that_begin_with_it_and_before_all_others() -> None:
+    assert first_after("ann/") == "ann0" and first_after("a\U0010ffff") == "b"
+    assert first_after("\ud7ff") == "\ue000", "what stands between them are no characters"
+    assert first_after("\U0010ffff\U0010ffff") is None and first_after("") is None
+
+
+async def test_a_storage_lists_threads_and_requests_of_a_prefix_and_knows_their_last_events(store: Store) -> None:
+    storage = StoreCheckpointStorage(store)
+    for name in ("ann/1", "bob/1", "ann/2"):
+        await saved(store, name, events=2, status="IN_PROGRESS", requests=[asked(name, "q", 1)])
+    await (await own(store, "ann/2")).note(status="IDLE", events=1)
+
+    async def listed(**wanted: object) -> list[str]:
+        found = await storage.list_threads(**wanted)  # type: ignore[arg-type]  # filters are of several types
+        return [one.thread_id for one in found]
+
+    assert await listed(prefix="ann/") == ["ann/1", "ann/2"]
+    assert await listed(prefix="ann/", limit=1) == ["ann/2"]
+    assert await listed(prefix="ann/", limit=1, before="ann/2") == ["ann/1"]
+    assert await listed(statuses={"IN_PROGRESS"}) == ["ann/1", "bob/1"]
+    assert [one.thread_id for one in await storage.pending_requests(prefix="ann/")] == ["ann/1", "ann/2"]
+    assert [await storage.last_seq(one) for one in ("ann/1", "ann/2", "nobody's")] == [2, 3, 0]
+    with pytest.raises(ThreadNotFound):
+        await listed(prefix="ann/", before="nobody's")
+    with pytest.raises(TypeError, match=r"collection of statuses, such as \{'IDLE'\}, got 'IDLE'"):
+        await listed(statuses="IDLE")
+
+
+# ---------------------------------------------------------------- what SQLite does for it
+
+
+class Counted:
+    """Tables with ten threads of one owner beside those of others, and how many steps SQLite takes to read them."""
+
+    def __init__(self, db: sqlite3.Connection, others: int) -> None:
+        self._db = db
+        self._steps = 0
+        prepare(db, "a new store")
+        ids = [*(f"other {number}/t" for number in range(others)), *(f"ann/{number}" for number in range(10))]
+        rows = [(one, number, 1) for number, one in enumerate(ids)]
+        db.executemany("INSERT INTO threads (thread_id, moved, number) VALUES (?, ?, ?)", rows)
+        db.execute("INSERT INTO requests SELECT thread, 'q', 'e', moved, NULL, NULL FROM threads")
+        self.tables = Tables(db)
+
+    def steps(self, read: Callable[[Tables], object]) -> int:
+        def count() -> None:
+            self._steps += 1
+
+        self._steps = 0
+        self._db.set_progress_handler(count, 1)
+        assert read(self.tables) is not None
+        self._db.set_progress_handler(None, 1)
+        return self._steps
+
+
+@pytest.fixture
+def few_and_many() -> Iterator[tuple[Counted, Counted]]:
+    with closing(sqlite3.connect(":memory:")) as few, closing(sqlite3.connect(":memory:")) as many:
+        yield Counted(few, 20), Counted(many, 5000)
+
+
+READS: dict[str, Callable[[Tables], object]] = {
+    "threads": lambda tables: tables.threads(Wanted(prefix="ann/"), 5),
+    "threads before one": lambda tables: tables.threads(Wanted(prefix="ann/"), 5, "ann/7"),
+    "threads by status": lambda tables: tables.threads(Wanted(prefix="ann/", statuses={"", "IDLE"})),
+    "ids": lambda tables: tables.thread_ids("ann/", "ann/2", 50),
+    "requests": lambda tables: tables.requests(Wanted(prefix="ann/"), 5),
+    "last event": lambda tables: tables.last_seq("ann/1"),
+}
+
+
+@pytest.mark.parametrize("what", READS)
+def test_the_steps_that_sqlite_takes_for_a_prefix_do_not_grow_with_other_threads(
+    few_and_many: tuple[Counted, Counted], what: str
+) -> None:
+    few, many = (one.steps(READS[what]) for one in few_and_many)
+    assert many <= few + 20, f"{few} steps beside 20 threads, {many} beside 5000"

@@ -1,0 +1,156 @@
+"""`holdfast keys`: made, listed and revoked on the command line; and the page about securing a server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.docs.following import Servers, blocks_of, follow
+from tests.e2e.command import needs_pseudo_terminals
+from tests.e2e.conftest import Call, Told
+
+from holdfast.server.auth.api_keys import FORM, ApiKeys
+from holdfast.server.auth.authenticators import make_authenticator
+from holdfast.server.auth.authorizers import make_authorizer
+from holdfast.server.auth.key_file import KeyFile
+from holdfast.server.auth.principal import Credentials, NotAuthenticated
+from holdfast.server.auth.scopes import SCOPES
+from holdfast.server.config_files import read_config
+from holdfast.server.limits.making import make_limiter
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "secure-a-server.md"
+
+
+def user_of(file: Path, key: str) -> str | None:
+    """Whom a server with this file sees."""
+    try:
+        return asyncio.run(ApiKeys(KeyFile(file)).authenticate(Credentials(headers={}, api_key=key))).user_id
+    except NotAuthenticated:
+        return None
+
+
+def write_config(folder: Path, **config: Any) -> None:
+    (folder / "holdfast.json").write_text(json.dumps({"agent": "office:refunds", **config}))
+
+
+def test_a_key_is_shown_once_on_stdout_alone_and_works(call: Call, folder: Path) -> None:
+    write_config(folder, auth="api_key")
+    done = call("keys", "create", "ada")
+    assert done.returncode == 0
+    key = done.stdout.removesuffix("\n")
+    assert FORM.fullmatch(key)
+    assert "It is not shown again." in done.stderr and "Note" not in done.stderr
+    file = folder / ".holdfast-keys.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert key.split("_", 2)[2] not in file.read_text()
+    assert user_of(file, key) == "ada"
+    assert key.split("_", 2)[2] not in call("keys", "list").stdout
+
+
+def test_keys_are_listed_with_what_they_allow(call: Call, told: Told, folder: Path) -> None:
+    assert call("keys", "list").stdout == "There are no keys. `holdfast keys create USER` makes one.\n"
+    made = told(
+        *("keys", "create", "ada", "--role", "operator", "--role", "auditor", "--scope", "graph:*", "--expires", "90d"),
+        *("--name", "laptop"),
+    )
+    assert made.pop("key").startswith(f"hf_{made['id']}_")
+    assert made.pop("notes") == ['Note: the server does not ask for keys: auth.method is "none", not "api_key".']
+    assert told("keys", "list") == [made]
+    assert (made["user"], made["roles"], made["scopes"]) == ("ada", ["operator", "auditor"], ["graph:*"])
+    headers, row = call("keys", "list").stdout.splitlines()
+    assert headers.split() == ["ID", "USER", "STANDING", "CREATED", "EXPIRES", "ROLES", "SCOPES", "NAME"]
+    assert row.startswith(f"{made['id']}  ada   active") and row.endswith("operator auditor  graph:*  laptop")
+
+
+def test_a_revoked_key_ends_and_stays_revoked_since_the_first_time(call: Call, told: Told, folder: Path) -> None:
+    key, other = told("keys", "create", "ada")["key"], told("keys", "create", "bob")["key"]
+    first = told("keys", "revoke", key.split("_")[1])
+    assert first["standing"] == "revoked"
+    assert told("keys", "revoke", key) == first  # the key itself names its id
+    assert re.match(r"Key \w+ of ada is revoked, since ", call("keys", "revoke", key).stdout)
+    file = folder / ".holdfast-keys.json"
+    assert (user_of(file, key), user_of(file, other)) == (None, "bob")
+
+
+def test_the_project_is_named_by_its_file_or_its_folder(told: Told, folder: Path) -> None:
+    project = folder / "project"
+    project.mkdir()
+    write_config(project, auth={"method": "api_key", "keys_file": "private/keys.json"})
+    told("keys", "create", "ada", "--config", "project")
+    told("keys", "create", "bob", "--config", "project/holdfast.json")
+    assert [one.user for one in KeyFile(project / "private" / "keys.json").read().keys] == ["ada", "bob"]
+    assert not (folder / ".holdfast-keys.json").exists()
+
+
+def test_a_role_that_gives_nothing_is_told(told: Told, folder: Path) -> None:
+    write_config(folder, auth="api_key", authorization={"backend": "rbac", "roles": {"operator": ["*"]}})
+    assert told("keys", "create", "ada", "--role", "operater")["notes"] == [
+        "Note: authorization.roles has no role 'operater' (did you mean 'operator'?), so it gives nothing."
+    ]
+    assert told("keys", "create", "ada", "--role", "operator")["notes"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["create"], 2, "Missing argument 'USER'"),
+        (["create", ""], 2, "USER is a text of 1 to 255 characters"),
+        (["create", "a\nb"], 2, "USER is a text"),
+        (["create", "ada", "--role", ""], 2, "--role is a text"),
+        (["create", "ada", "--scope", "graph:invok"], 2, "did you mean 'graph:invoke'?"),
+        (["create", "ada", "--expires", "soon"], 2, "'soon' is no duration"),
+        (["create", "ada", "--expires", "9999999d"], 2, "--expires: there is no such date"),
+        (["create", "ada", "--config", "nowhere.json"], 1, "there is no such file"),
+        (["revoke", "0123456789abcdef"], 1, "There is no key '0123456789abcdef'"),
+    ],
+)
+def test_a_mistake_is_told_in_a_sentence_and_makes_no_key(
+    arguments: list[str], code: int, said: str, call: Call, folder: Path
+) -> None:
+    done = call("keys", *arguments)
+    assert done.returncode == code and said in done.stderr and done.stdout == ""
+    assert not (folder / ".holdfast-keys.json").exists()
+
+
+def test_a_damaged_file_is_told_and_left_as_it_is(call: Call, folder: Path) -> None:
+    file = folder / ".holdfast-keys.json"
+    file.write_text('{"version": 1')
+    file.chmod(0o600)
+    for arguments in (["list"], ["create", "ada"], ["revoke", "0123456789abcdef"]):
+        done = call("keys", *arguments)
+        assert done.returncode == 1 and "this file of API keys is damaged" in done.stderr
+    assert file.read_text() == '{"version": 1'
+
+
+# ---------------------------------------------------------------- the page
+
+
+@needs_pseudo_terminals
+def test_the_page_can_be_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    written = PAGE.read_text(encoding="utf-8")
+    assert asyncio.run(follow(PAGE, written, Servers(), monkeypatch)) == written
+
+
+def test_every_configuration_of_the_page_starts(tmp_path: Path) -> None:
+    whole = [block.code for block in blocks_of(PAGE) if block.language == "json"]
+    parts = re.findall(r'`(\{"(?:auth|rate_limit)".*?\}\})`', PAGE.read_text(encoding="utf-8"))
+    assert (len(whole), len(parts)) == (2, 2)
+    for code in (*whole, *(json.dumps({"agent": "graph.react:app", **json.loads(part)}) for part in parts)):
+        (tmp_path / "holdfast.json").write_text(code)
+        environ = {"JWT_SECRET_KEY": secrets.token_urlsafe(32)}
+        config = read_config(tmp_path, environ=environ).config
+        make_authenticator(config, lambda path: lambda credentials: None, environ)
+        make_authorizer(config, lambda path: None)
+        make_limiter(config)
+
+
+def test_the_page_names_every_scope() -> None:
+    named = set(re.findall(r"`(\w+:\w+)`", PAGE.read_text(encoding="utf-8")))
+    assert set(SCOPES) <= named

@@ -1,0 +1,70 @@
+"""What the servers of these tests run, and whom they let in: modules that a configuration can name."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from holdfast import RunContext, WorkflowContext, executor, workflow
+from holdfast.agents import AgentResponse, AgentSession, Message
+from holdfast.agents.base import RecordingAgent
+from holdfast.agents.workflows import WorkflowBuilder
+from holdfast.server.auth.principal import Credentials, NotAuthenticated, Principal
+
+SECRET = "hunter2-of-the-workflow"  # noqa: S105  # what must not be shown
+
+
+class Echo(RecordingAgent):
+    """Says what it was told, and how often it was spoken to in this thread."""
+
+    async def turn(self, messages: list[Message], session: AgentSession | None, **kwargs: Any) -> AgentResponse:
+        before = [] if session is None else session.messages
+        heard = [one.text for one in (*before, *messages) if one.role == "user"]
+        return AgentResponse(messages=(Message("assistant", f"{len(heard)}: {heard[-1] if heard else ''}", self.name),))
+
+
+agent = Echo("echo")
+
+
+@workflow(name="ask")
+async def ask(text: str, ctx: RunContext) -> str:
+    """Asks whether it may, and says so."""
+    may = await ctx.request_info(f"May I say {text}?", bool)
+    return f"{text}: {may}"
+
+
+@executor(id="raise_it")
+async def raise_it(text: str, ctx: WorkflowContext[Any, str]) -> None:
+    raise RuntimeError(f"cannot reach the database with the password {SECRET}, {text}")
+
+
+failing = WorkflowBuilder(start_executor=raise_it, name="failing").build()
+
+
+@executor(id="wait_for_ever")
+async def wait_for_ever(text: str, ctx: WorkflowContext[Any, str]) -> None:
+    await asyncio.Event().wait()
+
+
+waiting = WorkflowBuilder(start_executor=wait_for_ever, name="waiting").build()
+
+
+# ---------------------------------------------------------------- who is let in
+
+
+def token(user_id: str, scopes: Iterable[str] | None = None) -> str:
+    """What lets in this user, with no more than these scopes."""
+    said = json.dumps({"user_id": user_id, "scopes": None if scopes is None else sorted(scopes)})
+    return base64.urlsafe_b64encode(said.encode()).decode().rstrip("=")
+
+
+async def let_in(credentials: Credentials) -> Principal:
+    """Believes whatever a token says: these tests are about what comes after."""
+    if not credentials.token:
+        raise NotAuthenticated("Bring a token.")
+    said = json.loads(base64.urlsafe_b64decode(credentials.token + "=="))
+    scopes = said["scopes"]
+    return Principal(said["user_id"], scopes=None if scopes is None else frozenset(scopes))

@@ -1,0 +1,223 @@
+"""`POST /v1/graph/invoke`: one turn of a conversation, answered when it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.server.routes.calling import called, conflict_of, error_of, texts, turn
+from tests.server.routes.flows import gates, reached
+
+
+async def test_an_agent_knows_what_was_said_before_in_its_thread_and_nothing_of_others() -> None:
+    async with called("remembering") as app:
+        first = await app.invoke("one", "t")
+        second = await app.invoke("two", "t")
+        other = await app.invoke("three", "other")
+    assert texts(first["messages"]) == ["heard: one"]
+    assert texts(second["messages"]) == ["heard: one, two"]
+    assert texts(other["messages"]) == ["heard: three"]
+    assert (first["meta"]["is_new_thread"], second["meta"]["is_new_thread"]) == (True, False)
+    assert first["meta"]["thread_id"] == "t"
+    assert first["meta"]["thread_name"] is None
+    assert set(first) == {"messages", "state", "context", "summary", "meta"}
+
+
+async def test_a_message_has_all_that_clients_of_agentflow_read() -> None:
+    async with called("remembering") as app:
+        [message] = (await app.invoke("one", "t"))["messages"]
+    assert message["role"] == "assistant"
+    assert message["content"] == [{"type": "text", "text": "heard: one", "annotations": []}]
+    assert message["delta"] is False
+    assert message["tools_calls"] is None
+    assert {"message_id", "reasoning", "metadata", "usages", "timestamp"} <= set(message)
+
+
+async def test_an_answer_has_an_id_of_its_own_by_which_it_is_found_again() -> None:
+    async with called("remembering") as app:
+        ids = [(await app.invoke(text, "t"))["messages"][0]["message_id"] for text in ("one", "two")]
+        listed = (await app.get("/v1/threads/t/messages"))["messages"]
+        assert [one["message_id"] for one in listed if one["role"] == "assistant"] == ids
+        found = (await app.get(f"/v1/threads/t/messages/{ids[1]}"))["message"]
+    assert texts([found]) == ["heard: one, two"]
+    assert len({one["message_id"] for one in listed}) == 4
+
+
+async def test_granularity_says_how_much_is_told() -> None:
+    async with called("counting") as app:
+        low = await app.invoke("a b", "t")
+        partial = await app.invoke("c d", "t", response_granularity="partial")
+        full = await app.invoke("e f", "t", response_granularity="full")
+        state = (await app.get("/v1/threads/t/state"))["state"]
+    assert (low["state"], low["context"]) == (None, None)
+    assert partial["state"] is None
+    assert texts(partial["context"]) == ["a b", "A B (2 words)", "c d", "C D (2 words)"]
+    assert full["state"] == state
+    assert full["context"] == state["context"]
+    assert state["seen"] == ["a b", "c d", "e f"]
+    assert all(texts(one["messages"])[0].endswith("(2 words)") for one in (low, partial, full))
+
+
+async def test_without_a_thread_id_each_turn_has_a_thread_of_its_own_that_is_told() -> None:
+    async with called("remembering") as app:
+        one, two = await app.invoke("one"), await app.invoke("two")
+        assert texts(two["messages"]) == ["heard: two"]
+        ids = {one["meta"]["thread_id"], two["meta"]["thread_id"]}
+        assert ids == {thread["thread_id"] for thread in (await app.get("/v1/threads"))["threads"]}
+    assert len(ids) == 2
+
+
+@pytest.mark.parametrize("thread_id", ["", "a/b", "a\\b", "..", "a\nb", "\x00", "x" * 256, True, 1.5, [], {}, "\ud800"])
+async def test_a_thread_id_that_cannot_be_one_is_refused_and_starts_nothing(thread_id: Any) -> None:
+    async with called("remembering") as app:
+        body = {"messages": [{"content": "hi"}], "config": {"thread_id": thread_id}}
+        error = await app.refused("POST", "/v1/graph/invoke", body, status=422)
+        assert await app.get("/v1/threads") == {"threads": []}
+    assert "thread_id" in f"{error['message']} {error['details']}"
+
+
+async def test_a_number_is_a_thread_id_too() -> None:
+    async with called("remembering") as app:
+        body = {"messages": [{"content": "hi"}], "config": {"thread_id": 12}}
+        assert (await app.post("/v1/graph/invoke", body))["meta"]["thread_id"] == "12"
+        assert texts((await app.get("/v1/threads/12/messages"))["messages"]) == ["hi", "heard: hi"]
+
+
+async def test_a_thread_that_was_begun_can_be_read_whatever_its_id() -> None:
+    async with called("remembering") as app:
+        for name in ("import", "ünïcode", "a b", "100%", "a+b", "?x=1#y"):
+            answer = await app.ask("POST", "/v1/graph/invoke", turn("hi", name))
+            if answer.status_code == 422:
+                assert name == "import"
+                continue
+            quoted = name.replace("%", "%25").replace("?", "%3F").replace("#", "%23")
+            assert (await app.get(f"/v1/threads/{quoted}"))["thread"]["thread_id"] == name
+
+
+async def test_neither_messages_nor_a_resume_and_both_are_refused() -> None:
+    async with called("remembering") as app:
+        for body in ({}, {"messages": []}, {**turn("hi", "t"), "resume": True}):
+            error = await app.refused("POST", "/v1/graph/invoke", body, status=422)
+            assert error["code"] == "invalid_body"
+        assert await app.get("/v1/threads") == {"threads": []}
+
+
+async def test_what_stands_in_the_initial_state_is_there_before_the_turn_of_a_new_and_of_a_known_thread() -> None:
+    async with called("counting") as app:
+        new = await app.invoke("one", "t", initial_state={"seen": ["zero"], "extra": {"a": 1}})
+        assert new["meta"]["is_new_thread"] is True
+        known = await app.invoke("two", "t", initial_state={"extra": {"b": 2}, "words": None})
+        assert known["meta"]["is_new_thread"] is False
+        state = (await app.get("/v1/threads/t/state"))["state"]
+    assert state["seen"] == ["zero", "one", "two"]
+    assert state["extra"] == {"a": 1, "b": 2}
+
+
+async def test_an_initial_state_of_the_wrong_type_starts_nothing() -> None:
+    async with called("counting") as app:
+        await app.invoke("one", "t")
+        error = await app.refused(
+            "POST", "/v1/graph/invoke", turn("two", "t", initial_state={"seen": "text"}), status=422
+        )
+        assert error["code"] == "wrong_state_type"
+        assert (await app.get("/v1/threads/t/state"))["state"]["seen"] == ["one"]
+
+
+async def test_a_turn_that_cannot_begin_leaves_the_state_as_it_was() -> None:
+    async with called("waiting") as app:
+        await app.run("t", 202, None, input="initial")
+        await reached["initial"].wait()
+        body = turn("again", "t", initial_state={"begun": "changed"})
+        conflict_of(await app.ask("POST", "/v1/graph/invoke", body))
+        gates["initial"].set()
+        assert (await app.invoke("initial", "t", config={"on_busy": "enqueue"}))["meta"]["state"] == "IDLE"
+        assert (await app.get("/v1/threads/t/state"))["state"]["begun"] == "initial"
+
+
+async def test_a_busy_thread_is_a_conflict_unless_the_turn_may_wait() -> None:
+    async with called("waiting") as app:
+        begun = asyncio.ensure_future(app.invoke("busy-1", "t"))
+        await reached["busy-1"].wait()
+        conflict = conflict_of(await app.ask("POST", "/v1/graph/invoke", turn("busy-2", "t")))
+        assert conflict["thread_id"] == "t"
+        queued = asyncio.ensure_future(app.invoke("busy-2", "t", config={"on_busy": "enqueue"}))
+        gates["busy-1"].set()
+        gates["busy-2"].set()
+        assert texts((await begun)["messages"]) == ["passed busy-1"]
+        assert texts((await queued)["messages"]) == ["passed busy-2"]
+        error = await app.refused("POST", "/v1/graph/invoke", turn("x", "t", config={"on_busy": "steal"}), status=422)
+    assert error["details"][0]["field"] == "config.on_busy"
+
+
+async def test_a_turn_that_fails_says_so_and_its_thread_can_be_resumed() -> None:
+    async with called("failing") as app:
+        answer = await app.ask("POST", "/v1/graph/invoke", turn("luck", "t"))
+        error = error_of(answer, 502)
+        assert error["code"] == "run_failed"
+        assert "ValueError: no luck today" in error["message"]
+        assert (await app.get("/v1/threads/t"))["thread"]["status"] == "FAILED"
+        state = (await app.get("/v1/threads/t/state"))["state"]
+        assert state["execution_meta"]["status"] == "error"
+        assert state["begun"] == "luck", "the superstep before was committed"
+        await app.send("PATCH", "/v1/threads/t/state", {"update_state": {"mended": True}})
+        assert (await app.run("t"))["outputs"] == ["mended luck"]
+
+
+async def test_in_production_the_text_of_an_error_stays_in_the_log() -> None:
+    async with called("failing", mode="production") as app:
+        answer = await app.ask("POST", "/v1/graph/invoke", turn("luck", "t"))
+        run_id = answer.headers["x-run-id"]
+        told = await app.ask("GET", f"/v1/threads/t/runs/{run_id}")
+    assert error_of(answer, 502)["code"] == "run_failed"
+    assert "no luck" not in answer.text and "no luck" not in told.text
+
+
+async def test_a_turn_that_takes_longer_than_a_request_may_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with called("waiting", limits={"request_seconds": 0.05}) as app:
+        answer = await app.ask("POST", "/v1/graph/invoke", turn("long", "t"))
+        error = error_of(answer, 504)
+        assert error["code"] == "run_takes_longer"
+        run_id = answer.headers["x-run-id"]
+        assert run_id in error["message"]
+        assert (await app.get(f"/v1/threads/t/runs/{run_id}"))["run"]["state"] == "IN_PROGRESS"
+        gates["long"].set()
+        async with app.stream("GET", "/v1/threads/t/events") as events:
+            while (event := await events.told()) is not None and event.data.get("state") != "IDLE":
+                pass
+        run = (await app.get(f"/v1/threads/t/runs/{run_id}"))["run"]
+    assert (run["state"], run["outputs"]) == ("IDLE", ["passed long"])
+
+
+async def test_a_turn_that_takes_more_supersteps_than_its_recursion_limit_is_ended() -> None:
+    async with called("looping") as app:
+        assert texts((await app.invoke("20", "t"))["messages"]) == ["round"]
+        answer = await app.ask("POST", "/v1/graph/invoke", turn("20", "t", recursion_limit=5))
+        assert "5" in error_of(answer, 502)["message"]
+        # The limit counts from the message on: it spoils nothing.
+        assert texts((await app.invoke("20", "u", recursion_limit=100))["messages"]) == ["round"]
+        assert (await app.ask("POST", "/v1/graph/invoke", turn("40", "v"))).status_code == 502, "25 unless it is given"
+
+
+async def test_a_workflow_that_takes_no_messages_says_where_to_go() -> None:
+    async with called("parcels") as app:
+        error = await app.refused("POST", "/v1/graph/invoke", turn("hi", "t"), status=422)
+        assert error["code"] == "wrong_input_type"
+        assert "/v1/threads/{thread_id}/runs" in error["message"]
+        assert await app.get("/v1/threads") == {"threads": []}
+
+
+async def test_the_workflow_of_a_function_and_one_of_agents_have_turns_too() -> None:
+    async with called("reviewing") as app:
+        assert "a text" in texts((await app.invoke("tides", "t"))["messages"])[0]
+    async with called("digest") as app:
+        asked = await app.invoke("tides", "t")
+        assert asked["meta"]["pending_requests"] == ["title"]
+        told = await app.post("/v1/graph/invoke", {"resume": "News", "config": {"thread_id": "t"}})
+    assert texts(told["messages"]) == ["News: tides tides"]
+
+
+async def test_a_server_without_a_default_says_so() -> None:
+    async with called(workflows={"counting": "counting", "asking": "asking"}) as app:
+        error = await app.refused("POST", "/v1/graph/invoke", turn("hi", "t"), status=422)
+    assert error["code"] == "no_default_workflow"

@@ -1,0 +1,151 @@
+"""`/v1/threads/{id}/state`: read, merged into, cleared and edited."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.server.routes.calling import Called, called, conflict_of, error_of, texts
+from tests.server.routes.flows import gates, reached
+
+
+async def state(app: Called, thread_id: str = "t") -> Any:
+    return (await app.get(f"/v1/threads/{thread_id}/state"))["state"]
+
+
+async def test_the_state_holds_the_conversation_where_it_stands_and_the_shared_state() -> None:
+    async with called("counting") as app:
+        await app.invoke("a b", "t")
+        found = await state(app)
+    assert set(found) == {"context", "context_summary", "execution_meta", "words", "seen", "loud"}
+    assert found["loud"] == {"text": "A B", "times": 1}
+    assert texts(found["context"]) == ["a b", "A B (2 words)"]
+    meta = found["execution_meta"]
+    keys = "current_node step status interrupted_node interrupt_reason interrupt_data thread_id"
+    assert set(keys.split()) | {"stop_current_execution", "internal_data"} == set(meta)
+    assert (meta["thread_id"], meta["status"], meta["step"]) == ("t", "completed", 3)
+
+
+async def test_a_running_thread_says_that_it_runs() -> None:
+    async with called("waiting") as app:
+        await app.run("t", 202, None, input="state-runs")
+        await reached["state-runs"].wait()
+        meta = (await state(app))["execution_meta"]
+        conflict_of(await app.ask("PUT", "/v1/threads/t/state", {"state": {"begun": "x"}}))
+        conflict_of(await app.ask("DELETE", "/v1/threads/t/state"))
+        gates["state-runs"].set()
+    assert (meta["status"], meta["current_node"]) == ("running", "wait")
+
+
+async def test_what_is_put_is_merged_and_none_is_passed_over() -> None:
+    async with called("counting") as app:
+        await app.invoke("a b", "t")
+        given = {"loud": {"times": 2, "new": {"deep": [1]}}, "seen": ["x"], "words": None, "extra": "yes"}
+        told = (await app.send("PUT", "/v1/threads/t/state", {"state": given, "config": {}}))["state"]
+        assert told == await state(app)
+        assert told["loud"] == {"text": "A B", "times": 2, "new": {"deep": [1]}}
+        assert (told["words"], told["seen"], told["extra"]) == (2, ["x"], "yes")
+        deeper = {"loud": {"new": {"more": 1, "deep": None}}}
+        told = (await app.send("PUT", "/v1/threads/t/state", {"state": deeper}))["state"]
+        assert told["loud"]["new"] == {"deep": [1], "more": 1}
+        assert texts((await app.invoke("c", "t"))["messages"]) == ["C (1 words)"]
+        assert (await state(app))["seen"] == ["x", "c"], "the run goes on from what was put"
+
+
+async def test_where_the_thread_stands_cannot_be_put() -> None:
+    async with called("counting") as app:
+        await app.invoke("a b", "t")
+        before = (await state(app))["execution_meta"]
+        forged = {"execution_meta": {"status": "running", "thread_id": "other", "step": 0}}
+        told = (await app.send("PUT", "/v1/threads/t/state", {"state": forged}))["state"]
+        assert told["execution_meta"] == before
+        assert (await app.get("/v1/threads/t"))["thread"]["status"] == "IDLE"
+        answer = await app.ask("PATCH", "/v1/threads/t/state", {"update_state": forged})
+        if answer.status_code == 200:
+            assert (await state(app))["execution_meta"] == before
+
+
+async def test_a_context_that_is_put_is_added_to_what_was_said() -> None:
+    async with called("remembering") as app:
+        await app.invoke("one", "t")
+        given = {"context": [{"role": "user", "content": "told"}], "topic": "tides", "context_summary": "short"}
+        told = (await app.send("PUT", "/v1/threads/t/state", {"state": given}))["state"]
+        assert texts(told["context"]) == ["one", "heard: one", "told"]
+        assert (told["topic"], told["context_summary"]) == ("tides", "short")
+        assert texts((await app.invoke("two", "t"))["messages"]) == ["heard: one, told, two"]
+
+
+async def test_a_state_that_was_read_can_be_put_back_and_changes_nothing() -> None:
+    """As a client does that edits one field of what it has read."""
+    async with called("remembering") as app:
+        await app.invoke("one", "t")
+        before = await state(app)
+        after = (await app.send("PUT", "/v1/threads/t/state", {"state": {**before, "topic": "tides"}}))["state"]
+    assert after.pop("topic") == "tides"
+    assert texts(after["context"]) == texts(before["context"])
+
+
+async def test_what_cannot_be_put_changes_nothing() -> None:
+    async with called("counting") as app:
+        await app.invoke("a b", "t")
+        before = await state(app)
+        error = await app.refused("PUT", "/v1/threads/t/state", {"state": {"words": "two", "extra": 1}}, status=422)
+        assert error["code"] == "wrong_state_type"
+        assert "state.words" in error["details"][0]["field"]
+        for body in ({}, {"state": []}, {"state": {"context": "x"}}, {"state": {"context": [{"role": "tool"}]}}):
+            error_of(await app.ask("PUT", "/v1/threads/t/state", body), 422)
+        conflict_of(await app.ask("PUT", "/v1/threads/t/state", {"state": {"context": [{"content": "x"}]}}))
+        error_of(await app.ask("PUT", "/v1/threads/nobody/state", {"state": {"a": 1}}), 404)
+        assert await state(app) == before
+
+
+async def test_a_cleared_state_is_really_gone_and_the_agent_does_not_remember() -> None:
+    async with called("remembering") as app:
+        await app.invoke("one", "t", initial_state={"topic": "tides"})
+        told = await app.send("DELETE", "/v1/threads/t/state", {"config": {}})
+        assert told["success"] is True
+        for _ in range(2):  # nothing brings it back
+            found = await state(app)
+            assert found["context"] == []
+            assert "topic" not in found
+        assert (await app.get("/v1/threads/t/messages"))["messages"] == []
+        assert texts((await app.invoke("two", "t"))["messages"]) == ["heard: two"]
+        assert len((await app.get("/v1/threads/t/checkpoints"))["checkpoints"]) > 2, "the history stays"
+
+
+async def test_a_cleared_state_of_a_workflow_without_agents_has_no_conversation_either() -> None:
+    async with called("counting") as app:
+        await app.invoke("a b", "t")
+        await app.send("DELETE", "/v1/threads/t/state")
+        found = await state(app)
+        assert found["context"] == []
+        assert "words" not in found
+        await app.invoke("c", "t")
+        assert texts((await state(app))["context"]) == ["c", "C (1 words)"]
+
+
+async def test_a_cleared_thread_waits_for_nobody() -> None:
+    async with called("asking") as app:
+        await app.invoke("bool", "t")
+        await app.send("DELETE", "/v1/threads/t/state")
+        assert (await app.get("/v1/requests"))["requests"] == []
+        assert (await app.get("/v1/threads/t"))["thread"]["status"] == "IDLE"
+        conflict_of(await app.ask("POST", "/v1/graph/invoke", {"resume": True, "config": {"thread_id": "t"}}))
+        error_of(await app.ask("DELETE", "/v1/threads/nobody/state"), 404)
+
+
+async def test_a_patch_changes_and_removes_keys_as_the_next_checkpoint() -> None:
+    async with called("counting") as app:
+        await app.invoke("a b", "t")
+        before = (await app.get("/v1/threads/t"))["thread"]
+        body = {"update_state": {"seen": ["y"], "new": 1}, "remove_state": ["loud"]}
+        made = (await app.send("PATCH", "/v1/threads/t/state", body))["checkpoint"]
+        assert made["previous_checkpoint_id"] == before["checkpoint_id"]
+        assert made["number"] == before["number"] + 1
+        found = await state(app)
+        assert (found["seen"], found["new"], "loud" in found) == (["y"], 1, False)
+        wrong = await app.refused("PATCH", "/v1/threads/t/state", {"update_state": {"seen": 5}}, status=422)
+        assert wrong["code"] == "wrong_state_type"
+        assert wrong["message"].endswith("Nothing was written.") or "Nothing" in wrong["message"]
+        error_of(await app.ask("PATCH", "/v1/threads/t/state", {"update_state": []}), 422)
+        error_of(await app.ask("PATCH", "/v1/threads/nobody/state", {"update_state": {}}), 404)
+        assert (await app.get("/v1/threads/t"))["thread"]["checkpoint_id"] == made["checkpoint_id"]

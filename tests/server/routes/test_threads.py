@@ -1,0 +1,88 @@
+"""`/v1/threads`: those there are, found again, and forgotten."""
+
+from __future__ import annotations
+
+from tests.server.routes.calling import Called, called, conflict_of, error_of, texts
+from tests.server.routes.flows import gates, reached
+
+
+async def ids(app: Called, **parameters: object) -> list[str]:
+    return [one["thread_id"] for one in (await app.get("/v1/threads", **parameters))["threads"]]
+
+
+async def test_a_thread_is_told_as_clients_of_agentflow_know_it_and_where_it_stands() -> None:
+    async with called("asking") as app:
+        await app.invoke("bool", "t")
+        [listed] = (await app.get("/v1/threads"))["threads"]
+        thread = (await app.get("/v1/threads/t"))["thread"]
+    assert listed == thread
+    assert {"thread_id", "thread_name", "user_id", "metadata", "updated_at", "run_id"} <= set(thread)
+    assert (thread["thread_id"], thread["workflow_name"]) == ("t", "asking")
+    assert thread["status"] == "IDLE_WITH_PENDING_REQUESTS"
+
+
+async def test_threads_that_moved_last_come_first_page_by_page() -> None:
+    async with called("remembering") as app:
+        assert await ids(app) == []
+        for number in range(5):
+            await app.invoke("hi", f"t{number}")
+        await app.invoke("again", "t1")
+        assert await ids(app) == ["t1", "t4", "t3", "t2", "t0"]
+        assert await ids(app, limit=2) == ["t1", "t4"]
+        assert await ids(app, limit=2, offset=2) == ["t3", "t2"]
+        assert await ids(app, limit=2, offset=4) == ["t0"]
+        assert await ids(app, offset=5) == []
+
+
+async def test_a_search_finds_threads_by_id_name_and_workflow_with_paging() -> None:
+    async with called("remembering", workflows={"counting": "counting"}) as app:
+        for name in ("apple", "pineapple", "pear"):
+            await app.invoke("hi", name)
+        await app.run("plum", input="a b", workflow="counting")
+        await app.invoke("hi", "cherry", config={"thread_name": "About Apples"})
+        assert await ids(app, search="APPLE") == ["cherry", "pineapple", "apple"]
+        assert await ids(app, search="apple", limit=1, offset=1) == ["pineapple"]
+        assert await ids(app, search="counting") == ["plum"]
+        assert await ids(app, search="nothing") == []
+        assert await ids(app, search="%") == []
+
+
+async def test_a_deleted_thread_is_gone_with_all_that_was_said() -> None:
+    async with called("remembering") as app:
+        await app.invoke("one", "t")
+        await app.invoke("one", "other")
+        told = await app.send("DELETE", "/v1/threads/t", {"config": {}})
+        assert set(told) == {"success", "message", "data"} and told["success"] is True
+        assert await ids(app) == ["other"]
+        error_of(await app.ask("GET", "/v1/threads/t/messages"), 404)
+        error_of(await app.ask("DELETE", "/v1/threads/t"), 404)
+        again = await app.invoke("two", "t")
+    assert texts(again["messages"]) == ["heard: two"]
+    assert again["meta"]["is_new_thread"] is True
+
+
+async def test_a_thread_that_is_being_run_is_not_deleted() -> None:
+    async with called("waiting") as app:
+        run = await app.run("t", 202, None, input="deleted")
+        await reached["deleted"].wait()
+        conflict_of(await app.ask("DELETE", "/v1/threads/t"))
+        gates["deleted"].set()
+        async with app.stream("GET", "/v1/threads/t/events") as events:
+            while (event := await events.told()) is not None and event.data.get("state") != "IDLE":
+                pass
+        assert (await app.get(f"/v1/threads/t/runs/{run['run_id']}"))["run"]["outputs"] == ["passed deleted"]
+
+
+async def test_a_thread_of_a_workflow_that_is_not_served_can_be_read_but_not_moved(tmp_path: object) -> None:
+    url = f"sqlite:{tmp_path}/threads.db"
+    async with called("counting", checkpointer=url) as app:
+        await app.invoke("a b", "t")
+    async with called("remembering", checkpointer=url) as app:
+        assert (await app.get("/v1/threads/t"))["thread"]["workflow_name"] == "counting"
+        found = (await app.get("/v1/threads/t/checkpoints"))["checkpoints"]
+        shown = (await app.get(f"/v1/threads/t/checkpoints/{found[0]['checkpoint_id']}"))["checkpoint"]
+        assert shown["state"]["words"] == 2
+        assert error_of(await app.ask("POST", "/v1/threads/t/runs", {"input": "x"}), 409)["code"] == (
+            "workflow_not_served"
+        )
+        conflict_of(await app.ask("POST", "/v1/graph/invoke", {"messages": [{"content": "x"}], "config": {"thread_id": "t"}}))

@@ -1,0 +1,205 @@
+"""`holdfast serve` as a process: started, killed, stopped, and started again on its port."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+from click.testing import CliRunner
+from tests.server.zygote import ZYGOTE
+from tests.servers.daemon import free_port
+
+from holdfast.cli.init import init
+
+COMMAND = Path(sys.executable).with_name("holdfast")
+LIMIT_SECONDS = 15.0
+"""A server that takes longer to start or to end hangs."""
+T = TypeVar("T")
+_UNWANTED = ("HOLDFAST", "DATABASE_URL", "REDIS_URL", "MODEL", "OTEL_", "JWT_")
+
+
+class _Forked:
+    """A process that the zygote made, like a Popen."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def poll(self) -> int | None:
+        return ZYGOTE.exit_code(self.pid)
+
+    def wait(self, timeout: float) -> int:
+        patience = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > patience:
+                raise subprocess.TimeoutExpired(f"server {self.pid}", timeout)
+            time.sleep(0.005)
+        return code
+
+
+def project(folder: Path) -> Path:
+    """What `holdfast init` writes into this folder."""
+    done = CliRunner().invoke(init, [str(folder)])
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+def flows_project(folder: Path, **keys: Any) -> Path:
+    """The workflows of flows.py, on SQLite unless the keys of the configuration say otherwise."""
+    folder.mkdir(parents=True)
+    shutil.copy(Path(__file__).with_name("flows.py"), folder)
+    config = {"agent": "flows:chain", "workflows": {"asking": "flows:asking"}, "checkpointer": "sqlite:///holdfast.db"}
+    (folder / "holdfast.json").write_text(json.dumps({**config, **keys}), encoding="utf-8")
+    return folder
+
+
+class Server:
+    """One server of the project in `folder`. It is started by `with` or `start`, and killed when the block ends.
+
+    It is forked from a process that has imported everything, which takes a tenth of the time; if `fresh`, the command
+    is started as a user starts it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        port: int | None = None,
+        env: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
+        *,
+        fresh: bool = False,
+    ) -> None:
+        self.folder = folder
+        self.port = free_port() if port is None else port
+        self._may_move = port is None
+        self._env = dict(env or {})
+        self._arguments = arguments
+        self._is_fresh = fresh
+        self._process: subprocess.Popen[bytes] | _Forked | None = None
+        self.exit_code: int | None = None
+        """Of the last process, once it has ended."""
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "It is not running."
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        """All that it and its predecessors have printed."""
+        return self._log_file.read_text(encoding="utf-8", errors="replace")
+
+    # ------------------------------------------------------------ beginning and end
+
+    def start(self) -> Self:
+        """Returns when it answers. A port that was not named is exchanged if somebody else has taken it."""
+        for _ in range(5):
+            self.begin()
+            if self._answers_in_time():
+                return self
+            if "could not be listened on" not in self.log or not self._may_move:
+                break
+            self.port = free_port()
+        raise AssertionError(f"It ended with {self.wait()}: {self.log[-4000:]}")
+
+    def begin(self) -> None:
+        """Start the process, and do not wait for it."""
+        assert not self.is_running
+        arguments, env = ["serve", "--port", str(self.port), *self._arguments], self._environment()
+        if not self._is_fresh:
+            self._process = _Forked(ZYGOTE.fork(arguments, self.folder, env, self._log_file))
+            return
+        with self._log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                [COMMAND, *arguments], cwd=self.folder, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def send(self, how: signal.Signals) -> None:
+        os.kill(self.pid, how)
+
+    def kill(self) -> None:
+        """At once: it gets to do nothing more."""
+        if self.is_running:
+            self.send(signal.SIGKILL)
+        self.wait()
+
+    def stop(self) -> int:
+        """In good order. Its exit code."""
+        self.send(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self, seconds: float = LIMIT_SECONDS) -> int:
+        if self._process is not None:
+            self.exit_code = self._process.wait(seconds)
+            self._process = None
+        assert self.exit_code is not None, "It was never started."
+        return self.exit_code
+
+    # ------------------------------------------------------------ requests
+
+    def client(self, **more: Any) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=LIMIT_SECONDS, trust_env=False, **more)
+
+    def get(self, path: str, **more: Any) -> httpx.Response:
+        with self.client() as client:
+            return client.get(path, **more)
+
+    def post(self, path: str, body: Any = None, **more: Any) -> httpx.Response:
+        with self.client() as client:
+            return client.post(path, json=body, **more)
+
+    # ------------------------------------------------------------ inside
+
+    @property
+    def _log_file(self) -> Path:
+        return self.folder / f"serve-{self.port}.log"
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_UNWANTED)}
+        return kept | {"PYTHONUNBUFFERED": "1"} | self._env
+
+    def _answers_in_time(self) -> bool:
+        """False if it ended instead."""
+        patience = time.monotonic() + LIMIT_SECONDS
+        with self.client() as client:
+            while self.is_running:
+                try:
+                    return client.get("/ping").status_code == 200
+                except httpx.TransportError:
+                    assert time.monotonic() < patience, f"not ready: {self.log[-4000:]}"
+                    time.sleep(0.01)
+        return False
+
+
+def eventually(ask: Callable[[], T], seconds: float = LIMIT_SECONDS) -> T:
+    """What `ask` gives once that is true. For what another process does in its own time."""
+    patience = time.monotonic() + seconds
+    while not (told := ask()):
+        assert time.monotonic() < patience, f"still {told!r} after {seconds:g} seconds"
+        time.sleep(0.01)
+    return told

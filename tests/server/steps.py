@@ -1,0 +1,94 @@
+"""The verification steps of the AgentFlow documentation, as printed there, and who runs them: curl, or httpx."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shlex
+import shutil
+import subprocess
+from typing import Any
+
+import httpx
+from tests.server.serving import Server
+
+INVOKE = """curl -X POST http://127.0.0.1:8000/v1/graph/invoke \\
+-H "Content-Type: application/json" \\
+-d '{"messages": [{"role": "user", "content": "Remember my name is Alice"}], "config": {"thread_id": "demo-thread"}}'"""
+
+FOLLOW_UP = """curl -X POST http://127.0.0.1:8000/v1/graph/invoke \\
+-H "Content-Type: application/json" \\
+-d '{"messages": [{"role": "user", "content": "What is my name?"}], "config": {"thread_id": "demo-thread"}}'"""
+
+THREADS = "curl http://127.0.0.1:8000/v1/threads"
+MESSAGES = "curl http://127.0.0.1:8000/v1/threads/demo-thread/messages"
+STATE = "curl http://127.0.0.1:8000/v1/threads/demo-thread/state"
+
+
+def drawn_name(seed: int) -> str:
+    """One that no server can know: letters of several scripts, maybe two words."""
+    chance = random.Random(seed)
+    words = [
+        "".join(chance.choices("aeioubdklmnrstäéøñłжд日", k=chance.randint(2, 9))) for _ in range(chance.randint(1, 2))
+    ]
+    return " ".join(word.capitalize() for word in words)
+
+
+def typed(command: str, server: Server, name: str = "", *, with_curl: bool | None = None) -> Any:
+    """What the command prints, read as JSON, with this server in place of the one on the page and this name for Alice.
+
+    The real curl runs it where there is one; elsewhere httpx sends the same bytes.
+    """
+    text = command.replace("http://127.0.0.1:8000", server.url).replace("Alice", name or "Alice")
+    if with_curl is None:
+        with_curl = shutil.which("curl") is not None
+    return json.loads(_by_curl(text) if with_curl else _by_httpx(text))
+
+
+def _by_curl(text: str) -> bytes:
+    quiet = re.sub(r"^curl ", "curl --silent --show-error --noproxy '*' ", text)
+    return subprocess.run(["sh", "-c", quiet], capture_output=True, check=True, timeout=15).stdout
+
+
+def _by_httpx(text: str) -> bytes:
+    """A command with -X, -H and -d, which are all that the steps use."""
+    words = shlex.split(text.replace("\\\n", " "))[1:]
+    method, url, headers, body = "GET", "", {}, b""
+    while words:
+        word = words.pop(0)
+        if word == "-X":
+            method = words.pop(0)
+        elif word == "-H":
+            key, _, value = words.pop(0).partition(":")
+            headers[key] = value.strip()
+        elif word == "-d":
+            body = words.pop(0).encode()
+        else:
+            url = word
+    with httpx.Client(trust_env=False, timeout=15) as client:
+        return client.request(method, url, headers=headers, content=body or None).content
+
+
+def answer(told: Any) -> str:
+    """The text of the last message that an invoke gave."""
+    return str(told["data"]["messages"][-1]["content"][0]["text"])
+
+
+def texts(messages: Any) -> list[tuple[str, str]]:
+    return [(one["role"], one["content"][0]["text"]) for one in messages]
+
+
+def assert_remembers(server: Server, name: str) -> None:
+    """Step 2: the name comes from the thread alone."""
+    assert answer(typed(FOLLOW_UP, server)) == f"Your name is {name}."
+
+
+def assert_is_kept(server: Server, name: str, questions: int) -> None:
+    """Step 3: the thread, with its name told once and asked for so often."""
+    said = [("user", f"Remember my name is {name}"), ("assistant", f"I will remember that your name is {name}.")]
+    said += [("user", "What is my name?"), ("assistant", f"Your name is {name}.")] * questions
+    [thread] = typed(THREADS, server)["data"]["threads"]
+    assert thread["thread_id"] == "demo-thread"
+    assert texts(typed(MESSAGES, server)["data"]["messages"]) == said
+    assert texts(typed(STATE, server)["data"]["state"]["context"]) == said

@@ -1,0 +1,180 @@
+"""One user never sees, answers, forks or deletes another's thread: every route of the route table is tried."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from urllib.parse import quote
+
+import httpx
+import pytest
+from tests.server.hostile.in_process import app_of, bearer, client_of, talk
+from tests.server.hostile.owners import Owner, done
+from tests.server.hostile.table import TABLE, Call, Ids, path_of, routes_of, sent_by
+
+from holdfast.server.http.app import ServerApp
+
+ALIKE = [("alice", "al"), ("a", "a/b"), ("a/b", "a"), ("a%2Fb", "a/b"), ("..", "."), ("café", "cafe\u0301"), ("%", "%25")]
+"""Whose thread it is, and who else comes, by ids that could be taken for each other."""
+
+
+@pytest.fixture
+async def app() -> AsyncIterator[ServerApp]:
+    async with app_of() as made:
+        yield made
+
+
+async def called(client: httpx.AsyncClient, key: str, call: Call, ids: Ids) -> httpx.Response:
+    return await client.request(key.split()[0], path_of(key, call, ids), **sent_by(call, ids))
+
+
+async def test_no_route_gives_or_does_anything_with_anothers_thread(app: ServerApp) -> None:
+    assert set(routes_of(app)) - set(TABLE) == set(), "a route that nobody has tried"
+    owner = Owner(app, "alice")
+    await owner.settle()
+    before = await owner.stored()
+    await try_all(app, owner, owner.chat, "bob")
+    await try_all(app, owner, owner.asking, "bob")
+    assert await owner.stored() == before
+    await owner.leave()
+
+
+@pytest.mark.parametrize(("owner_id", "other_id"), ALIKE)
+async def test_users_whose_ids_look_alike_are_two(app: ServerApp, owner_id: str, other_id: str) -> None:
+    owner = Owner(app, owner_id)
+    await owner.settle()
+    before = await owner.stored()
+    await try_all(app, owner, owner.chat, other_id)
+    assert await owner.stored() == before
+    await owner.leave()
+
+
+async def try_all(app: ServerApp, owner: Owner, ids: Ids, other_id: str) -> None:
+    """Each route of the table with these ids of the owner's, as the other."""
+    for key, calls in TABLE.items():
+        for call in calls:
+            if key.startswith("WS "):
+                told = json.dumps(await talk(app, [sent_by(call, ids)["json"]], bearer(other_id)))
+                assert '"done"' in told
+                assert owner.mark not in told
+            else:
+                foreign = ids._replace(file="no file") if call.content else ids
+                async with client_of(app, other_id) as other:
+                    answer = await called(other, key, call, foreign)
+                assert_nothing_of(owner, answer, key)
+                if call.outcome == "missing":
+                    assert answer.status_code == 404, (key, call, answer.status_code, answer.text)
+            if call.outcome == "own":
+                await forget(app, other_id)
+
+
+async def forget(app: ServerApp, user_id: str) -> None:
+    """What a route made for this user must not be what the next one finds."""
+    async with client_of(app, user_id) as client:
+        for thread in done(await client.get("/v1/threads"))["threads"]:
+            done(await client.delete(f"/v1/threads/{thread['thread_id']}"))
+
+
+def assert_nothing_of(owner: Owner, answer: httpx.Response, key: str) -> None:
+    seen = f"{answer.headers} {answer.text}"
+    assert owner.mark not in seen, key
+    assert f"{quote(owner.user_id, safe='')}/{owner.chat.thread}" not in seen, key
+
+
+async def test_ids_of_anothers_thread_lead_nowhere_on_ones_own_thread_of_the_same_name(app: ServerApp) -> None:
+    owner, other = Owner(app, "alice"), Owner(app, "bob")
+    await owner.settle()
+    await other.settle()
+    before = await owner.stored()
+    for theirs, own in ((owner.chat, other.chat), (owner.asking, other.asking)):
+        tries: list[tuple[str, Call, Ids]] = []
+        for key, calls in TABLE.items():
+            for part, name in (("checkpoint", "checkpoint_id"), ("run", "run_id"), ("message", "message_id")):
+                if f"{{{name}:str}}" in key and getattr(theirs, part) != getattr(own, part):
+                    tries += [(key, call, own._replace(**{part: getattr(theirs, part)})) for call in calls]
+            tries += [
+                (key, call, own._replace(checkpoint=theirs.checkpoint))
+                for call in calls
+                if "{checkpoint}" in f"{call.body}{call.query}"
+            ]
+        assert len(tries) >= 8
+        for key, call, ids in tries:
+            answer = await called(other.client, key, call, ids)
+            assert answer.status_code == 404, (key, call, answer.text)
+            assert_nothing_of(owner, answer, key)
+    diff = f"/v1/threads/chat/checkpoints/{other.chat.checkpoint}/diff/{owner.chat.checkpoint}"
+    assert (await other.client.get(diff)).status_code == 404
+    cancelled = await other.client.post(f"/v1/threads/running/runs/{owner.running}/cancel")
+    assert cancelled.status_code == 404
+    assert await owner.stored() == before
+    await owner.leave()
+    await other.leave()
+
+
+async def test_two_users_with_one_thread_id_have_two_threads(app: ServerApp) -> None:
+    owner, other = Owner(app, "alice"), Owner(app, "bob")
+    await owner.settle()
+    before = await owner.stored()
+    await other.settle()
+    answered = await other.client.post(
+        f"/v1/threads/asking/requests/{other.asking.request}/answer?wait=10", json={"value": True}
+    )
+    assert done(answered)["run"]["outputs"] == [f"{other.mark}: True"]
+    for path in ("chat/state", "asking/checkpoints", "chat/messages", "chat/events", "asking/events?after=0"):
+        mine, theirs = await other.client.get(f"/v1/threads/{path}"), await owner.client.get(f"/v1/threads/{path}")
+        assert mine.status_code == theirs.status_code == 200
+        assert owner.mark not in mine.text
+        assert other.mark not in theirs.text
+    done(await other.client.post("/v1/graph/stop", json={"thread_id": "running"}))
+    for thread in ("chat", "asking"):
+        done(await other.client.delete(f"/v1/threads/{thread}"))
+    assert await owner.stored() == before
+    await owner.leave()
+    await other.leave()
+
+
+async def test_forks_and_imports_become_ones_own_whatever_id_they_are_given(app: ServerApp) -> None:
+    owner, other = Owner(app, "alice"), Owner(app, "bob")
+    await owner.settle()
+    await other.settle("mine", "my-question", "my-run")
+    before = await owner.stored()
+    done(await other.client.post("/v1/threads/mine/fork", json={"thread_id": "chat"}))
+    done(await other.client.delete("/v1/threads/my-question"))
+    brought = await other.client.post("/v1/threads/import?thread_id=asking", content=other.asking.file.encode())
+    done(brought)
+    again = await other.client.post("/v1/threads/import?thread_id=chat", content=other.asking.file.encode())
+    assert again.status_code == 409, "their own of that name is kept"
+    assert {one["thread_id"] for one in done(await other.client.get("/v1/threads"))["threads"]} == {
+        *("mine", "my-run", "chat", "asking")
+    }
+    assert await owner.stored() == before
+    await owner.leave()
+    await other.leave()
+
+
+@pytest.mark.parametrize("said", ["alice/chat", "alice%2Fchat", "../alice/chat", "alice%252Fchat", "..%2Falice%2Fchat"])
+async def test_a_thread_id_cannot_name_a_user(app: ServerApp, said: str) -> None:
+    owner = Owner(app, "alice")
+    await owner.settle()
+    before = await owner.stored()
+    async with client_of(app, "bob") as other:
+        for rest in ("", "/state", "/messages", "/checkpoints", "/events"):
+            answer = await other.get(f"/v1/threads/{said}{rest}")
+            assert answer.status_code in (404, 422), (said, rest, answer.text)
+            assert_nothing_of(owner, answer, rest)
+        named = {"messages": [{"role": "user", "content": "x"}], "config": {"thread_id": said}}
+        invoked = await other.post("/v1/graph/invoke", json=named)
+        assert invoked.status_code == (422 if "/" in said else 200)
+        assert (await other.delete(f"/v1/threads/{said}")).status_code in (404, 405, 422)
+        assert (await other.post("/v1/graph/stop", json={"thread_id": "alice/chat"})).status_code == 422
+    assert await owner.stored() == before
+    await owner.leave()
+
+
+async def test_metrics_tell_of_no_user_and_no_thread(app: ServerApp) -> None:
+    owner = Owner(app, "alice-of-the-metrics")
+    await owner.settle("thread-of-the-metrics", "asking-of-the-metrics", "running-of-the-metrics")
+    shown = (await owner.client.get("/metrics")).text
+    assert "of-the-metrics" not in shown
+    assert owner.mark not in shown
+    await owner.leave()

@@ -1,0 +1,59 @@
+"""The verification steps of the AgentFlow documentation, with curl, against what `holdfast init` writes."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from tests.server.serving import Server, project
+from tests.server.steps import FOLLOW_UP, INVOKE, MESSAGES, answer, assert_is_kept, assert_remembers, drawn_name, typed
+from tests.servers.fixtures import Place
+
+
+@pytest.fixture
+def name() -> str:
+    seed = random.SystemRandom().randrange(2**32)
+    drawn = drawn_name(seed)
+    print(f"seed {seed}: {drawn!r}")
+    return drawn
+
+
+def test_the_three_steps_work_as_printed_and_after_a_kill_on_sqlite(tmp_path: Path, name: str) -> None:
+    with Server(project(tmp_path / "demo")) as server:
+        told = typed(INVOKE, server, name)
+        assert answer(told) == f"I will remember that your name is {name}."
+        assert told["data"]["meta"]["thread_id"] == "demo-thread"
+        assert told["data"]["meta"]["is_new_thread"]
+        assert_remembers(server, name)
+        assert_is_kept(server, name, questions=1)
+
+        server.kill()
+        server.start()
+        assert_is_kept(server, name, questions=1)
+        assert_remembers(server, name)
+        assert_is_kept(server, name, questions=2)
+
+        by_httpx = typed(FOLLOW_UP, server, with_curl=False)
+        assert answer(by_httpx) == f"Your name is {name}."
+        assert typed(MESSAGES, server, with_curl=False)["data"] == typed(MESSAGES, server)["data"]
+
+
+def test_the_steps_work_across_two_instances_on_postgresql_and_after_both_are_killed(
+    tmp_path: Path, postgres_place: Place, name: str
+) -> None:
+    folder = project(tmp_path / "demo")
+    env = {"DATABASE_URL": f"{postgres_place.dsn}?schema={postgres_place.schema}"}
+    with Server(folder, env=env) as one, Server(folder, env=env) as other:
+        assert one.port != other.port
+        assert answer(typed(INVOKE, one, name)) == f"I will remember that your name is {name}."
+        assert_remembers(other, name)
+        for server in (one, other):
+            assert_is_kept(server, name, questions=1)
+
+        one.kill()
+        other.kill()
+        one.start()
+        assert_remembers(one, name)
+        other.start()
+        assert_is_kept(other, name, questions=2)

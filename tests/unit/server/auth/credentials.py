@@ -1,0 +1,22 @@
+"""What requests bring, made for tests."""
+
+from __future__ import annotations
+
+from holdfast.server.auth.principal import Authenticator, Credentials, NotAuthenticated
+
+
+def with_token(token: str) -> Credentials:
+    return Credentials(headers={"authorization": f"Bearer {token}"}, token=token)
+
+
+def with_key(key: str) -> Credentials:
+    return Credentials(headers={"x-api-key": key}, api_key=key)
+
+
+async def refusal(authenticator: Authenticator, credentials: Credentials) -> str:
+    """The sentence with which they are refused; empty if they are not."""
+    try:
+        await authenticator.authenticate(credentials)
+    except NotAuthenticated as problem:
+        return str(problem)
+    return ""

@@ -1,0 +1,196 @@
+"""Who may do what: all kinds of authorization, scopes that narrow, and configurations that mean nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from holdfast.server.auth import authorizers
+from holdfast.server.auth.authorizers import make_authorizer
+from holdfast.server.auth.principal import ANYBODY, Authorizer, Principal
+from holdfast.server.auth.scopes import GRANTABLE, PUBLIC, SCOPES, covers
+from holdfast.server.config import AuthorizationConfig, ServerConfig
+from holdfast.server.config_errors import InvalidConfig
+
+ADA = Principal("ada")
+
+
+def authorizer(found: Any = None, **config: Any) -> Authorizer:
+    return make_authorizer(ServerConfig(authorization=AuthorizationConfig(**config)), lambda path: found)
+
+
+async def allowed(who: Authorizer, principal: Principal) -> set[str]:
+    return {scope for scope in SCOPES if await who.may(principal, scope, "t-1")}
+
+
+def scoped(user: str, scopes: Iterable[str], *roles: str) -> Principal:
+    return Principal(user, roles, frozenset(scopes))
+
+
+def test_scopes_are_covered_by_themselves_by_their_kind_and_by_all() -> None:
+    assert covers(["graph:read"], "graph:read") and not covers(["graph:read"], "graph:stop")
+    assert covers(["graph:*"], "graph:stop") and not covers(["graph:*"], "checkpointer:read")
+    assert all(covers(["*"], scope) for scope in SCOPES)
+    assert not covers([], "graph:read") and not covers(["graph"], "graph:read") and not covers(["*:read"], "graph:read")
+    assert set(GRANTABLE) - set(SCOPES) == {"*", "graph:*", "checkpointer:*", "requests:*", "metrics:*"}
+
+
+async def test_with_ownership_everybody_may_do_all_with_their_own() -> None:
+    who = authorizer()
+    assert who.isolates_owners
+    assert await allowed(who, ADA) == await allowed(who, ANYBODY) == set(SCOPES)
+
+
+async def test_allow_all_is_the_same_with_all_threads() -> None:
+    who = authorizer(backend="allow_all")
+    assert not who.isolates_owners
+    assert await allowed(who, ADA) == set(SCOPES)
+
+
+@pytest.mark.parametrize("config", [{}, {"backend": "allow_all"}, {"backend": "rbac", "default_scopes": ("*",)}])
+async def test_a_key_or_token_narrows_whatever_its_user_may(config: dict[str, Any]) -> None:
+    who = authorizer(**config)
+    assert await allowed(who, scoped("ada", ["graph:read", "requests:*"])) == {
+        *("graph:read", "requests:read", "requests:answer")
+    }
+    assert await allowed(who, scoped("ada", [])) == set()
+    assert await allowed(who, scoped("ada", ["openid", "email"])) == set()
+
+
+ROLES: dict[str, tuple[str, ...]] = {
+    "admin": ("*",),
+    "operator": ("graph:*", "requests:answer"),
+    "auditor": ("checkpointer:read",),
+    "nothing": (),
+}
+
+
+@pytest.mark.parametrize(
+    ("principal", "expected"),
+    [
+        (Principal("a", ("admin",)), set(SCOPES)),
+        (Principal("o", ("operator",)), {*(s for s in SCOPES if s.startswith("graph:")), "requests:answer"}),
+        (Principal("x", ("auditor", "unknown")), {"checkpointer:read"}),
+        (Principal("b", ("auditor", "nothing")), {"checkpointer:read"}),
+        (Principal("n", ("nothing",)), set()),
+        (Principal("u", ("unknown",)), {"metrics:read"}),
+        (Principal("d"), {"metrics:read"}),
+        (ANYBODY, {"metrics:read"}),
+        (scoped("s", ["checkpointer:*", "graph:read"], "operator"), {"graph:read"}),
+        (scoped("t", ["*"], "auditor"), {"checkpointer:read"}),
+    ],
+    ids=lambda one: one.user_id if isinstance(one, Principal) else "",
+)
+async def test_roles_have_their_scopes_together_and_others_the_default(
+    principal: Principal, expected: set[str]
+) -> None:
+    who = authorizer(backend="rbac", roles=ROLES, default_scopes=("metrics:read",))
+    assert await allowed(who, principal) == expected
+
+
+def test_isolation_with_roles_is_what_is_configured() -> None:
+    assert authorizer(backend="rbac", roles=ROLES).isolates_owners
+    assert not authorizer(backend="rbac", roles=ROLES, isolation="none").isolates_owners
+    assert authorizer(lambda u, r, a, i: True, backend="custom", path="a:b").isolates_owners
+    assert not authorizer(lambda u, r, a, i: True, backend="custom", path="a:b", isolation="none").isolates_owners
+
+
+async def test_what_is_public_is_open_to_all_of_them() -> None:
+    for config in ({}, {"backend": "rbac", "roles": ROLES}, {"backend": "custom", "path": "a:b"}):
+        assert await authorizer(lambda u, r, a, i: False, **config).may(scoped("x", []), PUBLIC, None)
+
+
+# ---------------------------------------------------------------- a user's own
+
+
+class Backend:
+    """As AgentFlow's AuthorizationBackend."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    async def authorize(self, user: dict[str, Any], resource: str, action: str, resource_id: str | None) -> bool:
+        self.asked.append((user, resource, action, resource_id))
+        return action == "read"
+
+
+async def test_a_custom_one_is_asked_with_user_resource_action_and_id() -> None:
+    backend = Backend()
+    who = authorizer(backend, backend="custom", path="app:policy")
+    ada = Principal("ada", ("operator",), frozenset({"graph:*"}), {"team": "red", "user_id": "root"})
+    assert await allowed(who, ada) == {"graph:read"}
+    user = {"user_id": "ada", "roles": ["operator"], "scopes": ["graph:*"], "team": "red"}
+    assert backend.asked[0] == (user, "graph", "invoke", "t-1")
+    assert all(resource == "graph" for _, resource, _, _ in backend.asked)  # what the key leaves out is not asked
+
+
+async def test_a_custom_function_or_class_will_do() -> None:
+    for found in (lambda user, resource, action, resource_id: resource_id == "t-1", Backend):
+        assert await authorizer(found, backend="custom", path="a:b").may(ADA, "graph:read", "t-1")
+
+
+@pytest.mark.parametrize("verdict", [None, 1, "yes", [True], {}], ids=repr)
+async def test_what_is_not_true_or_false_is_no(verdict: Any, caplog: pytest.LogCaptureFixture) -> None:
+    assert not await authorizer(lambda *_: verdict, backend="custom", path="app:policy").may(ADA, "graph:read", None)
+    assert "app:policy gave a" in caplog.text
+
+
+async def test_one_that_fails_or_hangs_refuses(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> bool:
+        raise RuntimeError("s3cret")
+
+    async def hang(*_: Any) -> bool:
+        await asyncio.Event().wait()
+        return True
+
+    monkeypatch.setattr(authorizers, "LONGEST_SECONDS", 0.01)
+    for found in (fail, hang):
+        assert not await authorizer(found, backend="custom", path="app:policy").may(ADA, "graph:read", None)
+    assert "app:policy failed: RuntimeError at " in caplog.text and "TimeoutError" in caplog.text
+    assert "s3cret" not in caplog.text
+
+
+# ---------------------------------------------------------------- refused at the start
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        (
+            {"backend": "rbac", "roles": {"dev": ("graph:invok",)}},
+            r"authorization.roles.dev: there is no scope 'graph:invok' \(did you mean 'graph:invoke'\?\)",
+        ),
+        ({"backend": "rbac", "default_scopes": ("store:read",)}, "authorization.default_scopes: there is no scope"),
+        ({"backend": "rbac", "default_scopes": ("public",)}, "there is no scope 'public'"),
+        ({"backend": "rbac"}, "gives anybody anything"),
+        ({"isolation": "none"}, 'authorization.isolation: it is "none", and the backend "ownership"'),
+        ({"roles": {"dev": ("*",)}}, 'authorization.roles: it is for the backend "rbac"'),
+        ({"backend": "allow_all", "default_scopes": ("*",)}, "authorization.default_scopes: it is for the backend"),
+        ({"backend": "custom"}, 'authorization.path: authorization.backend is "custom", and this must say which'),
+    ],
+)
+def test_a_configuration_that_cannot_be_meant_is_refused(config: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidConfig, match=why):
+        authorizer(**config)
+
+
+class Misspelt:
+    def authorise(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (7, "'app:policy' is a int, which has no method `authorize"),
+        (Misspelt(), r"did you mean 'authorise'\?"),
+        (lambda user: True, "does not take these"),
+    ],
+)
+def test_an_object_that_cannot_be_asked_is_refused(found: Any, why: str) -> None:
+    with pytest.raises(InvalidConfig, match=why):
+        authorizer(found, backend="custom", path="app:policy")

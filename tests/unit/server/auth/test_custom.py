@@ -1,0 +1,199 @@
+"""A user's own way to tell who sends a request: its shapes, its answers, and what becomes of its failures."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import threading
+from typing import Any
+
+import pytest
+from tests.unit.server.auth.credentials import refusal, with_token
+
+from holdfast.server.auth import custom
+from holdfast.server.auth.custom import REFUSED, CustomAuthenticator
+from holdfast.server.auth.principal import Credentials, NotAuthenticated, Principal
+from holdfast.server.auth.unavailable import AuthUnavailable
+from holdfast.server.config_errors import InvalidConfig
+
+GIVEN = Credentials(
+    headers={"authorization": "Bearer s3cret-token", "x-team": "red"},
+    token="s3cret-token",
+    method="POST",
+    path="/v1/graph/invoke",
+    client="10.0.0.7",
+)
+ADA = Principal("ada", ("operator",), frozenset({"graph:*"}), {"team": "red"})
+ADA_AS_DICT = {"user_id": "ada", "roles": ["operator"], "scopes": ["graph:*"], "team": "red"}
+
+
+def answering(answer: Any) -> CustomAuthenticator:
+    return CustomAuthenticator(lambda credentials: answer, "app:who")
+
+
+def shown(value: object) -> str:
+    """The same in every process: `repr` may tell an address."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+class Object:
+    def authenticate(self, credentials: Credentials) -> Any:
+        assert credentials is GIVEN
+        return ADA_AS_DICT
+
+
+class AsyncObject:
+    async def authenticate(self, credentials: Credentials) -> Any:
+        assert credentials is GIVEN
+        return ADA
+
+
+class Callable:
+    async def __call__(self, credentials: Credentials) -> Any:
+        assert credentials is GIVEN
+        return ADA_AS_DICT
+
+
+async def function(credentials: Credentials) -> Any:
+    assert credentials is GIVEN
+    return ADA
+
+
+@pytest.mark.parametrize("found", [Object, Object(), AsyncObject, AsyncObject(), Callable(), function], ids=shown)
+async def test_functions_objects_and_classes_are_asked(found: object) -> None:
+    assert await CustomAuthenticator(found, "app:who").authenticate(GIVEN) == ADA
+
+
+async def test_a_function_that_is_not_async_keeps_nobody_else_waiting() -> None:
+    entered, may_go = threading.Event(), threading.Event()
+
+    def slow(credentials: Credentials) -> Any:
+        entered.set()
+        assert may_go.wait(10)
+        return ADA
+
+    asked = asyncio.create_task(CustomAuthenticator(slow, "app:who").authenticate(GIVEN))
+    assert await asyncio.to_thread(entered.wait, 10)
+    may_go.set()  # reached while it is still inside
+    assert await asked == ADA
+
+
+async def test_a_number_of_a_row_is_a_user_too() -> None:
+    assert (await answering({"user_id": 42}).authenticate(GIVEN)).user_id == "42"
+
+
+async def test_none_is_no() -> None:
+    assert await refusal(answering(None), GIVEN) == REFUSED
+
+
+async def test_its_own_words_reach_the_caller_where_it_says_no_with_them() -> None:
+    def refuse(credentials: Credentials) -> Any:
+        raise NotAuthenticated("Your trial has ended.")
+
+    assert await refusal(CustomAuthenticator(refuse, "app:who"), GIVEN) == "Your trial has ended."
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_the_no_of_a_web_framework_is_no(status: int) -> None:
+    class HTTPException(Exception):
+        status_code = status
+
+    def refuse(credentials: Credentials) -> Any:
+        raise HTTPException(GIVEN.token)
+
+    assert await refusal(CustomAuthenticator(refuse, "app:who"), GIVEN) == REFUSED
+
+
+async def test_a_failure_is_neither_yes_nor_no_and_is_logged_without_credentials(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(credentials: Credentials) -> Any:
+        raise RuntimeError(f"cannot check {credentials.token}")
+
+    with pytest.raises(AuthUnavailable) as raised:
+        await CustomAuthenticator(fail, "app:who").authenticate(GIVEN)
+    assert "app:who failed: RuntimeError at " in caplog.text and "test_custom.py" in caplog.text
+    assert "s3cret" not in caplog.text and "s3cret" not in str(raised.value)
+    assert raised.value.__suppress_context__
+
+
+async def test_one_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(custom, "LONGEST_SECONDS", 0.01)
+
+    async def hang(credentials: Credentials) -> Any:
+        await asyncio.Event().wait()
+
+    with pytest.raises(AuthUnavailable):
+        await CustomAuthenticator(hang, "app:who").authenticate(GIVEN)
+    assert "TimeoutError" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(True, "ada", 1, [], {}, {"user": "ada"}, {"user_id": None}, {"user_id": ""}, {"user_id": "a\nb"}),
+        *({"user_id": True}, {"user_id": "ada", "roles": "admin"}, {"user_id": "ada", "roles": [1]}),
+        *({"user_id": "ada", "scopes": 7}, {"user_id": "ada", "scopes": {"a": 1}}, Principal(), Principal("")),
+    ],
+    ids=shown,
+)
+async def test_an_answer_that_names_nobody_lets_nobody_in(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(AuthUnavailable):
+        await answering(answer).authenticate(GIVEN)
+    assert "app:who gave what names nobody" in caplog.text
+
+
+# ---------------------------------------------------------------- as in AgentFlow
+
+
+class AsInAgentFlow:
+    def authenticate(self, request: Any, response: Any, credential: Any) -> dict[str, Any] | None:
+        response.headers["WWW-Authenticate"] = "Bearer"
+        if credential is None:
+            return None
+        assert (credential.scheme, credential.credentials) == ("Bearer", "s3cret-token")
+        assert request.headers["Authorization"] == request.headers.get("authorization") == "Bearer s3cret-token"
+        assert "X-Team" in request.headers and request.headers.get("X-None") is None
+        assert (request.method, request.url.path, request.client.host) == ("POST", "/v1/graph/invoke", "10.0.0.7")
+        return ADA_AS_DICT
+
+
+class WithDefaults:
+    async def authenticate(self, request: Any, response: Any = None, credential: Any = None) -> Any:
+        return ADA if credential is not None and request.method == "POST" else None
+
+
+@pytest.mark.parametrize("found", [AsInAgentFlow(), AsInAgentFlow, WithDefaults()], ids=["object", "class", "defaults"])
+async def test_the_shape_of_agentflow_is_known_by_its_parameters(found: object) -> None:
+    known = CustomAuthenticator(found, "app:who")
+    assert await known.authenticate(GIVEN) == ADA
+    assert await refusal(known, Credentials(headers={})) == REFUSED
+
+
+# ---------------------------------------------------------------- refused at the start
+
+
+class NeedsArguments:
+    def __init__(self, url: str) -> None: ...
+    def authenticate(self, credentials: Credentials) -> Any: ...
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (7, "'app:who' is a int: expected a function or `authenticate"),
+        (lambda: None, r"'app:who' takes \(\): expected"),
+        (lambda one, two: None, r"takes \(one, two\): expected"),
+        (NeedsArguments, "the class NeedsArguments, and making one without arguments failed"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_at_the_start(found: object, why: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"auth.path: .*{why}"):
+        CustomAuthenticator(found, "app:who")
+
+
+async def test_credentials_are_not_part_of_what_is_logged_at_any_level(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    await answering(ADA).authenticate(with_token("s3cret-token"))
+    assert "s3cret" not in caplog.text

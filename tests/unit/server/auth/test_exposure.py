@@ -1,0 +1,115 @@
+"""Which authenticator a configuration means, and servers that do not start because of who could reach them."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.server.auth.credentials import refusal, with_key
+
+from holdfast import AesGcm, InMemoryCheckpointStorage, SqliteCheckpointStorage
+from holdfast.checkpoints.storage import StoreCheckpointStorage
+from holdfast.server.auth.api_keys import ApiKeys, make_key
+from holdfast.server.auth.authenticators import check_exposure, is_loopback, make_authenticator
+from holdfast.server.auth.custom import CustomAuthenticator
+from holdfast.server.auth.jwt_tokens import JwtTokens
+from holdfast.server.auth.key_file import KeyFile
+from holdfast.server.config import AuthConfig, ServerConfig
+from holdfast.server.config_errors import InvalidConfig
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing import FakeClock
+
+KEYS = AuthConfig(method="api_key")
+
+
+def config(folder: Path | str = ".", **auth: Any) -> ServerConfig:
+    return ServerConfig(auth=AuthConfig(**auth), folder=str(folder))
+
+
+def make(config: ServerConfig, **environ: str) -> Any:
+    return make_authenticator(config, lambda path: lambda credentials: {"user_id": path}, environ)
+
+
+async def test_each_method_has_its_authenticator(tmp_path: Path) -> None:
+    assert make(config(method="none")) is None
+    assert isinstance(make(config(tmp_path, method="api_key")), ApiKeys)
+    assert isinstance(make(config(method="jwt", secret_env="S"), S=secrets.token_urlsafe(32)), JwtTokens)
+    assert isinstance(make(config(method="custom", path="app:who")), CustomAuthenticator)
+    with pytest.raises(InvalidConfig, match=r"auth.path: .* must say which"):
+        make(config(method="custom"))
+
+
+async def test_the_file_of_keys_is_below_the_project_folder(tmp_path: Path) -> None:
+    made = make_key("ada", created=FakeClock().now())
+    KeyFile(tmp_path / "private" / "keys.json").change(lambda keys: (made.stored,))
+    assert (
+        await refusal(make(config(tmp_path, method="api_key", keys_file="private/keys.json")), with_key(made.key)) == ""
+    )
+
+
+LOOPBACK = ["127.0.0.1", "127.255.0.3", "::1", "[::1]", "localhost", "LOCALHOST", "::ffff:127.0.0.1", "127.1"]
+REACHABLE = [
+    "0.0.0.0",
+    "::",
+    "[::]",
+    "",
+    "192.168.1.7",
+    "10.0.0.1",
+    "::ffff:0.0.0.0",
+    "0",
+    "fe80::1",
+    "::ffff:10.0.0.1",
+]
+
+
+@pytest.mark.parametrize("host", LOOPBACK)
+def test_loopback_is_known_in_all_its_spellings(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    "host", [*REACHABLE, "no-such-host.invalid", "localhost.evil.invalid", "127.0.0.1.evil.invalid"]
+)
+def test_anything_else_can_be_reached(host: str) -> None:
+    assert not is_loopback(host)
+
+
+@pytest.mark.parametrize(("addresses", "expected"), [(["127.0.0.1"], True), (["127.0.0.1", "10.0.0.1"], False)])
+def test_a_name_is_all_of_its_addresses(addresses: list[str], expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, 0)) for one in addresses]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    assert is_loopback("box") is expected
+
+
+@pytest.mark.parametrize("host", REACHABLE)
+def test_a_server_that_others_can_reach_does_not_start_without_auth(host: str, tmp_path: Path) -> None:
+    storage = SqliteCheckpointStorage(tmp_path / "threads.db")
+    with pytest.raises(InvalidConfig, match=r"host: other machines can reach .* and there is no auth .*does not start"):
+        check_exposure(ServerConfig(host=host), storage)
+    check_exposure(ServerConfig(host=host, auth=KEYS), storage)
+
+
+@pytest.mark.parametrize(
+    "storage",
+    [
+        InMemoryCheckpointStorage(),
+        InMemoryCheckpointStorage(encryption=AesGcm(bytes(32))),
+        StoreCheckpointStorage(MemoryStore()),
+    ],
+    ids=["plain", "encrypted", "by hand"],
+)
+def test_threads_in_memory_are_warned_of_on_loopback_and_refused_elsewhere(
+    storage: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_exposure(ServerConfig(), storage)
+    assert "Threads are kept in memory" in caplog.text
+    with pytest.raises(InvalidConfig, match="threads are kept in memory: all of them are gone"):
+        check_exposure(ServerConfig(host="0.0.0.0", auth=KEYS), storage)
+
+
+def test_on_loopback_with_a_file_nothing_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    check_exposure(ServerConfig(), SqliteCheckpointStorage(tmp_path / "threads.db"))
+    assert caplog.text == ""

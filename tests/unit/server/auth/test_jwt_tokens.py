@@ -1,0 +1,249 @@
+"""JSON Web Tokens: who is known by one, and attacks with tokens that were not signed here."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import logging
+import secrets
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from tests.unit.server.auth.credentials import refusal, with_key, with_token
+
+from holdfast.server.auth.jwt_tokens import LEEWAY_SECONDS, NO_TOKEN, NOT_VALID, JwtTokens
+from holdfast.server.auth.principal import Credentials
+from holdfast.server.config import AuthConfig
+
+SECRET = secrets.token_urlsafe(64)
+EXPIRED = "The token has expired."
+
+
+def tokens(secret: str = SECRET, **config: Any) -> JwtTokens:
+    return JwtTokens(AuthConfig(method="jwt", **config), {"JWT_SECRET_KEY": secret}, Path())
+
+
+def claims(**more: Any) -> dict[str, Any]:
+    """Those of a good token, without what is None."""
+    whole = {"user_id": "ada", "exp": int(time.time()) + 60, **more}
+    return {name: value for name, value in whole.items() if value is not None}
+
+
+def signed(secret: Any = SECRET, algorithm: Any = "HS256", **more: Any) -> str:
+    return jwt.encode(claims(**more), secret, algorithm)
+
+
+def part(value: Any) -> str:
+    data = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def made_by_hand(header: dict[str, Any], secret: bytes, **more: Any) -> str:
+    """Signed with HMAC by whoever has these bytes, whatever a library would say to that."""
+    body = f"{part(header)}.{part(claims(**more))}"
+    return f"{body}.{part(hmac.new(secret, body.encode(), hashlib.sha256).digest())}"
+
+
+@cache
+def key_pair(kind: str) -> tuple[str, str]:
+    """The private and the public key, in PEM."""
+    private: Any = {
+        "RS256": lambda: rsa.generate_private_key(65537, 2048),
+        "ES256": lambda: ec.generate_private_key(ec.SECP256R1()),
+        "EdDSA": ed25519.Ed25519PrivateKey.generate,
+    }[kind]()
+    public = private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(), public.decode()
+
+
+# ---------------------------------------------------------------- who is known
+
+
+async def test_a_token_names_its_user_roles_and_scopes() -> None:
+    token = signed(roles=["operator", "auditor"], scope="graph:invoke graph:read", team="red")
+    known = await tokens().authenticate(with_token(token))
+    assert (known.user_id, known.roles) == ("ada", ("operator", "auditor"))
+    assert known.scopes == frozenset({"graph:invoke", "graph:read"})
+    assert known.claims["team"] == "red"
+
+
+@pytest.mark.parametrize(
+    ("more", "scopes"),
+    [
+        ({}, None),
+        ({"scopes": ["graph:read"]}, {"graph:read"}),
+        ({"scopes": "graph:read graph:stop"}, {"graph:read", "graph:stop"}),
+        ({"scope": ""}, set()),
+        ({"scope": "graph:read", "scopes": ["*"]}, {"graph:read"}),
+    ],
+)
+async def test_scopes_are_those_of_the_token_and_none_means_not_narrowed(more: Any, scopes: Any) -> None:
+    assert (await tokens().authenticate(with_token(signed(**more)))).scopes == scopes
+
+
+async def test_sub_is_taken_where_the_user_claim_is_missing() -> None:
+    assert (await tokens().authenticate(with_token(signed(user_id=None, sub="bob")))).user_id == "bob"
+    assert (await tokens().authenticate(with_token(signed(sub="bob")))).user_id == "ada"
+    found = await tokens(user_claim="email").authenticate(with_token(signed(email="c@example.org", sub="bob")))
+    assert found.user_id == "c@example.org"
+
+
+@pytest.mark.parametrize("user_id", ["", "  ", 7, True, [], {"a": 1}, "a\nb", "a" * 256, "\x00"])
+async def test_a_user_that_is_no_name_is_refused_even_with_a_sub(user_id: Any) -> None:
+    assert await refusal(tokens(), with_token(signed(user_id=user_id, sub="bob"))) == NOT_VALID
+
+
+@pytest.mark.parametrize(
+    "more", [{"roles": "admin"}, {"roles": [1]}, {"roles": {"a": 1}}, {"scope": 1}, {"scopes": [None]}]
+)
+async def test_roles_and_scopes_of_another_shape_are_refused(more: Any) -> None:
+    assert await refusal(tokens(), with_token(signed(**more))) == NOT_VALID
+
+
+async def test_without_a_token_it_is_said_how_to_send_one() -> None:
+    assert await refusal(tokens(), Credentials(headers={})) == NO_TOKEN
+    assert await refusal(tokens(), with_key(signed())) == NO_TOKEN  # a token is no API key
+
+
+@pytest.mark.parametrize("kind", ["RS256", "ES256", "EdDSA"])
+@pytest.mark.parametrize("form", ["text", "one line", "file"])
+async def test_a_public_key_is_given_as_text_or_as_a_file(kind: Any, form: str, tmp_path: Path) -> None:
+    private, public = key_pair(kind)
+    (tmp_path / "public.pem").write_text(public)
+    given = {"text": public, "one line": public.replace("\n", "\\n"), "file": "public.pem"}[form]
+    known = JwtTokens(AuthConfig(method="jwt", algorithm=kind), {"JWT_SECRET_KEY": given}, tmp_path)
+    assert (await known.authenticate(with_token(signed(private, kind)))).user_id == "ada"
+    stranger = ed25519.Ed25519PrivateKey.generate()
+    assert await refusal(known, with_token(signed(stranger, "EdDSA"))) == NOT_VALID
+
+
+# ---------------------------------------------------------------- time
+
+
+async def test_a_token_ends_shortly_after_its_time_and_must_have_an_end() -> None:
+    now = int(time.time())
+    assert await refusal(tokens(), with_token(signed(exp=now - LEEWAY_SECONDS - 1))) == EXPIRED
+    assert await refusal(tokens(), with_token(signed(exp=now - LEEWAY_SECONDS + 5))) == ""
+    assert await refusal(tokens(), with_token(signed(exp=None))) == NOT_VALID
+
+
+@pytest.mark.parametrize("exp", ["soon", [], {}, float("inf"), float("nan"), True])
+async def test_an_end_that_is_no_time_is_refused(exp: Any) -> None:
+    body = f"{part({'alg': 'HS256', 'typ': 'JWT'})}.{part(claims(exp=exp))}"
+    signature = hmac.new(SECRET.encode(), body.encode(), hashlib.sha256).digest()
+    assert await refusal(tokens(), with_token(f"{body}.{part(signature)}")) in (NOT_VALID, EXPIRED)
+
+
+@pytest.mark.parametrize("claim", ["nbf", "iat"])
+async def test_a_token_of_the_future_is_refused(claim: str) -> None:
+    later = int(time.time()) + 3600
+    early: dict[str, Any] = {claim: later}
+    assert await refusal(tokens(), with_token(signed(exp=later + 60, **early))) == NOT_VALID
+
+
+# ---------------------------------------------------------------- for whom
+
+
+async def test_issuer_and_audience_are_demanded_where_they_are_configured() -> None:
+    strict = tokens(issuer="https://id.example.org", audience="holdfast")
+    right: dict[str, Any] = {"iss": "https://id.example.org", "aud": "holdfast"}
+    assert await refusal(strict, with_token(signed(**right))) == ""
+    assert await refusal(strict, with_token(signed(**{**right, "aud": ["other", "holdfast"]}))) == ""
+    others: list[dict[str, Any]] = [{"iss": "https://evil.example.org"}, {"aud": "other"}, {"aud": []}]
+    for wrong in (*others, {"iss": None}, {"aud": None}):
+        assert await refusal(strict, with_token(signed(**{**right, **wrong}))) == NOT_VALID
+
+
+async def test_a_token_for_somebody_else_is_refused_where_no_audience_is_configured() -> None:
+    assert await refusal(tokens(), with_token(signed(aud="another service"))) == NOT_VALID
+
+
+# ---------------------------------------------------------------- attacks
+
+
+@pytest.mark.parametrize("alg", ["none", "None", "NONE", "", None, "HS512", "RS256", "hs256", ["HS256"], {"a": 1}])
+async def test_an_algorithm_other_than_the_configured_is_refused_whatever_the_signature(alg: Any) -> None:
+    header = {"alg": alg, "typ": "JWT"}
+    assert await refusal(tokens(), with_token(made_by_hand(header, SECRET.encode()))) == NOT_VALID
+    assert await refusal(tokens(), with_token(f"{part(header)}.{part(claims())}.")) == NOT_VALID
+
+
+@pytest.mark.parametrize("algorithm", ["HS384", "HS512"])
+async def test_another_algorithm_is_refused_even_with_the_right_secret(algorithm: str) -> None:
+    assert await refusal(tokens(algorithm=algorithm), with_token(signed(algorithm=algorithm))) == ""
+    assert await refusal(tokens(), with_token(signed(algorithm=algorithm))) == NOT_VALID
+
+
+async def test_a_token_without_signature_is_refused() -> None:
+    whole = signed()
+    assert await refusal(tokens(), with_token(whole.rpartition(".")[0] + ".")) == NOT_VALID
+    assert await refusal(tokens(), with_token(whole.rpartition(".")[0])) == NOT_VALID
+
+
+@pytest.mark.parametrize("kind", ["RS256", "ES256", "EdDSA"])
+async def test_a_token_that_is_signed_with_the_public_key_as_a_secret_is_refused(kind: Any) -> None:
+    _, public = key_pair(kind)
+    known = tokens(public, algorithm=kind)
+    for alg in ("HS256", kind):
+        for secret in (public, public.strip()):
+            assert await refusal(known, with_token(made_by_hand({"alg": alg}, secret.encode()))) == NOT_VALID
+
+
+async def test_a_key_that_the_token_brings_itself_is_not_used() -> None:
+    _, public = key_pair("RS256")
+    brought = {"jwk": {"kty": "oct", "k": part(b"x" * 32)}, "x5u": "https://evil", "kid": "../../dev/null"}
+    token = made_by_hand({"alg": "HS256", **brought}, b"x" * 32)
+    assert await refusal(tokens(), with_token(token)) == NOT_VALID
+    assert await refusal(tokens(public, algorithm="RS256"), with_token(token)) == NOT_VALID
+
+
+async def test_a_critical_header_that_is_not_known_is_refused() -> None:
+    token = made_by_hand({"alg": "HS256", "crit": ["zip"], "zip": "DEF"}, SECRET.encode())
+    assert await refusal(tokens(), with_token(token)) == NOT_VALID
+
+
+async def test_another_secret_and_changed_claims_are_refused() -> None:
+    assert await refusal(tokens(), with_token(signed(secrets.token_urlsafe(64)))) == NOT_VALID
+    head, _, signature = signed().split(".")
+    assert await refusal(tokens(), with_token(f"{head}.{part(claims(user_id='root'))}.{signature}")) == NOT_VALID
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        *("a", ".", "..", "a.b.c", "....", "é.é.é", "\ud800", "a b c", "\x00.\x00.\x00", "=.=.="),
+        "a" * 10_000_000,
+        f"{part({'alg': 'HS256'})}.{part(b'[' * 10_000)}.x",
+        f"{part(b'[' * 10_000)}.x.x",
+        f"{part({'alg': 'HS256'})}.{part([1, 2])}.x",
+        "hf_0123456789abcdef_" + "A" * 43,
+    ],
+    ids=lambda text: repr(text[:12]),
+)
+async def test_rubbish_is_refused(rubbish: str) -> None:
+    begun = time.perf_counter()
+    assert await refusal(tokens(), with_token(rubbish)) == NOT_VALID
+    assert time.perf_counter() - begun < 1
+
+
+async def test_signed_claims_that_are_nested_too_deeply_or_are_no_object_are_refused() -> None:
+    for payload in (b"[" * 8_000, b'{"exp":' * 1_500, b"[1]", b'"text"', b"\xff"):
+        body = f"{part({'alg': 'HS256'})}.{part(payload)}"
+        signature = part(hmac.new(SECRET.encode(), body.encode(), hashlib.sha256).digest())
+        assert await refusal(tokens(), with_token(f"{body}.{signature}")) == NOT_VALID
+
+
+async def test_neither_token_nor_secret_is_told_or_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    token = signed(secrets.token_urlsafe(64))
+    sentence = await refusal(tokens(), with_token(token))
+    for told in (sentence, caplog.text):
+        assert token not in told and token.split(".")[1] not in told and SECRET not in told

@@ -1,0 +1,51 @@
+"""Which rate limiter a configuration means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.server.config import RateLimitConfig, ServerConfig
+from holdfast.server.config_errors import InvalidConfig
+from holdfast.server.limits.making import make_limiter
+from holdfast.server.limits.memory import MemoryLimiter
+from holdfast.server.limits.valkey import ValkeyLimiter
+
+
+def make(redis: str | None = None, **config: Any) -> Any:
+    return make_limiter(ServerConfig(redis=redis, rate_limit=RateLimitConfig(**config)))
+
+
+def test_none_unless_it_is_wanted() -> None:
+    assert make_limiter(ServerConfig()) is None
+    assert make(enabled=False) is None
+
+
+async def test_memory_and_valkey_are_what_is_configured() -> None:
+    limiter = make(requests=2, window=5)
+    assert isinstance(limiter, MemoryLimiter)
+    assert (await limiter.take("a")).limit == 2
+    shared = make("redis://:s3cret@localhost:1/0", backend="redis")
+    assert isinstance(shared, ValkeyLimiter)
+    assert repr(shared) == "ValkeyLimiter('localhost:1')"
+
+
+@pytest.mark.parametrize(
+    ("redis", "config", "why"),
+    [
+        (None, {"backend": "redis"}, 'redis: rate_limit.backend is "redis", and this must say where'),
+        ("http://:s3cret@x", {"backend": "redis"}, "redis: expected redis://"),
+        ("redis://:s3cret@x/name", {"backend": "redis"}, "redis: expected redis://"),
+        (None, {"requests": 0}, "rate_limit.requests: expected 1 or more, got 0"),
+        (None, {"window": 0}, "rate_limit.window: expected seconds, more than 0"),
+        (None, {"window": float("nan")}, "rate_limit.window"),
+        (None, {"trusted_proxies": ("x",)}, "rate_limit.trusted_proxies"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_without_telling_a_password(
+    redis: str | None, config: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=why) as raised:
+        make(redis, **config)
+    assert "s3cret" not in str(raised.value)

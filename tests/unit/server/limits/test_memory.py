@@ -1,0 +1,83 @@
+"""The rate limit in memory: exact in every window, and never with more memory than it may have."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from holdfast.server.limits.memory import MemoryLimiter
+from holdfast.server.limits.rate import Verdict
+from holdfast.testing import FakeClock
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+async def test_as_many_as_allowed_and_then_none_until_the_first_has_left_the_window(clock: FakeClock) -> None:
+    limiter = MemoryLimiter(3, 60, clock=clock)
+    found = []
+    for _ in range(4):
+        found.append(await limiter.take("a"))
+        clock.advance(10)
+    assert found == [
+        Verdict(True, 3, 2, 60),
+        Verdict(True, 3, 1, 60),
+        Verdict(True, 3, 0, 60),
+        Verdict(False, 3, 0, 30),
+    ]
+    clock.advance(19)
+    assert await limiter.take("a") == Verdict(False, 3, 0, 1)
+    clock.advance(1)
+    assert (await limiter.take("a")).is_allowed
+
+
+async def test_keys_do_not_count_for_each_other(clock: FakeClock) -> None:
+    limiter = MemoryLimiter(1, 60, clock=clock)
+    assert [(await limiter.take(key)).is_allowed for key in ("a", "b", "a", "b")] == [True, True, False, False]
+
+
+async def test_no_window_ever_has_more_than_allowed(clock: FakeClock) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    limiter, taken = MemoryLimiter(5, 10, clock=clock), list[float]()
+    for _ in range(3000):
+        clock.advance(chance.choice([0, 0.1, 1, 5]))
+        now = clock.monotonic()
+        recent = [at for at in taken if at > now - 10]
+        verdict = await limiter.take("a")
+        assert verdict.is_allowed is (len(recent) < 5)
+        if verdict.is_allowed:
+            taken.append(now)
+
+
+async def test_quiet_keys_are_forgotten(clock: FakeClock) -> None:
+    limiter = MemoryLimiter(5, 60, clock=clock)
+    for number in range(100):
+        await limiter.take(f"k{number}")
+    assert len(limiter) == 100
+    clock.advance(61)
+    for _ in range(60):
+        await limiter.take("busy")
+    assert len(limiter) == 1
+
+
+async def test_there_are_never_more_keys_than_may_be_and_those_heard_last_stay(clock: FakeClock) -> None:
+    limiter = MemoryLimiter(1, 60, clock=clock, most_keys=10)
+    for number in range(1000):
+        await limiter.take(f"k{number}")
+        assert len(limiter) <= 10
+    assert not (await limiter.take("k999")).is_allowed
+    assert (await limiter.take("k0")).is_allowed
+
+
+async def test_one_that_is_refused_all_the_time_takes_no_memory_for_it(clock: FakeClock) -> None:
+    limiter = MemoryLimiter(2, 60, clock=clock)
+    for _ in range(1000):
+        await limiter.take("a")
+    assert len(limiter._times["a"]) == 2
+    await limiter.close()
+    assert len(limiter) == 0

@@ -1,0 +1,183 @@
+"""The rate limit that instances share, on a real Valkey: exact from many at once, and harmless while it is away."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+import redis
+from tests.servers.valkey import ValkeyServer
+
+from holdfast.server.limits import valkey
+from holdfast.server.limits.valkey import ValkeyLimiter
+
+
+def limiter_at(url: str, requests: int = 3, window: float = 60, *, fail_open: bool = True) -> ValkeyLimiter:
+    return ValkeyLimiter(url, requests, window, prefix="holdfast:rate-limit", fail_open=fail_open)
+
+
+@pytest.fixture
+async def limiter(valkey_url: str) -> AsyncIterator[ValkeyLimiter]:
+    made = limiter_at(valkey_url)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def client(valkey_url: str) -> Iterator[Any]:
+    with redis.Redis.from_url(valkey_url) as made:
+        yield made
+
+
+async def test_as_many_as_allowed_and_then_none(limiter: ValkeyLimiter) -> None:
+    found = [await limiter.take("a") for _ in range(4)]
+    assert [(one.is_allowed, one.remaining, one.limit) for one in found] == [
+        *((True, 2, 3), (True, 1, 3), (True, 0, 3), (False, 0, 3))
+    ]
+    assert found[0].seconds == 60
+    assert 59 < found[3].seconds <= 60
+    assert (await limiter.take("b")).is_allowed
+
+
+async def test_many_instances_at_once_allow_exactly_as_many(valkey_url: str) -> None:
+    instances = [limiter_at(valkey_url, 25) for _ in range(4)]
+    verdicts = await asyncio.gather(*(one.take("a") for one in instances for _ in range(25)))
+    assert sum(one.is_allowed for one in verdicts) == 25
+    for one in instances:
+        await one.close()
+
+
+async def test_what_has_left_the_window_counts_no_more(limiter: ValkeyLimiter, client: Any) -> None:
+    for _ in range(3):
+        await limiter.take("a")
+    assert not (await limiter.take("a")).is_allowed
+    [key] = client.keys()
+    first, *_ = client.zrange(key, 0, 0)
+    client.zincrby(key, -60_000_001, first)  # as if it had come a minute earlier
+    verdict = await limiter.take("a")
+    assert (verdict.is_allowed, verdict.remaining) == (True, 0)
+    assert client.zcard(key) == 3
+
+
+async def test_a_clock_of_the_server_that_was_set_back_locks_nobody_out(limiter: ValkeyLimiter, client: Any) -> None:
+    for _ in range(3):
+        await limiter.take("a")
+    [key] = client.keys()
+    for member in client.zrange(key, 0, -1):
+        client.zincrby(key, 3_600_000_000, member)
+    assert (await limiter.take("a")).is_allowed
+
+
+async def test_keys_end_by_themselves_and_tell_nobody_who_asked(limiter: ValkeyLimiter, client: Any) -> None:
+    await limiter.take("user:ada@example.org")
+    [key] = client.keys()
+    assert key.startswith(b"holdfast:rate-limit:") and b"ada" not in key
+    assert 59_000 < client.pttl(key) <= 60_000
+
+
+async def test_keys_of_any_text_are_counted(limiter: ValkeyLimiter) -> None:
+    for key in ("", "é" * 10_000, "\ud800", "a\nb {c}"):
+        assert (await limiter.take(key)).remaining == 2
+
+
+async def test_a_server_that_lost_its_scripts_and_keys_counts_anew(limiter: ValkeyLimiter, client: Any) -> None:
+    await limiter.take("a")
+    client.flushall()
+    client.script_flush()
+    verdict = await limiter.take("a")
+    assert (verdict.is_allowed, verdict.remaining) == (True, 2)
+
+
+@pytest.mark.parametrize("fail_open", [True, False])
+async def test_a_key_that_holds_something_else_is_told_and_harms_no_other(
+    fail_open: bool, valkey_url: str, client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    limiter = limiter_at(valkey_url, fail_open=fail_open)
+    await limiter.take("a")
+    [key] = client.keys()
+    client.set(key, "rubbish")
+    assert (await limiter.take("a")).is_allowed is fail_open
+    assert "ResponseError" in caplog.text
+    assert (await limiter.take("b")).remaining == 2
+    await limiter.close()
+
+
+# ---------------------------------------------------------------- while it is away
+
+
+async def until_it_counts_again(limiter: ValkeyLimiter) -> None:
+    async with asyncio.timeout(10):
+        while limiter._failures:
+            await limiter.take("probe")
+            await asyncio.sleep(0.01)  # it is tried at times of its own
+
+
+@pytest.mark.parametrize("fail_open", [True, False])
+async def test_while_it_is_away_requests_are_let_through_or_refused_at_once_and_then_counted_again(
+    fail_open: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ValkeyServer() as server:
+        limiter = limiter_at(server.url, fail_open=fail_open)
+        assert (await limiter.take("a")).remaining == 2
+        server.kill()
+        assert (await limiter.take("a")).is_allowed is fail_open
+        begun = time.perf_counter()
+        verdicts = [await limiter.take("a") for _ in range(200)]
+        assert time.perf_counter() - begun < valkey.TIMEOUT_SECONDS
+        assert {one.is_allowed for one in verdicts} == {fail_open}
+        if not fail_open:
+            assert all(one.seconds >= 1 for one in verdicts)
+        assert caplog.text.count("cannot count requests") == 1
+        assert server.url not in caplog.text
+        server.start()
+        await until_it_counts_again(limiter)
+        assert (await limiter.take("new")).remaining == 2
+        await limiter.close()
+
+
+async def test_one_that_does_not_answer_holds_requests_up_once_and_shortly() -> None:
+    with ValkeyServer() as server:
+        limiter = limiter_at(server.url)
+        await limiter.take("a")
+        server.pause()
+        begun = time.perf_counter()
+        await asyncio.gather(*(limiter.take("a") for _ in range(20)))
+        assert time.perf_counter() - begun < 4 * valkey.TIMEOUT_SECONDS
+        assert limiter._failures == 1  # they failed together: it is not left alone for longer because of that
+        begun = time.perf_counter()
+        for _ in range(200):
+            await limiter.take("a")
+        assert time.perf_counter() - begun < valkey.TIMEOUT_SECONDS
+        server.resume()
+        await until_it_counts_again(limiter)
+        await limiter.close()
+
+
+async def test_it_is_warned_of_once_a_minute(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    limiter = limiter_at("redis://127.0.0.1:1/0")
+    for _ in range(3):
+        limiter._failures = 0  # as if it had come back each time
+        await limiter.take("a")
+    assert caplog.text.count("let through without a limit") == 1
+    limiter._warned_at -= valkey.WARN_EVERY_SECONDS
+    limiter._failures = 0
+    await limiter.take("a")
+    assert caplog.text.count("let through without a limit") == 2
+    await limiter.close()
+
+
+async def test_closing_ends_a_try_that_is_under_way() -> None:
+    with ValkeyServer() as server:
+        limiter = limiter_at(server.url)
+        await limiter.take("a")
+        server.pause()
+        await limiter.take("a")
+        limiter._try_at = 0
+        await limiter.take("a")
+        assert limiter._trying is not None
+        await limiter.close()
+        await limiter.close()
+        server.resume()

@@ -1,0 +1,59 @@
+"""Stores that list other threads than those that were asked for, or tell a wrong last event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from tests.unit.testing.conformance.passing import Passing, breaks
+
+from holdfast.records import PendingRequest, ThreadInfo
+from holdfast.testing.conformance import choosing, events
+
+
+@breaks(choosing.threads_are_listed_by_the_beginning_of_their_ids)
+class ListsEverybodys(Passing):
+    async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
+        return await super().threads(**{**filters, "prefix": None})
+
+
+@breaks(choosing.a_prefix_is_text_and_no_pattern)
+class TakesAPrefixForAPattern(Passing):
+    async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
+        pattern = filters.pop("prefix").replace("%", "*").replace("_", "?") + "*"
+        return [one for one in await super().threads(**filters) if fnmatchcase(one.thread_id, pattern)]
+
+
+@breaks(choosing.limit_and_before_page_backwards_through_the_threads_of_a_prefix)
+class LimitsBeforeItChooses(Passing):
+    async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
+        prefix = filters.pop("prefix", None) or ""
+        return [one for one in await super().threads(**filters) if one.thread_id.startswith(prefix)]
+
+
+@breaks(choosing.requests_are_listed_by_the_beginning_of_their_threads_ids)
+class ShowsEverybodysRequests(Passing):
+    async def pending_requests(self, **filters: Any) -> Sequence[PendingRequest]:
+        return await super().pending_requests(**{**filters, "prefix": None})
+
+
+@breaks(choosing.the_ids_of_threads_are_read_in_pages_of_a_prefix)
+class BeginsEachPageAnew(Passing):
+    async def thread_ids(self, **filters: Any) -> Sequence[str]:
+        if filters.get("prefix"):
+            filters.pop("after", None)
+        return await super().thread_ids(**filters)
+
+
+@breaks(choosing.threads_are_listed_by_their_status)
+class TakesNoStatusForAny(Passing):
+    async def threads(self, **filters: Any) -> Sequence[ThreadInfo]:
+        return await super().threads(**{**filters, "statuses": filters.get("statuses") or None})
+
+
+@breaks(events.the_last_event_is_known_without_reading_it)
+class CountsWhatIsKept(Passing):
+    async def last_seq(self, thread_id: str) -> int:
+        kept = await self.inner.events_after(thread_id, None)
+        return kept[-1].first_seq + kept[-1].count - 1 if kept else 0
