@@ -73,6 +73,7 @@ PLACES = {
     "pydantic": ("agents/pydantic/", "agents/adapters/"),
     "litestar": ("server/http/",),
     "httpx": ("client/",),
+    "prometheus_client": ("server/metrics.py", "server/tallies.py"),
 }
 """Folders that may import them on top: each is imported only by those who use such an agent."""
 

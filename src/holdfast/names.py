@@ -58,15 +58,33 @@ def check_identifier(parameter: str, value: object) -> None:
         raise InvalidRun(f"{parameter} must be text that can be written as UTF-8, got {value!r}.") from error
 
 
+_AT_ONCE = 512
+_random: list[str] = []
+"""Sixteen hexadecimal digits each, from the system, asked for many at a time: each asking gives up the interpreter's
+lock, and while another thread has it, getting it back takes longer than all else here."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_random.clear)
+
+
+def random_digits() -> str:
+    """Sixteen, hexadecimal, that nobody else has or can guess."""
+    while True:
+        try:
+            return _random.pop()
+        except IndexError:
+            digits = os.urandom(8 * _AT_ONCE).hex()
+            _random.extend(digits[at : at + 16] for at in range(0, len(digits), 16))
+
+
 def new_thread_id() -> str:
     """Time-ordered, so that threads list in the order they were made; random enough never to meet another."""
-    return f"{time.time_ns() // 1_000_000:012x}-{os.urandom(8).hex()}"
+    return f"{time.time_ns() // 1_000_000:012x}-{random_digits()}"
 
 
 def new_run_id() -> str:
-    return f"run-{os.urandom(8).hex()}"
+    return f"run-{random_digits()}"
 
 
 def new_item_id() -> str:
     """Time-ordered, so that an inbox is read in the order of arrival."""
-    return f"{time.time_ns():016x}-{os.urandom(4).hex()}"
+    return f"{time.time_ns():016x}-{random_digits()[:8]}"

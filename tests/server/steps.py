@@ -36,14 +36,19 @@ def drawn_name(seed: int) -> str:
 
 
 def typed(command: str, server: Server, name: str = "", *, with_curl: bool | None = None) -> Any:
-    """What the command prints, read as JSON, with this server in place of the one on the page and this name for Alice.
+    """What the command prints, read as JSON, with this name for Alice."""
+    return json.loads(printed(command.replace("Alice", name or "Alice"), server, with_curl=with_curl))
+
+
+def printed(command: str, server: Server, *, with_curl: bool | None = None) -> str:
+    """What the command prints, with this server in place of the one on the page.
 
     The real curl runs it where there is one; elsewhere httpx sends the same bytes.
     """
-    text = command.replace("http://127.0.0.1:8000", server.url).replace("Alice", name or "Alice")
+    text = command.replace("http://127.0.0.1:8000", server.url)
     if with_curl is None:
         with_curl = shutil.which("curl") is not None
-    return json.loads(_by_curl(text) if with_curl else _by_httpx(text))
+    return (_by_curl(text) if with_curl else _by_httpx(text)).decode()
 
 
 def _by_curl(text: str) -> bytes:
@@ -52,7 +57,7 @@ def _by_curl(text: str) -> bytes:
 
 
 def _by_httpx(text: str) -> bytes:
-    """A command with -X, -H and -d, which are all that the steps use."""
+    """A command with -N, -X, -H and -d, which are all that the steps use."""
     words = shlex.split(text.replace("\\\n", " "))[1:]
     method, url, headers, body = "GET", "", {}, b""
     while words:
@@ -64,7 +69,7 @@ def _by_httpx(text: str) -> bytes:
             headers[key] = value.strip()
         elif word == "-d":
             body = words.pop(0).encode()
-        else:
+        elif word != "-N":
             url = word
     with httpx.Client(trust_env=False, timeout=15) as client:
         return client.request(method, url, headers=headers, content=body or None).content

@@ -48,7 +48,7 @@ async def test_without_credentials_only_the_public_routes_answer() -> None:
                 assert (closed["type"], closed["code"]) == ("websocket.close", 1008)
                 continue
             for call in calls:
-                method, path = key.split()[0], path_of(key, call, NOBODYS)
+                method, path = key.split(maxsplit=1)[0], path_of(key, call, NOBODYS)
                 answer = await anybody.request(method, path, **sent_by(call, NOBODYS))
                 assert answer.status_code == (200 if key in PUBLIC else 401), (key, answer.text)
                 if key not in PUBLIC:
@@ -72,7 +72,7 @@ async def test_whoever_lacks_the_scope_of_a_route_gets_403_and_whoever_has_only_
                 continue
             async with client_of(app, "eve", others) as narrow, client_of(app, "eve", [scope]) as enough:
                 for call in calls:
-                    method, path, sent = key.split()[0], path_of(key, call, NOBODYS), sent_by(call, NOBODYS)
+                    method, path, sent = key.split(maxsplit=1)[0], path_of(key, call, NOBODYS), sent_by(call, NOBODYS)
                     answer = await narrow.request(method, path, **sent)
                     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "not_allowed"), key
                     assert (await enough.request(method, path, **sent)).status_code not in (401, 403), key

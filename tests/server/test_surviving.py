@@ -139,3 +139,21 @@ def test_a_client_that_comes_back_after_a_restart_gets_what_it_has_not_had(tmp_p
             (server.folder / "k.open").touch()
             had += until_rest(told)
         assert [one.seq for one in had if one.seq is not None] == list(range(1, len(log_of(server, "k")) + 1))
+
+
+def test_a_message_to_a_thread_that_was_interrupted_waits_until_that_has_come_to_rest(tmp_path: Path) -> None:
+    with Server(flows_project(tmp_path / "project")) as server, ThreadPoolExecutor(1) as clients:
+        server.post("/v1/threads/k/runs", {"input": "k"})
+        eventually((server.folder / "k.here").exists)
+        server.kill()
+        (server.folder / "k.here").unlink()
+        (server.folder / "next.open").touch()
+        server.start()
+        eventually((server.folder / "k.here").exists)  # it is resumed, and in the middle of its work
+        told = turn("next") | {"config": {"thread_id": "k", "on_busy": "enqueue"}}
+        invoked = clients.submit(server.post, "/v1/graph/invoke", told)
+        (server.folder / "k.open").touch()
+        assert invoked.result().json()["data"]["messages"][0]["content"][0]["text"] == "all four of next"
+        assert done(server, "k") == done(server, "next") == WORDS
+        outputs = [one.data["data"] for one in log_of(server, "k") if one.event == "output"]
+        assert outputs[0] == "all four of k"

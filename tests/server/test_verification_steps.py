@@ -20,7 +20,7 @@ def name() -> str:
 
 
 def test_the_three_steps_work_as_printed_and_after_a_kill_on_sqlite(tmp_path: Path, name: str) -> None:
-    with Server(project(tmp_path / "demo")) as server:
+    with Server(project(tmp_path / "demo"), fresh=True) as server:
         told = typed(INVOKE, server, name)
         assert answer(told) == f"I will remember that your name is {name}."
         assert told["data"]["meta"]["thread_id"] == "demo-thread"

@@ -101,7 +101,7 @@ def _warm_up() -> None:
     from holdfast.server.http import app  # noqa: F401  # with Litestar
     from holdfast.stores.postgres import store  # noqa: F401  # and its driver
 
-    Litestar([])  # which imports its plugins
+    Litestar([], logging_config=None)  # which imports its plugins
 
 
 def _exit_code(pid: int, ended: dict[int, int], running: set[int]) -> int | None:

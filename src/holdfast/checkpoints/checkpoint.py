@@ -7,13 +7,13 @@ from copy import deepcopy
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import chain
-from os import urandom
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.events import WorkflowEvent
+from holdfast.names import random_digits
 from holdfast.records import Answer, CheckpointInfo, ExecutorMemory, SuspendedDelivery, WorkflowMessage
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ FORMAT_VERSION = "1.0"
 
 def new_checkpoint_id() -> str:
     """Time-ordered, so that an index of them grows at its end; random enough never to meet another."""
-    return f"{time_ns() // 1_000_000:012x}{urandom(6).hex()}"
+    return f"{time_ns() // 1_000_000:012x}{random_digits()[:12]}"
 
 
 def utc_now() -> str:

@@ -15,20 +15,20 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     """What all of them are."""
 
 
-class Detail(Answer):
+class Detail(Answer, frozen=True, kw_only=True):
     """One thing that is wrong with a request."""
 
     message: str = ""
     field: str | None = None
 
 
-class Ready(Answer):
+class Ready(Answer, frozen=True, kw_only=True):
     is_ready: bool
     checks: dict[str, str] = {}
     """`ok` or `unavailable` for each thing that the server depends on."""
 
 
-class Workflow(Answer):
+class Workflow(Answer, frozen=True, kw_only=True):
     """What can run. The schemas and the drawing come with `workflow(name)`, not with `workflows()`."""
 
     name: str
@@ -43,7 +43,7 @@ class Workflow(Answer):
     mermaid: str | None = None
 
 
-class Graph(Answer):
+class Graph(Answer, frozen=True, kw_only=True):
     """The default workflow as nodes and edges."""
 
     info: dict[str, Any] = {}
@@ -51,14 +51,14 @@ class Graph(Answer):
     edges: list[dict[str, Any]] = []
 
 
-class Tool(Answer):
+class Tool(Answer, frozen=True, kw_only=True):
     name: str
     description: str | None = None
     source: str = "local"
     parameters: dict[str, Any] = {}
 
 
-class NodeTools(Answer):
+class NodeTools(Answer, frozen=True, kw_only=True):
     """The tools of one agent."""
 
     node: str
@@ -68,7 +68,7 @@ class NodeTools(Answer):
 # ---------------------------------------------------------------- conversations
 
 
-class Message(Answer):
+class Message(Answer, frozen=True, kw_only=True):
     role: str
     content: list[dict[str, Any]] = []
     """Blocks: text, image, tool_call, tool_result, ..."""
@@ -86,7 +86,7 @@ class Message(Answer):
         return "".join(str(one.get("text") or "") for one in self.content if one.get("type") == "text")
 
 
-class TurnMeta(Answer):
+class TurnMeta(Answer, frozen=True, kw_only=True):
     """About a turn: which thread and run it was, and how the run ended."""
 
     thread_id: str
@@ -98,7 +98,7 @@ class TurnMeta(Answer):
     """Ids of what the thread waits for."""
 
 
-class InvokeResult(Answer):
+class InvokeResult(Answer, frozen=True, kw_only=True):
     """What a turn gave."""
 
     messages: list[Message] = []
@@ -119,7 +119,7 @@ class InvokeResult(Answer):
         return self.meta.thread_id
 
 
-class Chunk(Answer):
+class Chunk(Answer, frozen=True, kw_only=True):
     """A piece of a turn as it happens."""
 
     event: str
@@ -150,7 +150,7 @@ class Chunk(Answer):
 # ---------------------------------------------------------------- threads and runs
 
 
-class Thread(Answer):
+class Thread(Answer, frozen=True, kw_only=True):
     thread_id: str
     thread_name: str | None = None
     user_id: str | None = None
@@ -167,7 +167,7 @@ class Thread(Answer):
     """When it goes on by itself."""
 
 
-class Checkpoint(Answer):
+class Checkpoint(Answer, frozen=True, kw_only=True):
     """A point of a thread's history. Accepted wherever the id of one is."""
 
     checkpoint_id: str
@@ -182,7 +182,7 @@ class Checkpoint(Answer):
     is_pinned: bool = False
 
 
-class Request(Answer):
+class Request(Answer, frozen=True, kw_only=True):
     """Something that waits for a person."""
 
     request_id: str
@@ -199,7 +199,7 @@ class Request(Answer):
     asked_at: datetime | None = None
 
 
-class CheckpointState(Checkpoint):
+class CheckpointState(Checkpoint, frozen=True, kw_only=True):
     """A checkpoint with where the thread stood."""
 
     state: dict[str, Any] = {}
@@ -211,16 +211,25 @@ class CheckpointState(Checkpoint):
     usage: dict[str, Any] = {}
 
 
-class Diff(Answer):
+class Change(Answer, frozen=True, kw_only=True):
+    """One path that differs."""
+
+    path: str
+    kind: str = "changed"
+    """`added`, `removed` or `changed`."""
+    old: Any = None
+    new: Any = None
+
+
+class Diff(Answer, frozen=True, kw_only=True):
     """What differs from one checkpoint to another."""
 
     before: str
     after: str
-    changes: list[dict[str, Any]] = []
-    """Each with its `path` and `kind`: `added`, `removed` or `changed`."""
+    changes: list[Change] = []
 
 
-class ErrorDetails(Answer):
+class ErrorDetails(Answer, frozen=True, kw_only=True):
     """An error of a workflow's own code. In production only its kind is told."""
 
     error_type: str = ""
@@ -228,7 +237,7 @@ class ErrorDetails(Answer):
     executor_id: str | None = None
 
 
-class Run(Answer):
+class Run(Answer, frozen=True, kw_only=True):
     run_id: str
     thread_id: str = ""
     workflow_name: str = ""
@@ -244,19 +253,19 @@ class Run(Answer):
         return self.state in AT_REST
 
 
-class Cancelled(Answer):
+class Cancelled(Answer, frozen=True, kw_only=True):
     run_id: str
     was_running: bool = False
 
 
-class Stopped(Answer):
+class Stopped(Answer, frozen=True, kw_only=True):
     ok: bool = False
     running: bool = False
     """Whether something ran."""
     reason: str | None = None
 
 
-class Event(Answer):
+class Event(Answer, frozen=True, kw_only=True):
     """One thing that happened in a thread. Which fields are set depends on `type`."""
 
     type: str
@@ -285,7 +294,7 @@ class Event(Answer):
     run_id: str | None = None
 
 
-class Done(Answer):
+class Done(Answer, frozen=True, kw_only=True):
     """What a change without an answer of its own answers."""
 
     success: bool = True

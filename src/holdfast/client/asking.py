@@ -26,7 +26,9 @@ def answered(session: Session, call: Call[Any]) -> Steps[Answered]:
             error = lost
         if not may_repeat(call, error) or attempt == session.patience.attempts:
             raise error
-        wait = session.wait_before(attempt, error)
+        wait = session.wait_after(attempt, error)
+        if wait > session.patience.longest_wait:
+            raise error
         session.go_on_elsewhere()
         yield Wait(wait)
     raise ValueError("patience.attempts must be at least 1.")

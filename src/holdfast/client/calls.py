@@ -53,7 +53,7 @@ class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 def at(*parts: str) -> str:
     """A path below /v1. Parts are quoted; what cannot be one, such as an empty id, is refused here."""
     for part in parts:
-        if not isinstance(part, str) or not part or part in (".", "..") or "/" in part:
+        if part in ("", ".", "..") or "/" in part:
             raise ValueError(f"An id is text without slashes, other than '.' and '..', got {part!r}. Nothing was sent.")
     return "/".join(("/v1", *(quote(part, safe=":") for part in parts)))
 
@@ -227,9 +227,10 @@ def requests(thread_id: str | None = None, limit: int = PAGE) -> Call[list[told.
     return Call(method="GET", path=at("requests"), kind=list[told.Request], under="requests", query=query)
 
 
-def answer(thread_id: str, request_id: str, value: Any, wait: float | None) -> Call[told.Run]:
+def answer(thread_id: str, request_id: str, value: Any, run_id: str, wait: float | None) -> Call[told.Run]:
     path = at("threads", thread_id, "requests", request_id, "answer")
-    return Call(method="POST", path=path, kind=told.Run, under="run", body={"value": value}, **_waiting(wait))
+    body = {"value": value, "run_id": run_id}
+    return Call(method="POST", path=path, kind=told.Run, under="run", body=body, **_waiting(wait))
 
 
 # ---------------------------------------------------------------- threads
@@ -319,7 +320,7 @@ def fork(
     update_state: Mapping[str, Any] | None,
     remove_state: Iterable[str],
 ) -> Call[told.Checkpoint]:
-    chosen = _chosen(checkpoint_id=_id(which), thread_id=to, update_state=update_state)
+    chosen = _chosen(checkpoint_id=id_of(which), thread_id=to, update_state=update_state)
     return _made(thread_id, "fork", {**chosen, "remove_state": list(remove_state)})
 
 
@@ -328,10 +329,10 @@ def rewind(thread_id: str, which: AnyCheckpoint) -> Call[told.Checkpoint]:
 
 
 def pin(thread_id: str, which: AnyCheckpoint | None, *, is_pinned: bool) -> Call[told.Checkpoint]:
-    return _made(thread_id, "pin", {"is_pinned": is_pinned, **_chosen(checkpoint_id=_id(which))})
+    return _made(thread_id, "pin", {"is_pinned": is_pinned, **_chosen(checkpoint_id=id_of(which))})
 
 
-def _id(which: AnyCheckpoint | None) -> str | None:
+def id_of(which: AnyCheckpoint | None) -> str | None:
     return None if which is None else checkpoint_id_of(which)
 
 

@@ -23,9 +23,11 @@ def chunk_from(seq: int | None, told: Mapping[str, Any]) -> Chunk:
         raise UnreadableAnswer(f"A chunk of the stream cannot be read: {error}") from error
 
 
-def notice(thread_id: str, run_id: str | None, **data: Any) -> Chunk:
+def notice(thread_id: str, run_id: str | None, data: Mapping[str, Any]) -> Chunk:
     """Something about the stream itself."""
-    return Chunk(event="updates", data=data, thread_id=thread_id, run_id=run_id, metadata={}, timestamp=time.time())
+    return Chunk(
+        event="updates", data=dict(data), thread_id=thread_id, run_id=run_id, metadata={}, timestamp=time.time()
+    )
 
 
 def chunks_of(event: Mapping[str, Any], seq: int | None) -> list[Chunk]:
@@ -36,9 +38,7 @@ def chunks_of(event: Mapping[str, Any], seq: int | None) -> list[Chunk]:
         return [_chunk(event, None, "message", message=delta)]
     if kind == "output":
         said = _said(data, event.get("executor_id"))
-        return [
-            _chunk(event, seq, "message", message=message_from(one, f"m{place}")) for place, one in enumerate(said)
-        ]
+        return [_chunk(event, seq, "message", message=message_from(one, f"m{place}")) for place, one in enumerate(said)]
     if kind == "failed":
         return [_chunk(event, seq, "error", data=event.get("details"))]
     if kind == "request_info":
@@ -49,9 +49,7 @@ def chunks_of(event: Mapping[str, Any], seq: int | None) -> list[Chunk]:
 
 def _chunk(event: Mapping[str, Any], seq: int | None, name: str, **more: Any) -> Chunk:
     thread_id, run_id = event.get("thread_id"), event.get("run_id")
-    return Chunk(
-        event=name, seq=seq, thread_id=thread_id, run_id=run_id, metadata={}, timestamp=time.time(), **more
-    )
+    return Chunk(event=name, seq=seq, thread_id=thread_id, run_id=run_id, metadata={}, timestamp=time.time(), **more)
 
 
 def end_of(chunk: Chunk) -> str | None:

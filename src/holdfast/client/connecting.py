@@ -6,18 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
+import httpx
 import msgspec
 from msgspec import UNSET
 
 from holdfast.client.calls import Call
 from holdfast.client.errors import ClientError, ConnectionLost, NotSent, UnreadableAnswer
 from holdfast.client.steps import Patience, Session
-from holdfast.errors import MissingExtra
-
-try:
-    import httpx
-except ImportError as missing:
-    raise MissingExtra("holdfast.client", "httpx", "client") from missing
 
 Token: TypeAlias = str | Callable[[], str]
 """A token, or what gives one: it is called for each request, so that one that runs out can be exchanged."""
@@ -73,9 +68,9 @@ class Connecting:
         found = {"method": call.method, "url": f"{self.session.url}{call.path}", "headers": headers, "timeout": timeout}
         return {**found, "params": dict(call.query), "content": content}
 
-    def failure(self, call: Call[Any], error: httpx.HTTPError | httpx.StreamError) -> ClientError:
+    def failure(self, call: Call[Any] | None, error: httpx.HTTPError | httpx.StreamError) -> ClientError:
         """What a broken connection means. What was not sent can be told from what may have been."""
-        where = f"{call.method} {shown(self.session.url)}{call.path}"
+        where = shown(self.session.url) if call is None else f"{call.method} {shown(self.session.url)}{call.path}"
         why = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
             return NotSent(f"{where}: no server could be reached, nothing was sent ({why}).")

@@ -77,7 +77,8 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     """Before the second attempt; None: what the server asks for, or 0.2 s. Doubles with each, and is spread at
     random, so that those whom one server left do not come back all at once."""
     longest_wait: float = 10.0
-    """Between two attempts. A server that asks for more is not waited for: the error says how long it wants."""
+    """Between two attempts. A read is not tried again at a server that asks for more: the error says how long it
+    wants. A stream waits for it, within `seconds`."""
 
 
 TRY_AGAIN = (ConnectionLost, TooManyRequests, Unavailable)
@@ -110,16 +111,13 @@ class Session:
     def go_on_elsewhere(self) -> None:
         self._at = (self._at + 1) % len(self.urls)
 
-    def wait_before(self, attempt: int, error: ClientError, asked_for: float | None = None) -> float:
-        """Before the attempt of this number, counted from 1. Raises the error if the server wants too long."""
-        longest = self.patience.longest_wait
-        if error.retry_after is not None:
-            if error.retry_after > longest:
-                raise error
-            if len(self.urls) == 1:  # another one may have time
-                return error.retry_after
-        if attempt < len(self.urls):
+    def wait_after(self, attempt: int, error: ClientError, asked_for: float | None = None) -> float:
+        """After the attempt of this number, counted from 1."""
+        if attempt < len(self.urls):  # another one may have time
             return 0.0
+        if error.retry_after is not None:
+            return error.retry_after
+        longest = self.patience.longest_wait
         first = self.patience.first_wait if self.patience.first_wait is not None else asked_for or 0.2
         return _spread(min(longest, first * 2.0 ** min(attempt - 1, 16)))
 
@@ -141,13 +139,13 @@ class Returns:
         self._failures, self._since = 0, None
 
     def pause(self, error: ClientError, asked_for: float | None = None) -> Steps[None]:
-        """Before the next attempt, at another server if there are several. Raises ConnectionLost if it took too long."""
+        """Before the next attempt, at another server if there are several. Raises ConnectionLost after too many."""
         session = self._session
         now = session.clock()
         self._since = now if self._since is None else self._since
         self._failures += 1
         seconds = session.patience.seconds
-        wait = session.wait_before(self._failures, error, asked_for)
+        wait = session.wait_after(self._failures, error, asked_for)
         if now + wait - self._since > seconds:
             raise ConnectionLost(
                 f"The stream broke, and no server could go on with it for {seconds:g} s: {error.message} The run goes "

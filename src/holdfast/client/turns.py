@@ -78,7 +78,7 @@ class StreamedTurn:
             except NotSent as error:
                 if attempt == self._session.patience.attempts:
                     raise
-                wait = self._session.wait_before(attempt, error)
+                wait = self._session.wait_after(attempt, error)
                 self._session.go_on_elsewhere()
                 yield Wait(wait)
             else:
@@ -136,7 +136,7 @@ class StreamedTurn:
                 else:
                     self._run_id = None  # a server that gives runs ids of its own
                     return
-            yield Wait(0.1 * 4**look)
+            yield Wait(min(self._session.patience.longest_wait, 0.1 * 4**look))
         began = "The server had begun it and was lost before anything of it was written." if self._has_begun else ""
         raise ConnectionLost(
             f"The connection broke before anything of the turn was told ({lost.message}), and the server knows of no "
@@ -152,7 +152,7 @@ class StreamedTurn:
             try:
                 call = calls.events(self._thread_id, self._cursor, live=True, seconds=self._session.stream_seconds)
                 yield from self._line.open(call)
-                yield Emit(notice(self._thread_id, self._run_id, status="reconnected", cursor=self._seq))
+                yield Emit(notice(self._thread_id, self._run_id, {"status": "reconnected", "cursor": self._seq}))
                 while self._state is None:
                     told = yield from self._line.next()
                     if told is None:
@@ -229,7 +229,7 @@ class StreamedTurn:
             pending = [one.request_id for one in run.requests]
         about = {"thread_id": self._thread_id, "run_id": self._run_id, "state": self._state}
         done = {**about, "pending_requests": pending, "status": "done", "cursor": self._seq}
-        yield Emit(notice(self._thread_id, self._run_id, **done))
+        yield Emit(notice(self._thread_id, self._run_id, done))
 
     def _failed(self) -> RunFailed:
         details = self._failure if isinstance(self._failure, dict) else {}

@@ -62,7 +62,7 @@ class Run:
         self.thread_id: str | None = None
         """Known once it has begun."""
         self.on_begun: Callable[[], None] | None = None
-        """Called once what it was given is accepted."""
+        """Called once what it was given is stored."""
         self.next_deadline: datetime | None = None
         """Known once it has ended: when the first of the pending requests runs out."""
 
@@ -133,6 +133,8 @@ class Run:
             if entry.position is not None:
                 await loop.enter(entry.position, entry.consumed)
             self._owes_message = False
+            if self.on_begun is not None:
+                self.on_begun()
             ownership.entered()
             await loop.drive()
             thread.status = resting_state(thread.position)
@@ -272,8 +274,6 @@ class Run:
         self, thread: Thread, committer: Committer, keeper: ThreadKeeper | None, entered: Position | None = None
     ) -> None:
         self._began = True
-        if self.on_begun is not None:
-            self.on_begun()
         if self._opening.becomes_own:
             self._live.own_id = thread.thread_id
         thread.status = running_state(entered or thread.position)

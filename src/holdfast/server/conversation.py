@@ -47,23 +47,31 @@ def session_messages(head: WorkflowCheckpoint, agent_id: str) -> list[Message]:
 
 
 async def _from_history(storage: StoreCheckpointStorage, workflow: Workflow, head: WorkflowCheckpoint) -> list[Message]:
-    """Inputs are what was due in the checkpoints that runs begin with; outputs are in the log."""
+    """Inputs are what was due in the checkpoints that runs begin with, as far back as the thread was cleared; outputs
+    are in the log."""
     outputs: dict[str, list[Message]] = {}
-    async for event in read_events(storage, head.thread_id, 0, workflow._compiled.declared):
+    async for event in read_events(storage, head.thread_id, None, workflow._compiled.declared):
         if event.type == "output" and event.run_id is not None:
             outputs.setdefault(event.run_id, []).extend(said_by(event))
-    found: list[Message] = []
-    heard: set[str] = set()
-    for info in await storage.list_checkpoint_infos(thread_id=head.thread_id):
-        if info.iteration_count or info.run_id is None:
+    said: list[list[Message]] = []
+    line = {info.checkpoint_id: info for info in await storage.list_checkpoint_infos(thread_id=head.thread_id)}
+    at: str | None = head.checkpoint_id
+    while at in line:
+        info = line.pop(at)
+        at = info.previous_checkpoint_id
+        if info.iteration_count and info.run_id is not None:
             continue
         entry = await load_checkpoint(storage, info.checkpoint_id, workflow._compiled.declared)
+        if info.run_id is None and _is_cleared(entry):
+            break
         came_in = [one.data for one in entry.deliveries if one.source_id.startswith("internal:")]
-        found += [message for data in came_in for message in as_said(data, "user")]
-        if info.run_id not in heard:
-            heard.add(info.run_id)
-            found += outputs.pop(info.run_id, [])
-    return [*found, *(message for rest in outputs.values() for message in rest)]
+        heard = [message for data in came_in for message in as_said(data, "user")]
+        said.append([*heard, *outputs.pop(info.run_id or "", [])])
+    return with_ids([message for each in reversed(said) for message in each])
+
+
+def _is_cleared(checkpoint: WorkflowCheckpoint) -> bool:
+    return not (checkpoint.state or checkpoint.executors or checkpoint.outputs or checkpoint.deliveries)
 
 
 def said_by(event: WorkflowEvent) -> list[Message]:
@@ -105,6 +113,19 @@ def with_messages(head: WorkflowCheckpoint, agent_id: str, messages: Iterable[Me
     private.pop("cache", None)
     changed = msgspec.structs.replace(memory, private=private)
     return msgspec.structs.replace(head, executors={**head.executors, agent_id: changed})
+
+
+def joined(said: Iterable[Message], added: Iterable[Message]) -> list[Message]:
+    """One whose id is there already takes the place of that one."""
+    after = with_ids(said)
+    places = {message.message_id: at for at, message in enumerate(after)}
+    for message in added:
+        if message.message_id in places:
+            after[places[message.message_id]] = message
+        else:
+            places[message.message_id] = len(after)
+            after.append(message)
+    return after
 
 
 def with_ids(messages: Iterable[Message]) -> list[Message]:

@@ -22,8 +22,10 @@ from holdfast.observing import (
 )
 
 try:
-    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, ProcessCollector
     from prometheus_client.exposition import generate_latest
+
+    from holdfast.server.tallies import Tallies
 except ImportError as error:
     raise MissingExtra("The server", "prometheus-client", "server") from error
 
@@ -49,9 +51,11 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
+        self._tallies = Tallies()
         self._labels: dict[str, set[str]] = {}
         self._make_of_server()
         self._make_of_engine()
+        self._registry.register(self._tallies)
         ProcessCollector(registry=self._registry)
         self._forget = weakref.finalize(self, _no_longer, _observe_weakly(self))
 
@@ -71,93 +75,76 @@ class Metrics:
     # ------------------------------------------------------------ the server
 
     def _make_of_server(self) -> None:
-        registry = self._registry
-        self._http = Counter(
-            "holdfast_http_requests", "HTTP requests", ("method", "route", "status"), registry=registry
-        )
-        self._http_seconds = Histogram(
+        tallies = self._tallies
+        self._http = tallies.tally("holdfast_http_requests", "HTTP requests", ("method", "route", "status"))
+        self._http_seconds = tallies.spread(
             "holdfast_http_request_seconds",
             "Until the answer was sent; of a stream, until it ended",
             ("method", "route"),
-            buckets=REQUEST_SECONDS,
-            registry=registry,
+            bounds=REQUEST_SECONDS,
         )
-        self._streams = Gauge("holdfast_streams_open", "Event streams and sockets that are open", registry=registry)
-        self._served = Counter("holdfast_served_runs", "Runs of clients", ("workflow", "outcome"), registry=registry)
-        self._served_seconds = Histogram(
+        self._streams = tallies.level("holdfast_streams_open", "Event streams and sockets that are open")
+        self._served = tallies.tally("holdfast_served_runs", "Runs of clients", ("workflow", "outcome"))
+        self._served_seconds = tallies.spread(
             "holdfast_served_run_seconds",
             "Of a client's run, its time in the queue included",
             ("workflow",),
-            buckets=RUN_SECONDS,
-            registry=registry,
+            bounds=RUN_SECONDS,
         )
-        self._served_started = Counter(
-            "holdfast_served_runs_started", "Runs of clients that left the queue", ("workflow",), registry=registry
+        self._served_started = tallies.tally(
+            "holdfast_served_runs_started", "Runs of clients that left the queue", ("workflow",)
         )
 
     def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:
         """`route`: the template, such as `/v1/threads/{thread_id}`, never the path with its ids."""
         method = method if method in METHODS else OTHER
         route = self._bounded("route", route)
-        self._http.labels(method, route, str(status)).inc()
-        self._http_seconds.labels(method, route).observe(seconds)
+        self._http.add(method, route, str(status))
+        self._http_seconds.add(seconds, method, route)
 
     def stream_opened(self) -> None:
-        self._streams.inc()
+        self._streams.add()
 
     def stream_closed(self) -> None:
-        self._streams.dec()
+        self._streams.add(count=-1)
 
     def run_started(self, workflow: str) -> None:
-        self._served_started.labels(self._bounded("workflow", workflow)).inc()
+        self._served_started.add(self._bounded("workflow", workflow))
 
     def run_ended(self, workflow: str, outcome: str, seconds: float) -> None:
         workflow = self._bounded("workflow", workflow)
-        self._served.labels(workflow, outcome.lower()).inc()
-        self._served_seconds.labels(workflow).observe(seconds)
+        self._served.add(workflow, outcome.lower())
+        self._served_seconds.add(seconds, workflow)
 
     # ------------------------------------------------------------ the engine
 
     def _make_of_engine(self) -> None:
-        registry = self._registry
-        self._runs = Counter("holdfast_runs", "Runs that ended", ("workflow", "outcome"), registry=registry)
-        self._run_seconds = Histogram(
-            "holdfast_run_seconds", "Of a run", ("workflow",), buckets=RUN_SECONDS, registry=registry
+        tallies = self._tallies
+        self._runs = tallies.tally("holdfast_runs", "Runs that ended", ("workflow", "outcome"))
+        self._run_seconds = tallies.spread("holdfast_run_seconds", "Of a run", ("workflow",), bounds=RUN_SECONDS)
+        self._active = tallies.level("holdfast_runs_active", "Runs that own their thread now")
+        self._queued = tallies.level("holdfast_runs_queued", "Runs that wait for their thread")
+        self._queued_seconds = tallies.spread(
+            "holdfast_run_queued_seconds", "A run's wait for its thread", bounds=RUN_SECONDS
         )
-        self._active = Gauge("holdfast_runs_active", "Runs that own their thread now", registry=registry)
-        self._queued = Gauge("holdfast_runs_queued", "Runs that wait for their thread", registry=registry)
-        self._queued_seconds = Histogram(
-            "holdfast_run_queued_seconds", "A run's wait for its thread", buckets=RUN_SECONDS, registry=registry
+        self._lost = tallies.tally("holdfast_lease_losses", "Runs whose thread was taken from them")
+        self._supersteps = tallies.tally("holdfast_supersteps", "Supersteps", ("workflow", "outcome"))
+        self._superstep_seconds = tallies.spread(
+            "holdfast_superstep_seconds", "Of a superstep, its commit included", bounds=REQUEST_SECONDS
         )
-        self._lost = Counter("holdfast_lease_losses", "Runs whose thread was taken from them", registry=registry)
-        self._supersteps = Counter("holdfast_supersteps", "Supersteps", ("workflow", "outcome"), registry=registry)
-        self._superstep_seconds = Histogram(
-            "holdfast_superstep_seconds",
-            "Of a superstep, its commit included",
-            buckets=REQUEST_SECONDS,
-            registry=registry,
+        self._commit_seconds = tallies.spread(
+            "holdfast_commit_seconds", "Until a commit was stored, its time in the line included", bounds=COMMIT_SECONDS
         )
-        self._commit_seconds = Histogram(
-            "holdfast_commit_seconds",
-            "Until a commit was stored, its time in the line included",
-            buckets=COMMIT_SECONDS,
-            registry=registry,
+        self._commit_failures = tallies.tally("holdfast_commit_failures", "Commits that were not stored")
+        self._commits_on_the_way = tallies.level(
+            "holdfast_commits_unsaved", "Commits that are not stored yet: the lag of durability=async"
         )
-        self._commit_failures = Counter("holdfast_commit_failures", "Commits that were not stored", registry=registry)
-        self._commits_on_the_way = Gauge(
-            "holdfast_commits_unsaved",
-            "Commits that are not stored yet: the lag of durability=async",
-            registry=registry,
+        self._commit_bytes = tallies.spread(
+            "holdfast_commit_bytes", "What a commit adds, as encoded", bounds=COMMIT_BYTES
         )
-        self._commit_bytes = Histogram(
-            "holdfast_commit_bytes", "What a commit adds, as encoded", buckets=COMMIT_BYTES, registry=registry
-        )
-        self._asked = Counter("holdfast_requests_asked", "Requests to people", ("workflow",), registry=registry)
-        self._settled = Counter(
-            "holdfast_requests_settled",
-            "Requests that do not wait any more",
-            ("workflow", "outcome"),
-            registry=registry,
+        self._asked = tallies.tally("holdfast_requests_asked", "Requests to people", ("workflow",))
+        self._settled = tallies.tally(
+            "holdfast_requests_settled", "Requests that do not wait any more", ("workflow", "outcome")
         )
         self._heard: dict[type, Callable[..., None]] = {
             RunWaits: self._run_waits,
@@ -177,44 +164,44 @@ class Metrics:
             heard(observation)
 
     def _run_waits(self, _: RunWaits) -> None:
-        self._queued.inc()
+        self._queued.add()
 
     def _run_began(self, run: RunBegan) -> None:
-        self._queued.dec()
-        self._active.inc()
-        self._queued_seconds.observe(run.waited)
+        self._queued.add(count=-1)
+        self._active.add()
+        self._queued_seconds.add(run.waited)
 
     def _run_ended(self, run: RunEnded) -> None:
-        (self._active if run.owned else self._queued).dec()
+        (self._active if run.owned else self._queued).add(count=-1)
         workflow = self._bounded("workflow", run.workflow)
-        self._runs.labels(workflow, run.outcome).inc()
-        self._run_seconds.labels(workflow).observe(run.seconds)
+        self._runs.add(workflow, run.outcome)
+        self._run_seconds.add(run.seconds, workflow)
         if run.outcome == "conflict":
-            self._lost.inc()
+            self._lost.add()
 
     def _superstep_ended(self, superstep: SuperstepEnded) -> None:
         outcome = "discarded" if superstep.is_discarded else "committed"
-        self._supersteps.labels(self._bounded("workflow", superstep.workflow), outcome).inc()
-        self._superstep_seconds.observe(superstep.seconds)
+        self._supersteps.add(self._bounded("workflow", superstep.workflow), outcome)
+        self._superstep_seconds.add(superstep.seconds)
 
     def _commit_began(self, _: CommitBegan) -> None:
-        self._commits_on_the_way.inc()
+        self._commits_on_the_way.add()
 
     def _commit_ended(self, commit: CommitEnded) -> None:
-        self._commits_on_the_way.dec()
+        self._commits_on_the_way.add(count=-1)
         if commit.is_stored:
-            self._commit_seconds.observe(commit.seconds)
+            self._commit_seconds.add(commit.seconds)
         else:
-            self._commit_failures.inc()
+            self._commit_failures.add()
 
     def _commit_written(self, commit: CommitWritten) -> None:
-        self._commit_bytes.observe(commit.size)
+        self._commit_bytes.add(commit.size)
 
     def _request_asked(self, request: RequestAsked) -> None:
-        self._asked.labels(self._bounded("workflow", request.workflow)).inc()
+        self._asked.add(self._bounded("workflow", request.workflow))
 
     def _request_settled(self, request: RequestSettled) -> None:
-        self._settled.labels(self._bounded("workflow", request.workflow), request.how).inc()
+        self._settled.add(self._bounded("workflow", request.workflow), request.how)
 
     def _bounded(self, label: str, value: str) -> str:
         known = self._labels.setdefault(label, set())

@@ -32,6 +32,7 @@ async def _check(name: str, check: Check) -> tuple[str, str]:
         async with asyncio.timeout(ASK_SECONDS):
             await check()
     except (HoldfastError, OSError, TimeoutError) as error:  # what drivers raise is one of these
-        logger.warning("%s is not ready: %s", name, type(error).__name__)
+        said = error if isinstance(error, HoldfastError) else type(error).__name__
+        logger.info("%s is not ready: %s", name, said)
         return name, "unavailable"
     return name, "ok"

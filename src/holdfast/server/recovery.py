@@ -27,47 +27,73 @@ AT_ONCE = 100
 
 
 class Recovery:
-    """Resumes threads: once when the server starts, and then those whose time has come."""
+    """Resumes threads: when the server starts those that were interrupted, and then those whose time has come."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._task: asyncio.Task[None] | None = None
+        self._is_away = False
+        """Whether it was told that the storage cannot be reached."""
         self._unknown: set[str] = set()
         """Workflows that were told to be missing."""
 
-    async def start(self) -> None:
-        """Begin with what was interrupted. A storage that cannot be reached yet is asked again later."""
-        found = 0
-        try:
-            found = await self._resume_interrupted()
-        except HoldfastError as error:
-            logger.warning("interrupted threads could not be listed: %s", error)
-        if found:
-            logger.info("%d interrupted threads go on", found)
-        self._task = asyncio.get_running_loop().create_task(self._watch(), name="holdfast timers")
+    def start(self) -> None:
+        """Nobody waits for the first look: a server whose storage is away answers that it is."""
+        self._task = asyncio.get_running_loop().create_task(self._watch(), name="holdfast recovery")
 
     async def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _resume_interrupted(self) -> int:
-        threads = await self._service.storage.list_threads(statuses=INTERRUPTED)
-        return sum([self._resume(info) for info in threads if info.run_id is None])
-
     async def _watch(self) -> None:
-        storage = self._service.storage
+        must_look_for_interrupted = True
         for look in itertools.count(1):
-            await asyncio.sleep(LOOK_SECONDS)
             try:
-                async with storage.access("list threads whose time has come"):
-                    due = await storage.store.due(datetime.now(UTC), AT_ONCE)
-                for info in due:
-                    self._resume(info)
-                if look % LOOKS_BETWEEN == 0:
+                if must_look_for_interrupted or look % LOOKS_BETWEEN == 0:
                     await self._resume_interrupted()
-            except HoldfastError as error:
-                logger.warning("threads that wait could not be listed: %s", type(error).__name__)
+                    must_look_for_interrupted = False
+                if look % LOOKS_BETWEEN == 0:
+                    await self._end_those_taken_away()
+                await self._resume_due()
+            except Exception as error:  # noqa: BLE001  # whatever a driver raises: the next look may be luckier
+                self._tell(error)
+            else:
+                self._tell(None)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _tell(self, error: Exception | None) -> None:
+        """When it begins, and when it is over."""
+        if error is not None and not self._is_away:
+            said = error if isinstance(error, HoldfastError) else type(error).__name__  # ours hold no secrets
+            logger.warning("threads that wait cannot be looked for: %s", said)
+        elif error is None and self._is_away:
+            logger.info("the storage can be reached again")
+        self._is_away = error is not None
+
+    async def _resume_interrupted(self) -> None:
+        threads = await self._service.storage.list_threads(statuses=INTERRUPTED)
+        found = sum([self._resume(info) for info in threads if info.run_id is None])
+        if found:
+            logger.info("%d interrupted threads go on", found)
+
+    async def _resume_due(self) -> None:
+        storage = self._service.storage
+        async with storage.access("list threads whose time has come"):
+            due = await storage.store.due(datetime.now(UTC), AT_ONCE)
+        for info in due:
+            self._resume(info)
+
+    async def _end_those_taken_away(self) -> None:
+        """Runs whose thread another instance has taken: nobody will keep what they do."""
+        storage = self._service.storage
+        for served in self._service.runs.under_way:
+            async with storage.access("find a thread"):
+                found = await storage.store.threads(thread_id=served.thread_id, limit=1)
+            is_theirs = not found or found[0].run_id == served.run_id
+            if not is_theirs and served.run is not None:
+                logger.info("run %s ends: its thread was taken by another", served.run_id)
+                served.run.interrupt()
 
     def _resume(self, info: ThreadInfo) -> bool:
         """Whether its run was started. If another instance was quicker, that run ends by itself."""

@@ -42,19 +42,29 @@ class ServedRun:
         self.thread_id = thread_id
         """As the storage knows it."""
         self.workflow = workflow
-        self.run = run
+        self.run: Run | None = run
+        self._has_begun = False
         self.task: asyncio.Task[None] | None = None
         self.is_waiting = True
         """For one of the runs before it to end."""
         self.begun = asyncio.Event()
-        """Set once it was accepted, or has ended."""
+        """Set once what it was given is stored, or it has ended."""
         self.result: WorkflowRunResult | None = None
         self.error: BaseException | None = None
 
     @property
+    def has_begun(self) -> bool:
+        """What it was given is accepted."""
+        return self._has_begun if self.run is None else self.run.has_begun
+
+    def let_go(self) -> None:
+        """It has ended: what it was made of need not be kept as long as its result."""
+        self._has_begun, self.run = self.has_begun, None
+
+    @property
     def is_refused(self) -> bool:
         """It ended before anything was written."""
-        return self.error is not None and not self.run.has_begun
+        return self.error is not None and not self.has_begun
 
     @property
     def is_new_thread(self) -> bool:
@@ -110,6 +120,11 @@ class Runs:
     def find(self, run_id: str) -> ServedRun | None:
         return self._active.get(run_id) or self._ended.get(run_id)
 
+    @property
+    def under_way(self) -> list[ServedRun]:
+        """Those that have begun and not ended."""
+        return [one for one in self._active.values() if one.has_begun]
+
     def of_thread(self, thread_id: str) -> ServedRun | None:
         """The one that moves the thread now."""
         return next((one for one in self._active.values() if one.thread_id == thread_id), None)
@@ -130,7 +145,7 @@ class Runs:
     ) -> ServedRun:
         """`afterwards` is done when it has ended well, before anybody hears of it. Raises Problem if the server is
         stopping or full, or knows a run of that id; and InvalidRun."""
-        self._refuse_if_full()
+        self.refuse_if_full()
         if run_id is not None and self.find(run_id) is not None:
             raise Problem(409, "run_exists", f"There is a run {run_id!r} already. Nothing was started.", field="run_id")
         options: RunOptions = {
@@ -148,11 +163,12 @@ class Runs:
         run.on_begun = served.begun.set
         self._active[served.run_id] = served
         served.task = asyncio.get_running_loop().create_task(
-            self._execute(served, listener, afterwards), name=f"run {served.run_id}"
+            self._execute(served, run, listener, afterwards), name=f"run {served.run_id}"
         )
         return served
 
-    def _refuse_if_full(self) -> None:
+    def refuse_if_full(self) -> None:
+        """Raises Problem if no run could be started now."""
         if self.is_stopping:
             raise Problem(503, "stopping", "The server is stopping. Nothing was started.", headers={"Retry-After": "5"})
         if self._slots.locked() and self._waiting >= self._limits.max_waiting:
@@ -166,6 +182,7 @@ class Runs:
     async def _execute(
         self,
         served: ServedRun,
+        run: Run,
         listener: Callable[[WorkflowEvent], None] | None,
         afterwards: Callable[[WorkflowRunResult], Awaitable[None]] | None,
     ) -> None:
@@ -180,7 +197,7 @@ class Runs:
                 served.is_waiting = False
                 if self._watch is not None:
                     self._watch.run_started(name)
-                result = await served.run.execute(listener)
+                result = await run.execute(listener)
             finally:
                 self._slots.release()
             if afterwards is not None:
@@ -193,6 +210,7 @@ class Runs:
             served.error = error
             self._tell(served, error)
         finally:
+            served.let_go()
             served.begun.set()
             del self._active[served.run_id]
             self._ended[served.run_id] = served

@@ -69,7 +69,6 @@ class Service:
         self._streams = 0
         metrics.gauge("server_runs", "Runs of this server that go on now.", lambda: self.runs.active)
         metrics.gauge("server_runs_waiting", "Runs that wait for others to end.", lambda: self.runs.waiting)
-        self._starting: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -132,14 +131,12 @@ class Service:
 
     # ------------------------------------------------------------ from start to end
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Go on with what was interrupted. Called again, it does nothing: an app that is mounted in another one is
         started by its first request."""
-        if self._starting is None:
+        if self._loop is None:
             self._loop = asyncio.get_running_loop()
-            self._starting = self._loop.create_task(self.recovery.start())
-        if not self._starting.done():
-            await asyncio.shield(self._starting)
+            self.recovery.start()
 
     def begin_stopping(self) -> None:
         """Take no more work, let streams end, and runs stop after their superstep. For a signal handler, too."""
@@ -157,8 +154,6 @@ class Service:
 
     async def stop(self) -> None:
         self.runs.is_stopping = True
-        if self._starting is not None:
-            self._starting.cancel()
         await self.recovery.stop()
         self._leave()
         if self._leaving is not None:

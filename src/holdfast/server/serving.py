@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import logging
 import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import MissingExtra
 from holdfast.server.config import ServerConfig
@@ -22,6 +25,8 @@ except ImportError as error:
 if TYPE_CHECKING:
     from holdfast.server.http.app import ServerApp
 
+LARGEST_HEAD = 64 * 1024
+_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 GRACE_SECONDS = 5
 """Beyond what supersteps may take: streams end at once, and answers are sent."""
 
@@ -51,6 +56,60 @@ class _Uvicorn(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
+def _tells_no_query(record: logging.LogRecord) -> bool:
+    """uvicorn tells of each socket with its whole path, in which clients put tokens."""
+    return "WebSocket" not in str(record.msg)
+
+
+def timed_protocol(seconds: float) -> type[asyncio.Protocol] | str:
+    """One that does not wait for ever for the head of a request: a client that never sends it keeps a connection."""
+    try:
+        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+    except ImportError:  # httptools is missing: uvicorn takes what there is
+        return "auto"
+
+    class TimedProtocol(HttpToolsProtocol):
+        _head_timer: asyncio.TimerHandle | None = None
+        _head_bytes = 0
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._await_head()
+
+        def data_received(self, data: bytes) -> None:
+            if self._head_timer is not None:  # in the head of a request
+                self._head_bytes += len(data)
+                if self._head_bytes > LARGEST_HEAD:
+                    self.transport.write(_TOO_LARGE)
+                    self.transport.close()
+                    return
+            super().data_received(data)
+
+        def on_message_begin(self) -> None:
+            self._await_head()
+            super().on_message_begin()
+
+        def on_headers_complete(self) -> None:
+            self._stop_waiting()
+            super().on_headers_complete()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_waiting()
+            super().connection_lost(exc)
+
+        def _await_head(self) -> None:
+            self._stop_waiting()
+            self._head_bytes = 0
+            self._head_timer = self.loop.call_later(seconds, self.transport.close)
+
+        def _stop_waiting(self) -> None:
+            if self._head_timer is not None:
+                self._head_timer.cancel()
+                self._head_timer = None
+
+    return TimedProtocol
+
+
 def make_server(app: ServerApp, config: ServerConfig) -> uvicorn.Server:
     return _Uvicorn(
         uvicorn.Config(
@@ -58,6 +117,7 @@ def make_server(app: ServerApp, config: ServerConfig) -> uvicorn.Server:
             host=config.host,
             port=config.port,
             root_path=config.root_path,
+            http=timed_protocol(config.limits.body_seconds),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -78,6 +138,9 @@ def serve(config: ServerConfig) -> None:
     from holdfast.server.http.app import create_app
 
     server = make_server(create_app(config), config)
+    logging.getLogger("uvicorn.error").addFilter(_tells_no_query)
+    gc.collect()
+    gc.freeze()  # the app itself lives as long as the process: looking through it again and again takes its time
     server.run()
     if not server.started:
         raise OSError(f"{config.host}:{config.port} could not be listened on (process {os.getpid()}).")

@@ -21,11 +21,12 @@ class SpeakingExecutor(AgentExecutor):
     async def respond(self, messages: Sequence[Message], ctx: WorkflowContext[Any, Any]) -> AgentResponse:
         response = await super().respond(messages, ctx)
         session = ctx.private["session"]
-        ids = {}
+        ids, taken = {}, set[str]()
         for at, message in enumerate(session.messages):
-            if message.message_id is None:
-                named = msgspec.structs.replace(message, message_id=_id_for(session.session_id, at))
+            if message.message_id is None or message.message_id in taken:
+                named = msgspec.structs.replace(message, message_id=_free_id(session.session_id, at, taken))
                 ids[id(message)] = session.messages[at] = named
+            taken.add(session.messages[at].message_id or "")
         if not ids:
             return response
         said = tuple(ids.get(id(message), message) for message in response.messages)
@@ -34,5 +35,8 @@ class SpeakingExecutor(AgentExecutor):
         return msgspec.structs.replace(response, messages=said)
 
 
-def _id_for(session_id: str, at: int) -> str:
-    return blake2b(f"{session_id}/{at}".encode(), digest_size=12).hexdigest()
+def _free_id(session_id: str, at: int, taken: set[str]) -> str:
+    """A message that was removed before it may have left its place, and its id, to another."""
+    while (made := blake2b(f"{session_id}/{at}".encode(), digest_size=12).hexdigest()) in taken:
+        at += 1
+    return made

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 from holdfast.checkpoints.storage import read_events
 from holdfast.engine.workflow import Workflow
-from holdfast.errors import HoldfastError, RunInterrupted, ThreadBusy, ThreadNotIdle
+from holdfast.errors import CheckpointNotFound, HoldfastError, RunInterrupted, ThreadBusy, ThreadNotIdle
 from holdfast.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
 from holdfast.server.inputs import message_from
 from holdfast.server.plain import plain, plain_error, plain_request
@@ -36,13 +37,33 @@ async def start(
     runs = threads.service.runs
     by = threads.space.user_id
     options: dict[str, Any] = {"responses": responses, "answered_by": by, **more}
-    served = runs.start(workflow, stored_id, message, on_busy=on_busy, **options)
-    await served.begun.wait()
+    served = await _begun(threads, runs.start(workflow, stored_id, message, on_busy=on_busy, **options))
     if served.is_refused and isinstance(served.error, ThreadNotIdle) and message is not None:
-        served = runs.start(workflow, stored_id, message, on_busy="enqueue", **options)
-        await served.begun.wait()
+        options["run_id"] = None
+        served = await _begun(threads, runs.start(workflow, stored_id, message, on_busy="enqueue", **options))
     if served.is_refused and served.error is not None:
         raise served.error
+    return served
+
+
+async def _begun(threads: Threads, served: ServedRun) -> ServedRun:
+    """Once what was sent is stored. Raises Problem if it waits for other runs for too long."""
+    if served.begun.is_set():
+        return served
+    seconds = threads.service.config.limits.request_seconds
+    try:
+        async with asyncio.timeout(seconds):
+            await served.begun.wait()
+    except TimeoutError:
+        thread_id = threads.space.outside(served.thread_id)
+        raise Problem(
+            504,
+            "run_waits_longer",
+            f"Run {served.run_id} of thread {thread_id!r} waits for others, longer than {seconds:g} s. It is not begun "
+            f"yet; GET /v1/threads/{thread_id}/runs/{served.run_id} tells how it does.",
+            headers={"X-Run-Id": served.run_id},
+            thread_id=thread_id,
+        ) from None
     return served
 
 
@@ -82,8 +103,10 @@ async def start_run(
 # ---------------------------------------------------------------- what came of it
 
 
-def told_run(threads: Threads, served: ServedRun) -> dict[str, Any]:
-    """A run of this process."""
+async def told_run(threads: Threads, served: ServedRun) -> dict[str, Any]:
+    """A run of this process. What one that failed came to, its log says best."""
+    if served.error is not None and served.has_begun:
+        return await told_run_of_log(threads, threads.space.outside(served.thread_id), served.run_id)
     space, result = threads.space, served.result
     told: dict[str, Any] = {
         "run_id": served.run_id,
@@ -129,12 +152,22 @@ async def told_run_of_log(threads: Threads, thread_id: str, run_id: str) -> dict
             _add(told, event, threads)
     if told["state"] is None:
         raise Problem(404, "run_not_found", f"Thread {thread_id!r} has no run {run_id!r}.", field="run_id")
+    told["usage"] = await _usage(threads, told["checkpoint_id"])
     if told["state"] not in _AT_REST and info.run_id != run_id:
         told["state"] = "INTERRUPTED"
     if info.status == WorkflowRunState.IDLE_WITH_PENDING_REQUESTS.value and told["state"] == info.status:
         pending = await threads._asked(thread_id)
         told["requests"] = [plain_request(one, space) for one in pending.values()]
     return told
+
+
+async def _usage(threads: Threads, checkpoint_id: str | None) -> Any:
+    """What the thread's agents had used when the run ended; nothing if that was forgotten."""
+    try:
+        found = None if checkpoint_id is None else await threads.storage.load(checkpoint_id)
+    except CheckpointNotFound:
+        found = None
+    return {} if found is None else plain(found.metadata.get("usage", {}))
 
 
 def _add(told: dict[str, Any], event: WorkflowEvent, threads: Threads) -> None:

@@ -54,15 +54,13 @@ class Threads:
 
     async def listed(self, search: str | None, offset: int, limit: int) -> list[dict[str, Any]]:
         """Those that moved last come first."""
-        reads_names = self.service.name_threads is not None
         wanted = None if search else offset + limit
         infos = await self.storage.list_threads(prefix=self.space.prefix or None, limit=wanted)
         found: list[dict[str, Any]] = []
         for info in reversed(infos):
             if len(found) >= offset + limit:
                 break
-            about = await self._about(info) if reads_names else {}
-            told = plain_thread(info, self.space, about)
+            told = plain_thread(info, self.space, await self._about(info))
             if not search or _mentions(told, search):
                 found.append(told)
         return found[offset : offset + limit]
@@ -72,11 +70,15 @@ class Threads:
         return plain_thread(info, self.space, await self._about(info))
 
     async def _about(self, info: ThreadInfo) -> Mapping[str, Any]:
+        """What is said of it. Most threads have nothing of that: their head need not be put together."""
         if info.checkpoint_id is None:
+            return {}
+        stored = await self._find_checkpoint(info.checkpoint_id)
+        if stored is None or b'"metadata"' not in stored.root:  # it moved on; or there is nothing
             return {}
         try:
             head = await self.storage.load(info.checkpoint_id)
-        except CheckpointNotFound:  # it moved on
+        except CheckpointNotFound:
             return {}
         about: Mapping[str, Any] = head.metadata.get("about", {})
         return about

@@ -63,14 +63,14 @@ class Connection:
         self.unreleased: list[Lease] = []
         """Those that could not be given up, and are to be."""
 
-    def transact(self, work: Callable[[Tables], T], *, writes: bool, syncs: bool) -> T:
+    def transact(self, work: Callable[[Tables], T], *, writes: bool, syncs: bool, checks: bool = False) -> T:
         """All of the work happens, or none. Raises StorageFailed, DamagedStore, or what the work raises."""
         until = time.monotonic() + self._busy_seconds
         pause = SHORTEST_PAUSE_SECONDS
         while True:
             try:
                 with self.gate:
-                    result = self._try(work, writes=writes, syncs=syncs)
+                    result = self._try(work, writes=writes, syncs=syncs, checks=checks)
                     self._move_log()
                     return result
             except sqlite3.Error as error:
@@ -112,9 +112,11 @@ class Connection:
             except sqlite3.Error:
                 pass  # what was committed is; the next time will do
 
-    def _try(self, work: Callable[[Tables], T], *, writes: bool, syncs: bool) -> T:
+    def _try(self, work: Callable[[Tables], T], *, writes: bool, syncs: bool, checks: bool = False) -> T:
         db, tables = self._opened()
-        if writes and not syncs and self._is_replaced():  # where a thread is claimed, and with each heartbeat
+        if (
+            writes and (checks or not syncs) and self._is_replaced()
+        ):  # where a thread is claimed, and with each heartbeat
             self.close()
             reason = "the file was removed or replaced while it was open. Nothing of this was written"
             raise StorageFailed("SqliteStore", f"use {str(self.path)!r}", reason)

@@ -57,7 +57,9 @@ class FileIndex(Connection):
         self._is_being_made = False
         """From all files: these are synced at the end, all at once."""
 
-    def transact(self, work: Callable[[Tables], T], *, writes: bool = True, syncs: bool = True) -> T:
+    def transact(
+        self, work: Callable[[Tables], T], *, writes: bool = True, syncs: bool = True, checks: bool = False
+    ) -> T:
         if self._ready_in != os.getpid():
             self.make_ready()
         return super().transact(work, writes=writes, syncs=True)

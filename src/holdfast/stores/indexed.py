@@ -25,6 +25,7 @@ from holdfast.records import (
 )
 from holdfast.stores.columns import to_id
 from holdfast.stores.connection import Connection
+from holdfast.stores.grouped import GroupedWrites
 from holdfast.stores.listening import Listening, hall_of
 from holdfast.stores.own_thread import OwnThread
 from holdfast.stores.owners import RENEW_SECONDS
@@ -46,6 +47,8 @@ class IndexedStore(Listening):
         self.hall = hall_of(connection.path)
         self._connection = connection
         self._thread = OwnThread(name, connection.renew, RENEW_SECONDS)
+        self._grouped: GroupedWrites | None = None
+        """Where writes that wait at the same time are made in one transaction."""
         self._end = finalize(self, connection.close)
 
     def _payload(self, thread_id: str, payload: Payload) -> bytes:
@@ -53,6 +56,8 @@ class IndexedStore(Listening):
         raise NotImplementedError
 
     async def _do(self, work: Callable[[Tables], T], *, writes: bool = True, syncs: bool = True) -> T:
+        if writes and self._grouped is not None:
+            return await self._grouped.do(work, syncs=syncs)
         return await self._thread.do(lambda: self._connection.transact(work, writes=writes, syncs=syncs))
 
     async def _list(self, work: Callable[[Tables], T]) -> T:

@@ -13,6 +13,7 @@ from holdfast.records import Commit, JournalEntry, Lease, ThreadStanding
 from holdfast.store import Rewrite
 from holdfast.stores.columns import to_id
 from holdfast.stores.connection import PAGES_AT_ONCE, Connection
+from holdfast.stores.grouped import GroupedWrites
 from holdfast.stores.indexed import IndexedStore, delete_rows, unpacked
 from holdfast.stores.packing import pack_body, repack_body, seal
 from holdfast.stores.pruning import PackedCommit, prune_bodies
@@ -30,6 +31,7 @@ class SqliteStore(IndexedStore):
     def __init__(self, path: str | os.PathLike[str], *, synchronous: str = "FULL", busy_seconds: float = 30.0) -> None:
         self.path = Path(path).absolute()  # the program may change its folder
         super().__init__("holdfast-sqlite", Connection(self.path, synchronous, busy_seconds))
+        self._grouped: GroupedWrites = GroupedWrites(self._thread, self._connection.transact)
         self._journal = WrittenTogether(self._thread, self._write_journal)
 
     def _payload(self, thread_id: str, payload: Payload) -> bytes:
@@ -52,7 +54,7 @@ class SqliteStore(IndexedStore):
                 due[:] = [tables.is_sweep_due(standing.thread)]
 
         if not self._connection.transact_at_once(work, len(body)):
-            await self._thread.do_to_the_end(lambda: self._connection.transact(work, writes=True, syncs=True))
+            await self._grouped.do(work, syncs=True, to_the_end=True)
         if self.hall.ears:
             self.hall.tell(thread_id, None)
         if due and due[0]:

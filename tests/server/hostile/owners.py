@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from typing import Any
 from urllib.parse import quote
@@ -39,8 +38,7 @@ class Owner:
         self.asking = await self._ids(asking, asked["run"]["run_id"], request, "m0")
         began = done(await client.post(_at(running, "/runs"), json={"input": self.mark, "workflow": "waiting"}))
         self.running = began["run"]["run_id"]
-        while (await client.get(_at(running, ""))).status_code == 404:  # until its input is stored
-            await asyncio.sleep(0)
+        done(await client.get(_at(running, "")))  # what was accepted is stored
 
     async def _ids(self, thread: str, run: str, request: str, message: str) -> Ids:
         newest = done(await self.client.get(_at(thread, "/checkpoints")))["checkpoints"][0]

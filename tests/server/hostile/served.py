@@ -14,7 +14,7 @@ from holdfast.agents.base import RecordingAgent
 from holdfast.agents.workflows import WorkflowBuilder
 from holdfast.server.auth.principal import Credentials, NotAuthenticated, Principal
 
-SECRET = "hunter2-of-the-workflow"  # noqa: S105  # what must not be shown
+SECRET = "hunter2-of-the-workflow"  # what must not be shown
 
 
 class Echo(RecordingAgent):

@@ -63,7 +63,9 @@ def thread_calls() -> dict[str, list[Call]]:
 
 
 TABLE: dict[str, list[Call]] = {
-    **{f"GET {path}": [Call("public", "public")] for path in ("/ping", "/healthz", "/readyz", "/openapi.json", "/docs")},
+    **{
+        f"GET {path}": [Call("public", "public")] for path in ("/ping", "/healthz", "/readyz", "/openapi.json", "/docs")
+    },
     "GET /metrics": [Call("general", "metrics:read")],
     "GET /v1/graph": [Call("general", "graph:read")],
     "GET /v1/graph/tools": [Call("general", "graph:read")],
@@ -122,7 +124,7 @@ def sent_by(call: Call, ids: Ids) -> dict[str, Any]:
 
 
 def routes_of(app: ServerApp) -> dict[str, Any]:
-    """`METHOD path` of each handler of the app, with the handler; `WS` for a socket. Litestar answers OPTIONS itself."""
+    """Each handler of the app, by `METHOD path`; `WS` is a socket. Litestar answers OPTIONS by itself."""
     found: dict[str, Any] = {}
     for route in app.routes.routes:
         handlers = getattr(route, "route_handlers", None) or [route.route_handler]  # type: ignore[union-attr]  # one of each

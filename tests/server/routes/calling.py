@@ -7,11 +7,14 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import httpx
 
-from holdfast.server import create_app
+from holdfast.server import ServerConfig, create_app
+from holdfast.server.http import app as app_module
+from holdfast.server.service import Service
 
 HERE = "tests.server.routes.flows"
 LIMIT_SECONDS = 10.0
@@ -25,7 +28,9 @@ class Called:
         self.app = app
         self.root = root
         transport = httpx.ASGITransport(app, raise_app_exceptions=False, root_path=root)
-        self.client = httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=LIMIT_SECONDS)
+        self.client = httpx.AsyncClient(
+            transport=transport, trust_env=False, base_url="http://localhost", timeout=LIMIT_SECONDS
+        )
 
     @property
     def service(self) -> Any:
@@ -88,11 +93,26 @@ async def called(agent: str | None = None, **config: Any) -> AsyncIterator[Calle
     if agent is not None:
         found["agent"] = f"{HERE}:{agent}"
     found["workflows"] = {name: f"{HERE}:{one}" for name, one in config.get("workflows", {}).items()}
-    app = create_app(found)
+    with patch.object(app_module, "make_routes", _routes_once):
+        app = create_app(found)
     try:
         yield Called(app)
     finally:
         await app.aclose()
+
+
+_make_routes = app_module.make_routes
+_made: dict[Any, Any] = {}
+
+
+def _routes_once(service: Service) -> Any:
+    """Making the routes takes longer than most tests do, and they know nothing of the service: it comes with each
+    request. Apps of the same settings share them."""
+    config: ServerConfig = service.config
+    key = (config.mode, config.cors, config.root_path)
+    if key not in _made:
+        _made[key] = _make_routes(service)
+    return _made[key]
 
 
 def turn(text: str, thread_id: str | None = None, **more: Any) -> Body:
@@ -277,4 +297,4 @@ class Socket(_Connection):
 
 
 def is_done(chunk: Body) -> bool:
-    return chunk["event"] == "updates" and chunk["data"].get("status") == "done"
+    return bool(chunk["event"] == "updates" and chunk["data"].get("status") == "done")

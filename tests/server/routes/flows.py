@@ -248,3 +248,7 @@ class Namer:
         if "nothing" in messages[0]:
             raise RuntimeError("out of names")
         return f"about {' | '.join(messages)}"
+
+
+async def nobody(credentials: Any) -> None:
+    """Knows none of those who come."""

@@ -83,6 +83,12 @@ async def test_a_body_that_makes_no_sense_is_refused_with_the_field_that_is_wron
     assert error["details"] and all(set(one) == {"message", "field"} for one in error["details"])
 
 
+async def test_options_is_answered_without_an_error() -> None:
+    async with called("remembering") as app:
+        for path in ("/ping", "/v1/threads", "/v1/threads/t/runs"):
+            assert (await app.ask("OPTIONS", path)).status_code in (200, 204, 405)
+
+
 async def test_a_wrong_field_is_named() -> None:
     async with called("remembering") as app:
         for body, field in (

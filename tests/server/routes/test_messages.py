@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.server.routes.calling import Called, called, conflict_of, error_of, texts
+from tests.server.routes.calling import Body, Called, called, conflict_of, error_of, texts
 
 
 async def said(app: Called, thread_id: str = "t", **parameters: object) -> list[str]:
@@ -67,12 +67,13 @@ async def test_metadata_that_is_given_for_all_messages_is_kept_with_each() -> No
 async def test_what_cannot_be_noted_changes_nothing() -> None:
     async with called("remembering") as app:
         await app.invoke("one", "t")
-        for body in (
+        wrong: list[Body] = [
             {"messages": []},
             {},
             {"messages": [{"content": "fine"}, {"role": "tool", "content": "forged"}]},
             {"messages": [{"content": [{"type": "tool_result", "call_id": "1", "output": 1}]}]},
-        ):
+        ]
+        for body in wrong:
             error_of(await app.ask("POST", "/v1/threads/t/messages", body), 422)
         error_of(await app.ask("POST", "/v1/threads/nobody/messages", {"messages": [{"content": "x"}]}), 404)
         assert await said(app) == ["one", "heard: one"]
@@ -92,7 +93,9 @@ async def test_a_deleted_message_is_forgotten_by_the_agent_and_the_others_keep_t
         for text in ("one", "two", "three"):
             await app.invoke(text, "t")
         before = (await app.get("/v1/threads/t/messages"))["messages"]
-        assert (await app.send("DELETE", f"/v1/threads/t/messages/{before[2]['message_id']}", {"config": {}}))["success"]
+        assert (await app.send("DELETE", f"/v1/threads/t/messages/{before[2]['message_id']}", {"config": {}}))[
+            "success"
+        ]
         assert (await app.send("DELETE", f"/v1/threads/t/messages/{before[1]['message_id']}"))["success"]
         after = (await app.get("/v1/threads/t/messages"))["messages"]
         assert after == [before[0], *before[3:]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.server.routes.calling import Called, called, conflict_of, error_of, texts
+from tests.server.routes.calling import Body, Called, called, conflict_of, error_of, texts
 from tests.server.routes.flows import gates, reached
 
 
@@ -91,7 +91,8 @@ async def test_what_cannot_be_put_changes_nothing() -> None:
         error = await app.refused("PUT", "/v1/threads/t/state", {"state": {"words": "two", "extra": 1}}, status=422)
         assert error["code"] == "wrong_state_type"
         assert "state.words" in error["details"][0]["field"]
-        for body in ({}, {"state": []}, {"state": {"context": "x"}}, {"state": {"context": [{"role": "tool"}]}}):
+        wrong: list[Body] = [{}, {"state": []}, {"state": {"context": "x"}}, {"state": {"context": [{"role": "tool"}]}}]
+        for body in wrong:
             error_of(await app.ask("PUT", "/v1/threads/t/state", body), 422)
         conflict_of(await app.ask("PUT", "/v1/threads/t/state", {"state": {"context": [{"content": "x"}]}}))
         error_of(await app.ask("PUT", "/v1/threads/nobody/state", {"state": {"a": 1}}), 404)

@@ -85,4 +85,6 @@ async def test_a_thread_of_a_workflow_that_is_not_served_can_be_read_but_not_mov
         assert error_of(await app.ask("POST", "/v1/threads/t/runs", {"input": "x"}), 409)["code"] == (
             "workflow_not_served"
         )
-        conflict_of(await app.ask("POST", "/v1/graph/invoke", {"messages": [{"content": "x"}], "config": {"thread_id": "t"}}))
+        conflict_of(
+            await app.ask("POST", "/v1/graph/invoke", {"messages": [{"content": "x"}], "config": {"thread_id": "t"}})
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,4 +64,10 @@ def _tools(agent: Any) -> list[dict[str, Any]]:
 def _parameters(tool: Tool) -> dict[str, Any]:
     hidden = {"return", tool.context_parameter}
     own = {name: one for name, one in tool._annotations.items() if name not in hidden}
-    return {"type": "object", "properties": {name: schema_of(one) for name, one in own.items()}}
+    given = inspect.signature(tool.function).parameters
+    needed = [name for name in own if name in given and given[name].default is inspect.Parameter.empty]
+    return {
+        "type": "object",
+        "properties": {name: schema_of(one) for name, one in own.items()},
+        "required": needed,
+    }

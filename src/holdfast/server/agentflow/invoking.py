@@ -11,13 +11,14 @@ from msgspec import UNSET, Meta, UnsetType
 from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.workflow import Workflow
-from holdfast.errors import NoPendingRequests
+from holdfast.errors import IncompatibleWorkflow, NoPendingRequests
 from holdfast.events import WorkflowEvent
 from holdfast.names import new_thread_id
 from holdfast.server.agentflow.messages import MessageBody, messages_from_client, messages_to_client
 from holdfast.server.agentflow.states import state_to_client, with_state
 from holdfast.server.conversation import conversation, said_by
 from holdfast.server.inputs import message_of_conversation
+from holdfast.server.naming import LONGEST_NAME
 from holdfast.server.problems import Problem
 from holdfast.server.runs import ServedRun, begins_thread
 from holdfast.server.space import check_id
@@ -76,21 +77,37 @@ class Turn:
         if run_id is not None:
             check_id("config.run_id", run_id if isinstance(run_id, str) else "")
         responses = await self._answers() if is_resumed else None
+        self._check_names()
         if body.initial_state:
-            await self._set_state(body.initial_state)
-        self.served = await start(
-            self.threads,
-            self.workflow,
-            self.stored_id,
-            message,
-            responses=responses,
-            on_busy=on_busy,
-            listener=listener,
-            run_id=run_id,
-            max_iterations=body.recursion_limit,
-            afterwards=self._name_thread,
-        )
+            self.threads.service.runs.refuse_if_full()
+            await self._set_state(body.initial_state, on_busy)
+        options: dict[str, Any] = {
+            "responses": responses,
+            "on_busy": on_busy,
+            "listener": listener,
+            "run_id": run_id,
+            "max_iterations": body.recursion_limit,
+            "afterwards": self._name_thread,
+        }
+        try:
+            self.served = await start(self.threads, self.workflow, self.stored_id, message, **options)
+        except IncompatibleWorkflow:
+            # Seldom enough to be asked only now: the thread is one of another workflow that is served.
+            _, other = await self.threads.workflow(self.thread_id)
+            if other is self.workflow:
+                raise
+            self.workflow = other
+            message = message_of_conversation(other, messages_from_client(body.messages))
+            self.served = await start(self.threads, other, self.stored_id, message, **options)
         return self.served
+
+    def _check_names(self) -> None:
+        name, metadata = self.body.config.get("thread_name"), self.body.config.get("thread_meta")
+        if name is not None and (not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME):
+            said = f"config.thread_name must be a text of 1 to {LONGEST_NAME} characters."
+            raise Problem(422, "invalid_body", said, field="config.thread_name")
+        if metadata is not None and not isinstance(metadata, dict):
+            raise Problem(422, "invalid_body", "config.thread_meta must be an object.", field="config.thread_meta")
 
     async def _answers(self) -> dict[str, Any]:
         info, workflow, head = await self.threads.head(self.thread_id)
@@ -111,12 +128,14 @@ class Turn:
             )
         return await self.threads.answers_for(self.thread_id, {next(iter(pending)): given})
 
-    async def _set_state(self, given: dict[str, Any]) -> None:
+    async def _set_state(self, given: dict[str, Any], on_busy: Literal["reject", "enqueue"]) -> None:
         storage = self.threads.storage
         found = await self.threads.look_up(self.stored_id)
         self._is_new = found is None
         if found is not None:
-            await self.workflow.edit(self.stored_id, lambda head: with_state(head, given), checkpoint_storage=storage)
+            await self.workflow.edit(
+                self.stored_id, lambda head: with_state(head, given), on_busy=on_busy, checkpoint_storage=storage
+            )
             return
         compiled = self.workflow._compiled
         first = WorkflowCheckpoint(

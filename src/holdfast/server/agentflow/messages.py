@@ -6,12 +6,12 @@ import base64
 import binascii
 from collections.abc import Iterable, Mapping
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 
 from holdfast.agents.content import Content
 from holdfast.agents.message import Message
+from holdfast.names import random_digits
 from holdfast.server.plain import plain
 from holdfast.server.problems import Problem
 
@@ -40,7 +40,7 @@ def message_from_client(body: MessageBody, place: str) -> Message:
         contents = tuple(_content(block, f"{place}.content[{at}]") for at, block in enumerate(body.content))
     if not contents:
         raise _refused(f"{place}.content", "a message has content")
-    message_id = uuid4().hex if body.message_id is None else str(body.message_id)
+    message_id = random_digits() + random_digits() if body.message_id is None else str(body.message_id)
     return Message(body.role, contents, message_id=message_id, additional_properties=body.metadata or None)
 
 
@@ -106,6 +106,7 @@ def message_to_client(message: Message, message_id: str) -> dict[str, Any]:
         "delta": False,
         "tools_calls": calls or None,
         "reasoning": reasoning,
+        "timestamp": None,
         "metadata": plain(message.additional_properties or {}),
         "usages": plain(usages[-1]) if usages else None,
         "author_name": message.author_name,

@@ -13,6 +13,8 @@ from litestar.config.cors import CORSConfig
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.spec import Server
+from litestar.types import Scope
 
 from holdfast.errors import HoldfastError
 from holdfast.server.config import ServerConfig
@@ -55,12 +57,12 @@ class ServerApp:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
-        await self.service.start()
+        self.service.start()
         await self._gate(scope, receive, send)
 
     async def _live(self, receive: Any, send: Any) -> None:
         await receive()
-        await self.service.start()
+        self.service.start()
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self.aclose()
@@ -137,13 +139,14 @@ def _handlers(route: Any) -> list[Any]:
 
 
 @cache
-def openapi_document() -> dict[str, Any]:
+def openapi_document(root_path: str = "") -> dict[str, Any]:
     """The routes as OpenAPI tells them. By an app that is never served: Litestar adds pages of its own to such a one,
     and theirs come from elsewhere."""
     config = OpenAPIConfig(
         title="holdfast",
         version=version("holdfast"),
         description="Durable agent workflows: conversations, runs, events, time travel.",
+        servers=[Server(url=root_path or "/")],
     )
     dependencies = {"visit": Provide(provide_visit), "threads": Provide(provide_threads)}
     found: dict[str, Any] = Litestar(
@@ -153,8 +156,8 @@ def openapi_document() -> dict[str, Any]:
 
 
 @get("/openapi.json", opt={"scope": "public"}, include_in_schema=False)
-async def openapi_json() -> Response[Any]:
-    return Response(openapi_document(), media_type="application/json")
+async def openapi_json(scope: Scope) -> Response[Any]:
+    return Response(openapi_document(scope.get("root_path", "")), media_type="application/json")
 
 
 @get("/docs", opt={"scope": "public"}, include_in_schema=False, media_type="text/html")

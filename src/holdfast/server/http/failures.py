@@ -43,16 +43,30 @@ def answer_problem(request: AnyRequest, problem: Problem) -> Response[bytes]:
 
 def answer_holdfast(request: AnyRequest, error: HoldfastError) -> Response[bytes]:
     problem = problem_of(error)
-    return answer_unknown(request, error) if problem is None else answer_problem(request, problem)
+    if problem is None:
+        return answer_unknown(request, error)
+    if problem.status == 503 and error is not problem:  # the caller is not told where the storage is
+        logger.warning("request %s: %s", visit_of(request.scope).request_id, error)
+    return answer_problem(request, problem)
 
 
 def answer_unknown(request: AnyRequest, error: Exception) -> Response[bytes]:
     visit = visit_of(request.scope)
+    if isinstance(error, UnicodeDecodeError | RecursionError) and _is_of_body(error):
+        return answer_problem(request, Problem(400, "bad_request", "The body is no JSON.", field="body"))
     logger.error("request %s failed", visit.request_id, exc_info=error)
     said = f"Something went wrong; the log of the server says what, under {visit.request_id}."
     if not visit.service.hides_errors:
         said = f"{said} ({type(error).__name__})"
     return answer_problem(request, Problem(500, "internal_error", said))
+
+
+def _is_of_body(error: BaseException) -> bool:
+    """Whether it was raised where Litestar reads a body, which knows of fewer things that can be wrong with one."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and "msgspec_hooks" in trace.tb_frame.f_code.co_filename
 
 
 def answer_http(request: AnyRequest, error: HTTPException) -> Response[bytes]:
@@ -80,6 +94,8 @@ def answer_http(request: AnyRequest, error: HTTPException) -> Response[bytes]:
 
 def _of_fields(error: ValidationException) -> Problem:
     extra = error.extra if isinstance(error.extra, list) else []
+    if any(isinstance(one, dict) and one.get("message") == "'data'" for one in extra):  # Litestar's word for the body
+        return Problem(400, "bad_request", "The body is missing: send JSON.", field="body")
     details = tuple(
         Detail(str(one.get("message", "")), str(one.get("key") or one.get("source") or ""))
         for one in extra

@@ -7,11 +7,11 @@ import re
 import time
 from collections.abc import MutableMapping
 from typing import Any
-from uuid import uuid4
 
 from holdfast.engine.tracing import called_by
 from holdfast.errors import HoldfastError
 from holdfast.log import get_logger
+from holdfast.names import random_digits
 from holdfast.server.auth.principal import ANYBODY, Credentials, NotAuthenticated, Principal
 from holdfast.server.auth.unavailable import AuthUnavailable
 from holdfast.server.http.answers import error_body
@@ -47,7 +47,7 @@ class Gate:
         headers = _headers(scope)
         request_id = headers.get("x-request-id", "")
         if not _REQUEST_ID.fullmatch(request_id):
-            request_id = uuid4().hex
+            request_id = random_digits() + random_digits()
         visit = scope[KEY] = Visit(request_id, self._service)
         answer = _Answer(scope, send, request_id, self._service)
         try:

@@ -61,7 +61,7 @@ def _unheard(_: Any) -> None:
     status_code=200,
     media_type="text/event-stream",
     opt={"scope": "graph:stream", "agentflow": True},
-    responses=errors_of_agentflow(404),
+    responses=errors_of_agentflow(404, 504),
     tags=TAGS,
     summary="One turn, told as it happens",
 )

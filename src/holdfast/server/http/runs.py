@@ -38,7 +38,7 @@ After = Annotated[int | None, QueryParameter(name="after", ge=0, le=2**53)]
     f"{HERE}/runs",
     status_code=202,
     opt={"scope": "graph:invoke"},
-    responses=ENDED | errors(404, 409),
+    responses=ENDED | errors(404, 409, 504),
     tags=TAGS,
     summary="Begin or go on: with an input, with answers, or with neither",
 )
@@ -64,7 +64,7 @@ async def told_when_ended(
     visit: OwnVisit, threads: OwnThreads, served: ServedRun, wait: float | None
 ) -> Response[Reply]:
     has_ended = await served.ended(wait) if wait else served.task is not None and served.task.done()
-    return reply(visit.request_id, {"run": told_run(threads, served)}, status=200 if has_ended and wait else 202)
+    return reply(visit.request_id, {"run": await told_run(threads, served)}, status=200 if has_ended and wait else 202)
 
 
 @get(
@@ -79,7 +79,12 @@ async def get_run(
 ) -> Response[Reply]:
     check_id("run_id", run_id)
     served = _own(visit, threads, thread_id, run_id)
-    told = await told_run_of_log(threads, thread_id, run_id) if served is None else told_run(threads, served)
+    if served is not None and served.state == "IN_PROGRESS" and served.has_begun:
+        info = await threads.find(thread_id)
+        served = served if info.run_id in (None, run_id) else None  # else another instance took the thread from it
+        if info.run_id is None and info.status == "CANCELLED":
+            served = None
+    told = await told_run_of_log(threads, thread_id, run_id) if served is None else await told_run(threads, served)
     return reply(visit.request_id, {"run": told})
 
 
@@ -173,7 +178,7 @@ async def list_requests(
     f"{HERE}/requests/{{request_id:str}}/answer",
     status_code=202,
     opt={"scope": "requests:answer"},
-    responses=ENDED | errors(404, 409),
+    responses=ENDED | errors(404, 409, 504),
     tags=["Requests"],
     summary="Answer, and go on",
 )

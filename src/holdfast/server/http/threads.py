@@ -13,6 +13,7 @@ from holdfast.server.agentflow.states import state_to_client, with_state
 from holdfast.server.conversation import (
     conversation,
     find_message,
+    joined,
     no_conversation,
     session_messages,
     speaker,
@@ -94,16 +95,19 @@ async def put_state(
     thread_id: FromPath[str], data: JSONBody[StateBody], visit: OwnVisit, threads: OwnThreads
 ) -> Response[Reply]:
     info, workflow = await threads.workflow(thread_id)
-    added = messages_from_client(_context(data.state), "state.context")
+    given = _context(data.state)
     agent_id = speaker(workflow)
-    if added and agent_id is None:
-        raise no_conversation(workflow)
 
     def change(head: Any) -> Any:
         after = with_state(head, data.state)
-        if added and agent_id is not None:
-            after = with_messages(after, agent_id, [*session_messages(head, agent_id), *added])
-        return after
+        if agent_id is None:
+            if given and any(one.message_id is None for one in given):
+                raise no_conversation(workflow)
+            return after
+        said = with_ids(session_messages(head, agent_id))
+        known = {one.message_id for one in said}  # a state that was read and is put back says them again
+        new = messages_from_client([one for one in given if str(one.message_id) not in known], "state.context")
+        return with_messages(after, agent_id, joined(said, new)) if new else after
 
     await workflow.edit(info.thread_id, change, checkpoint_storage=threads.storage)
     return reply(visit.request_id, {"state": await state_of(threads, thread_id)})
@@ -181,11 +185,16 @@ async def list_messages(
 async def add_messages(
     thread_id: FromPath[str], data: JSONBody[MessagesBody], visit: OwnVisit, threads: OwnThreads
 ) -> Response[Reply]:
-    added = messages_from_client(data.messages)
+    added = messages_from_client(_with_metadata(one, data.metadata) for one in data.messages)
     if not added:
         raise Problem(422, "invalid_body", "messages is empty. Nothing was written.", field="messages")
-    await _change_messages(threads, thread_id, lambda said: [*said, *added])
+    await _change_messages(threads, thread_id, lambda said: joined(said, added))
     return reply(visit.request_id, _done("The messages were added.", [one.message_id for one in added]))
+
+
+def _with_metadata(body: MessageBody, metadata: dict[str, Any] | None) -> MessageBody:
+    """What is said of all of them; what one says of itself counts more."""
+    return msgspec.structs.replace(body, metadata={**metadata, **(body.metadata or {})}) if metadata else body
 
 
 async def _change_messages(threads: OwnThreads, thread_id: str, change: Any) -> None:

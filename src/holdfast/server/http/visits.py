@@ -52,14 +52,13 @@ async def provide_visit(scope: Scope) -> Visit:
     return visit_of(scope)
 
 
-async def provide_threads(scope: Scope) -> Threads:
-    visit = visit_of(scope)
+async def provide_threads(visit: OwnVisit) -> Threads:
     return Threads(visit.service, visit.space)
 
 
 async def authorize(connection: Connection, handler: BaseRouteHandler) -> None:
     """A guard of every route: it says what it needs, and the sender must have it. Raises Problem."""
-    needed = handler.opt["scope"]
+    needed = handler.opt.get("scope", "public")  # only what Litestar answers to OPTIONS has none: see `make_routes`
     if (
         needed == "public" or connection.scope["type"] == ScopeType.WEBSOCKET
     ):  # a socket is refused with a code of its own

@@ -1,0 +1,260 @@
+"""Clients in a process of their own, over plain sockets, so that they are not what is measured. Prints JSON.
+
+Started by server.py with what to do, as JSON: the name of a measure, and what it is told.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from statistics import quantiles
+from typing import Any
+
+Values = dict[str, float]
+TEXT = "hello"
+
+
+class Client(asyncio.Protocol):
+    """One connection that stays. Sends a request, and waits for its answer; or reads a stream as it comes."""
+
+    def __init__(self) -> None:
+        self._transport: Any = None
+        self._buffer = bytearray()
+        self._answer: asyncio.Future[bytes] | None = None
+        self.on_bytes: Callable[[bytes], None] | None = None
+        """Of a stream: told of all that comes."""
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self.on_bytes is not None:
+            self.on_bytes(data)
+            return
+        self._buffer += data
+        head, found, body = bytes(self._buffer).partition(b"\r\n\r\n")
+        if not found or self._answer is None or len(body) < _length(head):
+            return
+        self._buffer.clear()
+        if not head.startswith(b"HTTP/1.1 200"):
+            self._answer.set_exception(RuntimeError(f"{head[:40]!r}: {body[:600]!r}"))
+        else:
+            self._answer.set_result(body)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ConnectionError(f"the server hung up: {exc}"))
+
+    async def ask(self, request: bytes) -> bytes:
+        self._answer = asyncio.get_running_loop().create_future()
+        self.send(request)
+        return await self._answer
+
+    def send(self, request: bytes) -> None:
+        self._transport.write(request)
+
+    def close(self) -> None:
+        self._transport.abort()
+
+
+def _length(head: bytes) -> int:
+    _, _, after = head.lower().partition(b"content-length:")
+    return int(after.split(b"\r\n", 1)[0])
+
+
+async def connect(port: int) -> Client:
+    _, client = await asyncio.get_running_loop().create_connection(Client, "127.0.0.1", port)
+    return client
+
+
+def turn(port: int, thread_id: str, route: str = "invoke") -> bytes:
+    """A message to a thread. Its content is a list of blocks: AgentFlow takes no plain text."""
+    message = {"role": "user", "content": [{"type": "text", "text": TEXT}]}
+    body = json.dumps({"messages": [message], "config": {"thread_id": thread_id}}).encode()
+    head = f"POST /v1/graph/{route} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def get(port: int, path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
+
+
+def percentiles(seconds: list[float]) -> Values:
+    """In milliseconds."""
+    cuts = quantiles(seconds, n=100, method="inclusive")
+    return {"p50": cuts[49] * 1e3, "p99": cuts[98] * 1e3}
+
+
+# ---------------------------------------------------------------- requests
+
+
+async def hammer(port: int, requests: list[Iterator[bytes]], seconds: float) -> Values:
+    """Each client sends one request after the other. What is sent in the first third only warms up."""
+    clients = [await connect(port) for _ in requests]
+    await clients[0].ask(next(requests[0]))  # the first of all may have something to make
+    begin = time.perf_counter() + seconds / 2
+    end = begin + seconds
+    spent: list[float] = []
+
+    async def work(client: Client, sent: Iterator[bytes]) -> None:
+        while (started := time.perf_counter()) < end:
+            await client.ask(next(sent))
+            if started >= begin:
+                spent.append(time.perf_counter() - started)
+
+    await asyncio.gather(*map(work, clients, requests))
+    taken = time.perf_counter() - begin
+    for client in clients:
+        client.close()
+    return {"rate": len(spent) / taken, **percentiles(spent)}
+
+
+async def invoke_new(port: int, *, clients: int, seconds: float, name: str) -> Values:
+    def threads(number: int) -> Iterator[bytes]:
+        return (turn(port, f"{name}-{number}-{at}") for at in count())
+
+    return await hammer(port, [threads(number) for number in range(clients)], seconds)
+
+
+async def invoke_own(port: int, *, clients: int, seconds: float, name: str) -> Values:
+    def turns(number: int) -> Iterator[bytes]:
+        request = turn(port, f"{name}-{number}")
+        return (request for _ in count())
+
+    return await hammer(port, [turns(number) for number in range(clients)], seconds)
+
+
+async def read(port: int, *, clients: int, seconds: float, name: str, path: str, turns: int) -> Values:
+    """Of a thread with so many turns."""
+    client = await connect(port)
+    for _ in range(turns):
+        await client.ask(turn(port, name))
+    client.close()
+    request = get(port, path.format(thread=name))
+    return await hammer(port, [(request for _ in count()) for _ in range(clients)], seconds)
+
+
+async def first_event(port: int, *, times: int, name: str) -> Values:
+    """From the request of a stream, on a connection that is open, to the first event in its answer."""
+    spent = []
+    for number in range(times):
+        client = await connect(port)
+        seen = Arrivals(client)
+        started = time.perf_counter()
+        client.send(turn(port, f"{name}-{number}", "stream"))
+        await seen.of(lambda got: b'{"' in got)
+        spent.append(time.perf_counter() - started)
+        client.close()
+    return percentiles(spent)
+
+
+# ---------------------------------------------------------------- streams
+
+
+class Arrivals:
+    """When a client of a stream had what it waits for."""
+
+    def __init__(self, client: Client) -> None:
+        self._got = bytearray()
+        self._wanted: Callable[[bytearray], bool] | None = None
+        self._seen: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        client.on_bytes = self._more
+
+    def _more(self, data: bytes) -> None:
+        self._got += data
+        self._look()
+
+    def _look(self) -> None:
+        if self._wanted is not None and not self._seen.done() and self._wanted(self._got):
+            self._seen.set_result(time.perf_counter())
+
+    def of(self, wanted: Callable[[bytearray], bool]) -> asyncio.Future[float]:
+        self._seen = asyncio.get_running_loop().create_future()
+        self._wanted = wanted
+        self._look()
+        return self._seen
+
+    def forget(self) -> None:
+        self._got.clear()
+
+
+async def readers(port: int, *, count: int, times: int, name: str) -> Values:
+    """From sending a message to a thread until each of its readers has the first event of its first commit."""
+    sender = await connect(port)
+    await sender.ask(turn(port, name))
+    clients = [await connect(port) for _ in range(count)]
+    seen = [Arrivals(client) for client in clients]
+    for client in clients:
+        client.send(get(port, f"/v1/threads/{name}/events"))
+    await asyncio.gather(*(one.of(lambda got: b"IDLE" in got) for one in seen))
+    spent: list[float] = []
+    last: list[float] = []
+    for _ in range(times):
+        for one in seen:
+            one.forget()
+        arrived = [one.of(lambda got: b"id: " in got) for one in seen]
+        started = time.perf_counter()
+        answer = asyncio.ensure_future(sender.ask(turn(port, name)))
+        found = [at - started for at in await asyncio.gather(*arrived)]
+        spent += found
+        last.append(max(found))
+        await asyncio.gather(*(one.of(lambda got: b"IDLE" in got) for one in seen))
+        await answer
+        await asyncio.sleep(0.2)  # what comes after the last event
+    for client in [*clients, sender]:
+        client.close()
+    return {**percentiles(spent), "all": max(last) * 1e3}
+
+
+async def idle(port: int, *, count: int, name: str, pid: int) -> Values:
+    """Bytes that the server takes more for each open stream in which nothing happens."""
+    sender = await connect(port)
+    await sender.ask(turn(port, name))
+    opened = [await connect(port) for _ in range(20)]  # what the first ones load is not counted
+    before = 0
+    clients = []
+    for some in (opened, None):
+        more = some if some is not None else [await connect(port) for _ in range(count)]
+        seen = [Arrivals(client) for client in more]
+        for client in more:
+            client.send(get(port, f"/v1/threads/{name}/events"))
+        await asyncio.gather(*(one.of(lambda got: b"IDLE" in got) for one in seen))
+        await asyncio.sleep(1)
+        clients += more
+        before, now = (memory_of(pid), 0) if some is not None else (before, memory_of(pid))
+    for client in [*clients, sender]:
+        client.close()
+    return {"bytes": (now - before) / count}
+
+
+def memory_of(pid: int) -> int:
+    """Resident bytes of a process, as Linux tells it."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as told:
+        return next(int(line.split()[1]) * 1024 for line in told if line.startswith("VmRSS"))
+
+
+MEASURES: dict[str, Any] = {
+    "invoke_new": invoke_new,
+    "invoke_own": invoke_own,
+    "read": read,
+    "first_event": first_event,
+    "readers": readers,
+    "idle": idle,
+}
+
+
+def main() -> None:
+    measure, port, given = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+    try:
+        import uvloop
+    except ImportError:  # it is slower then, and says so by its numbers
+        values = asyncio.run(MEASURES[measure](port, **given))
+    else:
+        values = uvloop.run(MEASURES[measure](port, **given))
+    json.dump(values, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

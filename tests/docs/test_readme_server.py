@@ -1,0 +1,90 @@
+"""`holdfast init`, `holdfast serve` and every curl command of a page do what the page shows."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.e2e.command import COMMAND, environment
+from tests.server.serving import Server
+from tests.server.steps import printed
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "how-to" / "serve-a-project.md"]
+CONSOLE = re.compile(r"^```console\n(?P<block>.*?)^```$", re.DOTALL | re.MULTILINE)
+TYPED = re.compile(r"^\$ (?P<command>(?:.*\\\n)*.*)\n(?P<shown>(?:(?!\$ ).*\n)*)", re.MULTILINE)
+
+
+class Typed(NamedTuple):
+    command: str
+    shown: str
+
+
+def typed_on(text: str) -> Iterator[Typed]:
+    """What a page has one type to serve a project; commands that are joined with && one by one."""
+    for console in CONSOLE.finditer(text):
+        if not re.search(r"^\$ .*\b(holdfast serve|curl)\b", console["block"], re.MULTILINE):
+            continue
+        for found in TYPED.finditer(console["block"]):
+            *before, last = found["command"].split(" && ")
+            yield from (Typed(one, "") for one in before)
+            yield Typed(last, found["shown"])
+
+
+class Terminals:
+    """One for the server, one for everything else."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.server: Server | None = None
+
+    def run(self, command: str) -> str:
+        """What is printed. Raises AssertionError for a command that no page may have."""
+        if command.startswith("cd "):
+            self.folder /= command.removeprefix("cd ")
+            return ""
+        if command == "holdfast serve":
+            self.server = Server(self.folder).start()
+            return self.server.log.replace(self.server.url, "http://127.0.0.1:8000")
+        if command.startswith("curl "):
+            assert self.server is not None
+            return printed(command, self.server)
+        assert command.startswith("holdfast init "), command
+        return subprocess.run(
+            [COMMAND, *command.split()[1:]],
+            cwd=self.folder,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_project_is_made_served_and_asked_as_the_page_shows_it(page: Path, tmp_path: Path) -> None:
+    commands = list(typed_on(page.read_text(encoding="utf-8")))
+    assert sum(one.command.startswith("curl ") for one in commands) >= 5  # the three steps are there
+    terminals = Terminals(tmp_path)
+    try:
+        for command, shown in commands:
+            said = terminals.run(command)
+            assert not shown or is_as_shown(shown, said), f"{command}\nprints\n{said}\nnot\n{shown}"
+    finally:
+        if terminals.server is not None:
+            terminals.server.kill()
+
+
+def is_as_shown(shown: str, said: str) -> bool:
+    """`...` stands for anything."""
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    return doctest.OutputChecker().check_output(shown, said, flags)
+
+
+def test_commands_are_found_with_what_they_print() -> None:
+    page = "```console\n$ a && holdfast serve\nServing\n$ curl x \\\n  -d y\n{}\n```\n```console\n$ make\n```\n"
+    assert list(typed_on(page)) == [("a", ""), ("holdfast serve", "Serving\n"), ("curl x \\\n  -d y", "{}\n")]

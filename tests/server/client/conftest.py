@@ -1,0 +1,21 @@
+"""A server that the tests of the client share."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from tests.server.client import flows
+from tests.server.serving import Server, project
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = project(tmp_path_factory.mktemp("client") / "demo")
+    shutil.copy(flows.__file__, folder / "flows.py")
+    config = {"agent": "flows:parade", "workflows": {"asking": "flows:asking"}, "checkpointer": "sqlite:threads.db"}
+    (folder / "holdfast.json").write_text(json.dumps(config), encoding="utf-8")
+    with Server(folder) as started:
+        yield started

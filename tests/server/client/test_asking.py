@@ -1,0 +1,254 @@
+"""Requests: what is tried again and what never is, what errors say, and what nobody gets to see."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from tests.server.client.scripted import Asked, ScriptedServer, answer, data, error
+
+from holdfast.client import (
+    Client,
+    ClientError,
+    Conflict,
+    ConnectionLost,
+    CursorExpired,
+    Invalid,
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    NotSent,
+    Patience,
+    RunFailed,
+    ServerError,
+    StillRunning,
+    SyncClient,
+    TooManyRequests,
+    Unavailable,
+    UnreadableAnswer,
+    calls,
+)
+from holdfast.client.asking import asked
+from holdfast.client.steps import Answered, Send, Session, Wait
+from holdfast.errors import HoldfastError
+
+QUICK = Patience(first_wait=0.01, longest_wait=2, seconds=5)
+THREAD = data({"thread": {"thread_id": "t", "added_by_a_newer_server": [1]}})
+
+
+def in_turn(*replies: bytes | None) -> Any:
+    left: Iterator[bytes | None] = iter(replies)
+    return lambda asked: next(left)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (400, "bad_request", Invalid),
+        (401, "not_authenticated", NotAuthenticated),
+        (403, "not_allowed", NotAllowed),
+        (404, "thread_not_found", NotFound),
+        (409, "thread_busy", Conflict),
+        (410, "cursor_expired", CursorExpired),
+        (413, "body_too_large", Invalid),
+        (422, "invalid_id", Invalid),
+        (429, "rate_limited", TooManyRequests),
+        (500, "internal_error", ServerError),
+        (502, "run_failed", RunFailed),
+        (503, "stopping", Unavailable),
+        (504, "run_takes_longer", StillRunning),
+    ],
+)
+def test_each_code_is_an_error_of_its_own(status: int, code: str, kind: type[ClientError]) -> None:
+    details = [{"message": "too long", "field": "thread_id", "new": 1}]
+    body = {"error": {"code": code, "message": "Why.", "details": details}, "metadata": {"request_id": "r7"}}
+    with ScriptedServer(lambda asked: answer(status, body, X_Run_Id="run-9")) as server:
+        with SyncClient(server.url, patience=Patience(attempts=1)) as client, pytest.raises(kind) as raised:
+            client.delete_thread("t")
+    error = raised.value
+    assert type(error) is kind
+    assert isinstance(error, HoldfastError)
+    assert (error.status, error.code, error.message, error.request_id) == (status, code, "Why.", "r7")
+    assert [(one.message, one.field) for one in error.details] == [("too long", "thread_id")]
+    assert error.run_id == "run-9"
+    assert str(error) == f"Why. ({status} {code}, request r7)"
+
+
+def test_a_conflict_in_the_form_of_agentflow_and_the_page_of_a_proxy_are_understood() -> None:
+    conflict = {"error": "state_conflict", "detail": "Somebody runs it.", "thread_id": "t"}
+    page = b"<html>502 Bad Gateway</html>"
+    with ScriptedServer(in_turn(answer(409, conflict), answer(502, page), answer(200, page))) as server:
+        with SyncClient(server.url, patience=Patience(attempts=1)) as client:
+            with pytest.raises(Conflict, match="Somebody runs it") as raised:
+                client.thread("t")
+            assert raised.value.code == "state_conflict"
+            assert raised.value.thread_id == "t"
+            with pytest.raises(Unavailable, match="502 Bad Gateway"):
+                client.thread("t")
+            with pytest.raises(UnreadableAnswer, match="not as this client knows it"):
+                client.thread("t")
+
+
+async def test_a_read_is_tried_again() -> None:
+    busy = error(429, "rate_limited", Retry_After="0")
+    with ScriptedServer(in_turn(busy, error(503, "stopping"), None, THREAD)) as server:
+        async with Client(server.url, patience=QUICK) as client:
+            assert (await client.thread("t")).thread_id == "t"
+    assert len(server.asked) == 4
+
+
+def test_a_read_waits_as_long_as_the_server_asks_for() -> None:
+    steps = asked(Session(["http://one"], Patience()), calls.thread("t"))
+    assert isinstance(next(steps), Send)
+    assert steps.send(Answered(429, {"retry-after": "7"})) == Wait(7.0)
+    several = asked(Session(["http://one", "http://two"], Patience()), calls.thread("t"))
+    next(several)
+    assert several.send(Answered(429, {"retry-after": "7"})) == Wait(0.0), "the other server may have time"
+    next(several)
+    assert several.send(Answered(429, {"retry-after": "7"})) == Wait(7.0)
+
+
+async def test_a_read_gives_up_after_so_many_attempts_or_if_the_server_asks_for_too_long() -> None:
+    with ScriptedServer(lambda asked: error(503, "stopping")) as server:
+        async with Client(server.url, patience=QUICK) as client:
+            with pytest.raises(Unavailable):
+                await client.thread("t")
+    assert len(server.asked) == QUICK.attempts
+    with ScriptedServer(lambda asked: error(429, "rate_limited", Retry_After="30")) as server:
+        async with Client(server.url, patience=QUICK) as client:
+            with pytest.raises(TooManyRequests) as raised:
+                await client.thread("t")
+    assert raised.value.retry_after == 30
+    assert len(server.asked) == 1
+
+
+async def test_what_begins_or_changes_something_is_never_sent_twice() -> None:
+    def reply(asked: Asked) -> bytes | None:
+        return error(404, "run_not_found") if asked.method == "GET" else replies.pop()
+
+    replies: list[bytes | None] = [error(503, "stopping"), error(429, "too_many_runs"), None] * 4
+    with ScriptedServer(reply) as server:
+        async with Client(server.url, patience=QUICK) as client:
+            for kind in (ConnectionLost, TooManyRequests, Unavailable):
+                with pytest.raises(kind):
+                    await client.invoke("x", thread_id="t")
+                with pytest.raises(ClientError):
+                    await client.delete_thread("t")
+                with pytest.raises(ClientError):
+                    await client.patch_state("t", {"a": 1})
+                with pytest.raises(ClientError):
+                    await client.run("t", "x")
+    assert len([one for one in server.asked if one.method != "GET"]) == 12
+
+
+async def test_a_lost_answer_says_what_is_known_of_the_run() -> None:
+    run = {"run": {"run_id": "run-1", "thread_id": "t", "state": "IN_PROGRESS"}}
+    known: list[bytes] = [error(404, "run_not_found"), data(run), data(run)]
+    with ScriptedServer(lambda asked: None if asked.method == "POST" else known.pop(0)) as server:
+        async with Client(server.url, patience=QUICK) as client:
+            with pytest.raises(ConnectionLost, match=r"most likely it was not begun\. It was not sent again") as raised:
+                await client.invoke("x", thread_id="t")
+            with pytest.raises(ConnectionLost, match="is IN_PROGRESS; get_run tells how it ends"):
+                await client.invoke("x", thread_id="t")
+            assert (await client.run("t", "x")).state == "IN_PROGRESS"
+    sent = json.loads(server.asked[0].body)["config"]
+    assert server.asked[1].path == f"/v1/threads/t/runs/{sent['run_id']}"
+    assert raised.value.run_id == sent["run_id"]
+
+
+async def test_what_was_never_sent_is_sent_to_another_server() -> None:
+    dead = "http://127.0.0.1:1"
+    with ScriptedServer(lambda asked: data({"ok": True})) as server:
+        async with Client([dead, server.url], patience=QUICK) as client:
+            assert (await client.stop("t")).ok
+    async with Client([dead, "http://127.0.0.1:2"], patience=QUICK) as client:
+        with pytest.raises(NotSent, match="no server could be reached, nothing was sent"):
+            await client.stop("t")
+
+
+def test_credentials_are_sent_and_shown_nowhere() -> None:
+    fresh = iter(["first", "second"])
+    with ScriptedServer(lambda asked: error(401, "not_authenticated")) as server:
+        address = server.url.replace("http://", "http://me:hunter2@")
+        clients = [
+            SyncClient(address, api_key="hf_secret", headers={"X-Own": "yes"}),
+            SyncClient(server.url, token=lambda: next(fresh)),
+        ]
+        for client in clients:
+            with client:
+                for _ in range(2):
+                    with pytest.raises(NotAuthenticated) as raised:
+                        client.thread("t")
+                    shown = repr(client) + str(client.__dict__) + str(raised.value) + repr(raised.value)
+                    assert "secret" not in shown and "hunter2" not in shown and "first" not in shown
+    assert [one.headers.get("x-api-key") for one in server.asked] == ["hf_secret", "hf_secret", None, None]
+    assert [one.headers["authorization"] for one in server.asked[2:]] == ["Bearer first", "Bearer second"]
+    assert server.asked[0].headers["x-own"] == "yes"
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "ftp://x", "http://", "http://x?y=1", []])
+def test_an_address_that_is_none_is_refused_at_once(url: Any) -> None:
+    with pytest.raises(ValueError, match="address"):
+        SyncClient(url)
+
+
+def test_what_cannot_be_asked_is_refused_before_anything_is_sent() -> None:
+    with SyncClient("http://127.0.0.1:1") as client:
+        for wrong in ("", "..", "a/b"):
+            with pytest.raises(ValueError, match="Nothing was sent"):
+                client.thread(wrong)
+        with pytest.raises(ValueError, match="one of them"):
+            client.invoke()
+        with pytest.raises(ValueError, match="one of them"):
+            client.stream("x", resume=1)
+        with pytest.raises(ValueError, match="which thread_id"):
+            client.invoke(resume=1)
+        with pytest.raises(ValueError, match="not both"):
+            client.run("t", "x", responses={})
+    with pytest.raises(ValueError, match="not both"):
+        SyncClient("http://127.0.0.1:1", api_key="a", token="b")
+
+
+def test_ids_are_quoted() -> None:
+    with ScriptedServer(lambda asked: THREAD) as server, SyncClient(server.url) as client:
+        client.thread("a b?c#d%ä")
+    assert server.asked[0].path == "/v1/threads/a%20b%3Fc%23d%25%C3%A4"
+
+
+def test_a_transport_of_ones_own_is_used() -> None:
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, json={"data": "pong"}))
+    with SyncClient("http://anywhere", transport=transport) as client:
+        assert client.ping() == "pong"
+
+
+def test_the_two_clients_have_the_same_methods() -> None:
+    def public(kind: type) -> set[str]:
+        return {name for name in vars(kind) if not name.startswith("_")} - {"close", "aclose"}
+
+    assert public(Client) == public(SyncClient)
+    assert len(public(Client)) > 35
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=15).stdout
+
+
+def test_importing_it_loads_neither_the_engine_nor_the_server() -> None:
+    loaded = set(run("import sys, holdfast.client\nprint(*sys.modules)").split())
+    rooms = {name.split(".")[1] for name in loaded if name.startswith("holdfast.")}
+    assert rooms <= {"client", "errors", "names", "lazy", "log"}
+    assert not loaded & {"litestar", "uvicorn", "pydantic"}
+
+
+def test_without_httpx_it_says_what_to_install() -> None:
+    told = run(
+        "import sys; sys.modules['httpx'] = None\n"
+        "try:\n    import holdfast.client\nexcept ImportError as error:\n    print(type(error).__name__, error)"
+    )
+    assert "MissingExtra holdfast.client needs the package 'httpx'" in told
+    assert "holdfast[client]" in told

@@ -1,0 +1,61 @@
+"""Chunks made from the log are those that the server streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.agents import AgentResponse, AgentResponseUpdate, Content, Message
+from holdfast.client import Message as ToldMessage
+from holdfast.client.chunks import chunks_of
+from holdfast.events import WorkflowEvent
+from holdfast.server.agentflow.messages import messages_to_client
+from holdfast.server.agentflow.streaming import _delta
+from holdfast.server.conversation import said_by
+from holdfast.server.plain import plain_event
+from holdfast.server.space import EVERYTHING
+
+MESSAGES = [
+    Message("assistant", "Hello", "ada", "id-1"),
+    Message("assistant", [Content.from_text("a"), Content.from_text("b")], additional_properties={"mood": "good"}),
+    Message("assistant", [Content.from_function_call(call_id="c", name="f", arguments='{"x": [1, null]}')]),
+    Message("assistant", [Content.from_function_call(call_id="c", name="f", arguments="no json")]),
+    Message("tool", [Content.from_function_result(call_id="c", result={"y": 1.5})]),
+    Message("tool", [Content.from_function_result(call_id="c", exception="it broke")]),
+    Message("assistant", [Content("text_reasoning", "because"), Content.from_text("so")]),
+    Message("assistant", [Content.from_data(b"png", "image/png")]),
+    Message("assistant", [Content.from_uri("https://example.org/a.pdf", media_type="application/pdf")]),
+    Message("assistant", [Content("error", message="no")]),
+    Message("assistant", [Content.from_text("x"), Content("usage", usage_details={"total_token_count": 3})]),
+]
+DATA: list[Any] = [
+    AgentResponse(messages=tuple(MESSAGES)),
+    MESSAGES[0],
+    list(MESSAGES),
+    "a text",
+    {"a": [1, 2.5, None, {"ü": True}]},
+    ["no", "messages"],
+    [],
+    None,
+    7,
+]
+
+
+@pytest.mark.parametrize("data", DATA, ids=lambda one: type(one).__name__)
+def test_an_output_is_the_same_messages_either_way(data: Any) -> None:
+    event = WorkflowEvent("output", data, executor_id="one", seq=5, thread_id="t", run_id="run-1")
+    told = msgspec.json.decode(msgspec.json.encode(plain_event(event, EVERYTHING)))
+    streamed = messages_to_client(said_by(event))
+    made = chunks_of(told, 5)
+    assert [one.message for one in made] == [msgspec.convert(one, ToldMessage) for one in streamed]
+    assert all(one.seq == 5 and one.event == "message" and one.run_id == "run-1" for one in made)
+
+
+def test_a_delta_is_the_same_either_way() -> None:
+    update = AgentResponseUpdate(contents="Hel", role="assistant", author_name="ada", message_id="id-1")
+    told = plain_event(WorkflowEvent("data", update, executor_id="one"), EVERYTHING)
+    (made,) = chunks_of(told, None)
+    assert made.message == msgspec.convert(_delta(update), ToldMessage)
+    assert made.seq is None

@@ -1,3 +1,0 @@
-"""Projects and servers that the tests of this folder share."""
-
-from __future__ import annotations

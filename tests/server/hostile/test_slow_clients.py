@@ -1,0 +1,142 @@
+"""Clients that are slow, go away, or are very many: the others are served as if they were not there."""
+
+from __future__ import annotations
+
+import json
+import random
+import selectors
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from tests.server.hostile.conftest import megabytes
+from tests.server.hostile.raw import connected, head, hear
+from tests.server.serving import Server, eventually
+
+JSON = "Content-Type: application/json"
+PROMPT_SECONDS = 2.0
+"""A turn of the agent takes some milliseconds; this much on a machine with much else to do."""
+MANY = 1000
+
+
+def invoke(server: Server, thread: str, text: str = "x") -> float:
+    """Seconds that a turn took."""
+    began = time.monotonic()
+    turn = {"messages": [{"role": "user", "content": text}], "config": {"thread_id": thread}}
+    answer = server.post("/v1/graph/invoke", turn)
+    assert answer.status_code == 200, answer.text
+    return time.monotonic() - began
+
+
+@contextmanager
+def open_sockets(server: Server, number: int, first: bytes) -> Iterator[list[socket.socket]]:
+    with ExitStack() as stack:
+        opened = [stack.enter_context(connected(server)) for _ in range(number)]
+        for sock in opened:
+            sock.sendall(first)
+        yield opened
+
+
+def test_heads_that_never_end_and_bodies_that_never_come_keep_nobody_waiting(server: Server) -> None:
+    halves = [
+        b"",
+        b"GET /v1/threads HTT",
+        head(server, "GET /v1/threads")[:-2],
+        head(server, "POST /v1/graph/invoke", JSON, "Content-Length: 50") + b"{",
+        head(server, "POST /v1/graph/invoke", JSON, "Transfer-Encoding: chunked") + b"5\r\n{",
+    ]
+    with ExitStack() as stack:
+        for half in halves:
+            stack.enter_context(open_sockets(server, 40, half))
+        assert invoke(server, "beside") < PROMPT_SECONDS
+
+
+def test_a_body_that_comes_byte_by_byte_is_given_up_in_time(server: Server) -> None:
+    """It may take one second, as this server is told; not one second for each piece."""
+    with connected(server) as sock:
+        began = time.monotonic()
+        sock.sendall(head(server, "POST /v1/graph/invoke", JSON, "Content-Length: 500"))
+        sock.settimeout(0.2)
+        heard = None
+        while heard is None and time.monotonic() < began + 6:
+            try:
+                sock.sendall(b" ")
+                heard = sock.recv(65536, socket.MSG_PEEK)
+            except TimeoutError:
+                continue
+        sock.settimeout(5)
+        answer = hear(sock)
+    assert answer.status == 408
+    assert json.loads(answer.body)["error"]["code"] == "body_too_slow"
+
+
+@pytest.mark.parametrize("half", [b"", b"GET /ping HTTP/1.1\r\nHost: loc"])
+def test_a_head_that_does_not_end_is_given_up_in_time(server: Server, half: bytes) -> None:
+    with connected(server) as sock:
+        sock.sendall(half)
+        sock.settimeout(6)
+        assert hear(sock).status in (0, 400, 408)
+
+
+def test_a_client_that_leaves_in_the_middle_is_forgotten_and_its_run_goes_on(server: Server) -> None:
+    chance = random.Random(seed := random.SystemRandom().randrange(2**32))
+    print(f"seed {seed}")
+    for number in range(40):
+        turn = {"messages": [{"content": "x"}], "config": {"thread_id": f"left-{number}"}}
+        body = json.dumps(turn).encode()
+        whole = head(server, "POST /v1/graph/stream", JSON, f"Content-Length: {len(body)}") + body
+        with connected(server) as sock:
+            sent = len(whole) if number % 2 else chance.randrange(len(whole))
+            sock.sendall(whole[:sent])
+            if number % 4 == 3:  # it has begun when it is answered
+                sock.recv(64)
+            if chance.random() < 0.5:  # without a goodbye
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+    with server.client() as client:
+        for number in range(3, 40, 4):
+            path = f"/v1/threads/left-{number}/messages"
+            eventually(lambda path=path: len(client.get(path).json().get("data", {}).get("messages", ())) == 2)  # type: ignore[misc]  # bound
+
+
+def test_a_client_that_does_not_read_its_stream_costs_no_memory(server: Server) -> None:
+    invoke(server, "unread")
+    before = megabytes(server.pid)
+    with open_sockets(server, 20, head(server, "GET /v1/threads/unread/events")) as streams:
+        for stream in streams:
+            stream.recv(64)
+        text = "y" * 200_000
+        for _ in range(15):
+            assert invoke(server, "unread", text) < PROMPT_SECONDS
+        assert megabytes(server.pid) < before + 150, "15 turns of 0.2 MB and their answers, for 20 who do not read"
+
+
+def test_a_thousand_idle_streams_keep_nobody_waiting(server: Server) -> None:
+    for thread in range(10):
+        invoke(server, f"idle-{thread}")
+    before = megabytes(server.pid)
+    with ExitStack() as stack:
+        streams = [stack.enter_context(connected(server)) for _ in range(MANY)]
+        for number, stream in enumerate(streams):
+            stream.sendall(head(server, f"GET /v1/threads/idle-{number % 10}/events?after=0"))
+        await_first_bytes(streams)
+        assert invoke(server, "beside") < PROMPT_SECONDS
+        assert invoke(server, "idle-3") < PROMPT_SECONDS
+        assert megabytes(server.pid) < before + 100, "a tenth of a megabyte each"
+    eventually(lambda: "holdfast_streams_open 0.0" in server.get("/metrics").text)
+
+
+def await_first_bytes(streams: list[socket.socket]) -> None:
+    with selectors.DefaultSelector() as selector:
+        for stream in streams:
+            selector.register(stream, selectors.EVENT_READ)
+        waiting = len(streams)
+        patience = time.monotonic() + 15
+        while waiting:
+            assert time.monotonic() < patience, f"{waiting} streams have told nothing"
+            for key, _ in selector.select(1):
+                told = key.fileobj.recv(65536)  # type: ignore[union-attr]  # a socket
+                assert b"200 OK" in told, told[:200]
+                selector.unregister(key.fileobj)
+                waiting -= 1

@@ -1,0 +1,85 @@
+"""The app inside of another one, and behind a proxy that shows it below a path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.server.routes.calling import HERE, Called, called, is_done, texts, turn
+
+from holdfast.server import create_app
+
+
+class Mount:
+    """What routers do that mount an app: the path stays whole, `root_path` says how much of it is theirs. The app in it
+    hears nothing of a lifespan."""
+
+    def __init__(self, path: str, app: Any) -> None:
+        self._path = path
+        self._app = app
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        assert scope["type"] != "lifespan"
+        if scope["path"].startswith(f"{self._path}/"):
+            await self._app({**scope, "root_path": scope.get("root_path", "") + self._path}, receive, send)
+        else:
+            await send({"type": "http.response.start", "status": 418, "headers": []})
+            await send({"type": "http.response.body", "body": b"the other app"})
+
+
+def config(**more: Any) -> dict[str, Any]:
+    return {"agent": f"{HERE}:remembering", "checkpointer": "memory:", **more}
+
+
+async def test_an_app_that_is_mounted_in_another_works_without_a_lifespan() -> None:
+    inner = create_app(config())
+    outer = Called(Mount("/ai", inner))
+    try:
+        assert (await outer.ask("GET", "/else")).status_code == 418
+        assert await outer.get("/ai/ping") == "pong"
+        await outer.post("/ai/v1/graph/invoke", turn("one", "t"))
+        told = await outer.post("/ai/v1/graph/invoke", turn("two", "t"))
+        assert texts(told["messages"]) == ["heard: one, two"]
+        assert len((await outer.get("/ai/v1/threads/t/messages"))["messages"]) == 4
+        async with outer.stream("POST", "/ai/v1/graph/stream", turn("three", "t")) as stream:
+            assert is_done((await stream.all())[-1].data)
+        async with outer.socket("/ai/v1/graph/ws") as socket:
+            assert is_done((await socket.turn(turn("four", "t")))[-1])
+        assert (await outer.ask("GET", "/ai/docs")).status_code == 200
+        assert (await outer.ask("GET", "/ai/nothing")).status_code == 404
+        assert (await outer.ask("GET", "/ai/openapi.json")).status_code == 200
+    finally:
+        await inner.aclose()
+
+
+async def test_what_needs_credentials_needs_them_in_a_mounted_app_too() -> None:
+    inner = create_app(config(auth={"method": "custom", "path": f"{HERE}:nobody"}))
+    outer = Called(Mount("/ai", inner))
+    try:
+        assert (await outer.ask("GET", "/ai/ping")).status_code == 200
+        assert (await outer.ask("GET", "/ai/v1/threads")).status_code == 401
+    finally:
+        await inner.aclose()
+
+
+async def test_an_app_behind_a_proxy_that_takes_the_path_away_knows_where_it_is() -> None:
+    async with called("remembering", root_path="/ai") as app:
+        document = (await app.ask("GET", "/openapi.json")).json()
+        assert await app.get("/ping") == "pong"
+        assert texts((await app.invoke("one", "t"))["messages"]) == ["heard: one"]
+    assert [one["url"] for one in document["servers"]] == ["/ai"]
+
+
+async def test_an_app_that_is_told_of_its_lifespan_starts_and_stops_by_it() -> None:
+    app = create_app(config())
+    heard: list[str] = []
+    messages = iter(["lifespan.startup", "lifespan.shutdown"])
+
+    async def receive() -> dict[str, Any]:
+        return {"type": next(messages)}
+
+    async def send(message: dict[str, Any]) -> None:
+        heard.append(message["type"])
+
+    await app({"type": "lifespan"}, receive, send)
+    assert heard == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert app.service.runs.is_stopping

@@ -1,0 +1,194 @@
+"""`/v1/threads/{id}/runs`: begun, gone on with, looked at from anywhere, and cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.server.routes.calling import called, error_of
+from tests.server.routes.flows import gates, reached
+
+ALL = {"counting": "counting", "asking": "asking", "waiting": "waiting", "parcels": "parcels", "sleeping": "sleeping"}
+ALL |= {"failing": "failing", "digest": "digest", "reviewing": "reviewing"}
+
+
+async def test_a_run_is_begun_and_told_by_its_id_at_once() -> None:
+    async with called("waiting") as app:
+        run = await app.run("t", 202, None, input="at-once")
+        assert run["run_id"] and run["thread_id"] == "t"
+        assert run["state"] in ("QUEUED", "IN_PROGRESS")
+        await reached["at-once"].wait()
+        found = (await app.get(f"/v1/threads/t/runs/{run['run_id']}"))["run"]
+        assert (found["state"], found["outputs"]) == ("IN_PROGRESS", [])
+        gates["at-once"].set()
+
+
+async def test_whoever_waits_gets_the_result_or_after_the_time_that_it_goes_on() -> None:
+    async with called("waiting") as app:
+        run = await app.run("t", 202, 0.01, input="patience")
+        assert run["state"] == "IN_PROGRESS"
+        gates["patience"].set()
+        done = await app.run("u", 200, 10, input="patience")
+    assert (done["state"], done["outputs"], done["error"]) == ("IDLE", ["passed patience"], None)
+    assert done["checkpoint_id"]
+
+
+@pytest.mark.parametrize("wait", ["-1", "3601", "nan", "long", "inf"])
+async def test_a_wait_that_is_no_time_is_refused(wait: str) -> None:
+    async with called("counting") as app:
+        error_of(await app.ask("POST", f"/v1/threads/t/runs?wait={wait}", {"input": "x"}), 422)
+        assert await app.get("/v1/threads") == {"threads": []}
+
+
+async def test_an_input_comes_as_what_the_workflow_takes() -> None:
+    async with called("counting", workflows={"parcels": "parcels", "sleeping": "sleeping"}) as app:
+        run = await app.run("p", input={"weight": 2, "to": "Oslo"}, workflow="parcels")
+        assert run["outputs"] == [{"weight": 4.0, "to": "Oslo"}]
+        assert (await app.run("s", input=0, workflow="sleeping"))["outputs"] == ["awake"]
+        refused: list[Any] = [{"weight": "two", "to": "Oslo"}, {"weight": 1}, "text", None, [], 5]
+        for wrong in refused:
+            body = {"input": wrong, "workflow": "parcels"}
+            error = await app.refused("POST", "/v1/threads/new/runs", body, status=422)
+            assert error["code"] == "wrong_input_type", wrong
+            assert error["details"][0]["field"] == "input"
+        error_of(await app.ask("GET", "/v1/threads/new"), 404)
+
+
+async def test_an_agent_takes_a_text_and_messages() -> None:
+    async with called("remembering") as app:
+        assert (await app.run("t", input="one"))["state"] == "IDLE"
+        run = await app.run("t", input=[{"role": "user", "contents": [{"type": "text", "text": "two"}]}])
+        assert "heard: one, two" in str(run["outputs"])
+
+
+async def test_a_thread_belongs_to_the_workflow_that_it_was_begun_with() -> None:
+    async with called("counting", workflows={"asking": "asking"}) as app:
+        await app.run("t", input="bool", workflow="asking")
+        error = await app.refused("POST", "/v1/threads/t/runs", {"input": "x", "workflow": "counting"}, status=409)
+        assert error["code"] == "other_workflow"
+        assert (await app.run("t", input="colour"))["state"] == "IDLE_WITH_PENDING_REQUESTS"
+        error = await app.refused("POST", "/v1/threads/u/runs", {"input": "x", "workflow": "nobody"}, status=404)
+        assert error["code"] == "workflow_not_found"
+
+
+async def test_responses_go_on_and_neither_does_so_with_a_thread_that_was_interrupted() -> None:
+    async with called("asking") as app:
+        await app.run("t", input="bool colour")
+        run = await app.run("t", responses={"bool": True, "colour": "red"})
+        assert sorted(run["outputs"]) == ["Colour RED", "bool True"]
+        assert (await app.run("t"))["state"] == "IDLE", "there was nothing to go on with"
+        both = {"input": "bool", "responses": {"bool": True}}
+        assert (await app.refused("POST", "/v1/threads/t/runs", both, status=422))["code"] == "invalid_body"
+        error_of(await app.ask("POST", "/v1/threads/nobody/runs", {}), 404)
+        error_of(await app.ask("POST", "/v1/threads/nobody/runs", {"responses": {"bool": True}}), 404)
+
+
+async def test_a_cancelled_run_goes_on_without_an_input() -> None:
+    async with called("waiting") as app:
+        run = await app.run("t", 202, None, input="cancelled")
+        await reached["cancelled"].wait()
+        told = await app.post(f"/v1/threads/t/runs/{run['run_id']}/cancel")
+        assert told == {"run_id": run["run_id"], "was_running": True}
+        assert (await app.get(f"/v1/threads/t/runs/{run['run_id']}"))["run"]["state"] == "CANCELLED"
+        assert (await app.post(f"/v1/threads/t/runs/{run['run_id']}/cancel"))["was_running"] is False
+        error_of(await app.ask("POST", "/v1/threads/t/runs/run-nobody/cancel", {}), 404)
+        gates["cancelled"].set()
+        assert (await app.run("t"))["outputs"] == ["passed cancelled"]
+
+
+async def test_cancelling_a_run_that_has_ended_leaves_the_one_that_runs_alone() -> None:
+    async with called("waiting") as app:
+        gates["first-run"].set()
+        first = await app.run("t", input="first-run")
+        second = await app.run("t", 202, None, input="second-run")
+        await reached["second-run"].wait()
+        assert (await app.post(f"/v1/threads/t/runs/{first['run_id']}/cancel"))["was_running"] is False
+        gates["second-run"].set()
+        await asyncio.wait([app.service.runs.find(second["run_id"]).task])
+        assert (await app.get(f"/v1/threads/t/runs/{second['run_id']}"))["run"]["state"] == "IDLE"
+
+
+async def test_a_busy_thread_is_a_conflict_unless_the_run_may_wait() -> None:
+    async with called("waiting") as app:
+        first = await app.run("t", 202, None, input="runs-1")
+        await reached["runs-1"].wait()
+        assert error_of(await app.ask("POST", "/v1/threads/t/runs", {"input": "runs-2"}), 409)["code"] == "thread_busy"
+        queued = asyncio.ensure_future(app.run("t", 200, 10, input="runs-2", on_busy="enqueue"))
+        error_of(await app.ask("POST", "/v1/threads/t/runs", {"input": "x", "on_busy": "steal"}), 422)
+        gates["runs-1"].set()
+        gates["runs-2"].set()
+        assert (await queued)["outputs"] == ["passed runs-2"]
+        assert (await app.get(f"/v1/threads/t/runs/{first['run_id']}"))["run"]["outputs"] == ["passed runs-1"]
+
+
+async def test_a_run_that_has_to_wait_is_answered_once_its_input_is_stored() -> None:
+    async with called("waiting") as app:
+        await app.run("t", 202, None, input="queue-1")
+        await reached["queue-1"].wait()
+        queued = asyncio.ensure_future(app.run("t", 202, None, input="queue-2", on_busy="enqueue"))
+        gates["queue-1"].set()
+        run = await queued
+        checkpoints = (await app.get("/v1/threads/t/checkpoints"))["checkpoints"]
+        assert run["run_id"] in {one["run_id"] for one in checkpoints}
+        gates["queue-2"].set()
+        await asyncio.wait([app.service.runs.find(run["run_id"]).task])
+        assert (await app.get(f"/v1/threads/t/runs/{run['run_id']}"))["run"]["outputs"] == ["passed queue-2"]
+
+
+async def test_a_full_server_says_when_to_come_back_and_starts_nothing() -> None:
+    async with called("waiting", limits={"max_runs": 1, "max_waiting": 0}) as app:
+        await app.run("t", 202, None, input="full")
+        await reached["full"].wait()
+        for path, body in (
+            ("/v1/threads/u/runs", {"input": "x"}),
+            ("/v1/graph/invoke", {"messages": [{"content": "x"}], "config": {"thread_id": "u"}}),
+            ("/v1/graph/stream", {"messages": [{"content": "x"}], "config": {"thread_id": "u"}}),
+        ):
+            answer = await app.ask("POST", path, body)
+            assert error_of(answer, 429)["code"] == "too_many_runs"
+            assert int(answer.headers["retry-after"]) >= 1
+        error_of(await app.ask("GET", "/v1/threads/u"), 404)
+        gates["full"].set()
+        async with app.stream("GET", "/v1/threads/t/events") as events:
+            while (event := await events.told()) is not None and event.data.get("state") != "IDLE":
+                pass
+        assert (await app.run("u", input="full"))["outputs"] == ["passed full"]
+
+
+@pytest.mark.parametrize("name", ["counting", "asking", "failing", "digest", "reviewing"])
+async def test_a_run_is_told_alike_by_the_instance_that_ran_it_and_by_another_from_the_log(
+    name: str, tmp_path: Path
+) -> None:
+    url = f"sqlite:{tmp_path / 'threads.db'}"
+    async with (
+        called(None, workflows=ALL, checkpointer=url) as one,
+        called(None, workflows=ALL, checkpointer=url) as other,
+    ):
+        body = {"input": "bool colour" if name == "asking" else "a b", "workflow": name}
+        run = (await one.post("/v1/threads/t/runs", body, wait=10))["run"]
+        assert run == (await one.get(f"/v1/threads/t/runs/{run['run_id']}"))["run"]
+        assert run == (await other.get(f"/v1/threads/t/runs/{run['run_id']}"))["run"]
+        error_of(await other.ask("GET", "/v1/threads/t/runs/run-nobody"), 404)
+        error_of(await one.ask("GET", f"/v1/threads/other/runs/{run['run_id']}"), 404)
+
+
+async def test_a_run_of_another_instance_is_seen_and_cancelled_while_it_goes_on(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'threads.db'}"
+    async with called("waiting", checkpointer=url) as one, called("waiting", checkpointer=url) as other:
+        run = await one.run("t", 202, None, input="seen")
+        await reached["seen"].wait()
+        found = (await other.get(f"/v1/threads/t/runs/{run['run_id']}"))["run"]
+        assert found["state"] == "IN_PROGRESS"
+        assert (await other.post(f"/v1/threads/t/runs/{run['run_id']}/cancel"))["was_running"] is True
+        assert (await other.get(f"/v1/threads/t/runs/{run['run_id']}"))["run"]["state"] == "CANCELLED"
+
+
+async def test_a_run_that_sleeps_longer_than_a_client_waits_is_woken() -> None:
+    async with called("sleeping") as app:
+        run = await app.run("t", 202, 0.01, input=0.05)
+        assert run["state"] == "IN_PROGRESS"
+        task = app.service.runs.find(run["run_id"]).task
+        await asyncio.wait([task])
+        assert (await app.get(f"/v1/threads/t/runs/{run['run_id']}"))["run"]["outputs"] == ["awake"]

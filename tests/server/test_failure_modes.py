@@ -1,0 +1,162 @@
+"""The "common failure modes" of the AgentFlow documentation: each is provoked, told to whoever looks, and mended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from tests.e2e.command import holdfast
+from tests.server.serving import Server, eventually, project
+from tests.server.steps import FOLLOW_UP, INVOKE, THREADS, answer, assert_is_kept, assert_remembers, typed
+from tests.servers.fixtures import Place
+from tests.servers.proxy import Proxy
+
+HELLO = {"role": "user", "content": "hello"}
+DEVELOPMENT = """from holdfast.checkpointers import InMemoryCheckpointer
+
+my_checkpointer = InMemoryCheckpointer()
+"""
+PRODUCTION = """from holdfast.checkpointers import PgCheckpointer
+
+my_checkpointer = PgCheckpointer(
+    postgres_dsn="{dsn}",
+    redis_url="{redis_url}",
+)
+"""
+"""As the document has it, but for the package and the servers."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return project(tmp_path / "demo")
+
+
+# ---------------------------------------------------------------- thread history disappears after restart
+
+
+def test_history_in_memory_is_gone_after_a_restart_of_which_the_server_warns_and_the_checkpointer_is_exchanged(
+    folder: Path, postgres_dsn: str, valkey_url: str
+) -> None:
+    dependencies = folder / "graph" / "dependencies.py"
+    dependencies.write_text(DEVELOPMENT, encoding="utf-8")
+    with Server(folder) as server:
+        typed(INVOKE, server)
+        assert_remembers(server, "Alice")
+        assert "WARNING" in server.log and "Threads are kept in memory" in server.log
+        server.kill()
+        server.start()
+        assert typed(THREADS, server)["data"]["threads"] == []
+        assert answer(typed(FOLLOW_UP, server)) == "You have not told me your name yet."
+        server.kill()
+
+        text = PRODUCTION.format(dsn=postgres_dsn, redis_url=valkey_url)
+        dependencies.write_text(text, encoding="utf-8")
+        server.start()
+        typed(INVOKE, server)
+        server.kill()
+        server.start()
+        assert_remembers(server, "Alice")
+        assert_is_kept(server, "Alice", questions=1)
+
+
+def test_history_in_memory_is_refused_where_other_machines_reach_the_server(folder: Path) -> None:
+    (folder / "graph" / "dependencies.py").write_text(DEVELOPMENT, encoding="utf-8")
+    config = {**json.loads((folder / "holdfast.json").read_text()), "auth": {"method": "api_key"}}
+    (folder / "holdfast.json").write_text(json.dumps(config))
+    server = Server(folder, arguments=("--host", "0.0.0.0"))
+    server.begin()
+    assert server.wait() == 1
+    assert "threads are kept in memory" in server.log and "Traceback" not in server.log
+    assert "sqlite:///holdfast.db or postgresql://" in server.log
+
+
+# ---------------------------------------------------------------- one worker sees state and another does not
+
+
+def test_instances_with_a_file_each_share_nothing_and_doctor_tells_where_each_keeps_its_threads(tmp_path: Path) -> None:
+    folders = [project(tmp_path / name) for name in ("one", "other")]
+    with Server(folders[0]) as one, Server(folders[1]) as other:
+        typed(INVOKE, one)
+        assert_remembers(one, "Alice")
+        assert typed(THREADS, other)["data"]["threads"] == []
+        assert answer(typed(FOLLOW_UP, other)) == "You have not told me your name yet."
+        assert [server.get("/readyz").json()["data"]["checks"] for server in (one, other)] == [{"storage": "ok"}] * 2
+    shown = [holdfast("doctor", folder=folder, store=None).stdout for folder in folders]
+    assert [str(folder / "holdfast.db") in told for folder, told in zip(folders, shown, strict=True)] == [True, True]
+    assert str(folders[0] / "holdfast.db") not in shown[1]
+
+
+# ---------------------------------------------------------------- /v1/threads returns errors
+
+
+@pytest.fixture
+def servers(postgres_place: Place, valkey_url: str) -> Iterator[tuple[Proxy, Proxy]]:
+    with Proxy(postgres_place.dsn) as postgres, Proxy(valkey_url) as valkey:
+        yield postgres, valkey
+
+
+def test_without_postgresql_all_threads_are_503_readyz_and_the_log_name_it_and_all_is_well_when_it_is_back(
+    folder: Path, servers: tuple[Proxy, Proxy], postgres_place: Place
+) -> None:
+    postgres, valkey = servers
+    postgres.refuse()
+    env = {"DATABASE_URL": f"{postgres.url}?schema={postgres_place.schema}", "REDIS_URL": valkey.url}
+    with Server(folder, env=env) as server:
+        with ThreadPoolExecutor(4) as clients:  # each of them waits a while for the server to come back
+            asked = [clients.submit(server.get, path) for path in ("/v1/threads", "/v1/threads/x/state", "/readyz")]
+            asked.append(clients.submit(server.post, "/v1/graph/invoke", {"messages": [HELLO]}))
+            threads, state, ready, invoked = told = [one.result() for one in asked]
+        assert [one.status_code for one in told] == [503] * 4
+        assert [one.json()["error"]["code"] for one in (threads, state, invoked)] == ["store_unavailable"] * 3
+        assert ready.json()["data"] == {"is_ready": False, "checks": {"postgresql": "unavailable", "redis": "ok"}}
+        assert server.get("/healthz").status_code == 200  # nothing is gained by starting it anew
+        assert f":{urlsplit(postgres.url).port}" in server.log  # the DSN to look at
+
+        postgres.admit()
+        typed(INVOKE, server)
+        assert_remembers(server, "Alice")
+        assert server.get("/readyz").json()["data"] == {"is_ready": True, "checks": {"postgresql": "ok", "redis": "ok"}}
+        said = "".join(one.text for one in told) + server.log
+    secrets = {urlsplit(url).password for url in (postgres.url, valkey.url)} - {None}
+    assert [one for one in secrets if one and one in said] == []
+
+
+def test_without_redis_everything_goes_on_and_readyz_says_so(
+    folder: Path, servers: tuple[Proxy, Proxy], postgres_place: Place
+) -> None:
+    postgres, valkey = servers
+    env = {"DATABASE_URL": f"{postgres.url}?schema={postgres_place.schema}", "REDIS_URL": valkey.url}
+    with Server(folder, env=env) as server:
+        typed(INVOKE, server)
+        valkey.refuse()
+        assert_remembers(server, "Alice")
+        assert_is_kept(server, "Alice", questions=1)
+        ready = server.get("/readyz")
+        checks = {"postgresql": "ok", "redis": "unavailable"}
+        assert (ready.status_code, ready.json()["data"]) == (200, {"is_ready": True, "checks": checks})
+        valkey.admit()
+        assert eventually(lambda: server.get("/readyz").json()["data"]["checks"]["redis"] == "ok")
+
+
+# ---------------------------------------------------------------- request works but no thread data appears later
+
+
+def test_without_a_thread_id_each_request_begins_a_thread_whose_id_it_is_told(folder: Path) -> None:
+    def say(server: Server, text: str, **config: str) -> tuple[str, str, bool]:
+        told = server.post("/v1/graph/invoke", {"messages": [{"role": "user", "content": text}], "config": config})
+        meta = told.json()["data"]["meta"]
+        return answer(told.json()), meta["thread_id"], meta["is_new_thread"]
+
+    with Server(folder) as server:
+        _, first, is_new = say(server, "My name is Alice")
+        assert is_new
+        told, second, is_new = say(server, "What is my name?")
+        assert (told, is_new) == ("You have not told me your name yet.", True)
+        assert first != second
+        assert {one["thread_id"] for one in typed(THREADS, server)["data"]["threads"]} == {first, second}
+        assert say(server, "What is my name?", thread_id=first) == ("Your name is Alice.", first, False)
+        assert len(server.get(f"/v1/threads/{first}/messages").json()["data"]["messages"]) == 4
