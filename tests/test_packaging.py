@@ -16,7 +16,7 @@ from tests.packages import ROOT, Artefacts, Installed, clean_copy, files_of, nee
 import holdfast
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-EXTRAS = {"postgres", "redis", "crypto", "agents", "yaml", "server", "otel", "all"}
+EXTRAS = {"postgres", "redis", "crypto", "agents", "yaml", "server", "client", "otel", "all"}
 BASE = {"msgspec", "click", "rich"}
 
 LITTER = {"src/holdfast/left.db", "src/holdfast/__pycache__/old.pyc", "docs/left.db-wal", ".venv/thing.py", "uv.lock"}
@@ -141,7 +141,8 @@ for module in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
         try:
             __import__(module.name)
         except holdfast.MissingExtra as error:  # of an extra that is not installed here
-            assert {"postgres": "postgres", "agents": "pydantic"}[error.extra] in module.name, error
+            room = {"postgres": "postgres", "agents": "pydantic", "server": "server", "client": "client"}
+            assert room[error.extra] in module.name, error
 print(holdfast.__file__)
 """
 

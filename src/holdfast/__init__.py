@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from holdfast.engine.step_function import StepWrapper as StepWrapper, step as step
     from holdfast.engine.stream import ResponseStream as ResponseStream
     from holdfast.engine.sync import run_sync as run_sync
+    from holdfast.engine.tracing import configure_tracing as configure_tracing
     from holdfast.errors import (
         AgentFailed as AgentFailed,
         AlreadyAnswered as AlreadyAnswered,
@@ -461,6 +462,7 @@ _HOME = {
     "add": "holdfast.graph.reducers",
     "append": "holdfast.graph.reducers",
     "condition": "holdfast.orchestrations.agent_workflow",
+    "configure_tracing": "holdfast.engine.tracing",
     "copy_store": "holdfast.checkpoints.copying",
     "executor": "holdfast.graph.function_executor",
     "get_run_context": "holdfast.engine.run_context",

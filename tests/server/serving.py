@@ -25,6 +25,8 @@ COMMAND = Path(sys.executable).with_name("holdfast")
 LIMIT_SECONDS = 15.0
 """A server that takes longer to start or to end hangs."""
 T = TypeVar("T")
+_TAKEN = ("address already in use", "listened on")
+"""What a server says of a port that is not free."""
 _UNWANTED = ("HOLDFAST", "DATABASE_URL", "REDIS_URL", "MODEL", "OTEL_", "JWT_")
 
 
@@ -122,7 +124,7 @@ class Server:
             self.begin()
             if self._answers_in_time():
                 return self
-            if "could not be listened on" not in self.log or not self._may_move:
+            if not self._may_move or not any(said in self.log for said in _TAKEN):
                 break
             self.port = free_port()
         raise AssertionError(f"It ended with {self.wait()}: {self.log[-4000:]}")
@@ -203,3 +205,16 @@ def eventually(ask: Callable[[], T], seconds: float = LIMIT_SECONDS) -> T:
         assert time.monotonic() < patience, f"still {told!r} after {seconds:g} seconds"
         time.sleep(0.01)
     return told
+
+
+# ---------------------------------------------------------------- of a project with the workflows of flows.py
+
+
+def turn(key: str) -> dict[str, Any]:
+    """What is sent to invoke `chain` in the thread of this name."""
+    return {"messages": [{"role": "user", "content": key}], "config": {"thread_id": key}}
+
+
+def done(server: Server, key: str) -> list[str]:
+    """What was noted for this key, in order."""
+    return (server.folder / f"{key}.done").read_text(encoding="utf-8").splitlines()

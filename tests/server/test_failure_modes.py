@@ -85,9 +85,9 @@ def test_instances_with_a_file_each_share_nothing_and_doctor_tells_where_each_ke
         assert typed(THREADS, other)["data"]["threads"] == []
         assert answer(typed(FOLLOW_UP, other)) == "You have not told me your name yet."
         assert [server.get("/readyz").json()["data"]["checks"] for server in (one, other)] == [{"storage": "ok"}] * 2
-    shown = [holdfast("doctor", folder=folder, store=None).stdout for folder in folders]
-    assert [str(folder / "holdfast.db") in told for folder, told in zip(folders, shown, strict=True)] == [True, True]
-    assert str(folders[0] / "holdfast.db") not in shown[1]
+    told = holdfast("doctor", folder=folders[1], store=None).stdout
+    assert str(folders[1] / "holdfast.db") in told
+    assert str(folders[0]) not in told
 
 
 # ---------------------------------------------------------------- /v1/threads returns errors

@@ -124,6 +124,11 @@ async def test_two_users_with_one_thread_id_have_two_threads(app: ServerApp) -> 
     await owner.settle()
     before = await owner.stored()
     await other.settle()
+    for one in (owner, other):
+        [asked] = done(await one.client.get("/v1/requests?limit=1"))["requests"]
+        assert asked["request_id"] == one.asking.request, "whoever else waits longer"
+        [moved] = done(await one.client.get("/v1/threads?limit=1"))["threads"]
+        assert moved["thread_id"] == "running"
     answered = await other.client.post(
         f"/v1/threads/asking/requests/{other.asking.request}/answer?wait=10", json={"value": True}
     )

@@ -12,8 +12,7 @@ import httpx
 import pytest
 from tests.server.flows import WORDS
 from tests.server.frames import following, log_of, until_rest
-from tests.server.serving import Server, eventually, flows_project
-from tests.server.test_surviving import done, turn
+from tests.server.serving import Server, done, eventually, flows_project, turn
 from tests.servers.postgres import Databases
 from tests.servers.valkey import ValkeyServer
 

@@ -14,8 +14,7 @@ import httpx
 import pytest
 from tests.server.flows import WORDS
 from tests.server.frames import Frame, following, frames, log_of
-from tests.server.serving import Server, eventually, flows_project
-from tests.server.test_surviving import done, turn
+from tests.server.serving import Server, done, eventually, flows_project, turn
 
 from holdfast import WorkflowBuilder, WorkflowContext, executor
 from holdfast.server.http.app import create_app

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from tests.server.flows import WORDS
 from tests.server.frames import Frame, following, frames, log_of, until_rest
-from tests.server.serving import Server, eventually, flows_project
+from tests.server.serving import Server, done, eventually, flows_project, turn
 
 WAYS = ("invoke", "stream", "run")
 
@@ -34,10 +34,6 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def turn(key: str) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": key}], "config": {"thread_id": key}}
-
-
 def begin(server: Server, way: str) -> None:
     """Ask for a run that waits at its gate. The connection lasts as long as the server."""
     try:
@@ -47,10 +43,6 @@ def begin(server: Server, way: str) -> None:
             server.post(f"/v1/graph/{way}", turn(way))
     except httpx.TransportError:
         pass  # the server was killed meanwhile
-
-
-def done(server: Server, key: str) -> list[str]:
-    return (server.folder / f"{key}.done").read_text(encoding="utf-8").split("\n")[:-1]
 
 
 def commits(server: Server, key: str) -> list[tuple[int, int, str]]:

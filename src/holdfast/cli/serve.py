@@ -9,7 +9,9 @@ import click
 import msgspec
 
 from holdfast.cli.mistakes import Mistake
+from holdfast.cli.places import json_option
 from holdfast.cli.readable import printable
+from holdfast.cli.tables import print_json
 
 
 @click.command(short_help="Serve a project over HTTP.")
@@ -19,7 +21,8 @@ from holdfast.cli.readable import printable
 @click.option("--host", help="The address to listen on; 127.0.0.1 unless the configuration says another.")
 @click.option("--port", type=click.IntRange(1, 65535), help="The port to listen on; 8000 unless told otherwise.")
 @click.option("--quiet", is_flag=True, help="Say only what is wrong.")
-def serve(path: Path | None, host: str | None, port: int | None, quiet: bool) -> None:
+@json_option
+def serve(path: Path | None, host: str | None, port: int | None, quiet: bool, as_json: bool) -> None:
     """Serve the project whose holdfast.json, holdfast.toml or agentflow.json is here, until Ctrl-C.
 
     Threads that were interrupted go on. The documentation of all routes is at /docs.
@@ -30,7 +33,10 @@ def serve(path: Path | None, host: str | None, port: int | None, quiet: bool) ->
     logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     config = load_config(None if path is None else str(path))
     config = msgspec.structs.replace(config, host=host or config.host, port=port or config.port)
-    if not quiet:
+    if as_json:
+        served = {"agent": config.agent, "workflows": dict(config.workflows)}
+        print_json({"url": f"http://{_shown(config.host)}:{config.port}", **served})
+    elif not quiet:
         click.echo(
             f"Serving {printable(config.agent or ', '.join(config.workflows))} at http://{_shown(config.host)}:{config.port}"
         )

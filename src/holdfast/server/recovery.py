@@ -7,11 +7,12 @@ import itertools
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, RunInterrupted, StorageFailed, ThreadBusy, ThreadConflict
 from holdfast.events import WorkflowRunState
 from holdfast.log import get_logger
 from holdfast.records import ThreadInfo
 from holdfast.server.problems import Problem
+from holdfast.server.runs import ServedRun
 
 if TYPE_CHECKING:
     from holdfast.server.service import Service
@@ -34,6 +35,8 @@ class Recovery:
         self._task: asyncio.Task[None] | None = None
         self._is_away = False
         """Whether it was told that the storage cannot be reached."""
+        self._stuck: dict[str, int] = {}
+        """Threads that could not be resumed, and where they stood."""
         self._unknown: set[str] = set()
         """Workflows that were told to be missing."""
 
@@ -73,9 +76,10 @@ class Recovery:
 
     async def _resume_interrupted(self) -> None:
         threads = await self._service.storage.list_threads(statuses=INTERRUPTED)
+        self._stuck = {key: self._stuck[key] for info in threads if (key := info.thread_id) in self._stuck}
         found = sum([self._resume(info) for info in threads if info.run_id is None])
         if found:
-            logger.info("%d interrupted threads go on", found)
+            logger.info("%d interrupted threads are resumed", found)
 
     async def _resume_due(self) -> None:
         storage = self._service.storage
@@ -104,10 +108,18 @@ class Recovery:
                 self._unknown.add(info.workflow_name)
                 logger.warning("threads of workflow %r wait: this server does not have it", info.workflow_name)
             return False
-        if service.runs.of_thread(info.thread_id) is not None:
+        if service.runs.of_thread(info.thread_id) is not None or self._stuck.get(info.thread_id) == info.number:
             return False
         try:
-            service.runs.start(served.workflow, info.thread_id)
+            run = service.runs.start(served.workflow, info.thread_id)
         except Problem:  # full, or stopping: it is found again
             return False
+        if run.task is not None:
+            run.task.add_done_callback(lambda _: self._note(run, info))
         return True
+
+    def _note(self, run: ServedRun, info: ThreadInfo) -> None:
+        """One that cannot go on, since its workflow was changed, is told once, and left alone until it moves."""
+        if run.is_refused and not isinstance(run.error, ThreadBusy | ThreadConflict | RunInterrupted | StorageFailed):
+            self._stuck[info.thread_id] = info.number
+            logger.warning("interrupted thread %s cannot go on: %s", info.thread_id, run.error)

@@ -71,25 +71,31 @@ def timed_protocol(seconds: float) -> type[asyncio.Protocol] | str:
     class TimedProtocol(HttpToolsProtocol):
         _head_timer: asyncio.TimerHandle | None = None
         _head_bytes = 0
+        _heads = 0
+        """How many are complete."""
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self._await_head()
 
         def data_received(self, data: bytes) -> None:
-            if self._head_timer is not None:  # in the head of a request
-                self._head_bytes += len(data)
-                if self._head_bytes > LARGEST_HEAD:
+            while data and self._head_timer is not None and not self.transport.is_closing():  # in a request's head
+                before, room = self._heads, LARGEST_HEAD - self._head_bytes
+                piece, data = data[:room], data[room:]
+                self._head_bytes += len(piece)
+                super().data_received(piece)
+                if self._heads == before and self._head_bytes >= LARGEST_HEAD:
                     self.transport.write(_TOO_LARGE)
                     self.transport.close()
-                    return
-            super().data_received(data)
+            if data and not self.transport.is_closing():
+                super().data_received(data)
 
         def on_message_begin(self) -> None:
             self._await_head()
             super().on_message_begin()
 
         def on_headers_complete(self) -> None:
+            self._heads += 1
             self._stop_waiting()
             super().on_headers_complete()
 

@@ -19,3 +19,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     (folder / "holdfast.json").write_text(json.dumps(config), encoding="utf-8")
     with Server(folder) as started:
         yield started
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """httpx would ask the proxy of the caller's shell."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)

@@ -8,7 +8,7 @@ import selectors
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 from tests.server.hostile.conftest import megabytes
@@ -72,12 +72,14 @@ def test_a_body_that_comes_byte_by_byte_is_given_up_in_time(server: Server) -> N
     assert json.loads(answer.body)["error"]["code"] == "body_too_slow"
 
 
-@pytest.mark.parametrize("half", [b"", b"GET /ping HTTP/1.1\r\nHost: loc"])
-def test_a_head_that_does_not_end_is_given_up_in_time(server: Server, half: bytes) -> None:
-    with connected(server) as sock:
-        sock.sendall(half)
-        sock.settimeout(6)
-        assert hear(sock).status in (0, 400, 408)
+def test_a_head_that_does_not_end_is_given_up_in_time(server: Server) -> None:
+    halves = [b"", b"GET /ping HTTP/1.1\r\nHost: loc", b"POST /v1/graph/invoke HTTP/1.1\r\n"]
+    with ExitStack() as stack:
+        opened = [stack.enter_context(connected(server)) for _ in halves]
+        for sock, half in zip(opened, halves, strict=True):
+            sock.sendall(half)
+            sock.settimeout(6)
+        assert {hear(sock).status for sock in opened} <= {0, 400, 408}
 
 
 def test_a_client_that_leaves_in_the_middle_is_forgotten_and_its_run_goes_on(server: Server) -> None:
@@ -140,3 +142,18 @@ def await_first_bytes(streams: list[socket.socket]) -> None:
                 assert b"200 OK" in told, told[:200]
                 selector.unregister(key.fileobj)
                 waiting -= 1
+
+
+@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "stays"])
+def test_a_stream_whose_client_never_sends_the_promised_body_ends_without_a_fuss(server: Server, leaves: bool) -> None:
+    invoke(server, "promised")
+    with connected(server) as sock:
+        sock.sendall(head(server, "GET /v1/threads/promised/events", "Content-Length: 5"))
+        assert b"200 OK" in sock.recv(64)
+        if not leaves:
+            sock.settimeout(2)  # twice as long as a body may take
+            with suppress(TimeoutError):
+                while sock.recv(65536):
+                    pass
+    eventually(lambda: "holdfast_streams_open 0.0" in server.get("/metrics").text)
+    assert "Traceback" not in server.log

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -134,7 +135,7 @@ class Turn:
         self._is_new = found is None
         if found is not None:
             await self.workflow.edit(
-                self.stored_id, lambda head: with_state(head, given), on_busy=on_busy, checkpoint_storage=storage
+                self.stored_id, partial(with_state, given=given), on_busy=on_busy, checkpoint_storage=storage
             )
             return
         compiled = self.workflow._compiled

@@ -22,7 +22,7 @@ from holdfast.server.http import graph, history, moving, operations, runs, socke
 from holdfast.server.http.documentation import page
 from holdfast.server.http.failures import answer_holdfast, answer_http, answer_problem, answer_unknown
 from holdfast.server.http.gate import Gate
-from holdfast.server.http.visits import authorize, provide_threads, provide_visit
+from holdfast.server.http.visits import OwnVisit, authorize, provide_threads, provide_visit
 from holdfast.server.making import make_service
 from holdfast.server.problems import Problem
 from holdfast.server.service import Service
@@ -150,14 +150,15 @@ def openapi_document(root_path: str = "") -> dict[str, Any]:
     )
     dependencies = {"visit": Provide(provide_visit), "threads": Provide(provide_threads)}
     found: dict[str, Any] = Litestar(
-        ROUTES, dependencies=dependencies, openapi_config=config
+        ROUTES, dependencies=dependencies, openapi_config=config, logging_config=None
     ).openapi_schema.to_schema()
     return found
 
 
 @get("/openapi.json", opt={"scope": "public"}, include_in_schema=False)
-async def openapi_json(scope: Scope) -> Response[Any]:
-    return Response(openapi_document(scope.get("root_path", "")), media_type="application/json")
+async def openapi_json(scope: Scope, visit: OwnVisit) -> Response[Any]:
+    root_path = scope.get("root_path") or visit.service.config.root_path
+    return Response(openapi_document(root_path), media_type="application/json")
 
 
 @get("/docs", opt={"scope": "public"}, include_in_schema=False, media_type="text/html")

@@ -172,6 +172,8 @@ class _Body:
                 message = await self._receive()
         except TimeoutError:
             raise Problem(408, "body_too_slow", f"The body did not come within {self._seconds:g} s.") from None
+        if message["type"] == "http.disconnect":
+            raise Problem(400, "client_left", "The body did not come to its end.")
         if message["type"] == "http.request":
             self._size += len(message.get("body", b""))
             self._is_whole = not message.get("more_body", False)
