@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import httpx
+import psutil  # type: ignore[import-untyped]  # it has no types
 from click.testing import CliRunner
 from tests.server.zygote import ZYGOTE
 from tests.servers.daemon import free_port
@@ -191,11 +192,21 @@ class Server:
         with self.client() as client:
             while self.is_running:
                 try:
-                    return client.get("/ping").status_code == 200
+                    if client.get("/ping").status_code == 200 and self._listens():
+                        return True
                 except httpx.TransportError:
-                    assert time.monotonic() < patience, f"not ready: {self.log[-4000:]}"
-                    time.sleep(0.01)
+                    pass
+                assert time.monotonic() < patience, f"not ready: {self.log[-4000:]}"
+                time.sleep(0.01)
         return False
+
+    def _listens(self) -> bool:
+        """Whether it is this process that answers, and not another one on the same port."""
+        try:
+            found = psutil.Process(self.pid).net_connections("tcp")
+        except psutil.Error:
+            return False
+        return any(one.status == psutil.CONN_LISTEN and one.laddr.port == self.port for one in found)
 
 
 def eventually(ask: Callable[[], T], seconds: float = LIMIT_SECONDS) -> T:

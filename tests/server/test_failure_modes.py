@@ -114,7 +114,7 @@ def test_without_postgresql_all_threads_are_503_readyz_and_the_log_name_it_and_a
         assert [one.json()["error"]["code"] for one in (threads, state, invoked)] == ["store_unavailable"] * 3
         assert ready.json()["data"] == {"is_ready": False, "checks": {"postgresql": "unavailable", "redis": "ok"}}
         assert server.get("/healthz").status_code == 200  # nothing is gained by starting it anew
-        assert f":{urlsplit(postgres.url).port}" in server.log  # the DSN to look at
+        eventually(lambda: f":{urlsplit(postgres.url).port}" in server.log)  # the DSN to look at
 
         postgres.admit()
         typed(INVOKE, server)

@@ -90,6 +90,7 @@ def check_operation(operation: Any, mode: GenerationMode, known: dict[str, list[
     @settings(
         max_examples=EXAMPLES,
         database=None,
+        deadline=None,
         phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),
     )

@@ -89,6 +89,10 @@ def assert_nothing_of(owner: Owner, answer: httpx.Response, key: str) -> None:
     assert f"{quote(owner.user_id, safe='')}/{owner.chat.thread}" not in seen, key
 
 
+def names(key: str, call: Call, part: str) -> bool:
+    return f"{{{part}_id:str}}" in key or f"{{{part}}}" in f"{call.body}{call.query}"
+
+
 async def test_ids_of_anothers_thread_lead_nowhere_on_ones_own_thread_of_the_same_name(app: ServerApp) -> None:
     owner, other = Owner(app, "alice"), Owner(app, "bob")
     await owner.settle()
@@ -97,14 +101,10 @@ async def test_ids_of_anothers_thread_lead_nowhere_on_ones_own_thread_of_the_sam
     for theirs, own in ((owner.chat, other.chat), (owner.asking, other.asking)):
         tries: list[tuple[str, Call, Ids]] = []
         for key, calls in TABLE.items():
-            for part, name in (("checkpoint", "checkpoint_id"), ("run", "run_id"), ("message", "message_id")):
-                if f"{{{name}:str}}" in key and getattr(theirs, part) != getattr(own, part):
-                    tries += [(key, call, own._replace(**{part: getattr(theirs, part)})) for call in calls]
-            tries += [
-                (key, call, own._replace(checkpoint=theirs.checkpoint))
-                for call in calls
-                if "{checkpoint}" in f"{call.body}{call.query}"
-            ]
+            for part in ("checkpoint", "run", "request", "message"):
+                if getattr(theirs, part) != getattr(own, part):
+                    foreign = own._replace(**{part: getattr(theirs, part)})
+                    tries += [(key, call, foreign) for call in calls if names(key, call, part)]
         assert len(tries) >= 8
         for key, call, ids in tries:
             answer = await called(other.client, key, call, ids)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import httpx
 
 from holdfast.client.calls import Call
-from holdfast.client.connecting import LIMITS, Connecting
+from holdfast.client.connecting import LIMITS, Connecting, certificates
 from holdfast.client.errors import ClientError
 from holdfast.client.files import pieces_of
 from holdfast.client.steps import Answered, Close, Emit, Open, Read, Send, Steps, Wait
@@ -23,7 +23,7 @@ class AsyncSteps:
 
     def __init__(self, connecting: Connecting, transport: httpx.AsyncBaseTransport | None) -> None:
         self._connecting = connecting
-        self._http = httpx.AsyncClient(transport=transport, limits=LIMITS)
+        self._http = httpx.AsyncClient(transport=transport, limits=LIMITS, verify=certificates())
 
     async def aclose(self) -> None:
         await self._http.aclose()

@@ -128,8 +128,6 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     messages: Said | None
     thread_id: str
     run_id: str
-    made_thread: bool
-    """The thread is new: whatever is there was begun by this turn."""
     resume: Any = UNSET
     initial_state: Mapping[str, Any] | None = None
     response_granularity: Granularity = "low"
@@ -150,7 +148,6 @@ def turn_of(messages: Said | None, options: TurnArguments) -> Turn:
         messages=messages,
         thread_id=new_thread_id() if thread_id is None else thread_id,
         run_id=new_run_id(),
-        made_thread=thread_id is None,
         **more,
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
@@ -19,6 +21,12 @@ Token: TypeAlias = str | Callable[[], str]
 
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20)
 """Every stream is a connection: nobody waits for another's to end."""
+
+
+@functools.cache
+def certificates() -> ssl.SSLContext:
+    """Whom to trust: read once, as that takes longer than all else that a client is made of."""
+    return httpx.create_ssl_context()
 
 
 class Connecting:
@@ -44,10 +52,11 @@ class Connecting:
             raise ValueError("Give the address of at least one server.")
         self.session = Session([checked(one) for one in urls], self.patience)
         self._timeout = timeout
-        self._headers = {"Accept": "application/json", **(headers or {})}
-        self._token = token
+        given = {name: sendable(name, value) for name, value in (headers or {}).items()}
+        self._headers = {"Accept": "application/json", **given}
+        self._token = token if token is None or callable(token) else sendable("token", token)
         if api_key is not None:
-            self._headers["X-API-Key"] = api_key
+            self._headers["X-API-Key"] = sendable("api_key", api_key)
 
     def __repr__(self) -> str:
         return ", ".join(repr(shown(one)) for one in self.session.urls)
@@ -56,7 +65,7 @@ class Connecting:
         """What `httpx.build_request` takes. Raises TypeError for a body that is no JSON."""
         headers = {**self._headers, **call.headers}
         if self._token is not None:
-            token = self._token if isinstance(self._token, str) else self._token()
+            token = self._token if isinstance(self._token, str) else sendable("token", self._token())
             headers["Authorization"] = f"Bearer {token}"
         if call.kind is None:
             headers["Accept"] = "*/*"
@@ -87,6 +96,13 @@ def checked(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ValueError(f"The address of a server looks like http://127.0.0.1:8000, got {shown(url)!r}.")
     return url.rstrip("/")
+
+
+def sendable(name: str, value: str) -> str:
+    """What a header can carry. Raises ValueError, which does not show it: what sends requests would."""
+    if not value or not value.isascii() or not value.isprintable() or value != value.strip():
+        raise ValueError(f"{name} is empty, or has characters that no header can carry. Nothing was sent.")
+    return value
 
 
 def shown(url: str) -> str:

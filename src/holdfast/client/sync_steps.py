@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import httpx
 
 from holdfast.client.calls import Call
-from holdfast.client.connecting import LIMITS, Connecting
+from holdfast.client.connecting import LIMITS, Connecting, certificates
 from holdfast.client.errors import ClientError
 from holdfast.client.files import pieces_of
 from holdfast.client.steps import Answered, Close, Emit, Open, Read, Send, Steps, Wait
@@ -22,7 +22,7 @@ class SyncSteps:
 
     def __init__(self, connecting: Connecting, transport: httpx.BaseTransport | None) -> None:
         self._connecting = connecting
-        self._http = httpx.Client(transport=transport, limits=LIMITS)
+        self._http = httpx.Client(transport=transport, limits=LIMITS, verify=certificates())
 
     def close(self) -> None:
         self._http.close()

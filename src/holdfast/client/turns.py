@@ -33,7 +33,8 @@ class StreamedTurn:
         self._returns = Returns(session)
         self._line = Line(self._returns)
         self._thread_id = turn.thread_id
-        self._run_id: str | None = turn.run_id
+        self._run_id = turn.run_id
+        """The run that moves the thread for this turn."""
         self._has_begun = False
         """The server said so."""
         self._after: int | None = None
@@ -92,7 +93,7 @@ class StreamedTurn:
                 continue
             chunk = chunk_from(*told)
             if chunk.status == "started" and not self._has_begun:
-                self._has_begun, self._run_id = True, chunk.run_id
+                self._has_begun, self._run_id = True, chunk.run_id or self._run_id
                 self._after = chunk.data.get("cursor")
             if chunk.status == "done" and chunk.seq is None:
                 state = chunk.data.get("state")
@@ -121,22 +122,12 @@ class StreamedTurn:
         Raises ConnectionLost if not.
         """
         for look in range(LOOKS):
-            if self._run_id is not None:
-                try:
-                    yield from asked_patiently(self._session, calls.get_run(self._thread_id, self._run_id))
-                except NotFound:
-                    pass
-                else:
-                    return
-            if self._turn.made_thread and not self._has_begun:
-                try:
-                    yield from asked_patiently(self._session, calls.thread(self._thread_id))
-                except NotFound:
-                    pass
-                else:
-                    self._run_id = None  # a server that gives runs ids of its own
-                    return
-            yield Wait(min(self._session.patience.longest_wait, 0.1 * 4**look))
+            try:
+                yield from asked_patiently(self._session, calls.get_run(self._thread_id, self._run_id))
+            except NotFound:
+                yield Wait(min(self._session.patience.longest_wait, 0.1 * 4**look))
+            else:
+                return
         began = "The server had begun it and was lost before anything of it was written." if self._has_begun else ""
         raise ConnectionLost(
             f"The connection broke before anything of the turn was told ({lost.message}), and the server knows of no "
@@ -175,7 +166,7 @@ class StreamedTurn:
         """Events of runs before this one are passed over; a run after it goes on with what this one left."""
         self._looks_in_vain = 0
         run_id = event.get("run_id")
-        if self._seq is None and self._run_id is not None and run_id != self._run_id:
+        if self._seq is None and run_id != self._run_id:
             return
         if seq is not None and self._seq is not None and seq < self._seq:
             return
@@ -201,7 +192,7 @@ class StreamedTurn:
 
     def _look(self) -> Steps[None]:
         """Nothing has happened for a while: is there still somebody who moves the thread?"""
-        if self._seq is None and self._run_id is not None:
+        if self._seq is None:
             yield from asked_patiently(self._session, calls.get_run(self._thread_id, self._run_id))
             return
         thread = yield from asked_patiently(self._session, calls.thread(self._thread_id))
@@ -224,7 +215,7 @@ class StreamedTurn:
             state = yield from asked_patiently(self._session, calls.state(self._thread_id))
             yield Emit(Chunk(event="state", state=state, thread_id=self._thread_id, run_id=self._run_id, metadata={}))
         pending: list[str] = []
-        if self._state == "IDLE_WITH_PENDING_REQUESTS" and self._run_id is not None:
+        if self._state == "IDLE_WITH_PENDING_REQUESTS":
             run = yield from asked_patiently(self._session, calls.get_run(self._thread_id, self._run_id))
             pending = [one.request_id for one in run.requests]
         about = {"thread_id": self._thread_id, "run_id": self._run_id, "state": self._state}

@@ -107,6 +107,8 @@ class Problem(HoldfastError):
         details: tuple[Detail, ...] = (),
         headers: Mapping[str, str] | None = None,
         thread_id: str | None = None,
+        limit: int | None = None,
+        window_seconds: float | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -115,6 +117,13 @@ class Problem(HoldfastError):
         self.details = details or (() if field is None else (Detail(message, field),))
         self.headers = dict(headers or {})
         self.thread_id = thread_id
+        self.limit = limit
+        self.window_seconds = window_seconds
+
+    @property
+    def retry_after_seconds(self) -> int | None:
+        found = self.headers.get("Retry-After")
+        return None if found is None else int(found)
 
 
 def status_of(error: BaseException) -> int | None:
@@ -148,4 +157,6 @@ def too_often(limit: int, window: float, seconds: float) -> Problem:
         "rate_limited",
         f"At most {limit} requests in {window:g} s. Try again in {wait} s.",
         headers={"Retry-After": str(wait)},
+        limit=limit,
+        window_seconds=window,
     )

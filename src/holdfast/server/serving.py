@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,7 +57,10 @@ class _Uvicorn(uvicorn.Server):
 
 
 def _tells_no_query(record: logging.LogRecord) -> bool:
-    """uvicorn tells of each socket with its whole path, in which clients put tokens."""
+    """uvicorn tells of each socket with its whole path, in which clients put tokens; and of each that sends no text
+    with a stack trace."""
+    if str(record.msg).startswith("Invalid UTF-8"):
+        record.exc_info, record.exc_text = None, None
     return "WebSocket" not in str(record.msg)
 
 
@@ -140,13 +143,25 @@ def make_server(app: ServerApp, config: ServerConfig) -> uvicorn.Server:
 
 
 def serve(config: ServerConfig) -> None:
-    """Until SIGTERM or SIGINT. Raises InvalidConfig, NotImportable or NotServable before it listens."""
+    """Until SIGTERM or SIGINT. Raises InvalidConfig, NotImportable or NotServable before it listens, and OSError if it
+    cannot."""
     from holdfast.server.http.app import create_app
 
-    server = make_server(create_app(config), config)
+    app = create_app(config)
+    listener = _listening(config)  # before anything is resumed
+    server = make_server(app, config)
     logging.getLogger("uvicorn.error").addFilter(_tells_no_query)
     gc.collect()
     gc.freeze()  # the app itself lives as long as the process: looking through it again and again takes its time
-    server.run()
-    if not server.started:
-        raise OSError(f"{config.host}:{config.port} could not be listened on (process {os.getpid()}).")
+    with listener:
+        server.run(sockets=[listener])
+
+
+def _listening(config: ServerConfig) -> socket.socket:
+    """Raises OSError, with a sentence."""
+    try:
+        [found, *_] = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return socket.create_server(found[4][:2], family=found[0], backlog=2048)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OSError(f"{config.host}:{config.port} cannot be listened on: {reason}.") from error

@@ -191,6 +191,19 @@ def test_credentials_are_sent_and_shown_nowhere() -> None:
     assert server.asked[0].headers["x-own"] == "yes"
 
 
+@pytest.mark.parametrize("secret", ["", "hunter2\n", "hunter2\r\nX-Other: 1", " hunter2", "hünter2"])
+def test_a_secret_that_no_header_can_carry_is_refused_without_being_shown(secret: str) -> None:
+    with ScriptedServer(lambda asked: THREAD) as server:
+        for options in ({"api_key": secret}, {"token": secret}, {"headers": {"X-Own": secret}}):
+            with pytest.raises(ValueError, match="no header can carry") as raised:
+                SyncClient(server.url, **options)
+            assert "nter2" not in str(raised.value)
+        with SyncClient(server.url, token=lambda: secret) as client:
+            with pytest.raises(ValueError, match="no header can carry"):
+                client.thread("t")
+    assert not server.asked
+
+
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "ftp://x", "http://", "http://x?y=1", []])
 def test_an_address_that_is_none_is_refused_at_once(url: Any) -> None:
     with pytest.raises(ValueError, match="address"):

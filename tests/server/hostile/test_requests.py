@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 from tests.server.hostile.conftest import SECRET
 from tests.server.hostile.raw import head, posted, send_all
@@ -171,3 +173,24 @@ def test_refusals_and_streams_have_the_safe_headers_too(server: Server) -> None:
         with client.stream("GET", "/v1/threads/requests/events") as stream:
             for answer in (refused, large, stream):
                 assert SAFE.items() <= dict(answer.headers).items()
+
+
+def test_nobody_writes_lines_of_their_own_into_the_log(server: Server) -> None:
+    forged = "\nERROR holdfast.server: forged \x1b[31m\r\nforged"
+    with server.client() as client:
+        asked = client.post("/v1/threads/log/runs?wait=10", json={"input": forged, "workflow": "ask"})
+        request_id = asked.json()["data"]["run"]["requests"][0]["request_id"]
+        bodies: list[tuple[str, object]] = [
+            ("runs", {"responses": {forged: True}}),
+            ("runs", {"responses": {request_id: forged}}),
+            ("runs", {"input": forged, "workflow": forged}),
+            (f"requests/{quote(forged, safe='')}/answer", {"value": True}),
+            (f"requests/{request_id}/answer", {"value": {forged: forged}}),
+            ("rewind", {"checkpoint_id": forged}),
+            ("messages", {"messages": [{"content": "x", "role": forged}]}),
+        ]
+        for path, body in bodies:
+            assert 400 <= client.post(f"/v1/threads/log/{path}", json=body).status_code < 500
+    lines = server.log.splitlines()
+    assert not [line for line in lines if line.startswith(("ERROR holdfast.server: forged", "forged"))]
+    assert "\x1b[31m" not in server.log

@@ -151,7 +151,7 @@ def test_a_stream_whose_client_never_sends_the_promised_body_ends_without_a_fuss
         sock.sendall(head(server, "GET /v1/threads/promised/events", "Content-Length: 5"))
         assert b"200 OK" in sock.recv(64)
         if not leaves:
-            sock.settimeout(2)  # twice as long as a body may take
+            sock.settimeout(1.3)  # longer than a body may take
             with suppress(TimeoutError):
                 while sock.recv(65536):
                     pass

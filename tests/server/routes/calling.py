@@ -24,10 +24,9 @@ Body = dict[str, Any]
 class Called:
     """One app and its answers. Every answer is checked to be in its envelope."""
 
-    def __init__(self, app: Any, root: str = "") -> None:
+    def __init__(self, app: Any) -> None:
         self.app = app
-        self.root = root
-        transport = httpx.ASGITransport(app, raise_app_exceptions=False, root_path=root)
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         self.client = httpx.AsyncClient(
             transport=transport, trust_env=False, base_url="http://localhost", timeout=LIMIT_SECONDS
         )
@@ -66,10 +65,11 @@ class Called:
 
     @asynccontextmanager
     async def stream(
-        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None, unread: int = 0
     ) -> AsyncIterator[Stream]:
-        """An answer that is read as it comes; the client goes away at the end of the block."""
-        opened = Stream(self.app, method, path, body, dict(headers or {}), self.root)
+        """An answer that is read as it comes; the client goes away at the end of the block. `unread`: pieces that can
+        be on their way before the server has to wait; 0: any number."""
+        opened = Stream(self.app, method, path, body, dict(headers or {}), unread)
         try:
             await opened.begun()
             yield opened
@@ -173,9 +173,9 @@ class Event:
 class _Connection:
     """The client's side of one ASGI connection."""
 
-    def __init__(self, app: Any, scope: Body) -> None:
+    def __init__(self, app: Any, scope: Body, unread: int = 0) -> None:
         self._from_client: asyncio.Queue[Body] = asyncio.Queue()
-        self._to_client: asyncio.Queue[Body] = asyncio.Queue()
+        self._to_client: asyncio.Queue[Body] = asyncio.Queue(unread)
         self._gone: Body = {}
         self._task = asyncio.ensure_future(app(scope, self._from_client.get, self._to_client.put))
 
@@ -194,10 +194,14 @@ class _Connection:
         if not self._task.done():
             await self._from_client.put(self._gone)
         async with asyncio.timeout(LIMIT_SECONDS):
+            while not self._task.done():  # what was on its way is lost
+                getting = asyncio.ensure_future(self._to_client.get())
+                await asyncio.wait([getting, self._task], return_when=asyncio.FIRST_COMPLETED)
+                getting.cancel()
             await self._task
 
 
-def _scope(kind: str, path: str, headers: Mapping[str, str], root: str = "") -> Body:
+def _scope(kind: str, path: str, headers: Mapping[str, str]) -> Body:
     parts = urlsplit(path)
     pairs = [(b"host", b"localhost"), *((name.lower().encode(), value.encode()) for name, value in headers.items())]
     return {
@@ -207,7 +211,7 @@ def _scope(kind: str, path: str, headers: Mapping[str, str], root: str = "") -> 
         "path": parts.path,
         "raw_path": parts.path.encode(),
         "query_string": parts.query.encode(),
-        "root_path": root,
+        "root_path": "",
         "headers": pairs,
         "client": ("127.0.0.1", 1),
         "server": ("localhost", 80),
@@ -215,10 +219,10 @@ def _scope(kind: str, path: str, headers: Mapping[str, str], root: str = "") -> 
 
 
 class Stream(_Connection):
-    def __init__(self, app: Any, method: str, path: str, body: Any, headers: dict[str, str], root: str = "") -> None:
+    def __init__(self, app: Any, method: str, path: str, body: Any, headers: dict[str, str], unread: int) -> None:
         if body is not None:
             headers["content-type"] = "application/json"
-        super().__init__(app, {**_scope("http", path, headers, root), "method": method, "scheme": "http"})
+        super().__init__(app, {**_scope("http", path, headers), "method": method, "scheme": "http"}, unread)
         self._gone = {"type": "http.disconnect"}
         content = b"" if body is None else json.dumps(body).encode()
         self._from_client.put_nowait({"type": "http.request", "body": content, "more_body": False})

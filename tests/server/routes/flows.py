@@ -37,6 +37,10 @@ async def at_gate(name: str) -> None:
     await gates[name].wait()
 
 
+def open_gate(name: str) -> None:
+    gates[name].set()
+
+
 class Rememberer(RecordingAgent):
     """Says all that it was ever told in the thread."""
 

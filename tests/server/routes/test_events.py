@@ -8,6 +8,7 @@ import pytest
 from tests.server.routes.calling import Event, called, error_of, turn
 from tests.server.routes.flows import gates
 
+from holdfast.server import hub
 from holdfast.server.http import sse
 
 
@@ -97,6 +98,17 @@ async def test_events_that_come_later_come_to_all_who_wait() -> None:
             last = await last_id(app)
             found = [ids(await stream.until(last)) for stream in (one, two)]
     assert found == [list(range(before + 1, last + 1))] * 2
+
+
+async def test_a_client_that_reads_slowly_gets_all_of_it_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "MOST_UNREAD", 3)
+    async with called("counting") as app:
+        await app.invoke("a b", "t")
+        async with app.stream("GET", "/v1/threads/t/events?live=false", unread=1) as slow:
+            for text in ("c", "d", "e"):
+                await app.invoke(text, "t")
+            last = await last_id(app)
+            assert ids(await slow.until(last)) == list(range(1, last + 1))
 
 
 @pytest.mark.parametrize("cursor", ["-1", "x", "1.5", "99999999999999999999", "١"])

@@ -27,11 +27,17 @@ class Reply(msgspec.Struct, frozen=True):
     metadata: Metadata
 
 
-class ErrorBody(msgspec.Struct, frozen=True):
+class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
     code: str
     """For machines: it does not change."""
     message: str
-    details: tuple[Detail, ...] = ()
+    details: tuple[Detail, ...]
+    limit: int | None = None
+    """429 of the rate limit: so many requests,"""
+    window_seconds: float | None = None
+    """in so many seconds."""
+    retry_after_seconds: int | None = None
+    """When to come again."""
 
 
 class ErrorReply(msgspec.Struct, frozen=True):
@@ -58,7 +64,14 @@ def reply(request_id: str, data: Any, *, status: int = 200, message: str = "OK")
 
 
 def error_body(request_id: str, problem: Problem) -> bytes:
-    error = ErrorBody(problem.code, problem.message, problem.details)
+    error = ErrorBody(
+        problem.code,
+        problem.message,
+        problem.details,
+        problem.limit,
+        problem.window_seconds,
+        problem.retry_after_seconds,
+    )
     return _encoder.encode(ErrorReply(error, Metadata(request_id, time.time(), problem.message)))
 
 
@@ -71,6 +84,7 @@ _MEANINGS = {
     401: "Nobody is known by these credentials.",
     403: "This is not theirs to do.",
     404: "There is no such thing, or not for them.",
+    408: "The body took too long to come.",
     405: "There is no such method here.",
     409: "It does not go together with where the thread stands.",
     410: "What followed the cursor was forgotten.",
@@ -85,7 +99,7 @@ _MEANINGS = {
 
 def errors(*statuses: int) -> dict[int, ResponseSpec]:
     """What a route may answer beside its data, for the OpenAPI document."""
-    always = (400, 401, 403, 413, 422, 429, 503)
+    always = (400, 401, 403, 408, 413, 422, 429, 503)
     return {
         status: ResponseSpec(ErrorReply, description=_MEANINGS[status], generate_examples=False)
         for status in sorted({*always, *statuses})

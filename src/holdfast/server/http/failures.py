@@ -34,6 +34,8 @@ def answer_problem(request: AnyRequest, problem: Problem) -> Response[bytes]:
         details=tuple(Detail(visit.space.said(one.message), one.field) for one in problem.details),
         headers=problem.headers,
         thread_id=None if problem.thread_id is None else visit.space.outside(problem.thread_id),
+        limit=problem.limit,
+        window_seconds=problem.window_seconds,
     )
     handler: Any = request.scope.get("route_handler")  # none where no route was found
     is_agentflow = problem.status == 409 and handler is not None and handler.opt.get("agentflow")

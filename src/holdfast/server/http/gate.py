@@ -57,7 +57,7 @@ class Gate:
             return
         limits = self._service.config.limits
         if scope["type"] == "http":
-            receive = _Body(receive, limits.max_request_bytes, limits.body_seconds).receive
+            receive = _Body(receive, answer, limits.max_request_bytes, limits.body_seconds).receive
         try:
             with called_by(headers):  # a run that begins here says in its trace who asked for it
                 await self._inner(scope, receive, answer.send)
@@ -126,6 +126,9 @@ class _Answer:
         self._request_id = request_id
         self.limits: list[tuple[bytes, bytes]] = []
 
+    def has_begun(self) -> bool:
+        return self._status != 0
+
     async def send(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self._status = message["status"]
@@ -134,7 +137,8 @@ class _Answer:
 
     async def refuse(self, problem: Problem) -> None:
         if self._scope["type"] == "websocket":
-            await self._send({"type": "websocket.close", "code": 1008, "reason": problem.code})
+            code = 1013 if problem.status in (429, 503) else 1008
+            await self._send({"type": "websocket.close", "code": code, "reason": problem.code})
             return
         body = error_body(self._request_id, problem)
         told = [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
@@ -154,8 +158,9 @@ class _Answer:
 class _Body:
     """A request's body that may be neither too large nor too slow."""
 
-    def __init__(self, receive: Any, most: int, seconds: float) -> None:
+    def __init__(self, receive: Any, answer: _Answer, most: int, seconds: float) -> None:
         self._receive = receive
+        self._answer = answer
         self._most = most
         self._seconds = seconds
         self._deadline: float | None = None
@@ -163,7 +168,7 @@ class _Body:
         self._is_whole = False
 
     async def receive(self) -> Any:
-        if self._is_whole:  # what comes now is that the client went away
+        if self._is_whole or self._answer.has_begun():  # what matters now is whether the client goes away
             return await self._receive()
         if self._deadline is None:
             self._deadline = asyncio.get_running_loop().time() + self._seconds
@@ -171,13 +176,15 @@ class _Body:
             async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError:
+            if self._answer.has_begun():
+                return await self._receive()
             raise Problem(408, "body_too_slow", f"The body did not come within {self._seconds:g} s.") from None
-        if message["type"] == "http.disconnect":
+        if message["type"] == "http.disconnect" and not self._answer.has_begun():
             raise Problem(400, "client_left", "The body did not come to its end.")
         if message["type"] == "http.request":
             self._size += len(message.get("body", b""))
             self._is_whole = not message.get("more_body", False)
-            if self._size > self._most:
+            if self._size > self._most and not self._answer.has_begun():
                 raise too_large(self._most)
         return message
 
