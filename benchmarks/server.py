@@ -53,7 +53,7 @@ class Bench:
                 progress(f"round {number} of {rounds}: {subject}")
                 self._commits(subject)
                 with _folder() as folder, served(subject, folder, self._servers) as server:
-                    self._measure(subject, server)
+                    self._measure(subject, server, mark=folder.name)
         progress("")
 
     def _commits(self, subject: str) -> None:
@@ -76,22 +76,23 @@ class Bench:
         else:
             yield
 
-    def _measure(self, subject: str, server: Started) -> None:
+    def _measure(self, subject: str, server: Started, mark: str) -> None:
+        """`mark`: in the names of all threads. What AgentFlow caches in Valkey is still there in the next round."""
         sizes, results = self._results.sizes, self._results
         hammered = {"clients": sizes["clients"], "seconds": self._seconds}
         for measure in ("invoke_new",) if subject == "bare" else ("invoke_new", "invoke_own"):
-            self._add(measure, subject, server, {**hammered, "name": measure})
+            self._add(measure, subject, server, {**hammered, "name": f"{measure}-{mark}"})
         if subject == "bare":
             return
         for name, path in READS.items():
-            given = {**hammered, "name": f"read-{name}", "path": path, "turns": sizes["turns"]}
+            given = {**hammered, "name": f"read-{name}-{mark}", "path": path, "turns": sizes["turns"]}
             self._add("read", subject, server, given, name)
-        self._add("first_event", subject, server, {"times": sizes["times"], "name": "streamed"})
+        self._add("first_event", subject, server, {"times": sizes["times"], "name": f"streamed-{mark}"})
         if subject == "agentflow":  # it has no route that follows a thread
             return
-        given = {"count": sizes["readers"], "times": sizes["tellings"], "name": "followed"}
+        given = {"count": sizes["readers"], "times": sizes["tellings"], "name": f"followed-{mark}"}
         self._add("readers", subject, server, given)
-        self._add("idle", subject, server, {"count": sizes["readers"], "name": "idle", "pid": server.pid})
+        self._add("idle", subject, server, {"count": sizes["readers"], "name": f"idle-{mark}", "pid": server.pid})
         results.python = platform.python_version()
 
     def _add(self, measure: str, subject: str, server: Started, given: Mapping[str, Any], name: str = "") -> None:
@@ -138,8 +139,9 @@ def main() -> None:
 
 
 def _without_paths(arguments: list[str]) -> list[str]:
-    """As it is shown: where somebody's interpreter is says nothing to others."""
-    return ["python3.12" if at and arguments[at - 1] == "--peer-python" else one for at, one in enumerate(arguments)]
+    """As it is shown: where somebody keeps their files and interpreters says nothing to others."""
+    shown = {"--peer-python": "python3.12", "--json": "FILE"}
+    return [shown.get(arguments[at - 1], one) if at else one for at, one in enumerate(arguments)]
 
 
 def _options() -> argparse.Namespace:

@@ -19,7 +19,12 @@ from tests.servers.daemon import free_port
 
 HERE = ROOT / "benchmarks"
 PEER_ENVIRONMENT = ROOT / ".bench" / "agentflow"
-PEER_PACKAGES = ("10xscale-agentflow[pg-checkpoint]==0.10.1", "10xscale-agentflow-cli==0.6.1", "uvloop", "httptools")
+PEER_PACKAGES = (
+    "10xscale-agentflow[pg-checkpoint]==0.10.1",
+    "10xscale-agentflow-cli==0.6.1",
+    "uvloop==0.23.0",
+    "httptools==0.9.0",
+)
 """uvloop and httptools are what holdfast's uvicorn has too."""
 PEER_LEAST = (3, 12)
 START_SECONDS = 60.0

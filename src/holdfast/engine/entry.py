@@ -58,6 +58,8 @@ def enter(
         raise ThreadNotFound(request.thread_id)
     entry = _accepted(graph, thread.thread_id, position, request, now, is_resume=is_resume, inbox=thread.inbox)
     after = position if entry.position is None and has_passed else entry.position
+    if request.change_state is not None and after is not None:
+        after.state = request.change_state(isolated(after.state))
     return Entry(after, entry.told_again, (*expired, *entry.warnings), entry.consumed)
 
 

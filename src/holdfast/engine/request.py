@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, get_args
 
@@ -41,6 +41,8 @@ class RunOptions(TypedDict, total=False):
     """Make a new thread from `checkpoint_id`."""
     force: bool
     """Go on although the workflow has changed since the checkpoint was made."""
+    change_state: Callable[[dict[str, Any]], dict[str, Any]] | None
+    """What becomes of the state with what comes in, in one commit; what it raises refuses the run."""
     max_iterations: int | None
     """At most so many supersteps since the last input; the workflow's own limit, where that is lower."""
     include_status_events: bool
@@ -67,6 +69,8 @@ class RunRequest:
     fork: bool = False
     force: bool = False
     max_iterations: int | None = None
+    change_state: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    """What becomes of the state with what came in, in the same commit; what it raises refuses the run."""
     include_status_events: bool = False
     function_invocation_kwargs: Mapping[str, Any] | None = None
     client_kwargs: Mapping[str, Any] | None = None

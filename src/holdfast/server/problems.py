@@ -143,7 +143,27 @@ def problem_of(error: HoldfastError) -> Problem | None:
     if status == 503:  # what a driver says may hold addresses
         return Problem(503, error.code, "The storage cannot be reached. Nothing is lost; try again.", headers=headers)
     thread_id = getattr(error, "thread_id", None)
-    return Problem(status, error.code, str(error), field=field, thread_id=thread_id)
+    return Problem(status, error.code, _sentence(error), field=field, thread_id=thread_id)
+
+
+def _sentence(error: HoldfastError) -> str:
+    """What an error of the engine advises is for Python; over HTTP there are other ways."""
+    if isinstance(error, ThreadBusy):
+        by = f" by run {error.run_id!r}" if error.run_id else ""
+        return (
+            f"Thread {error.thread_id!r} is being run{by}. Nothing was written. Wait for it, send on_busy 'enqueue', "
+            "or end it with POST /v1/graph/stop."
+        )
+    if isinstance(error, ThreadNotIdle):
+        return (
+            f"Thread {error.thread_id!r} was interrupted, and something is still due. Nothing was written. Go on with "
+            "it first: POST /v1/threads/{thread_id}/runs with an empty object."
+        )
+    if isinstance(error, CursorExpired):
+        return "What followed the cursor was forgotten. Read the thread from what is left of it, without a cursor."
+    if isinstance(error, IncompatibleWorkflow):
+        return f"{str(error).splitlines()[0]} Nothing was changed. The server's log says more."
+    return str(error)
 
 
 def not_found(thread_id: str) -> Problem:

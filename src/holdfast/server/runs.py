@@ -53,6 +53,10 @@ class ServedRun:
         self.error: BaseException | None = None
 
     @property
+    def key(self) -> tuple[str, str]:
+        return self.thread_id, self.run_id
+
+    @property
     def has_begun(self) -> bool:
         """What it was given is accepted."""
         return self._has_begun if self.run is None else self.run.has_begun
@@ -104,8 +108,9 @@ class Runs:
         self._limits = limits
         self._watch = watch
         self._slots = asyncio.Semaphore(limits.max_runs)
-        self._active: dict[str, ServedRun] = {}
-        self._ended: OrderedDict[str, ServedRun] = OrderedDict()
+        self._active: dict[tuple[str, str], ServedRun] = {}
+        self._ended: OrderedDict[tuple[str, str], ServedRun] = OrderedDict()
+        """By thread and run: a client may choose the id of its run, and two users the same."""
         self._waiting = 0
         self.is_stopping = False
 
@@ -117,8 +122,9 @@ class Runs:
     def waiting(self) -> int:
         return self._waiting
 
-    def find(self, run_id: str) -> ServedRun | None:
-        return self._active.get(run_id) or self._ended.get(run_id)
+    def find(self, thread_id: str, run_id: str) -> ServedRun | None:
+        key = (thread_id, run_id)
+        return self._active.get(key) or self._ended.get(key)
 
     @property
     def under_way(self) -> list[ServedRun]:
@@ -141,17 +147,19 @@ class Runs:
         listener: Callable[[WorkflowEvent], None] | None = None,
         run_id: str | None = None,
         max_iterations: int | None = None,
+        change_state: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
         afterwards: Callable[[WorkflowRunResult], Awaitable[None]] | None = None,
     ) -> ServedRun:
         """`afterwards` is done when it has ended well, before anybody hears of it. Raises Problem if the server is
         stopping or full, or knows a run of that id; and InvalidRun."""
         self.refuse_if_full()
-        if run_id is not None and self.find(run_id) is not None:
+        if run_id is not None and self.find(thread_id, run_id) is not None:
             raise Problem(409, "run_exists", f"There is a run {run_id!r} already. Nothing was started.", field="run_id")
         options: RunOptions = {
             "thread_id": thread_id,
             "run_id": run_id or new_run_id(),
             "max_iterations": max_iterations,
+            "change_state": change_state,
             "checkpoint_storage": self._storage,
             "on_busy": on_busy,  # type: ignore[typeddict-item]  # checked by the engine
         }
@@ -161,7 +169,7 @@ class Runs:
         run = workflow.new_run(message, **options)
         served = ServedRun(run.run_id, thread_id, workflow, run)
         run.on_begun = served.begun.set
-        self._active[served.run_id] = served
+        self._active[served.key] = served
         served.task = asyncio.get_running_loop().create_task(
             self._execute(served, run, listener, afterwards), name=f"run {served.run_id}"
         )
@@ -212,15 +220,16 @@ class Runs:
         finally:
             served.let_go()
             served.begun.set()
-            del self._active[served.run_id]
-            self._ended[served.run_id] = served
+            del self._active[served.key]
+            if not served.is_refused:  # else there never was one
+                self._ended[served.key] = served
             if len(self._ended) > REMEMBERED:
                 self._ended.popitem(last=False)
             if self._watch is not None:
                 self._watch.run_ended(name, served.state, time.perf_counter() - began)
 
     def _tell(self, served: ServedRun, error: Exception) -> None:
-        if served.is_refused or isinstance(error, ThreadBusy | ThreadNotIdle | ThreadConflict):
+        if served.is_refused or isinstance(error, RunInterrupted | ThreadBusy | ThreadNotIdle | ThreadConflict):
             logger.info("run %s of thread %s: %s", served.run_id, served.thread_id, error)
         elif isinstance(error, HoldfastError):
             logger.warning("run %s of thread %s failed: %s", served.run_id, served.thread_id, error)

@@ -17,6 +17,8 @@ from holdfast.server.runs import ServedRun
 from holdfast.server.space import check_id
 from holdfast.server.threads import Threads
 
+LOOKED_BACK = 1000
+"""Checkpoints of a thread among which a run of a client's id is looked for."""
 _AT_REST = frozenset({"IDLE", "IDLE_WITH_PENDING_REQUESTS", "FAILED", "CANCELLED"})
 
 
@@ -35,15 +37,24 @@ async def start(
     A message to a thread that was interrupted, by a crash for one, waits until that has come to rest.
     """
     runs = threads.service.runs
+    if more.get("run_id") is not None:
+        await _refuse_known_run(threads, stored_id, more["run_id"])
     by = threads.space.user_id
     options: dict[str, Any] = {"responses": responses, "answered_by": by, **more}
     served = await _begun(threads, runs.start(workflow, stored_id, message, on_busy=on_busy, **options))
     if served.is_refused and isinstance(served.error, ThreadNotIdle) and message is not None:
-        options["run_id"] = None
         served = await _begun(threads, runs.start(workflow, stored_id, message, on_busy="enqueue", **options))
     if served.is_refused and served.error is not None:
         raise served.error
     return served
+
+
+async def _refuse_known_run(threads: Threads, stored_id: str, run_id: str) -> None:
+    """A client that chose the id sends a request again that broke: what it began, here or elsewhere, is not begun
+    twice. Raises Problem."""
+    infos = await threads.storage.list_checkpoint_infos(thread_id=stored_id, limit=LOOKED_BACK)
+    if any(info.run_id == run_id for info in infos):
+        raise Problem(409, "run_exists", f"There is a run {run_id!r} already. Nothing was started.", field="run_id")
 
 
 async def _begun(threads: Threads, served: ServedRun) -> ServedRun:

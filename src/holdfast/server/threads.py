@@ -11,6 +11,7 @@ from holdfast.engine.workflow import Workflow
 from holdfast.errors import CheckpointNotFound
 from holdfast.names import new_thread_id
 from holdfast.records import CheckpointInfo, StoredCheckpoint, ThreadInfo
+from holdfast.server.agentflow.states import OWN_KEYS
 from holdfast.server.plain import plain, plain_checkpoint, plain_info, plain_request, plain_thread
 from holdfast.server.problems import Problem, not_found
 from holdfast.server.space import Space, check_id
@@ -149,6 +150,7 @@ class Threads:
         state: Mapping[str, Any],
         removed: Iterable[str],
     ) -> dict[str, Any]:
+        _refuse_own_keys(state)
         info, workflow = await self.workflow(thread_id)
         source = checkpoint_id or info.checkpoint_id
         if source is None:
@@ -179,6 +181,7 @@ class Threads:
         return plain_info(await self._info(thread_id, chosen), self.space)
 
     async def patch_state(self, thread_id: str, state: Mapping[str, Any], removed: Iterable[str]) -> dict[str, Any]:
+        _refuse_own_keys(state)
         info, workflow = await self.workflow(thread_id)
         made = await workflow.update_state(info.thread_id, state, remove_state=removed, checkpoint_storage=self.storage)
         return plain_info(made, self.space)
@@ -232,6 +235,16 @@ class Threads:
                     field="value",
                 ) from error
         return answers
+
+
+def _refuse_own_keys(state: Mapping[str, Any]) -> None:
+    for key in OWN_KEYS & state.keys():
+        raise Problem(
+            422,
+            "invalid_body",
+            f"{key} is no key of the shared state. Nothing was written; PUT the state to add messages.",
+            field=f"update_state.{key}",
+        )
 
 
 def _mentions(told: Mapping[str, Any], search: str) -> bool:

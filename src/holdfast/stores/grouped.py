@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
-from weakref import WeakMethod
+from weakref import WeakMethod, WeakSet
 
+from holdfast.errors import StorageFailed
 from holdfast.stores.own_thread import OwnThread
 from holdfast.stores.sqlite_tables import Tables
 
@@ -17,58 +20,99 @@ MOST = 64
 
 
 class _Write:
-    __slots__ = ("error", "result", "syncs", "work")
+    __slots__ = ("error", "is_for_itself", "is_settled", "result", "syncs", "work")
 
-    def __init__(self, work: Callable[[Tables], Any], syncs: bool) -> None:
+    def __init__(self, work: Callable[[Tables], Any], *, syncs: bool) -> None:
         self.work = work
         self.syncs = syncs
         self.result: Any = None
         self.error: BaseException | None = None
+        self.is_for_itself = False
+        """Whether it cannot be made together with others."""
+        self.is_settled = False
+        """Written, or known not to be."""
+
+    def settle(self, error: BaseException | None) -> None:
+        if not self.is_settled:
+            self.error, self.is_settled = error, True
+
+
+_ALL: WeakSet[GroupedWrites] = WeakSet()
 
 
 class GroupedWrites:
-    """`transact` makes one transaction. If it fails, each write is made by itself, so that what is wrong with one is
-    told to that one only."""
+    """`transact` makes one transaction. What one write raises undoes that one only, and is told to nobody else; what
+    the transaction itself raises concerns all of them."""
 
     def __init__(self, thread: OwnThread, transact: Callable[..., Any]) -> None:
         self._thread = thread
         self._transact = WeakMethod(transact)
-        self._waiting: deque[_Write] = deque()
-        self._process_id = os.getpid()
+        self.waiting: deque[_Write] = deque()
+        _ALL.add(self)
 
     async def do(self, work: Callable[[Tables], T], *, syncs: bool, to_the_end: bool = False) -> T:
-        one = _Write(work, syncs)
-        if self._process_id != os.getpid():  # what waited when the process was forked is the parent's to write
-            self._waiting, self._process_id = deque(), os.getpid()
-        self._waiting.append(one)
+        one = _Write(work, syncs=syncs)
+        self.waiting.append(one)
         await (self._thread.do_to_the_end if to_the_end else self._thread.do)(self._write_some)
         if one.error is not None:
             raise one.error
+        if not one.is_settled:
+            raise StorageFailed("SqliteStore", "write", "it was closed meanwhile. Nothing of this was written")
         result: T = one.result
         return result
 
     def _write_some(self) -> None:
         """The first that comes writes for all; those after it find less, or nothing, left to do."""
         batch: list[_Write] = []
-        while self._waiting and len(batch) < MOST:
-            batch.append(self._waiting.popleft())
+        while self.waiting and len(batch) < MOST:
+            batch.append(self.waiting.popleft())
         transact = self._transact()
         if not batch or transact is None:
             return
         if len(batch) > 1:
-            try:
-                syncs = [one.syncs for one in batch]
-                transact(lambda tables: _all(tables, batch), writes=True, syncs=any(syncs), checks=not all(syncs))
-                return
-            except Exception:  # noqa: BLE001, S110  # which of them it is shows when each is made by itself
-                pass
+            self._write_together(transact, batch)
         for one in batch:
-            try:
-                one.result = transact(one.work, writes=True, syncs=one.syncs)
-            except BaseException as error:  # noqa: BLE001  # raised again where the write was asked for
-                one.error = error
+            if not one.is_settled:
+                self._write_alone(transact, one)
+
+    def _write_together(self, transact: Callable[..., Any], batch: list[_Write]) -> None:
+        syncs = [one.syncs for one in batch]
+        try:
+            # With a claim among them it is looked whether the file is still the same, as for a claim alone.
+            transact(lambda tables: _all(tables, batch), writes=True, syncs=any(syncs), checks=not all(syncs))
+        except BaseException as error:  # noqa: BLE001  # raised again where each write was asked for
+            for one in batch:
+                one.settle(error)
+        for one in batch:
+            if not one.is_for_itself:
+                one.settle(one.error)
+
+    def _write_alone(self, transact: Callable[..., Any], one: _Write) -> None:
+        try:
+            one.result = transact(one.work, writes=True, syncs=one.syncs)
+            one.settle(None)
+        except BaseException as error:  # noqa: BLE001  # as above
+            one.settle(error)
 
 
 def _all(tables: Tables, batch: list[_Write]) -> None:
     for one in batch:
-        one.result = one.work(tables)
+        one.error, one.is_for_itself = None, False  # the transaction may be tried again
+        try:
+            one.result = tables.attempt(partial(one.work, tables))
+        except (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError):
+            one.is_for_itself = True  # of this write alone: it is made again by itself, and told what is wrong
+        except (sqlite3.Error, OSError, UnicodeDecodeError, OverflowError):
+            raise  # of the file, which concerns all
+        except Exception as error:  # noqa: BLE001  # raised again where the write was asked for
+            one.error = error
+
+
+def _begin_anew() -> None:
+    """In a child: what waited when the process was forked is the parent's to write."""
+    for one in list(_ALL):
+        one.waiting = deque()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)

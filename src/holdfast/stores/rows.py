@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 from holdfast.records import CheckpointInfo
+
+T = TypeVar("T")
 
 
 class Standing(NamedTuple):
@@ -72,6 +75,19 @@ class Rows:
         self._blocks.clear()
         self._process = None
         self.without_journal.clear()
+
+    def attempt(self, work: Callable[[], T]) -> T:
+        """All of the work inside of a transaction, or none: what it raises undoes it, and nothing that came before."""
+        self._db.execute("SAVEPOINT one")
+        try:
+            result = work()
+        except BaseException:
+            self.forget()  # what is remembered may have been undone
+            self._db.execute("ROLLBACK TO one")
+            self._db.execute("RELEASE one")
+            raise
+        self._db.execute("RELEASE one")
+        return result
 
     def find_thread(self, thread_id: str) -> int | None:
         found = self._db.execute("SELECT thread FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()

@@ -233,6 +233,12 @@ def test_ids_are_quoted() -> None:
     assert server.asked[0].path == "/v1/threads/a%20b%3Fc%23d%25%C3%A4"
 
 
+def test_a_thread_that_moves_to_another_page_meanwhile_is_given_once() -> None:
+    pages = [data({"threads": [{"thread_id": one} for one in page]}) for page in ("ab", "bc", "d")]
+    with ScriptedServer(in_turn(*pages)) as server, SyncClient(server.url) as client:
+        assert [one.thread_id for one in client.threads(page_size=2)] == ["a", "b", "c", "d"]
+
+
 def test_a_transport_of_ones_own_is_used() -> None:
     transport = httpx.MockTransport(lambda request: httpx.Response(200, json={"data": "pong"}))
     with SyncClient("http://anywhere", transport=transport) as client:

@@ -17,7 +17,7 @@ from holdfast.client import Chunk, Client, Event, Patience, RunFailed, SyncClien
 
 QUICK = Patience(first_wait=0.02, longest_wait=0.1, seconds=15)
 VOLATILE = {"checkpoint_id", "previous_checkpoint_id", "timestamp", "run_id", "thread_id"}
-TURNS = 6
+TURNS = 4
 
 
 def drawn_seed() -> int:

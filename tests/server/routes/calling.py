@@ -63,6 +63,15 @@ class Called:
         parameters = {} if wait is None else {"wait": wait}
         return (await self.post(f"/v1/threads/{thread_id}/runs", body, status, **parameters))["run"]
 
+    async def ended(self, thread_id: str, run_id: str) -> Any:
+        """The run, once the log of its thread says that it has ended."""
+        async with self.stream("GET", f"/v1/threads/{thread_id}/events?live=false") as events:
+            while (event := await events.told()) is not None:
+                state = event.data.get("state", "IN_PROGRESS")
+                if event.data.get("run_id") == run_id and not state.startswith("IN_PROGRESS"):
+                    return (await self.get(f"/v1/threads/{thread_id}/runs/{run_id}"))["run"]
+        raise AssertionError("The stream ended before.")
+
     @asynccontextmanager
     async def stream(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None, unread: int = 0
@@ -135,7 +144,8 @@ def error_of(answer: httpx.Response, status: int) -> Body:
     assert set(body) == {"error", "metadata"}, body
     assert set(body["metadata"]) == {"request_id", "timestamp", "message"}
     error: Body = body["error"]
-    assert set(error) == {"code", "message", "details"}
+    more = {"limit", "window_seconds", "retry_after_seconds"} if status in (429, 503) else set()
+    assert {"code", "message", "details"} <= set(error) <= {"code", "message", "details", *more}
     assert error["code"] and error["message"]
     return error
 

@@ -115,6 +115,14 @@ async def test_what_stands_in_the_initial_state_is_there_before_the_turn_of_a_ne
     assert state["extra"] == {"a": 1, "b": 2}
 
 
+async def test_messages_in_the_initial_state_are_part_of_the_conversation() -> None:
+    async with called("remembering") as app:
+        for thread_id, heard in (("t", "heard: before, one"), ("t", "heard: before, one, before, one")):
+            state = {"context": [{"role": "user", "content": "before"}]}
+            told = await app.invoke("one", thread_id, initial_state=state)
+            assert texts(told["messages"]) == [heard]
+
+
 async def test_an_initial_state_of_the_wrong_type_starts_nothing() -> None:
     async with called("counting") as app:
         await app.invoke("one", "t")
@@ -229,10 +237,7 @@ async def test_a_turn_that_takes_longer_than_a_request_may_goes_on(monkeypatch: 
         assert run_id in error["message"]
         assert (await app.get(f"/v1/threads/t/runs/{run_id}"))["run"]["state"] == "IN_PROGRESS"
         gates["long"].set()
-        async with app.stream("GET", "/v1/threads/t/events") as events:
-            while (event := await events.told()) is not None and event.data.get("state") != "IDLE":
-                pass
-        run = (await app.get(f"/v1/threads/t/runs/{run_id}"))["run"]
+        run = await app.ended("t", run_id)
     assert (run["state"], run["outputs"]) == ("IDLE", ["passed long"])
 
 

@@ -106,8 +106,7 @@ async def test_cancelling_a_run_that_has_ended_leaves_the_one_that_runs_alone() 
         await reached["second-run"].wait()
         assert (await app.post(f"/v1/threads/t/runs/{first['run_id']}/cancel"))["was_running"] is False
         gates["second-run"].set()
-        await asyncio.wait([app.service.runs.find(second["run_id"]).task])
-        assert (await app.get(f"/v1/threads/t/runs/{second['run_id']}"))["run"]["state"] == "IDLE"
+        assert (await app.ended("t", second["run_id"]))["state"] == "IDLE"
 
 
 async def test_a_busy_thread_is_a_conflict_unless_the_run_may_wait() -> None:
@@ -133,13 +132,12 @@ async def test_a_run_that_has_to_wait_is_answered_once_its_input_is_stored() -> 
         checkpoints = (await app.get("/v1/threads/t/checkpoints"))["checkpoints"]
         assert run["run_id"] in {one["run_id"] for one in checkpoints}
         gates["queue-2"].set()
-        await asyncio.wait([app.service.runs.find(run["run_id"]).task])
-        assert (await app.get(f"/v1/threads/t/runs/{run['run_id']}"))["run"]["outputs"] == ["passed queue-2"]
+        assert (await app.ended("t", run["run_id"]))["outputs"] == ["passed queue-2"]
 
 
 async def test_a_full_server_says_when_to_come_back_and_starts_nothing() -> None:
     async with called("waiting", limits={"max_runs": 1, "max_waiting": 0}) as app:
-        await app.run("t", 202, None, input="full")
+        run = await app.run("t", 202, None, input="full")
         await reached["full"].wait()
         for path, body in (
             ("/v1/threads/u/runs", {"input": "x"}),
@@ -151,9 +149,7 @@ async def test_a_full_server_says_when_to_come_back_and_starts_nothing() -> None
             assert int(answer.headers["retry-after"]) >= 1
         error_of(await app.ask("GET", "/v1/threads/u"), 404)
         gates["full"].set()
-        async with app.stream("GET", "/v1/threads/t/events") as events:
-            while (event := await events.told()) is not None and event.data.get("state") != "IDLE":
-                pass
+        await app.ended("t", run["run_id"])
         assert (await app.run("u", input="full"))["outputs"] == ["passed full"]
 
 
@@ -189,6 +185,4 @@ async def test_a_run_that_sleeps_longer_than_a_client_waits_is_woken() -> None:
     async with called("sleeping") as app:
         run = await app.run("t", 202, 0.01, input=0.05)
         assert run["state"] == "IN_PROGRESS"
-        task = app.service.runs.find(run["run_id"]).task
-        await asyncio.wait([task])
-        assert (await app.get(f"/v1/threads/t/runs/{run['run_id']}"))["run"]["outputs"] == ["awake"]
+        assert (await app.ended("t", run["run_id"]))["outputs"] == ["awake"]

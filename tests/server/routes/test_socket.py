@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -107,10 +106,8 @@ async def test_a_client_that_goes_away_leaves_the_run_going() -> None:
             await socket.send(fresh("ws-left"))
             run_id = (await socket.receive())["run_id"]
             await reached["ws-left"].wait()
-            task = app.service.runs.find(run_id).task
             gates["ws-left"].set()
-        await asyncio.wait([task])
-        assert (await app.get(f"/v1/threads/t/runs/{run_id}"))["run"]["outputs"] == ["passed ws-left"]
+        assert (await app.ended("t", run_id))["outputs"] == ["passed ws-left"]
 
 
 async def test_frames_of_bytes_are_read_like_those_of_text() -> None:

@@ -59,9 +59,6 @@ async def test_where_the_thread_stands_cannot_be_put() -> None:
         told = (await app.send("PUT", "/v1/threads/t/state", {"state": forged}))["state"]
         assert told["execution_meta"] == before
         assert (await app.get("/v1/threads/t"))["thread"]["status"] == "IDLE"
-        answer = await app.ask("PATCH", "/v1/threads/t/state", {"update_state": forged})
-        if answer.status_code == 200:
-            assert (await state(app))["execution_meta"] == before
 
 
 async def test_a_context_that_is_put_is_added_to_what_was_said() -> None:
@@ -132,6 +129,19 @@ async def test_a_cleared_thread_waits_for_nobody() -> None:
         assert (await app.get("/v1/threads/t"))["thread"]["status"] == "IDLE"
         conflict_of(await app.ask("POST", "/v1/graph/invoke", {"resume": True, "config": {"thread_id": "t"}}))
         error_of(await app.ask("DELETE", "/v1/threads/nobody/state"), 404)
+
+
+async def test_keys_that_are_not_of_the_shared_state_cannot_be_patched() -> None:
+    async with called("remembering") as app:
+        await app.invoke("one", "t")
+        before = await state(app)
+        for key in ("context", "execution_meta"):
+            for method, path in (("PATCH", "/v1/threads/t/state"), ("POST", "/v1/threads/t/fork")):
+                body = {"update_state": {key: {"status": "running"}}}
+                error = await app.refused(method, path, body, status=422)
+                assert key in error["details"][0]["field"]
+        assert await state(app) == before
+        assert len((await app.get("/v1/threads"))["threads"]) == 1
 
 
 async def test_a_patch_changes_and_removes_keys_as_the_next_checkpoint() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from tests.server.routes.calling import Event, called, conflict_of, error_of, is_done, texts, turn
 from tests.server.routes.flows import gates, reached
 
@@ -126,8 +124,7 @@ async def test_a_client_that_goes_away_leaves_the_run_going() -> None:
             await reached["left"].wait()
         assert (await app.get(f"/v1/threads/t/runs/{run_id}"))["run"]["state"] == "IN_PROGRESS"
         gates["left"].set()
-        await asyncio.wait([app.service.runs.find(run_id).task])
-        run = (await app.get(f"/v1/threads/t/runs/{run_id}"))["run"]
+        run = await app.ended("t", run_id)
     assert (run["state"], run["outputs"]) == ("IDLE", ["passed left"])
 
 

@@ -67,10 +67,7 @@ async def test_a_thread_that_is_being_run_is_not_deleted() -> None:
         await reached["deleted"].wait()
         conflict_of(await app.ask("DELETE", "/v1/threads/t"))
         gates["deleted"].set()
-        async with app.stream("GET", "/v1/threads/t/events") as events:
-            while (event := await events.told()) is not None and event.data.get("state") != "IDLE":
-                pass
-        assert (await app.get(f"/v1/threads/t/runs/{run['run_id']}"))["run"]["outputs"] == ["passed deleted"]
+        assert (await app.ended("t", run["run_id"]))["outputs"] == ["passed deleted"]
 
 
 async def test_a_thread_of_a_workflow_that_is_not_served_can_be_read_but_not_moved(tmp_path: object) -> None:

@@ -9,14 +9,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
+from holdfast.agents.message import Message
 from holdfast.engine.result import WorkflowRunResult
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import IncompatibleWorkflow, NoPendingRequests
 from holdfast.events import WorkflowEvent
 from holdfast.names import new_thread_id
-from holdfast.server.agentflow.messages import MessageBody, messages_from_client, messages_to_client
-from holdfast.server.agentflow.states import state_to_client, with_state
+from holdfast.server.agentflow.messages import MessageBody, context_of, messages_from_client, messages_to_client
+from holdfast.server.agentflow.states import changed_state, state_to_client
 from holdfast.server.conversation import conversation, said_by
 from holdfast.server.inputs import message_of_conversation
 from holdfast.server.naming import LONGEST_NAME
@@ -57,7 +57,6 @@ class Turn:
         self.thread_id = new_thread_id() if given is None else str(given)
         self.stored_id = threads.space.inside(self.thread_id)
         self.served: ServedRun | None = None
-        self._is_new: bool | None = None
         self._name: str | None = None
 
     async def begin(self, listener: Callable[[WorkflowEvent], None] | None = None) -> ServedRun:
@@ -70,7 +69,7 @@ class Turn:
             )
         message = None
         if not is_resumed:
-            message = message_of_conversation(self.workflow, messages_from_client(body.messages))
+            message = message_of_conversation(self.workflow, self._messages())
         on_busy = body.config.get("on_busy", "reject")
         if on_busy not in ("reject", "enqueue"):
             raise Problem(422, "invalid_body", "config.on_busy is reject or enqueue.", field="config.on_busy")
@@ -79,9 +78,6 @@ class Turn:
             check_id("config.run_id", run_id if isinstance(run_id, str) else "")
         responses = await self._answers() if is_resumed else None
         self._check_names()
-        if body.initial_state:
-            self.threads.service.runs.refuse_if_full()
-            await self._set_state(body.initial_state, on_busy)
         options: dict[str, Any] = {
             "responses": responses,
             "on_busy": on_busy,
@@ -90,6 +86,8 @@ class Turn:
             "max_iterations": body.recursion_limit,
             "afterwards": self._name_thread,
         }
+        if body.initial_state:
+            options["change_state"] = partial(changed_state, given=body.initial_state)
         try:
             self.served = await start(self.threads, self.workflow, self.stored_id, message, **options)
         except IncompatibleWorkflow:
@@ -98,9 +96,15 @@ class Turn:
             if other is self.workflow:
                 raise
             self.workflow = other
-            message = message_of_conversation(other, messages_from_client(body.messages))
+            message = message_of_conversation(other, self._messages())
             self.served = await start(self.threads, other, self.stored_id, message, **options)
         return self.served
+
+    def _messages(self) -> list[Message]:
+        """What is said now, after what the initial state says was said before."""
+        before = context_of(self.body.initial_state or {}, "initial_state.context")
+        told = messages_from_client(before, "initial_state.context")
+        return [*told, *messages_from_client(self.body.messages)]
 
     def _check_names(self) -> None:
         name, metadata = self.body.config.get("thread_name"), self.body.config.get("thread_meta")
@@ -128,26 +132,6 @@ class Turn:
                 field="resume",
             )
         return await self.threads.answers_for(self.thread_id, {next(iter(pending)): given})
-
-    async def _set_state(self, given: dict[str, Any], on_busy: Literal["reject", "enqueue"]) -> None:
-        storage = self.threads.storage
-        found = await self.threads.look_up(self.stored_id)
-        self._is_new = found is None
-        if found is not None:
-            await self.workflow.edit(
-                self.stored_id, partial(with_state, given=given), on_busy=on_busy, checkpoint_storage=storage
-            )
-            return
-        compiled = self.workflow._compiled
-        first = WorkflowCheckpoint(
-            workflow_name=self.workflow.name,
-            graph_signature_hash=compiled.signature_hash,
-            graph_signature=compiled.signature,
-            migrations=compiled.migrations.names,
-            thread_id=self.stored_id,
-            status="IDLE",
-        )
-        await storage.save(with_state(first, given))
 
     # ------------------------------------------------------------ what it gave
 
@@ -178,7 +162,7 @@ class Turn:
 
     def meta(self) -> dict[str, Any]:
         served = self.served
-        is_new = self._is_new if self._is_new is not None else served is not None and served.is_new_thread
+        is_new = served is not None and served.is_new_thread
         requests = [] if served is None or served.result is None else served.result.get_request_info_events()
         return {
             "thread_id": self.thread_id,

@@ -48,6 +48,14 @@ def messages_from_client(bodies: Iterable[MessageBody], place: str = "messages")
     return [message_from_client(body, f"{place}[{at}]") for at, body in enumerate(bodies)]
 
 
+def context_of(state: Mapping[str, Any], place: str) -> list[MessageBody]:
+    """The messages in a client's state. Raises Problem."""
+    try:
+        return msgspec.convert(state.get("context") or [], list[MessageBody])
+    except msgspec.ValidationError as error:
+        raise Problem(422, "invalid_message", f"{place}: {error}", field=place) from error
+
+
 def _checked(text: Any, place: str) -> str:
     if not isinstance(text, str):
         raise _refused(place, f"expected a text, got {type(text).__name__}")

@@ -67,17 +67,22 @@ def merged(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any
 
 def with_state(head: WorkflowCheckpoint, given: Mapping[str, Any]) -> WorkflowCheckpoint:
     """The head with these values in its shared state. Raises Problem for a value of another type."""
-    after = merged(head.state, {key: value for key, value in given.items() if key not in ("context", "execution_meta")})
+    return msgspec.structs.replace(head, state=changed_state(head.state, given))
+
+
+def changed_state(before: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The state with these values in it. Raises Problem for a value of another type."""
+    after = merged(before, {key: value for key, value in given.items() if key not in ("context", "execution_meta")})
     for key, value in after.items():
-        stored = head.state.get(key)
-        if key in head.state and stored is not None and not _fits(stored, value):
+        stored = before.get(key)
+        if key in before and stored is not None and not _fits(stored, value):
             raise Problem(
                 422,
                 "wrong_state_type",
                 f"state.{key} holds {type(stored).__name__}, not {type(value).__name__}. Nothing was written.",
                 field=f"state.{key}",
             )
-    return msgspec.structs.replace(head, state=after)
+    return after
 
 
 def _fits(stored: Any, value: Any) -> bool:

@@ -89,8 +89,7 @@ async def get_run(
 
 
 def _own(visit: OwnVisit, threads: OwnThreads, thread_id: str, run_id: str) -> ServedRun | None:
-    served = visit.service.runs.find(run_id)
-    return served if served is not None and served.thread_id == threads.space.inside(thread_id) else None
+    return visit.service.runs.find(threads.space.inside(thread_id), run_id)
 
 
 @post(
@@ -105,8 +104,13 @@ async def cancel_run(
     thread_id: FromPath[str], run_id: FromPath[str], visit: OwnVisit, threads: OwnThreads
 ) -> Response[Reply]:
     check_id("run_id", run_id)
-    info, workflow = await threads.workflow(thread_id)
     served = _own(visit, threads, thread_id, run_id)
+    if (
+        served is not None and served.task is not None and not served.has_begun
+    ):  # it waits for others: nothing of it is stored
+        served.task.cancel()
+        return reply(visit.request_id, {"run_id": run_id, "was_running": True})
+    info, workflow = await threads.workflow(thread_id)
     if served is None and info.run_id != run_id:
         await told_run_of_log(threads, thread_id, run_id)  # 404 if there never was one
     was_running = info.run_id == run_id and await workflow.cancel(info.thread_id, checkpoint_storage=threads.storage)
@@ -130,7 +134,17 @@ async def events(
     live: Annotated[bool, QueryParameter(name="live")] = True,
 ) -> Stream:
     info = await threads.find(thread_id)
-    cursor = _last_event_id(request.headers.get("last-event-id")) if after is None else after
+    given = _last_event_id(request.headers.get("last-event-id"))
+    known = [one for one in (after, given) if one is not None]
+    cursor = max(known) if known else None  # a browser that reconnects sends both: its URL, and the last that it has
+    if cursor is not None and cursor > await threads.storage.last_seq(info.thread_id):
+        raise Problem(
+            410,
+            "cursor_expired",
+            f"Thread {thread_id!r} has no event {cursor}: it may have been deleted and begun again. Read it from its "
+            "beginning, without a cursor.",
+            field="after",
+        )
     served = visit.service.registry.by_workflow_name(info.workflow_name)
     declared = None if served is None else served.workflow._compiled.declared
     service = visit.service

@@ -8,7 +8,13 @@ import msgspec
 from litestar import Response, delete, get, patch, post, put
 from litestar.params import FromPath, JSONBody, QueryParameter
 
-from holdfast.server.agentflow.messages import MessageBody, message_to_client, messages_from_client, messages_to_client
+from holdfast.server.agentflow.messages import (
+    MessageBody,
+    context_of,
+    message_to_client,
+    messages_from_client,
+    messages_to_client,
+)
 from holdfast.server.agentflow.states import state_to_client, with_state
 from holdfast.server.conversation import (
     conversation,
@@ -95,7 +101,7 @@ async def put_state(
     thread_id: FromPath[str], data: JSONBody[StateBody], visit: OwnVisit, threads: OwnThreads
 ) -> Response[Reply]:
     info, workflow = await threads.workflow(thread_id)
-    given = _context(data.state)
+    given = context_of(data.state, "state.context")
     agent_id = speaker(workflow)
 
     def change(head: Any) -> Any:
@@ -111,13 +117,6 @@ async def put_state(
 
     await workflow.edit(info.thread_id, change, checkpoint_storage=threads.storage)
     return reply(visit.request_id, {"state": await state_of(threads, thread_id)})
-
-
-def _context(state: dict[str, Any]) -> list[MessageBody]:
-    try:
-        return msgspec.convert(state.get("context") or [], list[MessageBody])
-    except msgspec.ValidationError as error:
-        raise Problem(422, "invalid_message", f"state.context: {error}", field="state.context") from error
 
 
 @delete(
