@@ -79,6 +79,11 @@ class Bench:
     def _measure(self, subject: str, server: Started, mark: str) -> None:
         """`mark`: in the names of all threads. What AgentFlow caches in Valkey is still there in the next round."""
         sizes, results = self._results.sizes, self._results
+        if subject in (
+            "sqlite",
+            "postgres",
+        ):  # before all else: memory that was used and freed would hide what it takes
+            self._add("idle", subject, server, {"count": sizes["readers"], "name": f"idle-{mark}", "pid": server.pid})
         hammered = {"clients": sizes["clients"], "seconds": self._seconds}
         for measure in ("invoke_new",) if subject == "bare" else ("invoke_new", "invoke_own"):
             self._add(measure, subject, server, {**hammered, "name": f"{measure}-{mark}"})
@@ -92,7 +97,6 @@ class Bench:
             return
         given = {"count": sizes["readers"], "times": sizes["tellings"], "name": f"followed-{mark}"}
         self._add("readers", subject, server, given)
-        self._add("idle", subject, server, {"count": sizes["readers"], "name": f"idle-{mark}", "pid": server.pid})
         results.python = platform.python_version()
 
     def _add(self, measure: str, subject: str, server: Started, given: Mapping[str, Any], name: str = "") -> None:

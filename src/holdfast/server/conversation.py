@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,10 +16,15 @@ from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
 from holdfast.checkpoints.storage import StoreCheckpointStorage, load_checkpoint, read_events
 from holdfast.engine.workflow import Workflow
 from holdfast.events import WorkflowEvent
-from holdfast.records import ExecutorMemory
+from holdfast.records import CheckpointInfo, ExecutorMemory
 from holdfast.server.agentflow.messages import place_id
 from holdfast.server.plain import plain
 from holdfast.server.problems import Problem
+
+AT_ONCE = 100
+"""Events of a log that are read before others get a turn."""
+SHOWN_TURNS = 100
+"""Of a workflow without an agent, those that a state shows."""
 
 
 def speaker(workflow: Workflow) -> str | None:
@@ -27,12 +33,20 @@ def speaker(workflow: Workflow) -> str | None:
     return start.id if isinstance(start, AgentExecutor) else None
 
 
-async def conversation(storage: StoreCheckpointStorage, workflow: Workflow, head: WorkflowCheckpoint) -> list[Message]:
-    """All that was said, oldest first."""
+async def conversation(
+    storage: StoreCheckpointStorage,
+    workflow: Workflow,
+    head: WorkflowCheckpoint,
+    *,
+    first: int | None = None,
+    last: int | None = None,
+) -> list[Message]:
+    """All that was said, oldest first. Of a workflow without an agent, whose history has to be read for it, at least
+    the `first` messages, or those of the `last` turns."""
     agent_id = speaker(workflow)
     if agent_id is not None:
         return session_messages(head, agent_id)
-    return await _from_history(storage, workflow, head)
+    return await _from_history(storage, workflow, head, first, last)
 
 
 def session_messages(head: WorkflowCheckpoint, agent_id: str) -> list[Message]:
@@ -46,28 +60,54 @@ def session_messages(head: WorkflowCheckpoint, agent_id: str) -> list[Message]:
     return [*said, *private.get("cache", ())]
 
 
-async def _from_history(storage: StoreCheckpointStorage, workflow: Workflow, head: WorkflowCheckpoint) -> list[Message]:
+async def _from_history(
+    storage: StoreCheckpointStorage, workflow: Workflow, head: WorkflowCheckpoint, first: int | None, last: int | None
+) -> list[Message]:
     """Inputs are what was due in the checkpoints that runs begin with, as far back as the thread was cleared; outputs
     are in the log."""
-    outputs: dict[str, list[Message]] = {}
-    async for event in read_events(storage, head.thread_id, None, workflow._compiled.declared):
-        if event.type == "output" and event.run_id is not None:
-            outputs.setdefault(event.run_id, []).extend(said_by(event))
-    said: list[list[Message]] = []
+    begun = await _beginnings(storage, workflow, head)
+    chosen = begun[:first] if last is None else begun[-last:]
+    outputs = await _outputs(storage, workflow, head.thread_id, {info.run_id for info in chosen})
+    said: list[Message] = []
+    for info in chosen:
+        entry = await load_checkpoint(storage, info.checkpoint_id, workflow._compiled.declared)
+        came_in = [one.data for one in entry.deliveries if one.source_id.startswith("internal:")]
+        said += [message for data in came_in for message in as_said(data, "user")]
+        said += outputs.pop(info.run_id or "", [])
+    return with_ids(said)
+
+
+async def _beginnings(
+    storage: StoreCheckpointStorage, workflow: Workflow, head: WorkflowCheckpoint
+) -> list[CheckpointInfo]:
+    """The checkpoints of the head's own line that runs begin with, oldest first, since the thread was cleared."""
     line = {info.checkpoint_id: info for info in await storage.list_checkpoint_infos(thread_id=head.thread_id)}
+    begun: list[CheckpointInfo] = []
     at: str | None = head.checkpoint_id
     while at in line:
         info = line.pop(at)
         at = info.previous_checkpoint_id
-        if info.iteration_count and info.run_id is not None:
-            continue
-        entry = await load_checkpoint(storage, info.checkpoint_id, workflow._compiled.declared)
-        if info.run_id is None and _is_cleared(entry):
-            break
-        came_in = [one.data for one in entry.deliveries if one.source_id.startswith("internal:")]
-        heard = [message for data in came_in for message in as_said(data, "user")]
-        said.append([*heard, *outputs.pop(info.run_id or "", [])])
-    return with_ids([message for each in reversed(said) for message in each])
+        if info.run_id is None:
+            if _is_cleared(await load_checkpoint(storage, info.checkpoint_id, workflow._compiled.declared)):
+                break
+        elif info.iteration_count == 0:
+            begun.append(info)
+    return begun[::-1]
+
+
+async def _outputs(
+    storage: StoreCheckpointStorage, workflow: Workflow, thread_id: str, runs: set[str | None]
+) -> dict[str, list[Message]]:
+    """What these runs gave."""
+    found: dict[str, list[Message]] = {}
+    count = 0
+    async for event in read_events(storage, thread_id, None, workflow._compiled.declared):
+        if event.type == "output" and event.run_id in runs:
+            found.setdefault(event.run_id or "", []).extend(said_by(event))
+        count += 1
+        if count % AT_ONCE == 0:
+            await asyncio.sleep(0)  # others are served meanwhile
+    return found
 
 
 def _is_cleared(checkpoint: WorkflowCheckpoint) -> bool:

@@ -19,6 +19,8 @@ from holdfast.server.space import Space
 
 logger = get_logger("server")
 
+PAGE = 500
+"""Events that are read and sent in one go."""
 MOST_UNREAD = 1000
 """Events that wait for one slow client; after that it reads them from the log, when it comes to it."""
 
@@ -59,13 +61,13 @@ class Told:
 class Follower:
     """One client of a thread's stream: what is told, each once and in order, after its cursor."""
 
-    def __init__(self, channel: _Channel, after: int | None) -> None:
+    def __init__(self, channel: _Channel, after: int | None, *, must_read_log: bool = True) -> None:
         self._channel = channel
         self._after = after
         self.cursor = max(after or 0, 0)
         """The last event of the log that it was given."""
         self._unread: deque[Told] = deque()
-        self._must_read_log = True
+        self._must_read_log = must_read_log
         self._read: list[Told] = []
         self._waiter: asyncio.Future[None] | None = None
 
@@ -120,9 +122,14 @@ class Follower:
             self._waiter = None
 
     async def _from_log(self) -> list[Told]:
-        """All that is there now; what comes meanwhile is put, and skipped if it was read."""
+        """A page of what is there; what comes meanwhile is put, and skipped if it was read."""
+        found: list[Told] = []
         self._must_read_log = False
-        found = [told async for told in self._channel.logged(self._after if self.cursor == 0 else self.cursor)]
+        async for told in self._channel.logged(self._after if self.cursor == 0 else self.cursor):
+            found.append(told)
+            if len(found) >= PAGE:
+                self._must_read_log = True  # the rest comes next
+                break
         self.cursor = found[-1].seq or self.cursor if found else self.cursor
         return found
 
@@ -192,17 +199,19 @@ class Hub:
 
     @asynccontextmanager
     async def follow(
-        self, thread_id: str, space: Space, declared: Declared, after: int | None
+        self, thread_id: str, space: Space, declared: Declared, after: int | None, *, is_last: bool = False
     ) -> AsyncIterator[Follower]:
-        """`after`: the last event that the client has; None: it has none, and wants all that are kept."""
+        """`after`: the last event that the client has; None: it has none, and wants all that are kept. `is_last`: it is
+        the last that there is, so nothing need be read before something comes."""
         channel = self._channels.get(thread_id)
         if channel is None:
             channel = self._channels[thread_id] = _Channel(self._storage, thread_id, declared, space, self._hides)
-            follower = Follower(channel, after)
+            follower = Follower(channel, after, must_read_log=not is_last)
             channel.followers.add(follower)
             # Only what comes from now on: the followers read the log up to here themselves.
             try:
-                channel.start(await self._storage.last_seq(thread_id))
+                known = after if is_last and after is not None else await self._storage.last_seq(thread_id)
+                channel.start(known)
             except BaseException:
                 self._channels.pop(thread_id, None)
                 raise

@@ -23,7 +23,7 @@ from holdfast.server.problems import Problem
 logger = get_logger("server")
 
 REMEMBERED = 1000
-"""Runs that ended and are still known by their result; the log of their thread knows the others."""
+"""Runs that ended and whose ids are still known here; the logs of their threads know all of them."""
 
 
 class RunWatch(Protocol):
@@ -109,7 +109,7 @@ class Runs:
         self._watch = watch
         self._slots = asyncio.Semaphore(limits.max_runs)
         self._active: dict[tuple[str, str], ServedRun] = {}
-        self._ended: OrderedDict[tuple[str, str], ServedRun] = OrderedDict()
+        self._ended: OrderedDict[tuple[str, str], None] = OrderedDict()
         """By thread and run: a client may choose the id of its run, and two users the same."""
         self._waiting = 0
         self.is_stopping = False
@@ -123,8 +123,12 @@ class Runs:
         return self._waiting
 
     def find(self, thread_id: str, run_id: str) -> ServedRun | None:
-        key = (thread_id, run_id)
-        return self._active.get(key) or self._ended.get(key)
+        """One that has not ended. What the others came to stands in the logs of their threads."""
+        return self._active.get((thread_id, run_id))
+
+    def knows(self, thread_id: str, run_id: str) -> bool:
+        """Whether there is such a run, or was lately."""
+        return (thread_id, run_id) in self._active or (thread_id, run_id) in self._ended
 
     @property
     def under_way(self) -> list[ServedRun]:
@@ -153,7 +157,7 @@ class Runs:
         """`afterwards` is done when it has ended well, before anybody hears of it. Raises Problem if the server is
         stopping or full, or knows a run of that id; and InvalidRun."""
         self.refuse_if_full()
-        if run_id is not None and self.find(thread_id, run_id) is not None:
+        if run_id is not None and self.knows(thread_id, run_id):
             raise Problem(409, "run_exists", f"There is a run {run_id!r} already. Nothing was started.", field="run_id")
         options: RunOptions = {
             "thread_id": thread_id,
@@ -222,7 +226,7 @@ class Runs:
             served.begun.set()
             del self._active[served.key]
             if not served.is_refused:  # else there never was one
-                self._ended[served.key] = served
+                self._ended[served.key] = None
             if len(self._ended) > REMEMBERED:
                 self._ended.popitem(last=False)
             if self._watch is not None:

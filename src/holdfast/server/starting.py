@@ -10,6 +10,7 @@ from holdfast.checkpoints.storage import read_events
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import CheckpointNotFound, HoldfastError, RunInterrupted, ThreadBusy, ThreadNotIdle
 from holdfast.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
+from holdfast.server.conversation import AT_ONCE
 from holdfast.server.inputs import message_from
 from holdfast.server.plain import plain, plain_error, plain_request
 from holdfast.server.problems import Problem, problem_of
@@ -161,6 +162,8 @@ async def told_run_of_log(threads: Threads, thread_id: str, run_id: str) -> dict
     async for event in read_events(threads.storage, info.thread_id, None, declared):
         if event.run_id == run_id:
             _add(told, event, threads)
+        if (event.seq or 0) % AT_ONCE == 0:
+            await asyncio.sleep(0)  # others are served meanwhile
     if told["state"] is None:
         raise Problem(404, "run_not_found", f"Thread {thread_id!r} has no run {run_id!r}.", field="run_id")
     told["usage"] = await _usage(threads, told["checkpoint_id"])

@@ -17,7 +17,7 @@ from holdfast.events import WorkflowEvent
 from holdfast.names import new_thread_id
 from holdfast.server.agentflow.messages import MessageBody, context_of, messages_from_client, messages_to_client
 from holdfast.server.agentflow.states import changed_state, state_to_client
-from holdfast.server.conversation import conversation, said_by
+from holdfast.server.conversation import SHOWN_TURNS, conversation, said_by
 from holdfast.server.inputs import message_of_conversation
 from holdfast.server.naming import LONGEST_NAME
 from holdfast.server.problems import Problem
@@ -175,7 +175,7 @@ class Turn:
 
     async def state(self) -> dict[str, Any]:
         info, workflow, head = await self.threads.head(self.thread_id)
-        said = await conversation(self.threads.storage, workflow, head)
+        said = await conversation(self.threads.storage, workflow, head, last=SHOWN_TURNS)
         return state_to_client(info, head, said, self.threads.space)
 
     async def _name_thread(self, result: WorkflowRunResult) -> None:

@@ -21,7 +21,7 @@ from holdfast.server.config import ServerConfig
 from holdfast.server.http import graph, history, moving, operations, runs, sockets, threads, workflows
 from holdfast.server.http.documentation import page
 from holdfast.server.http.failures import answer_holdfast, answer_http, answer_problem, answer_unknown
-from holdfast.server.http.gate import Gate
+from holdfast.server.http.gate import EXPOSED, Gate
 from holdfast.server.http.visits import OwnVisit, authorize, provide_threads, provide_visit
 from holdfast.server.making import make_service
 from holdfast.server.problems import Problem
@@ -104,7 +104,7 @@ def make_routes(service: Service) -> Litestar:
         allow_origins=list(config.cors.origins),
         allow_credentials=config.cors.allow_credentials,
         allow_headers=["Authorization", "Content-Type", "Last-Event-ID", "X-API-Key"],
-        expose_headers=["X-Request-Id", "Retry-After"],
+        expose_headers=EXPOSED,
     )
     routes = Litestar(
         [*ROUTES, *((openapi_json, documentation) if has_page else (openapi_json,))],

@@ -31,6 +31,8 @@ SECURITY_HEADERS = [
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
 ]
+EXPOSED = ["X-Request-Id", "X-Run-Id", "Retry-After", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"]
+"""Headers that pages of other origins may read, where these may call."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _BEARER = "agentflow-bearer"
 
@@ -49,7 +51,9 @@ class Gate:
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = random_digits() + random_digits()
         visit = scope[KEY] = Visit(request_id, self._service)
-        answer = _Answer(scope, send, request_id, self._service)
+        answer = _Answer(scope, send, request_id, self._service, headers.get("origin"))
+        if scope.get("method") == "HEAD" and _path(scope) in self._public:  # of load balancers
+            scope, answer.is_head = {**scope, "method": "GET"}, True
         try:
             await self._admit(scope, headers, visit, answer)
         except Problem as problem:
@@ -85,6 +89,8 @@ class Gate:
         if self._service.authenticator is None:
             return ANYBODY
         token, api_key = _token(scope, headers), headers.get("x-api-key")
+        if token is not None and api_key is not None and token != api_key:
+            raise Problem(401, "not_authenticated", "Two credentials that differ: send one.")
         credentials = Credentials(headers, token, api_key, scope.get("method", "GET"), path, peer)
         try:
             return await self._service.authenticator.authenticate(credentials)
@@ -116,8 +122,11 @@ class Gate:
 class _Answer:
     """Sends on what a route answers, with the headers that every answer has."""
 
-    def __init__(self, scope: Scope, send: Any, request_id: str, service: Service) -> None:
+    def __init__(self, scope: Scope, send: Any, request_id: str, service: Service, origin: str | None) -> None:
         self._scope = scope
+        self._origin = origin
+        self.is_head = False
+        """Whether only the head of the answer is wanted."""
         self._send = send
         self._service = service
         self._began = time.perf_counter()
@@ -133,6 +142,8 @@ class _Answer:
         if message["type"] == "http.response.start":
             self._status = message["status"]
             message["headers"] = [*message.get("headers", ()), *self._own, *self.limits]
+        if self.is_head and message["type"] == "http.response.body":
+            message["body"] = b""
         await self._send(message)
 
     async def refuse(self, problem: Problem) -> None:
@@ -144,9 +155,18 @@ class _Answer:
         told = [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
         start = {"type": "http.response.start", "status": problem.status}
         fixed = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        await self.send({**start, "headers": [*fixed, *told]})
+        await self.send({**start, "headers": [*fixed, *told, *self._for_pages()]})
         await self._send({"type": "http.response.body", "body": body})
         self.count()
+
+    def _for_pages(self) -> list[tuple[bytes, bytes]]:
+        """What lets a page that may call read a refusal, as Litestar does for all else."""
+        cors = self._service.config.cors
+        if self._origin is None or (self._origin not in cors.origins and "*" not in cors.origins):
+            return []
+        found = [(b"access-control-allow-origin", self._origin.encode("latin-1")), (b"vary", b"Origin")]
+        found.append((b"access-control-expose-headers", ", ".join(EXPOSED).encode()))
+        return [*found, (b"access-control-allow-credentials", b"true")] if cors.allow_credentials else found
 
     def count(self) -> None:
         if self._scope["type"] == "http":

@@ -81,7 +81,7 @@ async def turn_follower(turn: Turn) -> Any:
     """Follows the turn's thread from where it stands now."""
     service, space = turn.threads.service, turn.threads.space
     after = await service.storage.last_seq(turn.stored_id)
-    return service.hub.follow(turn.stored_id, space, lambda: turn.workflow._compiled.declared, after)
+    return service.hub.follow(turn.stored_id, space, lambda: turn.workflow._compiled.declared, after, is_last=True)
 
 
 @post(

@@ -12,11 +12,13 @@ from litestar import Request, Response, post
 from litestar.params import FromPath, QueryParameter
 from litestar.response import Stream
 
+from holdfast.errors import NoThreadFile
 from holdfast.names import new_thread_id
 from holdfast.server.http.answers import Reply, errors, reply
 from holdfast.server.http.history import HERE
 from holdfast.server.http.visits import OwnThreads, OwnVisit
 from holdfast.server.plain import plain_thread
+from holdfast.server.problems import Problem
 
 NDJSON = "application/x-ndjson"
 TAGS = ["Moving"]
@@ -73,7 +75,11 @@ async def import_thread(
         with path.open("wb") as file:
             async for piece in request.stream():
                 await asyncio.to_thread(file.write, piece)
-        info = await threads.storage.import_thread(path, thread_id=stored_id)
+        try:
+            info = await threads.storage.import_thread(path, thread_id=stored_id)
+        except NoThreadFile as error:  # its path is nothing for the client
+            said = f"The body cannot be imported: {error.reason}. Nothing was imported."
+            raise Problem(422, error.code, said, field="body") from error
     return reply(visit.request_id, {"thread": plain_thread(info, threads.space)}, status=201)
 
 

@@ -17,6 +17,7 @@ from holdfast.server.agentflow.messages import (
 )
 from holdfast.server.agentflow.states import state_to_client, with_state
 from holdfast.server.conversation import (
+    SHOWN_TURNS,
     conversation,
     find_message,
     joined,
@@ -86,7 +87,7 @@ async def get_state(thread_id: FromPath[str], visit: OwnVisit, threads: OwnThrea
 
 async def state_of(threads: OwnThreads, thread_id: str) -> dict[str, Any]:
     info, workflow, head = await threads.head(thread_id)
-    said = await conversation(threads.storage, workflow, head)
+    said = await conversation(threads.storage, workflow, head, last=SHOWN_TURNS)
     return state_to_client(info, head, said, threads.space)
 
 
@@ -166,7 +167,8 @@ async def list_messages(
     limit: Limit = 100,
 ) -> Response[Reply]:
     _, workflow, head = await threads.head(thread_id)
-    said = messages_to_client(await conversation(threads.storage, workflow, head))
+    first = None if search else offset + limit
+    said = messages_to_client(await conversation(threads.storage, workflow, head, first=first))
     if search:
         wanted = search.casefold()
         said = [one for one in said if any(wanted in str(block.get("text", "")).casefold() for block in one["content"])]
