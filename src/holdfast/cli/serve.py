@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from pathlib import Path
 
 import click
@@ -33,15 +34,17 @@ def serve(path: Path | None, host: str | None, port: int | None, quiet: bool, as
     logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     config = load_config(None if path is None else str(path))
     config = msgspec.structs.replace(config, host=host or config.host, port=port or config.port)
-    if as_json:
-        served = {"agent": config.agent, "workflows": dict(config.workflows)}
-        print_json({"url": f"http://{_shown(config.host)}:{config.port}", **served})
-    elif not quiet:
-        click.echo(
-            f"Serving {printable(config.agent or ', '.join(config.workflows))} at http://{_shown(config.host)}:{config.port}"
-        )
+
+    def tell(address: str, listens_on: int) -> None:
+        url = f"http://{_shown(address)}:{listens_on}"
+        if as_json:
+            print_json({"url": url, "agent": config.agent, "workflows": dict(config.workflows)})
+        elif not quiet:
+            click.echo(f"Serving {printable(config.agent or ', '.join(config.workflows))} at {url}")
+        sys.stdout.flush()
+
     try:
-        serve_config(config)
+        serve_config(config, tell=tell)
     except OSError as error:
         raise Mistake(f"{error} Is another server there? Choose another --port.") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -15,6 +16,8 @@ from holdfast.server.refusals import invalid
 logger = get_logger("server")
 
 LONGEST_NAME = 255
+NAMING_SECONDS = 10.0
+"""A turn is not answered before its thread has a name; it is not to wait for long."""
 
 NameThreads = Callable[[Workflow, str, Sequence[Message]], Awaitable[str | None]]
 
@@ -29,8 +32,9 @@ def make_naming(path: str, found: Any, storage: StoreCheckpointStorage) -> NameT
 
     async def name(workflow: Workflow, thread_id: str, messages: Sequence[Message]) -> str | None:
         try:
-            made = generate([message.text for message in messages])
-            made = await made if inspect.isawaitable(made) else made
+            async with asyncio.timeout(NAMING_SECONDS):
+                made = generate([message.text for message in messages])
+                made = await made if inspect.isawaitable(made) else made
             if not isinstance(made, str) or not made.strip():
                 return None
             chosen = made.strip()[:LONGEST_NAME]

@@ -212,10 +212,12 @@ class Runs:
                 result = await run.execute(listener)
             finally:
                 self._slots.release()
+            served.result = result
             if afterwards is not None:
                 await afterwards(result)
-            served.result = result
         except asyncio.CancelledError as error:
+            if served.result is not None:  # only what comes afterwards was cut short
+                return
             served.error = RunInterrupted(served.run_id, served.thread_id)
             served.error.__cause__ = error
         except Exception as error:  # noqa: BLE001  # kept for whoever waits for it, and told by the log
@@ -248,7 +250,7 @@ class Runs:
         await asyncio.gather(*(workflow.leave(seconds) for workflow in workflows.values()), return_exceptions=True)
         tasks = [one.task for one in served if one.task is not None]
         for one in served:
-            if one.is_waiting and one.task is not None:
+            if (one.is_waiting or one.result is not None) and one.task is not None:
                 one.task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=seconds + 5)

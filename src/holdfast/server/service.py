@@ -152,6 +152,12 @@ class Service:
             seconds = self.config.limits.shutdown_seconds
             self._leaving = asyncio.get_running_loop().create_task(self.runs.leave(seconds))
 
+    async def left(self) -> None:
+        """Once no run goes on any more, after `begin_stopping`."""
+        await self.stopping.wait()
+        if self._leaving is not None:
+            await asyncio.shield(self._leaving)
+
     async def stop(self) -> None:
         self.runs.is_stopping = True
         await self.recovery.stop()

@@ -8,7 +8,7 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -32,11 +32,14 @@ GRACE_SECONDS = 5
 
 
 class _Uvicorn(uvicorn.Server):
-    """Tells the app that it is to stop before it waits for connections: streams would keep them open."""
+    """Lets the app stop before it closes its connections: until then whoever asks is told so, and streams end with
+    their cursor. Told a second time, it stops at once."""
 
     def __init__(self, config: uvicorn.Config, app: ServerApp) -> None:
         super().__init__(config)
         self._app = app
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._exiting: asyncio.Task[None] | None = None
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -52,8 +55,20 @@ class _Uvicorn(uvicorn.Server):
                 signal.signal(one, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._app.service.begin_stopping()
-        super().handle_exit(sig, frame)
+        service, loop = self._app.service, self._loop
+        if service.runs.is_stopping or loop is None:
+            super().handle_exit(sig, frame)
+        else:
+            service.begin_stopping()
+            loop.call_soon_threadsafe(self._exit_when_left)
+
+    def _exit_when_left(self) -> None:
+        self._exiting = asyncio.get_running_loop().create_task(self._app.service.left())
+        self._exiting.add_done_callback(lambda _: setattr(self, "should_exit", True))
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
 
 
 def _tells_no_query(record: logging.LogRecord) -> bool:
@@ -125,7 +140,6 @@ def make_server(app: ServerApp, config: ServerConfig) -> uvicorn.Server:
             app,
             host=config.host,
             port=config.port,
-            root_path=config.root_path,
             http=timed_protocol(config.limits.body_seconds),
             log_config=None,
             access_log=False,
@@ -142,13 +156,15 @@ def make_server(app: ServerApp, config: ServerConfig) -> uvicorn.Server:
     )
 
 
-def serve(config: ServerConfig) -> None:
+def serve(config: ServerConfig, *, tell: Callable[[str, int], None] | None = None) -> None:
     """Until SIGTERM or SIGINT. Raises InvalidConfig, NotImportable or NotServable before it listens, and OSError if it
-    cannot."""
+    cannot. `tell` is given the address and the port that it listens on."""
     from holdfast.server.http.app import create_app
 
     app = create_app(config)
     listener = _listening(config)  # before anything is resumed
+    if tell is not None:
+        tell(config.host, listener.getsockname()[1])
     server = make_server(app, config)
     logging.getLogger("uvicorn.error").addFilter(_tells_no_query)
     gc.collect()

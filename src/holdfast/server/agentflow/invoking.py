@@ -21,7 +21,7 @@ from holdfast.server.conversation import SHOWN_TURNS, conversation, said_by
 from holdfast.server.inputs import message_of_conversation
 from holdfast.server.naming import LONGEST_NAME
 from holdfast.server.problems import Problem
-from holdfast.server.runs import ServedRun, begins_thread
+from holdfast.server.runs import ServedRun
 from holdfast.server.space import check_id
 from holdfast.server.starting import failure_of, start
 from holdfast.server.threads import Threads
@@ -192,7 +192,7 @@ class Turn:
                 checkpoint_storage=self.threads.storage,
             )
             self._name = name if isinstance(name, str) else self._name
-        elif self._name is None and begins_thread(result) and self.threads.service.name_threads is not None:
+        elif self._name is None and self.threads.service.name_threads is not None:
             asked = messages_from_client(self.body.messages)
             said = [*asked, *(message for event in result.outputs for message in said_by(event))]
             self._name = await self.threads.service.name_threads(self.workflow, self.stored_id, said)

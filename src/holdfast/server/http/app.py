@@ -58,6 +58,10 @@ class ServerApp:
             await self._live(receive, send)
             return
         self.service.start()
+        root_path = self.service.config.root_path
+        if root_path and scope["path"].startswith(f"{root_path}/"):  # a proxy may take it away, or leave it
+            path = scope["path"][len(root_path) :]
+            scope = {**scope, "path": path, "raw_path": path.encode()}
         await self._gate(scope, receive, send)
 
     async def _live(self, receive: Any, send: Any) -> None:

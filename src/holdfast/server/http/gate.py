@@ -33,6 +33,8 @@ SECURITY_HEADERS = [
 ]
 EXPOSED = ["X-Request-Id", "X-Run-Id", "Retry-After", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"]
 """Headers that pages of other origins may read, where these may call."""
+_EXEMPT = frozenset({"/ping", "/healthz", "/readyz"})
+"""However often it is asked: an orchestrator that is refused ends a server that is well."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _BEARER = "agentflow-bearer"
 
@@ -105,7 +107,7 @@ class Gate:
 
     async def _count(self, headers: dict[str, str], path: str, peer: str | None, visit: Visit, answer: _Answer) -> None:
         limit = self._service.config.rate_limit
-        if self._service.limiter is None or limit is None or path == "/ping" or path in limit.exclude_paths:
+        if self._service.limiter is None or limit is None or path in _EXEMPT or path in limit.exclude_paths:
             return
         address = client_address(peer, headers, limit.trusted_proxies)
         visit.limit_key = limit_key(limit.by, address, visit.principal.user_id)

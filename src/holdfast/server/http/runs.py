@@ -11,6 +11,7 @@ from litestar.params import FromPath, JSONBody, QueryParameter
 from litestar.response import Stream
 from msgspec import UNSET
 
+from holdfast.errors import RunInterrupted
 from holdfast.server.http.answers import Reply, errors, reply
 from holdfast.server.http.bodies import AnswerBody, RunBody
 from holdfast.server.http.history import HERE
@@ -20,7 +21,7 @@ from holdfast.server.http.visits import OwnThreads, OwnVisit
 from holdfast.server.problems import Problem
 from holdfast.server.runs import ServedRun
 from holdfast.server.space import check_id
-from holdfast.server.starting import start_run, told_run, told_run_of_log
+from holdfast.server.starting import failure_of, start_run, told_run, told_run_of_log
 
 TAGS = ["Runs"]
 READ = {"scope": "checkpointer:read"}
@@ -63,6 +64,8 @@ async def create_run(
 async def told_when_ended(
     visit: OwnVisit, threads: OwnThreads, served: ServedRun, wait: float | None
 ) -> Response[Reply]:
+    if wait and await served.ended(wait) and isinstance(served.error, RunInterrupted):
+        raise failure_of(threads, served)
     has_ended = await served.ended(wait) if wait else served.task is not None and served.task.done()
     return reply(visit.request_id, {"run": await told_run(threads, served)}, status=200 if has_ended and wait else 202)
 

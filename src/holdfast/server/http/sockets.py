@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Literal
 
 import msgspec
@@ -12,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.errors import HoldfastError
 from holdfast.log import get_logger
 from holdfast.server.agentflow.invoking import InvokeBody, Turn
-from holdfast.server.agentflow.streaming import chunks
+from holdfast.server.agentflow.streaming import chunk, chunks
 from holdfast.server.http.graph import _unheard, turn_follower
 from holdfast.server.http.visits import Visit, visit_of
 from holdfast.server.problems import Problem, problem_of
@@ -39,16 +40,28 @@ async def graph_socket(socket: WebSocket[Any, Any, Any]) -> None:
         await visit.must("graph:stream", None)
         await socket.accept(subprotocols=protocol)
         with visit.service.stream_slot():
-            while not visit.service.stopping.is_set():
-                await _turn(socket, visit, await socket.receive_data(mode="text"))
+            while (text := await _received(socket, visit)) is not None:
+                await _turn(socket, visit, text)
         await socket.close(LATER, "The server stops. Connect again.")
-    except WebSocketDisconnect:
-        return  # the run goes on
+    except (WebSocketDisconnect, OSError):
+        return  # the client went away; the run goes on
     except Problem as problem:
         await socket.close(LATER if problem.status in (429, 503) else REFUSED, problem.code)
     except Exception:  # what it was is nothing for the client
         logger.exception("request %s over a socket failed", visit.request_id)
         await socket.close(FAILED, "internal_error")
+
+
+async def _received(socket: WebSocket[Any, Any, Any], visit: Visit) -> Any:
+    """The next frame; None if the server stops before there is one."""
+    receiving = asyncio.ensure_future(socket.receive_data(mode="text"))
+    stopping = asyncio.ensure_future(visit.service.stopping.wait())
+    try:
+        await asyncio.wait([receiving, stopping], return_when=asyncio.FIRST_COMPLETED)
+        return receiving.result() if receiving.done() else None
+    finally:
+        stopping.cancel()
+        receiving.cancel()
 
 
 async def _turn(socket: WebSocket[Any, Any, Any], visit: Visit, text: Any) -> None:
@@ -59,9 +72,17 @@ async def _turn(socket: WebSocket[Any, Any, Any], visit: Visit, text: Any) -> No
         await visit.must("graph:stream", turn.thread_id)
         async with await turn_follower(turn) as follower:
             await turn.begin(_unheard)
-            async for one in chunks(turn, follower):
-                if one is not None:
-                    await _send(socket, one[1])
+            visit.service.stop_hooks.add(follower.wake)
+            try:
+                async for one in chunks(turn, follower):
+                    if one is not None:
+                        await _send(socket, one[1])
+                    if visit.service.stopping.is_set():
+                        closing = {"status": "closing", "cursor": follower.cursor}
+                        await _send(socket, chunk(turn, "updates", data=closing))
+                        return
+            finally:
+                visit.service.stop_hooks.discard(follower.wake)
     except HoldfastError as error:
         problem = problem_of(error)
         if problem is None:
