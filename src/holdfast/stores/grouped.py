@@ -18,6 +18,18 @@ T = TypeVar("T")
 MOST = 64
 """In one transaction: the first of them waits for the last."""
 
+_OF_THE_FILE = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+    }
+)
+"""Errors that are not of one write."""
+
 
 class _Write:
     __slots__ = ("error", "is_for_itself", "is_settled", "result", "syncs", "work")
@@ -100,10 +112,14 @@ def _all(tables: Tables, batch: list[_Write]) -> None:
         one.error, one.is_for_itself = None, False  # the transaction may be tried again
         try:
             one.result = tables.attempt(partial(one.work, tables))
-        except (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError):
-            one.is_for_itself = True  # of this write alone: it is made again by itself, and told what is wrong
-        except (sqlite3.Error, OSError, UnicodeDecodeError, OverflowError):
-            raise  # of the file, which concerns all
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _OF_THE_FILE:
+                raise  # which concerns all
+            one.is_for_itself = True  # it is made again by itself, and told what is wrong in the connection's words
+        except (UnicodeDecodeError, OverflowError):
+            one.is_for_itself = True
+        except OSError:
+            raise
         except Exception as error:  # noqa: BLE001  # raised again where the write was asked for
             one.error = error
 

@@ -1,0 +1,125 @@
+"""Writes that wait at the same time: one transaction for all, and what is wrong with one is told to that one only."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import DamagedStore, StorageFailed, ThreadBusy
+from holdfast.records import OpenedThread
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite_tables import Tables
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    made = SqliteStore(tmp_path / "threads.db")
+    await made.thread_ids(limit=1)
+    yield made
+    await made.close()
+
+
+def transactions_of(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each that is made from now on is synced."""
+    made: list[bool] = []
+    begin = store._connection._try
+
+    def counted(*given: object, **options: bool) -> object:
+        made.append(options["syncs"])
+        return begin(*given, **options)  # type: ignore[arg-type]  # whatever it is given
+
+    monkeypatch.setattr(store._connection, "_try", counted)
+    return made
+
+
+async def opened(store: SqliteStore, *thread_ids: str) -> list[OpenedThread | BaseException]:
+    claims = (store.open(thread_id, f"run of {thread_id}") for thread_id in thread_ids)
+    return await asyncio.gather(*claims, return_exceptions=True)
+
+
+async def test_claims_that_wait_at_the_same_time_are_made_in_few_transactions_that_need_no_sync(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = transactions_of(store, monkeypatch)
+    found = await opened(store, *(f"thread {number}" for number in range(40)))
+    assert [one.lease.owner for one in found if isinstance(one, OpenedThread)] == [
+        f"run of thread {number}" for number in range(40)
+    ]
+    assert len(made) < 10 and not any(made)
+
+
+async def test_one_write_that_must_be_synced_makes_the_whole_group_durable(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = transactions_of(store, monkeypatch)
+    posts = (store.post("thread", f"item {number}", "message", b"1") for number in range(20))
+    await asyncio.gather(store.open("other", "run"), *posts)
+    assert len(made) < 10 and True in made
+    assert [one.item_id for one in (await store.open("thread", "run")).inbox] == [f"item {at}" for at in range(20)]
+
+
+async def test_a_claim_that_is_refused_leaves_those_beside_it_alone(store: SqliteStore) -> None:
+    await store.open("busy", "the first run")
+    before, busy, after = await opened(store, "before", "busy", "after")
+    assert isinstance(before, OpenedThread) and isinstance(after, OpenedThread)
+    assert isinstance(busy, ThreadBusy) and busy.run_id == "the first run"
+
+
+async def test_a_refused_write_undoes_nothing_of_the_others_and_all_of_its_own(store: SqliteStore) -> None:
+    def half(tables: Tables) -> None:
+        tables.post("half", "item", "message", b"1")
+        raise ThreadBusy("half")
+
+    writes = [
+        store.post("whole", "item", "message", b"1"),
+        store._grouped.do(half, syncs=True),
+        store.post("next", "item", "message", b"1"),
+    ]
+    found = await asyncio.gather(*writes, return_exceptions=True)
+    assert [type(one) for one in found] == [type(None), ThreadBusy, type(None)]
+    assert await store.thread_ids() == ["next", "whole"]
+
+
+async def test_a_damaged_row_fails_only_the_write_that_needs_it(store: SqliteStore, tmp_path: Path) -> None:
+    first = await opened(store, "good", "bad", "fine")
+    for one in first:
+        assert isinstance(one, OpenedThread)
+        await store.release(one.lease)
+    with sqlite3.connect(tmp_path / "threads.db") as db:
+        db.execute("UPDATE threads SET status = CAST(x'fffe' AS TEXT) WHERE thread_id = 'bad'")
+    good, bad, fine = await opened(store, "good", "bad", "fine")
+    assert isinstance(good, OpenedThread) and isinstance(fine, OpenedThread)
+    assert isinstance(bad, DamagedStore)
+
+
+async def test_a_file_that_was_removed_is_told_to_all_and_not_begun_anew(store: SqliteStore, tmp_path: Path) -> None:
+    for file in list(tmp_path.glob("threads.db*")):  # noqa: ASYNC240  # three files of a test
+        file.unlink()
+    found = await opened(store, "one", "two", "three")
+    assert all(isinstance(one, StorageFailed) and "removed or replaced" in str(one) for one in found)
+    assert not (tmp_path / "threads.db").exists()
+
+
+async def test_what_is_no_ordinary_error_is_told_to_whoever_waited_and_nothing_passes_for_written(
+    store: SqliteStore,
+) -> None:
+    class Stop(BaseException):
+        pass
+
+    def stop(tables: Tables) -> None:
+        raise Stop
+
+    writes = [
+        store.post("one", "item", "message", b"1"),
+        store._grouped.do(stop, syncs=True),
+        store.post("two", "item", "message", b"1"),
+    ]
+    found = await asyncio.gather(*writes, return_exceptions=True)
+    kept = set(await store.thread_ids())
+    assert isinstance(found[1], Stop)
+    for thread_id, outcome in (("one", found[0]), ("two", found[2])):
+        assert (outcome is None) is (thread_id in kept)
