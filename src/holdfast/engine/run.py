@@ -237,6 +237,11 @@ class Run:
         return True
 
     @property
+    def is_first(self) -> bool:
+        """Whether it made the first checkpoint of its thread."""
+        return any(event.checkpoint.number == 1 for event in self._events if event.checkpoint is not None)
+
+    @property
     def has_begun(self) -> bool:
         """Whether what it was given was accepted; otherwise nothing was written."""
         return self._began

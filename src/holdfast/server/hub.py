@@ -12,6 +12,7 @@ import msgspec
 from holdfast.checkpoints.following import follow
 from holdfast.checkpoints.storage import StoreCheckpointStorage, read_events
 from holdfast.codec import DeclaredTypes
+from holdfast.errors import CursorExpired
 from holdfast.events import WorkflowEvent
 from holdfast.log import get_logger
 from holdfast.server.plain import plain_event
@@ -97,6 +98,8 @@ class Follower:
         if not self._unread:
             self._channel.raise_failure()
             await self._wait(seconds)
+            if not self._unread:
+                await self._check_thread()
         found = []
         for one in self._taken():
             if one.seq is None and one.after >= self.cursor:  # else the events of its superstep were read already
@@ -105,6 +108,13 @@ class Follower:
                 self.cursor = one.seq
                 found.append(one)
         return found
+
+    async def _check_thread(self) -> None:
+        """A thread that was deleted and begun again has other events under the same numbers. Raises CursorExpired."""
+        self._channel.raise_failure()
+        last = await self._channel.last_seq()
+        if last < self.cursor:
+            raise CursorExpired(self._channel.thread_id, self.cursor, 1)
 
     def _taken(self) -> list[Told]:
         taken = list(self._unread)
@@ -139,7 +149,7 @@ class _Channel:
 
     def __init__(self, storage: StoreCheckpointStorage, thread_id: str, declared: Declared, space: Space, hides: bool):
         self._storage = storage
-        self._thread_id = thread_id
+        self.thread_id = thread_id
         self._declared = declared
         self._space = space
         self._hides = hides
@@ -147,8 +157,11 @@ class _Channel:
         self._task: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
 
+    async def last_seq(self) -> int:
+        return await self._storage.last_seq(self.thread_id)
+
     def start(self, after: int) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._listen(after), name=f"events of {self._thread_id}")
+        self._task = asyncio.get_running_loop().create_task(self._listen(after), name=f"events of {self.thread_id}")
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -160,7 +173,7 @@ class _Channel:
         try:
             events = follow(
                 self._storage,
-                self._thread_id,
+                self.thread_id,
                 self._declared(),
                 after,
                 live=True,
@@ -175,17 +188,20 @@ class _Channel:
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001  # each follower is told
-            logger.warning("events of thread %s could not be read: %s", self._thread_id, type(error).__name__)
-            self._failure = error
-            for follower in self.followers:
-                follower.wake()
+            logger.warning("events of thread %s could not be read: %s", self.thread_id, type(error).__name__)
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        self._failure = error
+        for follower in self.followers:
+            follower.wake()
 
     def raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
 
     async def logged(self, after: int | None) -> AsyncIterator[Told]:
-        async for event in read_events(self._storage, self._thread_id, after, self._declared()):
+        async for event in read_events(self._storage, self.thread_id, after, self._declared()):
             yield Told(event, self._space, (event.seq or 1) - 1, hides=self._hides)
 
 
@@ -212,8 +228,9 @@ class Hub:
             try:
                 known = after if is_last and after is not None else await self._storage.last_seq(thread_id)
                 channel.start(known)
-            except BaseException:
+            except BaseException as error:
                 self._channels.pop(thread_id, None)
+                channel.fail(error)  # whoever joined meanwhile comes again with its cursor
                 raise
         else:
             follower = Follower(channel, after)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -16,8 +17,10 @@ from holdfast.server.refusals import invalid
 logger = get_logger("server")
 
 LONGEST_NAME = 255
-NAMING_SECONDS = 10.0
-"""A turn is not answered before its thread has a name; it is not to wait for long."""
+NAMING_SECONDS = 2.0
+"""A turn is not answered before its thread has a name, so this is all the time that there is for one."""
+PAUSE_SECONDS = 60.0
+"""After a failure nobody is asked for so long: turns are not to wait for what does not come."""
 
 NameThreads = Callable[[Workflow, str, Sequence[Message]], Awaitable[str | None]]
 
@@ -30,7 +33,12 @@ def make_naming(path: str, found: Any, storage: StoreCheckpointStorage) -> NameT
     if not callable(generate):
         raise invalid("thread_name_generator", f"{path!r} has no generate_name(messages), and cannot be called.")
 
+    asks_from = 0.0
+
     async def name(workflow: Workflow, thread_id: str, messages: Sequence[Message]) -> str | None:
+        nonlocal asks_from
+        if time.monotonic() < asks_from:
+            return None
         try:
             async with asyncio.timeout(NAMING_SECONDS):
                 made = generate([message.text for message in messages])
@@ -41,6 +49,7 @@ def make_naming(path: str, found: Any, storage: StoreCheckpointStorage) -> NameT
             await workflow.describe(thread_id, {"name": chosen}, on_busy="enqueue", checkpoint_storage=storage)
         except Exception as error:  # noqa: BLE001  # users' code: the turn itself went well
             logger.warning("thread %s got no name: %s", thread_id, type(error).__name__)
+            asks_from = time.monotonic() + PAUSE_SECONDS
             return None
         return chosen
 

@@ -44,6 +44,7 @@ class ServedRun:
         self.workflow = workflow
         self.run: Run | None = run
         self._has_begun = False
+        self._begins_thread = False
         self.task: asyncio.Task[None] | None = None
         self.is_waiting = True
         """For one of the runs before it to end."""
@@ -63,7 +64,9 @@ class ServedRun:
 
     def let_go(self) -> None:
         """It has ended: what it was made of need not be kept as long as its result."""
-        self._has_begun, self.run = self.has_begun, None
+        self._has_begun = self.has_begun
+        self._begins_thread = self.run is not None and self.run.is_first
+        self.run = None
 
     @property
     def is_refused(self) -> bool:
@@ -72,7 +75,9 @@ class ServedRun:
 
     @property
     def is_new_thread(self) -> bool:
-        return self.result is not None and begins_thread(self.result)
+        if self.result is not None:
+            return begins_thread(self.result)
+        return self._begins_thread
 
     @property
     def state(self) -> str:

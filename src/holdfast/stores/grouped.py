@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
+import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 from weakref import WeakMethod, WeakSet
 
@@ -32,10 +35,13 @@ _OF_THE_FILE = frozenset(
 
 
 class _Write:
-    __slots__ = ("error", "is_for_itself", "is_settled", "result", "syncs", "work")
+    __slots__ = ("done", "error", "is_for_itself", "is_settled", "loop", "result", "syncs", "work")
 
-    def __init__(self, work: Callable[[Tables], Any], *, syncs: bool) -> None:
+    def __init__(self, work: Callable[[Tables], Any], loop: asyncio.AbstractEventLoop, *, syncs: bool) -> None:
         self.work = work
+        self.loop = loop
+        self.done: asyncio.Future[None] = loop.create_future()
+        """Whoever waits for it."""
         self.syncs = syncs
         self.result: Any = None
         self.error: BaseException | None = None
@@ -59,27 +65,57 @@ class GroupedWrites:
     def __init__(self, thread: OwnThread, transact: Callable[..., Any]) -> None:
         self._thread = thread
         self._transact = WeakMethod(transact)
-        self.waiting: deque[_Write] = deque()
+        self.begin()
         _ALL.add(self)
 
+    def begin(self) -> None:
+        self.waiting: deque[_Write] = deque()
+        self._lock = threading.Lock()
+        self._is_asked = False
+        """Whether the thread was asked to write what waits, and has not begun to."""
+
     async def do(self, work: Callable[[Tables], T], *, syncs: bool, to_the_end: bool = False) -> T:
-        one = _Write(work, syncs=syncs)
-        self.waiting.append(one)
-        await (self._thread.do_to_the_end if to_the_end else self._thread.do)(self._write_some)
+        """What the work gives or raises. It is done although its caller is cancelled; with `to_the_end` that one waits
+        for it all the same, and its task knows that it was cancelled (`Task.cancelling`)."""
+        one = _Write(work, asyncio.get_running_loop(), syncs=syncs)
+        with self._lock:
+            self.waiting.append(one)
+            must_ask, self._is_asked = not self._is_asked, True
+        if must_ask:
+            self._thread.ask(self._write_all)
+        while True:
+            try:
+                await one.done
+                break
+            except asyncio.CancelledError:
+                if not to_the_end:
+                    raise
+                if one.is_settled:
+                    break
+                one.done = one.loop.create_future()
         if one.error is not None:
             raise one.error
-        if not one.is_settled:
-            raise StorageFailed("SqliteStore", "write", "it was closed meanwhile. Nothing of this was written")
         result: T = one.result
         return result
 
-    def _write_some(self) -> None:
-        """The first that comes writes for all; those after it find less, or nothing, left to do."""
-        batch: list[_Write] = []
-        while self.waiting and len(batch) < MOST:
-            batch.append(self.waiting.popleft())
+    def _write_all(self) -> None:
+        """On the store's thread: what waits now, and what comes meanwhile is asked for again."""
+        with self._lock:
+            self._is_asked = False
+            batches = [list(islice(self.waiting, at, at + MOST)) for at in range(0, len(self.waiting), MOST)]
+            self.waiting.clear()
+        for batch in batches:
+            try:
+                self._write(batch)
+            finally:
+                _tell(batch)
+
+    def _write(self, batch: list[_Write]) -> None:
         transact = self._transact()
-        if not batch or transact is None:
+        if transact is None:
+            gone = StorageFailed("SqliteStore", "write", "it was closed meanwhile. Nothing of this was written")
+            for one in batch:
+                one.settle(gone)
             return
         if len(batch) > 1:
             self._write_together(transact, batch)
@@ -124,10 +160,25 @@ def _all(tables: Tables, batch: list[_Write]) -> None:
             one.error = error
 
 
+def _tell(batch: list[_Write]) -> None:
+    """Those who wait, with one call for each event loop: waking one costs more than writing."""
+    for loop in dict.fromkeys(one.loop for one in batch):
+        try:
+            loop.call_soon_threadsafe(_wake, [one for one in batch if one.loop is loop])
+        except RuntimeError:
+            pass  # the loop was closed: nobody waits any more
+
+
+def _wake(batch: list[_Write]) -> None:
+    for one in batch:
+        if not one.done.done():  # cancelled meanwhile
+            one.done.set_result(None)
+
+
 def _begin_anew() -> None:
     """In a child: what waited when the process was forked is the parent's to write."""
     for one in list(_ALL):
-        one.waiting = deque()
+        one.begin()
 
 
 if hasattr(os, "register_at_fork"):

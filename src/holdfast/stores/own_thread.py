@@ -53,6 +53,21 @@ class _Job:
         return self.result
 
 
+class _Errand:
+    """A piece of work that nobody waits for."""
+
+    __slots__ = ("work",)
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self.work = work
+
+    def do(self) -> None:
+        try:
+            self.work()
+        except BaseException:  # who needs the store is told by it
+            logger.exception("the store's thread goes on")
+
+
 _ALL: WeakSet[OwnThread] = WeakSet()
 
 
@@ -70,7 +85,7 @@ class OwnThread:
         self._lock = threading.Lock()
         self._process_id = 0
         _ALL.add(self)
-        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Job | _Errand | None] = SimpleQueue()
         self._running: threading.Thread | None = None
         self._end: finalize[..., Any] | None = None
 
@@ -94,13 +109,20 @@ class OwnThread:
         result: T = job.outcome()
         return result
 
+    def ask(self, work: Callable[[], None]) -> None:
+        """Do it, and tell nobody."""
+        self._add(_Errand(work))
+
     def _put(self, work: Callable[[], Any]) -> _Job:
         job = _Job(work, asyncio.get_running_loop())
+        self._add(job)
+        return job
+
+    def _add(self, job: _Job | _Errand) -> None:
         with self._lock:  # a `stop` in between would leave the job to nobody
             if self._process_id != os.getpid():
                 self._start()
             self._queue.put(job)
-        return job
 
     def _start(self) -> None:
         before = self._running if self._running is not None and self._running.is_alive() else None
@@ -123,7 +145,7 @@ class OwnThread:
 
 
 def _work_off(
-    queue: SimpleQueue[_Job | None],
+    queue: SimpleQueue[_Job | _Errand | None],
     before: threading.Thread | None,
     in_between: Callable[[], None] | None,
     every_seconds: float,

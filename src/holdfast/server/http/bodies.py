@@ -30,7 +30,7 @@ class MessagesBody(msgspec.Struct, frozen=True):
     config: dict[str, Any] | None = None
 
 
-class RunBody(msgspec.Struct, frozen=True):
+class RunBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A new input, or answers to requests, or neither: then an interrupted thread goes on."""
 
     input: Any | UnsetType = UNSET
@@ -42,12 +42,12 @@ class RunBody(msgspec.Struct, frozen=True):
     """One that the client chose: by it, it finds out whether a request that broke has begun anything."""
 
 
-class AnswerBody(msgspec.Struct, frozen=True):
+class AnswerBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: Any
     run_id: str | None = None
 
 
-class ForkBody(msgspec.Struct, frozen=True):
+class ForkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checkpoint_id: str | None = None
     """The head where it is left out."""
     thread_id: str | None = None
@@ -56,16 +56,16 @@ class ForkBody(msgspec.Struct, frozen=True):
     remove_state: list[str] = []
 
 
-class RewindBody(msgspec.Struct, frozen=True):
+class RewindBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checkpoint_id: str
 
 
-class PinBody(msgspec.Struct, frozen=True):
+class PinBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checkpoint_id: str | None = None
     """The head where it is left out."""
     is_pinned: bool = True
 
 
-class PatchBody(msgspec.Struct, frozen=True):
+class PatchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     update_state: dict[str, Any] = {}
     remove_state: list[str] = []
