@@ -72,8 +72,9 @@ async def _from_history(
     for info in chosen:
         entry = await load_checkpoint(storage, info.checkpoint_id, workflow._compiled.declared)
         came_in = [one.data for one in entry.deliveries if one.source_id.startswith("internal:")]
-        said += [message for data in came_in for message in as_said(data, "user")]
-        said += outputs.pop(info.run_id or "", [])
+        heard = [message for data in came_in for message in as_said(data, "user")]
+        said += with_run_ids(heard, f"{info.run_id}-in")
+        said += with_run_ids(outputs.pop(info.run_id or "", []), f"{info.run_id}-out")
     return with_ids(said)
 
 
@@ -153,6 +154,14 @@ def with_messages(head: WorkflowCheckpoint, agent_id: str, messages: Iterable[Me
     private.pop("cache", None)
     changed = msgspec.structs.replace(memory, private=private)
     return msgspec.structs.replace(head, executors={**head.executors, agent_id: changed})
+
+
+def with_run_ids(messages: Iterable[Message], run: str, first: int = 0) -> list[Message]:
+    """Of a workflow without an agent nothing keeps messages: each is known by the run that it came in or out with."""
+    return [
+        message if message.message_id else msgspec.structs.replace(message, message_id=f"{run}{at}")
+        for at, message in enumerate(messages, first)
+    ]
 
 
 def joined(said: Iterable[Message], added: Iterable[Message]) -> list[Message]:

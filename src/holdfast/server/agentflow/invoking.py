@@ -17,7 +17,7 @@ from holdfast.events import WorkflowEvent
 from holdfast.names import new_thread_id
 from holdfast.server.agentflow.messages import MessageBody, context_of, messages_from_client, messages_to_client
 from holdfast.server.agentflow.states import changed_state, state_to_client
-from holdfast.server.conversation import SHOWN_TURNS, conversation, said_by
+from holdfast.server.conversation import SHOWN_TURNS, conversation, said_by, speaker, with_run_ids
 from holdfast.server.inputs import message_of_conversation
 from holdfast.server.naming import LONGEST_NAME
 from holdfast.server.problems import Problem
@@ -58,6 +58,8 @@ class Turn:
         self.stored_id = threads.space.inside(self.thread_id)
         self.served: ServedRun | None = None
         self._name: str | None = None
+        self._told = 0
+        """Messages of its outputs so far."""
 
     async def begin(self, listener: Callable[[WorkflowEvent], None] | None = None) -> ServedRun:
         """Raises Problem, and what refuses a run."""
@@ -152,13 +154,22 @@ class Turn:
             )
         if served.result is None:
             raise failure_of(self.threads, served)
-        said = [message for event in served.result.outputs if event.type == "output" for message in said_by(event)]
+        self._told = 0
+        said = [message for event in served.result.outputs if event.type == "output" for message in self.said(event)]
         told: dict[str, Any] = {"messages": messages_to_client(said), "state": None, "context": None, "summary": None}
         if self.body.response_granularity != "low":
             state = await self.state()
             told["context"] = state["context"]
             told["state"] = state if self.body.response_granularity == "full" else None
         return {**told, "meta": self.meta()}
+
+    def said(self, event: WorkflowEvent) -> list[Message]:
+        """What an output says, with the ids that the thread's messages have later."""
+        messages = said_by(event)
+        if speaker(self.workflow) is None and self.served is not None:
+            messages = with_run_ids(messages, f"{self.served.run_id}-out", self._told)
+        self._told += len(messages)
+        return messages
 
     def meta(self) -> dict[str, Any]:
         served = self.served

@@ -10,7 +10,6 @@ from holdfast.agents.response import AgentResponseUpdate
 from holdfast.events import WorkflowEvent
 from holdfast.server.agentflow.invoking import Turn
 from holdfast.server.agentflow.messages import message_to_client, messages_to_client
-from holdfast.server.conversation import said_by
 from holdfast.server.hub import Follower, Told
 from holdfast.server.plain import plain_event, plain_request
 
@@ -57,7 +56,7 @@ def of_event(turn: Turn, told: Told) -> list[Chunk]:
     if event.type == "data" and isinstance(event.data, AgentResponseUpdate):
         return [(None, chunk(turn, "message", message=_delta(event.data)))]
     if event.type == "output":
-        return [(seq, chunk(turn, "message", message=one)) for one in messages_to_client(said_by(event))]
+        return [(seq, chunk(turn, "message", message=one)) for one in messages_to_client(turn.said(event))]
     if event.type == "failed":
         shown = plain_event(event, told.space, hides_errors=told.hides)
         return [(seq, chunk(turn, "error", data=shown.get("details")))]

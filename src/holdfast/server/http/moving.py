@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 from litestar import Request, Response, post
 from litestar.params import FromPath, QueryParameter
@@ -36,19 +36,16 @@ PIECE = 256 * 1024
 )
 async def export_thread(thread_id: FromPath[str], visit: OwnVisit, threads: OwnThreads) -> Stream:
     info = await threads.find(thread_id)
-    folder = tempfile.TemporaryDirectory(prefix="holdfast-export-")
-    try:
-        path = Path(folder.name) / "thread.jsonl"
+    with tempfile.TemporaryDirectory(prefix="holdfast-export-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / "thread.jsonl"
         await threads.storage.export_thread(info.thread_id, path)
-    except BaseException:
-        folder.cleanup()
-        raise
+        file = path.open("rb")  # its name is gone before it is sent: a server that is killed leaves nothing behind
     headers = {"Content-Disposition": 'attachment; filename="thread.jsonl"'}
-    return Stream(_pieces(path, folder), media_type=NDJSON, headers=headers)
+    return Stream(_pieces(file), media_type=NDJSON, headers=headers)
 
 
-async def _pieces(path: Path, folder: tempfile.TemporaryDirectory[str]) -> AsyncIterator[bytes]:
-    with folder, path.open("rb") as file:
+async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
+    with file:
         while piece := await asyncio.to_thread(file.read, PIECE):
             yield piece
 
