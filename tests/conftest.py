@@ -52,7 +52,7 @@ def _schemas_are_given_back() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _no_settings_of_the_callers_shell(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HOLDFAST_LOG", "HOLDFAST_KEYS", "HOLDFAST_REDIS_URL"):
+    for name in ("HOLDFAST_LOG", "HOLDFAST_KEYS", "HOLDFAST_REDIS_URL", "HOLDFAST_TRACING"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -23,6 +25,9 @@ from holdfast.server.problems import Problem
 
 AT_ONCE = 100
 """Events of a log that are read before others get a turn."""
+MOST_KEPT, LARGEST_KEPT = 5000, 2000
+"""Turns whose input is remembered, and how many characters at most."""
+_READ: WeakKeyDictionary[StoreCheckpointStorage, OrderedDict[str, list[Message]]] = WeakKeyDictionary()
 SHOWN_TURNS = 100
 """Of a workflow without an agent, those that a state shows."""
 
@@ -70,12 +75,25 @@ async def _from_history(
     outputs = await _outputs(storage, workflow, head.thread_id, {info.run_id for info in chosen})
     said: list[Message] = []
     for info in chosen:
-        entry = await load_checkpoint(storage, info.checkpoint_id, workflow._compiled.declared)
-        came_in = [one.data for one in entry.deliveries if one.source_id.startswith("internal:")]
-        heard = [message for data in came_in for message in as_said(data, "user")]
-        said += with_run_ids(heard, f"{info.run_id}-in")
+        said += await _heard(storage, workflow, info)
         said += with_run_ids(outputs.pop(info.run_id or "", []), f"{info.run_id}-out")
     return with_ids(said)
+
+
+async def _heard(storage: StoreCheckpointStorage, workflow: Workflow, info: CheckpointInfo) -> list[Message]:
+    """What came in with a run. A checkpoint does not change, so what was read lately is not read again."""
+    known = _READ.setdefault(storage, OrderedDict())
+    if info.checkpoint_id in known:
+        known.move_to_end(info.checkpoint_id)
+        return known[info.checkpoint_id]
+    entry = await load_checkpoint(storage, info.checkpoint_id, workflow._compiled.declared)
+    came_in = [one.data for one in entry.deliveries if one.source_id.startswith("internal:")]
+    heard = with_run_ids([one for data in came_in for one in as_said(data, "user")], f"{info.run_id}-in")
+    if sum(len(one.text) for one in heard) <= LARGEST_KEPT:
+        known[info.checkpoint_id] = heard
+        if len(known) > MOST_KEPT:
+            known.popitem(last=False)
+    return heard
 
 
 async def _beginnings(

@@ -82,7 +82,13 @@ class GroupedWrites:
             self.waiting.append(one)
             must_ask, self._is_asked = not self._is_asked, True
         if must_ask:
-            self._thread.ask(self._write_all)
+            try:
+                self._thread.ask(self._write_all)
+            except BaseException:  # no thread could be started: the next write asks again, and this one is not made
+                with self._lock:
+                    self._is_asked = False
+                    self.waiting.remove(one)
+                raise
         while True:
             try:
                 await one.done

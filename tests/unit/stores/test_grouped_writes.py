@@ -123,3 +123,18 @@ async def test_what_is_no_ordinary_error_is_told_to_whoever_waited_and_nothing_p
     assert isinstance(found[1], Stop)
     for thread_id, outcome in (("one", found[0]), ("two", found[2])):
         assert (outcome is None) is (thread_id in kept)
+
+
+async def test_a_thread_that_could_not_be_started_fails_one_write_and_not_those_after_it(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> None:
+        raise RuntimeError("can't start new thread")
+
+    store._thread.stop()
+    with monkeypatch.context() as patched:
+        patched.setattr(store._thread, "_start", full)
+        with pytest.raises(RuntimeError, match="new thread"):
+            await store.post("lost", "item", "message", b"1")
+    await store.post("kept", "item", "message", b"1")
+    assert await store.thread_ids() == ["kept"]

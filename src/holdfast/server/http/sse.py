@@ -64,7 +64,8 @@ async def _told(
             async for one in until_stopped(service, frames, follower):
                 yield one or HEARTBEAT
         except CursorExpired as error:
-            yield frame("error", {"code": error.code, "message": str(error)})
+            said = "What followed the cursor is gone, or the thread was begun again. Connect without a cursor."
+            yield frame("error", {"code": error.code, "message": said})
         except HoldfastError as error:
             problem = problem_of(error)
             logger.warning("a stream ended: %s", error)
