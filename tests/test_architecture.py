@@ -119,7 +119,11 @@ def room_of(file: str) -> str:
 
 @cache
 def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    text = path.read_text(encoding="utf-8")
+    try:
+        return ast.parse(text, filename=str(path))
+    except SystemError:  # CPython 3.11 loses count where two threads parse at the same time: gh-106905
+        return ast.parse(text, filename=str(path))
 
 
 def imports_of(path: Path) -> Iterator[Import]:

@@ -22,9 +22,10 @@ ALPHABET = "aAb/%_\\*é\u0301\u200b\ud7ff\ue000\uffff\U00010000\U0010fffe\U0010f
 
 
 def texts(chance: Random, count: int) -> list[str]:
-    """Short and of few characters, so that many begin with each other; some longer than what an index holds."""
+    """Short and of few characters, so that many begin with each other; some longer than what an index holds, and not
+    than what every store takes."""
     made = ["".join(chance.choices(ALPHABET, k=chance.randrange(1, 4))) for _ in range(count)]
-    return list(dict.fromkeys([*made, *(one * 200 for one in made[: count // 8])]))
+    return list(dict.fromkeys([*made, *((one * 300)[:300] for one in made[: count // 8])]))
 
 
 async def test_what_is_listed_by_any_prefix_is_what_begins_with_it(store: Store) -> None:

@@ -30,15 +30,17 @@ def notice(thread_id: str, run_id: str | None, data: Mapping[str, Any]) -> Chunk
     )
 
 
-def chunks_of(event: Mapping[str, Any], seq: int | None) -> list[Chunk]:
-    """What an event says to those who follow a turn: an output of several messages is several chunks."""
+def chunks_of(event: Mapping[str, Any], seq: int | None, said_before: int = 0) -> list[Chunk]:
+    """What an event says to those who follow a turn: an output of several messages is several chunks. `said_before`:
+    messages of the run's outputs before it; one without an id is known by its place among them."""
     kind, data = event.get("type"), event.get("data")
     if kind == "data" and isinstance(data, Mapping) and data.get("type") == "agent_response_update":
         delta = message_from(data, str(data.get("message_id") or ""), delta=True)
         return [_chunk(event, None, "message", message=delta)]
     if kind == "output":
-        said = _said(data, event.get("executor_id"))
-        return [_chunk(event, seq, "message", message=message_from(one, f"m{place}")) for place, one in enumerate(said)]
+        said = enumerate(_said(data, event.get("executor_id")), said_before)
+        run_id = event.get("run_id")
+        return [_chunk(event, seq, "message", message=message_from(one, f"{run_id}-out{at}")) for at, one in said]
     if kind == "failed":
         return [_chunk(event, seq, "error", data=event.get("details"))]
     if kind == "request_info":

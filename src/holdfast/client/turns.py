@@ -42,6 +42,8 @@ class StreamedTurn:
         self._seq: int | None = None
         """The last event of the log that was given."""
         self._given = 0
+        self._said = 0
+        """Messages of outputs that were given."""
         """Chunks of it: an event may be several."""
         self._last_is_message = False
         self._state: str | None = None
@@ -109,6 +111,7 @@ class StreamedTurn:
             self._given = self._given + 1 if chunk.seq == self._seq else 1
             self._seq = chunk.seq
             self._last_is_message = chunk.event == "message"
+            self._said += chunk.event == "message"
             self._state = end_of(chunk) or self._state
             if chunk.event == "error":
                 self._failure = chunk.data
@@ -171,10 +174,11 @@ class StreamedTurn:
         if seq is not None and self._seq is not None and seq < self._seq:
             return
         self._run_id = run_id or self._run_id
-        found = chunks_of(event, seq)
+        is_begun = seq is not None and seq == self._seq
+        found = chunks_of(event, seq, self._said - (self._given if is_begun else 0))
         if event.get("type") == "request_info":
             yield from self._ask_schema(found[0])
-        for chunk in found[self._given :] if seq is not None and seq == self._seq else found:
+        for chunk in found[self._given :] if is_begun else found:
             yield from self._give(chunk)
         if seq is not None:
             self._last_is_message = False

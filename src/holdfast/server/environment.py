@@ -16,10 +16,10 @@ from holdfast.server.config_shapes import in_full
 PREFIX = "HOLDFAST_"
 OF_OTHERS = (
     *("HOLDFAST_LOG", "HOLDFAST_KEYS", "HOLDFAST_STORE", "HOLDFAST_REDIS_URL", "HOLDFAST_COMPLETE"),
-    *("HOLDFAST_URL", "HOLDFAST_API_KEY", "HOLDFAST_TOKEN"),
+    *("HOLDFAST_TRACING", "HOLDFAST_URL", "HOLDFAST_API_KEY", "HOLDFAST_TOKEN"),
 )
 """Variables of the command line, the client and the log."""
-_OF_TESTS = ("HOLDFAST_TEST_", "HOLDFAST_SOAK")
+_OF_TESTS = ("HOLDFAST_TEST", "HOLDFAST_SOAK")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REFERENCE = re.compile(r"\$(\$\{)|\$\{([^}]*)\}")
 _LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)", re.DOTALL)

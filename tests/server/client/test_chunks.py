@@ -13,7 +13,7 @@ from holdfast.client.chunks import chunks_of
 from holdfast.events import WorkflowEvent
 from holdfast.server.agentflow.messages import messages_to_client
 from holdfast.server.agentflow.streaming import _delta
-from holdfast.server.conversation import said_by
+from holdfast.server.conversation import said_by, with_run_ids
 from holdfast.server.plain import plain_event
 from holdfast.server.space import EVERYTHING
 
@@ -47,7 +47,7 @@ DATA: list[Any] = [
 def test_an_output_is_the_same_messages_either_way(data: Any) -> None:
     event = WorkflowEvent("output", data, executor_id="one", seq=5, thread_id="t", run_id="run-1")
     told = msgspec.json.decode(msgspec.json.encode(plain_event(event, EVERYTHING)))
-    streamed = messages_to_client(said_by(event))
+    streamed = messages_to_client(with_run_ids(said_by(event), "run-1-out"))
     made = chunks_of(told, 5)
     assert [one.message for one in made] == [msgspec.convert(one, ToldMessage) for one in streamed]
     assert all(one.seq == 5 and one.event == "message" and one.run_id == "run-1" for one in made)

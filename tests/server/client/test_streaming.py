@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
+import msgspec
 import pytest
 from tests.server.client.cutting import CuttingProxy
 from tests.server.serving import Server, eventually
@@ -34,7 +35,15 @@ def plain(value: Any) -> Any:
 
 
 def committed(chunks: list[Chunk]) -> list[Any]:
-    return [(one.seq, one.event, one.message, plain(one.data)) for one in chunks if one.seq is not None]
+    return [(one.seq, one.event, unnamed(one), plain(one.data)) for one in chunks if one.seq is not None]
+
+
+def unnamed(chunk: Chunk) -> Any:
+    """Its message, without the run's id in its own: that is another for each run."""
+    message = chunk.message
+    if message is None or not isinstance(message.message_id, str):
+        return message
+    return msgspec.structs.replace(message, message_id=message.message_id.replace(chunk.run_id or "", ""))
 
 
 def assert_is_whole(chunks: list[Chunk], text: str) -> None:

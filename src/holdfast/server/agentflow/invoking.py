@@ -17,7 +17,7 @@ from holdfast.events import WorkflowEvent
 from holdfast.names import new_thread_id
 from holdfast.server.agentflow.messages import MessageBody, context_of, messages_from_client, messages_to_client
 from holdfast.server.agentflow.states import changed_state, state_to_client
-from holdfast.server.conversation import SHOWN_TURNS, conversation, said_by, speaker, with_run_ids
+from holdfast.server.conversation import SHOWN_TURNS, conversation, said_by, with_run_ids
 from holdfast.server.inputs import message_of_conversation
 from holdfast.server.naming import LONGEST_NAME
 from holdfast.server.problems import Problem
@@ -166,7 +166,7 @@ class Turn:
     def said(self, event: WorkflowEvent) -> list[Message]:
         """What an output says, with the ids that the thread's messages have later."""
         messages = said_by(event)
-        if speaker(self.workflow) is None and self.served is not None:
+        if self.served is not None:
             messages = with_run_ids(messages, f"{self.served.run_id}-out", self._told)
         self._told += len(messages)
         return messages
