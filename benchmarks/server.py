@@ -11,10 +11,8 @@ import argparse
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,13 +22,13 @@ import report
 import server_report
 from children import OURS, progress, run_child
 from peer import ROOT
+from places import PLACE, own_folder
 from postgres_servers import Servers, server_version
 from server_places import Started, install_peer, peer_version, served
 from stores_results import Results
 
 LOAD = ROOT / "benchmarks" / "server_load.py"
 COMMITS = ROOT / "benchmarks" / "stores_child.py"
-PLACE = ROOT / ".bench"
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 FULL = {"clients": 16, "turns": 10, "times": 50, "readers": 1000, "tellings": 5, "commits": 1000}
 QUICK = FULL | {"times": 10, "readers": 100, "tellings": 2, "commits": 200}
@@ -52,7 +50,7 @@ class Bench:
             for subject in subjects:
                 progress(f"round {number} of {rounds}: {subject}")
                 self._commits(subject)
-                with _folder() as folder, served(subject, folder, self._servers) as server:
+                with own_folder("server") as folder, served(subject, folder, self._servers) as server:
                     self._measure(subject, server, mark=folder.name)
         progress("")
 
@@ -62,7 +60,7 @@ class Bench:
         if store is None:
             return
         for threads in (1, self._results.sizes["clients"]):
-            with _folder() as folder, self._database(store, folder):
+            with own_folder("server") as folder, self._database(store, folder):
                 given = json.dumps({"threads": threads, "supersteps": self._results.sizes["commits"] // threads})
                 answer = run_child(Path(sys.executable), COMMITS, OURS, "commits", store, str(folder), given)
             self._results.labels[OURS] = f"{OURS} {answer['version']}"
@@ -106,17 +104,6 @@ class Bench:
             raise SystemExit(f"{subject} failed at {name or measure!r}; the error is above")
         for key, value in json.loads(done.stdout).items():
             self._results.add((name or measure, subject, key), value)
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    place = PLACE / "server"
-    place.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=place))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder)
 
 
 def main() -> None:

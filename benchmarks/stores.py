@@ -9,12 +9,9 @@ a folder of memory a sync is free. So is PostgreSQL, which is started for the ru
 import argparse
 import json
 import os
-import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 import postgres_jobs
@@ -24,12 +21,12 @@ import stores_jobs
 import stores_report
 from children import OURS, progress, run_child
 from peer import ROOT, peer_python
+from places import PLACE, own_folder
 from postgres_servers import Servers, server_version
 from stores_jobs import FULL, KINDS, QUICK, Job, Step
 from stores_results import Results
 
 CHILD = ROOT / "benchmarks" / "stores_child.py"
-PLACE = ROOT / ".bench"
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 PEERS = {**stores_report.PEERS, **postgres_report.PEERS}
 ALL_KINDS = (*KINDS, postgres_jobs.KIND)
@@ -48,7 +45,10 @@ class Bench:
             for done, (number, job) in enumerate(todo):
                 spent = int(time.monotonic() - started)
                 progress(f"{done} of {len(todo)}, {spent // 60}:{spent % 60:02}, round {number}: {job.title}")
-                with _folder() as folder, servers.database(folder) if job.kind == postgres_jobs.KIND else nullcontext():
+                with (
+                    own_folder("stores") as folder,
+                    servers.database(folder) if job.kind == postgres_jobs.KIND else nullcontext(),
+                ):
                     for step in job.steps:
                         self._take(job.subject, step, folder)
         finally:
@@ -66,17 +66,6 @@ class Bench:
         if step.key is not None:
             for name, value in answer["values"].items():
                 results.add(step.key if step.is_single else (*step.key, name), value)
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    place = PLACE / "stores"
-    place.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=place))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder)
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from holdfast.checkpoints.checkpoint import every_delivery
 from holdfast.checkpoints.migrations import AnyMigration
 from holdfast.checkpoints.storage import read_lineage
 from holdfast.clock import Clock, SystemClock
+from holdfast.codec import DeclaredTypes
 from holdfast.engine.compiled import Compiled
 from holdfast.engine.editing_methods import EditingMethods
 from holdfast.engine.handle import RunHandle
@@ -172,6 +173,11 @@ class Workflow(EditingMethods, StoppingMethods):
             raise NoStorage("Checking stored threads")
         check_storage(storage)
         return await check_threads(self._compiled, storage, progress)
+
+    @property
+    def declared_types(self) -> DeclaredTypes:
+        """Those that its checkpoints and events may hold: whoever reads them for it needs these."""
+        return self._compiled.declared
 
     @property
     def graph(self) -> Graph:

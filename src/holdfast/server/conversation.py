@@ -86,7 +86,7 @@ async def _heard(storage: StoreCheckpointStorage, workflow: Workflow, info: Chec
     if info.checkpoint_id in known:
         known.move_to_end(info.checkpoint_id)
         return known[info.checkpoint_id]
-    entry = await load_checkpoint(storage, info.checkpoint_id, workflow._compiled.declared)
+    entry = await load_checkpoint(storage, info.checkpoint_id, workflow.declared_types)
     came_in = [one.data for one in entry.deliveries if one.source_id.startswith("internal:")]
     heard = with_run_ids([one for data in came_in for one in as_said(data, "user")], f"{info.run_id}-in")
     if sum(len(one.text) for one in heard) <= LARGEST_KEPT:
@@ -107,7 +107,7 @@ async def _beginnings(
         info = line.pop(at)
         at = info.previous_checkpoint_id
         if info.run_id is None:
-            if _is_cleared(await load_checkpoint(storage, info.checkpoint_id, workflow._compiled.declared)):
+            if _is_cleared(await load_checkpoint(storage, info.checkpoint_id, workflow.declared_types)):
                 break
         elif info.iteration_count == 0:
             begun.append(info)
@@ -120,7 +120,7 @@ async def _outputs(
     """What these runs gave."""
     found: dict[str, list[Message]] = {}
     count = 0
-    async for event in read_events(storage, thread_id, None, workflow._compiled.declared):
+    async for event in read_events(storage, thread_id, None, workflow.declared_types):
         if event.type == "output" and event.run_id in runs:
             found.setdefault(event.run_id or "", []).extend(said_by(event))
         count += 1

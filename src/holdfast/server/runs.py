@@ -75,9 +75,7 @@ class ServedRun:
 
     @property
     def is_new_thread(self) -> bool:
-        if self.result is not None:
-            return begins_thread(self.result)
-        return self._begins_thread
+        return self._begins_thread if self.run is None else self.run.is_first
 
     @property
     def state(self) -> str:
@@ -98,11 +96,6 @@ class ServedRun:
             return True
         done, _ = await asyncio.wait([self.task], timeout=seconds)
         return bool(done)
-
-
-def begins_thread(result: WorkflowRunResult) -> bool:
-    """Whether its first checkpoint was the first of the thread."""
-    return any(event.checkpoint.number == 1 for event in result if event.checkpoint is not None)
 
 
 class Runs:

@@ -120,17 +120,7 @@ async def told_run(threads: Threads, served: ServedRun) -> dict[str, Any]:
     if served.error is not None and served.has_begun:
         return await told_run_of_log(threads, threads.space.outside(served.thread_id), served.run_id)
     space, result = threads.space, served.result
-    told: dict[str, Any] = {
-        "run_id": served.run_id,
-        "thread_id": space.outside(served.thread_id),
-        "workflow_name": served.workflow.name,
-        "state": served.state,
-        "outputs": [],
-        "requests": [],
-        "checkpoint_id": None,
-        "usage": {},
-        "error": None,
-    }
+    told = _blank(served.run_id, space.outside(served.thread_id), served.workflow.name, served.state)
     if result is not None:
         told["outputs"] = [plain(one) for one in result.get_outputs()]
         told["requests"] = [plain_request(one, space) for one in result.get_request_info_events()]
@@ -143,22 +133,18 @@ async def told_run(threads: Threads, served: ServedRun) -> dict[str, Any]:
     return told
 
 
+def _blank(run_id: str, thread_id: str, workflow_name: str, state: str | None) -> dict[str, Any]:
+    """A run of which nothing is known but where it is."""
+    told: dict[str, Any] = {"run_id": run_id, "thread_id": thread_id, "workflow_name": workflow_name, "state": state}
+    return {**told, "outputs": [], "requests": [], "checkpoint_id": None, "usage": {}, "error": None}
+
+
 async def told_run_of_log(threads: Threads, thread_id: str, run_id: str) -> dict[str, Any]:
     """A run of any process, from the log of its thread. Raises Problem if the log knows of none."""
-    info, workflow = await threads._known_workflow(thread_id)
-    declared = None if workflow is None else workflow._compiled.declared
+    info, workflow = await threads.known_workflow(thread_id)
+    declared = None if workflow is None else workflow.declared_types
     space = threads.space
-    told: dict[str, Any] = {
-        "run_id": run_id,
-        "thread_id": thread_id,
-        "workflow_name": info.workflow_name,
-        "state": None,
-        "outputs": [],
-        "requests": [],
-        "checkpoint_id": None,
-        "usage": {},
-        "error": None,
-    }
+    told = _blank(run_id, thread_id, info.workflow_name, None)
     async for event in read_events(threads.storage, info.thread_id, None, declared):
         if event.run_id == run_id:
             _add(told, event, threads)
@@ -170,7 +156,7 @@ async def told_run_of_log(threads: Threads, thread_id: str, run_id: str) -> dict
     if told["state"] not in _AT_REST and info.run_id != run_id:
         told["state"] = "INTERRUPTED"
     if info.status == WorkflowRunState.IDLE_WITH_PENDING_REQUESTS.value and told["state"] == info.status:
-        pending = await threads._asked(thread_id)
+        pending = await threads.asked(thread_id)
         told["requests"] = [plain_request(one, space) for one in pending.values()]
     return told
 

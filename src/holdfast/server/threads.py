@@ -100,15 +100,15 @@ class Threads:
         return [plain_info(one, self.space) for one in reversed(infos)]
 
     async def checkpoint(self, thread_id: str, checkpoint_id: str) -> dict[str, Any]:
-        _, workflow = await self._known_workflow(thread_id)
+        _, workflow = await self.known_workflow(thread_id)
         await self._info(thread_id, checkpoint_id)
         if workflow is None:
             found = await self.storage.load(checkpoint_id)
         else:
-            found = await load_checkpoint(self.storage, checkpoint_id, workflow._compiled.declared)
+            found = await load_checkpoint(self.storage, checkpoint_id, workflow.declared_types)
         return plain_checkpoint(found, self.space)
 
-    async def _known_workflow(self, thread_id: str) -> tuple[ThreadInfo, Workflow | None]:
+    async def known_workflow(self, thread_id: str) -> tuple[ThreadInfo, Workflow | None]:
         """Reading works without it, with what the storage knows of the types."""
         info = await self.find(thread_id)
         served = self.service.registry.by_workflow_name(info.workflow_name)
@@ -198,7 +198,7 @@ class Threads:
         found = []
         for one in pending:
             if one.thread_id not in asked:
-                asked[one.thread_id] = await self._asked(self.space.outside(one.thread_id))
+                asked[one.thread_id] = await self.asked(self.space.outside(one.thread_id))
             event = asked[one.thread_id].get(one.request_id)
             if event is not None:  # else it was answered since it was listed
                 told = plain_request(event, self.space)
@@ -206,9 +206,9 @@ class Threads:
                 found.append({**where, **told, "asked_at": one.asked_at.isoformat()})
         return found
 
-    async def _asked(self, thread_id: str) -> Mapping[str, Any]:
+    async def asked(self, thread_id: str) -> Mapping[str, Any]:
         try:
-            info, workflow = await self._known_workflow(thread_id)
+            info, workflow = await self.known_workflow(thread_id)
         except Problem:  # deleted since it was listed, or not ours to name
             return {}
         if workflow is not None:

@@ -114,9 +114,8 @@ class Connection:
 
     def _try(self, work: Callable[[Tables], T], *, writes: bool, syncs: bool, checks: bool = False) -> T:
         db, tables = self._opened()
-        if (
-            writes and (checks or not syncs) and self._is_replaced()
-        ):  # where a thread is claimed, and with each heartbeat
+        is_looked_at = checks or not syncs  # where a thread is claimed, and with each heartbeat
+        if writes and is_looked_at and self._is_replaced():
             self.close()
             reason = "the file was removed or replaced while it was open. Nothing of this was written"
             raise StorageFailed("SqliteStore", f"use {str(self.path)!r}", reason)

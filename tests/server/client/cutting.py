@@ -6,14 +6,14 @@ import random
 import socket
 import struct
 import threading
-from types import TracebackType
-from typing import Self
+
+from tests.server.client.accepting import Accepting
 
 RESET = struct.pack("ii", 1, 0)
 """Leave at once, and say so rudely."""
 
 
-class CuttingProxy:
+class CuttingProxy(Accepting):
     """Between clients and the server on `port`. `cuts`: connections that are cut; those after them are left alone."""
 
     def __init__(self, port: int, chance: random.Random, *, cuts: int = 0, most_bytes: int = 3000) -> None:
@@ -22,33 +22,15 @@ class CuttingProxy:
         self.cuts = cuts
         self._most = most_bytes
         self.has_cut = 0
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        self._thread = threading.Thread(target=self._accept, daemon=True)
+        super().__init__()
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        self._thread.join(5)
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._socket.accept()
-            except OSError:
-                return
-            left = None
-            if self.cuts > 0:
-                self.cuts -= 1
-                left = self._chance.choice((0, self._chance.randrange(1, 200), self._chance.randrange(self._most)))
-            is_rude = self._chance.random() < 0.5
-            threading.Thread(target=self._connect, args=(client, left, is_rude), daemon=True).start()
+    def connected(self, connection: socket.socket) -> None:
+        left = None
+        if self.cuts > 0:
+            self.cuts -= 1
+            left = self._chance.choice((0, self._chance.randrange(1, 200), self._chance.randrange(self._most)))
+        is_rude = self._chance.random() < 0.5
+        threading.Thread(target=self._connect, args=(connection, left, is_rude), daemon=True).start()
 
     def _connect(self, client: socket.socket, left: int | None, is_rude: bool) -> None:
         with client, socket.create_connection(("127.0.0.1", self._to)) as server:

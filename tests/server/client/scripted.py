@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from tests.server.client.accepting import Accepting
 
 
 @dataclass(frozen=True)
@@ -26,42 +26,24 @@ Reply = Callable[[Asked], bytes | None]
 """The bytes of a whole answer; None: the connection is closed without one."""
 
 
-class ScriptedServer:
+class ScriptedServer(Accepting):
     """One connection for each request."""
 
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
         self.asked: list[Asked] = []
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        self._thread = threading.Thread(target=self._accept, daemon=True)
+        super().__init__()
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        self._thread.join(5)
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
+    def connected(self, connection: socket.socket) -> None:
+        with connection:
+            asked = _read(connection)
+            if asked is None:
                 return
-            with connection:
-                asked = _read(connection)
-                if asked is None:
-                    continue
-                self.asked.append(asked)
-                reply = self._reply(asked)
-                if reply is not None:
-                    connection.sendall(reply)
-                    connection.shutdown(socket.SHUT_WR)
+            self.asked.append(asked)
+            reply = self._reply(asked)
+            if reply is not None:
+                connection.sendall(reply)
+                connection.shutdown(socket.SHUT_WR)
 
 
 def _read(connection: socket.socket) -> Asked | None:

@@ -52,7 +52,7 @@ async def invoke(data: JSONBody[InvokeBody], visit: OwnVisit, threads: OwnThread
     return reply(visit.request_id, await turn.ended())
 
 
-def _unheard(_: Any) -> None:
+def unheard(_: Any) -> None:
     """Having a listener makes a run stream; what it streams comes through the hub."""
 
 
@@ -72,7 +72,7 @@ async def stream(data: JSONBody[InvokeBody], visit: OwnVisit, threads: OwnThread
     async with AsyncExitStack() as stack:
         stack.enter_context(service.stream_slot())
         follower = await stack.enter_async_context(await turn_follower(turn))
-        await turn.begin(_unheard)
+        await turn.begin(unheard)
         frames = frames_of_chunks(chunks(turn, follower), follower)
         return event_stream(service, frames, follower, stack.pop_all())
 
@@ -81,7 +81,7 @@ async def turn_follower(turn: Turn) -> Any:
     """Follows the turn's thread from where it stands now."""
     service, space = turn.threads.service, turn.threads.space
     after = await service.storage.last_seq(turn.stored_id)
-    return service.hub.follow(turn.stored_id, space, lambda: turn.workflow._compiled.declared, after, is_last=True)
+    return service.hub.follow(turn.stored_id, space, lambda: turn.workflow.declared_types, after, is_last=True)
 
 
 @post(

@@ -64,10 +64,11 @@ async def create_run(
 async def told_when_ended(
     visit: OwnVisit, threads: OwnThreads, served: ServedRun, wait: float | None
 ) -> Response[Reply]:
-    if wait and await served.ended(wait) and isinstance(served.error, RunInterrupted):
+    """200 with what it came to, if that was waited for; 202 with how it does otherwise."""
+    has_ended = bool(wait) and await served.ended(wait)
+    if has_ended and isinstance(served.error, RunInterrupted):
         raise failure_of(threads, served)
-    has_ended = await served.ended(wait) if wait else served.task is not None and served.task.done()
-    return reply(visit.request_id, {"run": await told_run(threads, served)}, status=200 if has_ended and wait else 202)
+    return reply(visit.request_id, {"run": await told_run(threads, served)}, status=200 if has_ended else 202)
 
 
 @get(
@@ -84,8 +85,8 @@ async def get_run(
     served = _own(visit, threads, thread_id, run_id)
     if served is not None and served.state == "IN_PROGRESS" and served.has_begun:
         info = await threads.find(thread_id)
-        served = served if info.run_id in (None, run_id) else None  # else another instance took the thread from it
-        if info.run_id is None and info.status == "CANCELLED":
+        was_ended = info.run_id is None and info.status == "CANCELLED"
+        if was_ended or info.run_id not in (None, run_id):  # another instance took the thread from it
             served = None
     told = await told_run_of_log(threads, thread_id, run_id) if served is None else await told_run(threads, served)
     return reply(visit.request_id, {"run": told})
@@ -108,10 +109,8 @@ async def cancel_run(
 ) -> Response[Reply]:
     check_id("run_id", run_id)
     served = _own(visit, threads, thread_id, run_id)
-    if (
-        served is not None and served.task is not None and not served.has_begun
-    ):  # it waits for others: nothing of it is stored
-        served.task.cancel()
+    if served is not None and served.task is not None and not served.has_begun:
+        served.task.cancel()  # it waits for others: nothing of it is stored
         return reply(visit.request_id, {"run_id": run_id, "was_running": True})
     info, workflow = await threads.workflow(thread_id)
     if served is None and info.run_id != run_id:
@@ -149,7 +148,7 @@ async def events(
             field="after",
         )
     served = visit.service.registry.by_workflow_name(info.workflow_name)
-    declared = None if served is None else served.workflow._compiled.declared
+    declared = None if served is None else served.workflow.declared_types
     service = visit.service
     async with AsyncExitStack() as stack:
         stack.enter_context(service.stream_slot())
@@ -158,7 +157,6 @@ async def events(
         )
         await follower.read_log()  # a cursor that has expired is told by the status
         return event_stream(service, frames_of_events(follower, live=live), follower, stack.pop_all())
-    raise AssertionError("unreachable")
 
 
 def _last_event_id(given: str | None) -> int | None:

@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError
 from holdfast.log import get_logger
 from holdfast.server.agentflow.invoking import InvokeBody, Turn
 from holdfast.server.agentflow.streaming import chunk, chunks
-from holdfast.server.http.graph import _unheard, turn_follower
+from holdfast.server.http.graph import turn_follower, unheard
 from holdfast.server.http.visits import Visit, visit_of
 from holdfast.server.problems import Problem, problem_of
 from holdfast.server.threads import Threads
@@ -71,7 +71,7 @@ async def _turn(socket: WebSocket[Any, Any, Any], visit: Visit, text: Any) -> No
         turn = Turn(Threads(visit.service, visit.space), _body(text))
         await visit.must("graph:stream", turn.thread_id)
         async with await turn_follower(turn) as follower:
-            await turn.begin(_unheard)
+            await turn.begin(unheard)
             visit.service.stop_hooks.add(follower.wake)
             try:
                 async for one in chunks(turn, follower):

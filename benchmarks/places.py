@@ -1,0 +1,23 @@
+"""Where benchmarks keep what they make: on the disk of the checkout, since in a folder of memory a sync is free."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from peer import ROOT
+
+PLACE = ROOT / ".bench"
+
+
+@contextmanager
+def own_folder(name: str) -> Iterator[Path]:
+    """A new one for one measurement, removed after it."""
+    place = PLACE / name
+    place.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=place))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
