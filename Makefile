@@ -19,7 +19,7 @@ help: ## show this list
 setup: $(READY) ## make .venv with everything pinned in requirements.lock (done by itself where needed)
 
 demo: $(READY) ## a workflow is killed, resumes in another process, asks a person, and repeats nothing
-	@$(BIN)/holdfast demo
+	@$(BIN)/perdure demo
 
 test: check ## everything CI runs: check, then every test
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests
@@ -31,7 +31,7 @@ check: $(READY) ## lint, formatting, types, import rules, typing tests
 	$(BIN)/python -m pytest -q --durations=0 --durations-min=5 tests/test_architecture.py tests/typing
 
 soak: $(READY) ## the same properties, explored for long, and thousands of kills
-	HOLDFAST_SOAK=1 $(BIN)/python -m pytest -n 2 --dist worksteal --timeout 1800 tests
+	PERDURE_SOAK=1 $(BIN)/python -m pytest -n 2 --dist worksteal --timeout 1800 tests
 
 bench: $(READY) ## measure the engine
 	$(BIN)/python benchmarks/engine.py
@@ -47,9 +47,9 @@ clean: ## remove the environment and all caches
 # The lock holds hashes, so what is installed is what was tested. pip installs uv from the lock, and uv the rest in
 # a second or two; where uv cannot reach the packages (it does not read pip's settings) pip does it all.
 $(READY): requirements.lock pyproject.toml
-	@[ -n "$(PYTHON)" ] || { echo "holdfast needs Python 3.11 or newer, and none was found on PATH." \
+	@[ -n "$(PYTHON)" ] || { echo "perdure needs Python 3.11 or newer, and none was found on PATH." \
 		"Install one, or name it: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "holdfast needs Python 3.11 or newer;" \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "perdure needs Python 3.11 or newer;" \
 		"$(PYTHON) is $$($(PYTHON) --version 2>&1). Name another: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 		{ rm -rf $(VENV); $(PYTHON) -m venv $(VENV); } || { rm -rf $(VENV); echo "$(PYTHON) could not make a virtual" \

@@ -23,7 +23,7 @@ import bare
 import workloads
 
 IDLE_SUPERSTEPS = 3
-MODULES = {"holdfast": "holdfast", "agent-framework-core": "agent_framework"}
+MODULES = {"perdure": "perdure", "agent-framework-core": "agent_framework"}
 
 
 @dataclass(frozen=True)

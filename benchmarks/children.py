@@ -9,7 +9,7 @@ from typing import Any
 
 from peer import ROOT
 
-OURS = "holdfast"
+OURS = "perdure"
 
 
 def run_child(python: Path, script: Path, engine: str, *arguments: str) -> dict[str, Any]:
@@ -24,8 +24,8 @@ def run_child(python: Path, script: Path, engine: str, *arguments: str) -> dict[
 
 
 def _environment(engine: str) -> dict[str, str]:
-    """The same for all, but that holdfast is the one of this checkout."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HOLDFAST_"))}
+    """The same for all, but that perdure is the one of this checkout."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PERDURE_"))}
     kept["PYTHONHASHSEED"] = "0"
     if engine == OURS:
         kept["PYTHONPATH"] = str(ROOT / "src")

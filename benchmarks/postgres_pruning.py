@@ -59,7 +59,7 @@ async def measure_prune(engine: Any, subject: str, folder: Path, *, checkpoints:
     stores_work.expect(
         "checkpoints in one list", len(await storage.list_checkpoint_infos(thread_id=THREAD, limit=5)), 5
     )
-    command = [sys.executable, str(Path(sys.argv[0])), "holdfast", "go-on", subject, str(folder), "{}"]
+    command = [sys.executable, str(Path(sys.argv[0])), "perdure", "go-on", subject, str(folder), "{}"]
     pipe = asyncio.subprocess.PIPE
     others = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
     assert others.stdout is not None

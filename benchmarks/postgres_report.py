@@ -18,14 +18,14 @@ PEERS = {"peer-postgres": "langgraph-checkpoint-postgres", "peer-dbos": "dbos"}
 
 RATES: dict[Of, str] = {
     ("postgres", "inserts"): "raw: one prepared INSERT of one row",
-    ("postgres", "commits"): "holdfast: commits, given to the store",
-    ("postgres", "supersteps"): "holdfast: supersteps",
+    ("postgres", "commits"): "perdure: commits, given to the store",
+    ("postgres", "supersteps"): "perdure: supersteps",
     ("peer-postgres", "supersteps"): "langgraph AsyncPostgresSaver: supersteps",
     ("peer-dbos", "supersteps"): "DBOS: steps",
 }
 BESIDE = {
-    "postgres-encrypted": "holdfast: supersteps, encrypted",
-    "postgres-valkey": "holdfast: supersteps, with Valkey",
+    "postgres-encrypted": "perdure: supersteps, encrypted",
+    "postgres-valkey": "perdure: supersteps, with Valkey",
 }
 RAW, COMMITS, OURS, SAVER = list(RATES)[:4]
 
@@ -130,7 +130,7 @@ def pruning_table(results: Results) -> str:
 
 NOTES = {
     "rates": """
-**Commits and supersteps.** The work is the same for all: a countdown, one number in the state. holdfast: one executor
+**Commits and supersteps.** The work is the same for all: a countdown, one number in the state. perdure: one executor
 that sends itself the next lower number, one commit a superstep; and the same commits, made beforehand and given to the
 store without an engine. langgraph: a compiled graph of one node with `durability="sync"`, on a pool of 16 connections.
 DBOS: a step of a workflow that calls it in a loop. Raw: a table of a number and a `bytea`, one prepared INSERT with

@@ -17,7 +17,7 @@ class Measure:
     title: str
     unit: str
     target: float | None = None
-    """How many times better than the peer holdfast has to be."""
+    """How many times better than the peer perdure has to be."""
     smaller_is_better: bool = False
     bare: bool = False
     """Has a bare asyncio loop of the same shape to compare with."""

@@ -1,6 +1,6 @@
 """The workflow that is served: one step, which counts and says back what it was told."""
 
-from holdfast import Executor, WorkflowBuilder, WorkflowContext, handler
+from perdure import Executor, WorkflowBuilder, WorkflowContext, handler
 
 
 class Echo(Executor):

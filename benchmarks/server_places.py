@@ -25,7 +25,7 @@ PEER_PACKAGES = (
     "uvloop==0.23.0",
     "httptools==0.9.0",
 )
-"""uvloop and httptools are what holdfast's uvicorn has too."""
+"""uvloop and httptools are what perdure's uvicorn has too."""
 PEER_LEAST = (3, 12)
 START_SECONDS = 60.0
 
@@ -69,7 +69,7 @@ def served(subject: str, folder: Path, servers: Servers) -> Iterator[Started]:
             dsn, redis = ((folder / name).read_text(encoding="utf-8") for name in (DATABASE, VALKEY))
             yield from _of_database(subject, folder, dsn, redis)
     elif subject == "sqlite":
-        with _holdfast(folder, "sqlite:///threads.db") as started:
+        with _perdure(folder, "sqlite:///threads.db") as started:
             yield started
     else:
         port = free_port()
@@ -78,17 +78,17 @@ def served(subject: str, folder: Path, servers: Servers) -> Iterator[Started]:
 
 
 def _of_database(subject: str, folder: Path, dsn: str, redis: str) -> Iterator[Started]:
-    with _holdfast(folder, dsn) if subject == "postgres" else _agentflow(folder, dsn, redis) as started:
+    with _perdure(folder, dsn) if subject == "postgres" else _agentflow(folder, dsn, redis) as started:
         yield started
 
 
 @contextmanager
-def _holdfast(folder: Path, url: str) -> Iterator[Started]:
+def _perdure(folder: Path, url: str) -> Iterator[Started]:
     shutil.copy(HERE / "server_flow.py", folder / "flow.py")
     config = {"agent": "flow:app", "checkpointer": url, "mode": "production"}
-    (folder / "holdfast.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / "perdure.json").write_text(json.dumps(config), encoding="utf-8")
     port = free_port()
-    command = [sys.executable, "-m", "holdfast", "serve", "--quiet", "--port", str(port)]
+    command = [sys.executable, "-m", "perdure", "serve", "--quiet", "--port", str(port)]
     with _process(command, folder, port, {"PYTHONPATH": str(ROOT / "src")}) as started:
         yield started
 
@@ -109,7 +109,7 @@ def _agentflow(folder: Path, dsn: str, redis: str) -> Iterator[Started]:
 
 @contextmanager
 def _process(command: list[str], folder: Path, port: int, settings: Mapping[str, str]) -> Iterator[Started]:
-    unwanted = ("PYTHON", "HOLDFAST_", "OTEL_", "DATABASE_URL", "REDIS_URL")
+    unwanted = ("PYTHON", "PERDURE_", "OTEL_", "DATABASE_URL", "REDIS_URL")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, env={**kept, **settings}, stdout=log, stderr=log)

@@ -7,8 +7,8 @@ from stores_results import Results, as_spread, as_table
 
 BEGIN = "<!-- begin: written by `benchmarks/server.py --write`, do not edit -->"
 SUBJECTS = {
-    "sqlite": "holdfast, SQLite FULL",
-    "postgres": "holdfast, PostgreSQL",
+    "sqlite": "perdure, SQLite FULL",
+    "postgres": "perdure, PostgreSQL",
     "agentflow": "AgentFlow, PostgreSQL",
     "bare": "bare Litestar route",
 }

@@ -1,4 +1,4 @@
-"""Where the time of a superstep goes: the share of each part of holdfast, by a profiler.
+"""Where the time of a superstep goes: the share of each part of perdure, by a profiler.
 
     .venv/bin/python benchmarks/shares.py
 
@@ -14,7 +14,7 @@ from pathlib import PurePath
 
 import workloads
 
-import holdfast
+import perdure
 
 SUPERSTEPS, ROUNDS, LISTED = 5_000, 60, 8
 
@@ -22,8 +22,8 @@ SUPERSTEPS, ROUNDS, LISTED = 5_000, 60, 8
 def part_of(path: str, name: str) -> str:
     """`engine/lane`, `asyncio`, `handler` for the workload's own code, or what is called in C."""
     pure = PurePath(path)
-    if "holdfast" in pure.parts:
-        return "/".join(pure.with_suffix("").parts[pure.parts.index("holdfast") + 1 :])
+    if "perdure" in pure.parts:
+        return "/".join(pure.with_suffix("").parts[pure.parts.index("perdure") + 1 :])
     if "asyncio" in pure.parts:
         return "asyncio"
     if pure.name == "workloads.py":
@@ -44,11 +44,11 @@ async def shares(run: Callable[[], Awaitable[None]]) -> Counter[str]:
 
 
 async def main() -> None:
-    stored, _ = workloads.stored_loop_run(holdfast, SUPERSTEPS)
+    stored, _ = workloads.stored_loop_run(perdure, SUPERSTEPS)
     measured = {
-        "one-executor loop, no storage": workloads.loop_run(holdfast, SUPERSTEPS),
+        "one-executor loop, no storage": workloads.loop_run(perdure, SUPERSTEPS),
         "the same, memory storage": stored,
-        "fan 1 to 100 to 1": workloads.fan_run(holdfast, ROUNDS),
+        "fan 1 to 100 to 1": workloads.fan_run(perdure, ROUNDS),
     }
     for title, run in measured.items():
         found = await shares(run)

@@ -30,13 +30,13 @@ from stores_work import BY_NAME, THREAD, Case, Stamps
 
 SAVER = "langgraph-checkpoint-postgres"
 MODULES = {
-    "holdfast": "holdfast",
+    "perdure": "perdure",
     "agent-framework-core": "agent_framework",
     "langgraph": "langgraph.graph",
     SAVER: "langgraph.checkpoint.postgres.aio",
     "dbos": "dbos",
 }
-ALSO = {"holdfast": "holdfast.stores.postgres.store", SAVER: "langgraph.graph"}
+ALSO = {"perdure": "perdure.stores.postgres.store", SAVER: "langgraph.graph"}
 """Imported when first used: here before anything is measured."""
 WARM_UP_TURNS = 20
 GO_ON = "go-on"
@@ -77,7 +77,7 @@ async def _take(engine: Any, subject: str, folder: Path, case: Case, turns: int)
     storage = stores_work.open_storage(engine, subject, folder)
     if subject == "postgres":
         await postgres_place.keep_dead_rows(folder, storage)
-    has_threads = engine.__name__ == "holdfast"
+    has_threads = engine.__name__ == "perdure"
     if case.one_run:
         stamps: Stamps = []
         workflow = stores_work.loop_workflow(engine, case, storage, stamps)
@@ -128,7 +128,7 @@ async def measure_rate(engine: Any, subject: str, folder: Path, *, supersteps: i
             return await _rate(stores_langgraph.counting(saver), supersteps, seconds)
     storage = stores_work.open_storage(engine, subject, folder)
     workflow = stores_work.small_loop(engine, storage)
-    has_threads = engine.__name__ == "holdfast"
+    has_threads = engine.__name__ == "perdure"
 
     async def run(count: int, thread_id: str) -> None:
         result = await workflow.run(count, **({"thread_id": thread_id} if has_threads else {}))

@@ -1,6 +1,6 @@
-"""The raw limit: the rows and lines that a store of holdfast wrote, written again without an engine.
+"""The raw limit: the rows and lines that a store of perdure wrote, written again without an engine.
 
-What is written is taken from a store that a countdown has just filled, so that it stays what holdfast writes: the same
+What is written is taken from a store that a countdown has just filled, so that it stays what perdure writes: the same
 tables and indexes, a row as long as the last one, a line as long as the last one.
 """
 

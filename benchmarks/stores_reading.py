@@ -1,4 +1,4 @@
-"""What only holdfast's own stores are asked: the cost of encoding, of finding and listing, and of resuming."""
+"""What only perdure's own stores are asked: the cost of encoding, of finding and listing, and of resuming."""
 
 # The classes are made from a module given at run time, which mypy cannot follow:
 # mypy: disable-error-code="misc, valid-type, attr-defined, untyped-decorator"

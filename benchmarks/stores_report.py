@@ -111,7 +111,7 @@ def rates_table(results: Results) -> str:
             verdict,
         ]
 
-    head = ["supersteps/s", "holdfast", "peer", "times faster (rounds)", "at least", "raw limit, commits/s", ""]
+    head = ["supersteps/s", "perdure", "peer", "times faster (rounds)", "at least", "raw limit, commits/s", ""]
     return as_table(head, [line(*rate) for rate in RATES if results.get("rate", rate[0])])
 
 
@@ -178,7 +178,7 @@ copying, comparing, cutting, hashing and committing are in it.
     "rates": """
 **Supersteps.** One executor that sends itself the next lower number and keeps it in the state: one commit a
 superstep. agent-framework's file storage never syncs. langgraph's SQLite saver keeps SQLite's default,
-`synchronous=FULL`, and runs with `durability="sync"`. Raw limit: the last row or line that holdfast wrote, written
+`synchronous=FULL`, and runs with `durability="sync"`. Raw limit: the last row or line that perdure wrote, written
 again and again without an engine: on a bare `sqlite3` connection in WAL, one transaction each, with the same tables
 and indexes; or with one `os.write` (and `fdatasync`).
 """,

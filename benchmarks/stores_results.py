@@ -39,9 +39,9 @@ class Results:
         return replace(self, values={key[1:]: found for key, found in self.values.items() if key[0] == name})
 
     def describe(self, sides: Sequence[str]) -> str:
-        """How a part of it came to be, and what holdfast was measured beside."""
+        """How a part of it came to be, and what perdure was measured beside."""
         machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-        ours = self.labels.get("holdfast", "holdfast")
+        ours = self.labels.get("perdure", "perdure")
         setting = f"Python {self.python}, {machine}, load before {self.load:.1f}, {self.rounds} rounds"
         return f"`{self.command}`: {ours} beside {', '.join(sides)}, {setting}."
 

@@ -141,7 +141,7 @@ async def finish_threads(engine: Any, count: int, supersteps: int, *, stored: bo
 
 
 def _has_threads(engine: Any) -> bool:
-    return bool(engine.__name__ == "holdfast")
+    return bool(engine.__name__ == "perdure")
 
 
 def _expect_zero(result: Any) -> None:

@@ -5,8 +5,8 @@ object resumes the thread: only that one is asked, since the answers of the othe
 
     python examples/concurrent_panel.py
 
-Without a key the agents follow a script. With HOLDFAST_MODEL, such as `openai:gpt-5-mini`, and the key that it needs,
-they are played by that model (`pip install "holdfast[agents]"`).
+Without a key the agents follow a script. With PERDURE_MODEL, such as `openai:gpt-5-mini`, and the key that it needs,
+they are played by that model (`pip install "perdure[agents]"`).
 """
 
 import asyncio
@@ -16,10 +16,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from holdfast import SqliteCheckpointStorage, Workflow
-from holdfast.agents import AgentExecutorResponse
-from holdfast.orchestrations import ConcurrentBuilder
-from holdfast.testing import ScriptedAgent
+from perdure import SqliteCheckpointStorage, Workflow
+from perdure.agents import AgentExecutorResponse
+from perdure.orchestrations import ConcurrentBuilder
+from perdure.testing import ScriptedAgent
 
 PROPOSAL = "Shall we move the shop's prices into a spreadsheet?"
 REVIEWERS = {
@@ -44,11 +44,11 @@ def count(results: list[AgentExecutorResponse]) -> Verdict:
 
 
 def reviewer(name: str, log: Path, fails: bool) -> Any:
-    model = os.environ.get("HOLDFAST_MODEL")
+    model = os.environ.get("PERDURE_MODEL")
     if model is None:
         reply = ConnectionError("its model is out of reach") if fails else REVIEWERS[name]
         return ScriptedAgent(name, [reply], log=log)  # the log gets a line for each request to the model
-    from holdfast.agents import Agent
+    from perdure.agents import Agent
 
     return Agent(model, instructions=f"You speak for {name}. Begin with Yes or No, then one sentence.", name=name)
 

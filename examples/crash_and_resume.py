@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from holdfast import RunContext, SqliteCheckpointStorage, step, workflow
+from perdure import RunContext, SqliteCheckpointStorage, step, workflow
 
 
 @step

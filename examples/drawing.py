@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Never
 
-from holdfast import Case, Default, Workflow, WorkflowBuilder, WorkflowContext, WorkflowExecutor, executor
+from perdure import Case, Default, Workflow, WorkflowBuilder, WorkflowContext, WorkflowExecutor, executor
 
 
 @executor(id="plan")

@@ -7,8 +7,8 @@ that was cut short is made again, with the same idempotency key.
 
     python examples/durable_chat.py
 
-Without a key the agents follow a script. With HOLDFAST_MODEL, such as `openai:gpt-5-mini`, and the key that it needs,
-they are played by that model (`pip install "holdfast[agents]"`).
+Without a key the agents follow a script. With PERDURE_MODEL, such as `openai:gpt-5-mini`, and the key that it needs,
+they are played by that model (`pip install "perdure[agents]"`).
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from holdfast import SqliteCheckpointStorage
-from holdfast.agents import AgentSession, ToolContext, WorkflowAgent
-from holdfast.orchestrations import SequentialBuilder
-from holdfast.testing import Call, ScriptedAgent
+from perdure import SqliteCheckpointStorage
+from perdure.agents import AgentSession, ToolContext, WorkflowAgent
+from perdure.orchestrations import SequentialBuilder
+from perdure.testing import Call, ScriptedAgent
 
 PLUG = Path("plug-is-pulled")
 
@@ -49,10 +49,10 @@ EDITOR = ["Which day?", "Train and room are booked for Monday.", "Monday, by tra
 
 
 def agent(name: str, instructions: str, tools: list[Any], script: list[Any]) -> Any:
-    model = os.environ.get("HOLDFAST_MODEL")
+    model = os.environ.get("PERDURE_MODEL")
     if model is None:
         return ScriptedAgent(name, script, tools=tools)
-    from holdfast.agents import Agent
+    from perdure.agents import Agent
 
     return Agent(model, instructions=instructions, tools=tools, name=name)
 

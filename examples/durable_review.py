@@ -7,8 +7,8 @@ answer. The id of an execution that has ended gives its result again, and asks n
 
     python examples/durable_review.py
 
-Without a key the agents follow a script. With HOLDFAST_MODEL, such as `openai:gpt-5-mini`, and the key that it needs,
-they are played by that model (`pip install "holdfast[agents]"`).
+Without a key the agents follow a script. With PERDURE_MODEL, such as `openai:gpt-5-mini`, and the key that it needs,
+they are played by that model (`pip install "perdure[agents]"`).
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from holdfast import (
+from perdure import (
     AgentWorkflow,
     AgentWorkflowInstance,
     LatestOnly,
@@ -28,16 +28,16 @@ from holdfast import (
     WorkflowAgentStartedEvent,
     WorkflowApprovalRequestedEvent,
 )
-from holdfast.testing import ScriptedAgent
+from perdure.testing import ScriptedAgent
 
 PLUG = Path("plug-is-pulled")
 
 
 def agent(name: str, instructions: str, script: list[str]) -> Any:
-    model = os.environ.get("HOLDFAST_MODEL")
+    model = os.environ.get("PERDURE_MODEL")
     if model is None:
         return ScriptedAgent(name, script)
-    from holdfast.agents import Agent
+    from perdure.agents import Agent
 
     return Agent(model, instructions=instructions, name=name)
 

@@ -8,7 +8,7 @@ Time is a FakeClock here, so nobody waits for the delays and timeouts.
 import asyncio
 from typing import Never
 
-from holdfast import (
+from perdure import (
     Executor,
     ResponseStream,
     RetryPolicy,
@@ -18,7 +18,7 @@ from holdfast import (
     WorkflowRunResult,
     executor,
 )
-from holdfast.testing import FakeClock, ScriptedExecutor
+from perdure.testing import FakeClock, ScriptedExecutor
 
 clock = FakeClock()
 

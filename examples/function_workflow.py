@@ -8,7 +8,7 @@ the function runs again from the top, and the steps that had ended are not calle
 
 import asyncio
 
-from holdfast import InMemoryCheckpointStorage, RunContext, step, workflow
+from perdure import InMemoryCheckpointStorage, RunContext, step, workflow
 
 calls: list[str] = []  # what was really called, in both "processes"
 

@@ -6,8 +6,8 @@ conversation: each one is told only what it has not heard yet.
 
     python examples/group_chat.py
 
-Without a key the agents follow a script. With HOLDFAST_MODEL, such as `openai:gpt-5-mini`, and the key that it needs,
-they are played by that model (`pip install "holdfast[agents]"`).
+Without a key the agents follow a script. With PERDURE_MODEL, such as `openai:gpt-5-mini`, and the key that it needs,
+they are played by that model (`pip install "perdure[agents]"`).
 """
 
 import asyncio
@@ -15,9 +15,9 @@ import os
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from holdfast import SqliteCheckpointStorage, Workflow
-from holdfast.orchestrations import GroupChatBuilder
-from holdfast.testing import ScriptedAgent
+from perdure import SqliteCheckpointStorage, Workflow
+from perdure.orchestrations import GroupChatBuilder
+from perdure.testing import ScriptedAgent
 
 
 def next_is(name: str) -> dict[str, Any]:
@@ -51,10 +51,10 @@ CHAIR = [
 
 
 def agent(name: str, description: str, script: list[Any]) -> Any:
-    model = os.environ.get("HOLDFAST_MODEL")
+    model = os.environ.get("PERDURE_MODEL")
     if model is None:
         return ScriptedAgent(name, script, description=description)
-    from holdfast.agents import Agent
+    from perdure.agents import Agent
 
     return Agent(model, instructions=f"You are the {name}. {description}", name=name, description=description)
 

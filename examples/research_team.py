@@ -6,8 +6,8 @@ model is asked twice for what it has said before.
 
     python examples/research_team.py
 
-Without a key the agents follow a script. With HOLDFAST_MODEL, such as `openai:gpt-5-mini`, and the key that it needs,
-they are played by that model (`pip install "holdfast[agents]"`).
+Without a key the agents follow a script. With PERDURE_MODEL, such as `openai:gpt-5-mini`, and the key that it needs,
+they are played by that model (`pip install "perdure[agents]"`).
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from holdfast import FileCheckpointStorage, Workflow, WorkflowRunState
-from holdfast.agents import Message, tool
-from holdfast.orchestrations import MagenticBuilder, MagenticPlanReviewRequest
-from holdfast.testing import Call, ScriptedAgent
+from perdure import FileCheckpointStorage, Workflow, WorkflowRunState
+from perdure.agents import Message, tool
+from perdure.orchestrations import MagenticBuilder, MagenticPlanReviewRequest
+from perdure.testing import Call, ScriptedAgent
 
 TASK = "Draft a brief for sailors: when is it safe to enter the harbour of Port-en-Bessin?"
 REMARK = "Have the times checked before anything is written."
@@ -93,10 +93,10 @@ ROLES: dict[str, dict[str, Any]] = {
 
 
 def agent(name: str) -> Any:
-    role, model = ROLES[name], os.environ.get("HOLDFAST_MODEL")
+    role, model = ROLES[name], os.environ.get("PERDURE_MODEL")
     if model is None:
         return ScriptedAgent(name, role["script"], tools=role["tools"], description=role["description"])
-    from holdfast.agents import Agent
+    from perdure.agents import Agent
 
     return Agent(
         model, name=name, instructions=role["instructions"], tools=role["tools"], description=role["description"]

@@ -11,8 +11,8 @@ import logging
 import sys
 from typing import Never
 
-from holdfast import InMemoryCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor
-from holdfast.testing import EventRecorder, FakeClock
+from perdure import InMemoryCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, executor
+from perdure.testing import EventRecorder, FakeClock
 
 clock = FakeClock()  # so that this example does not take a day
 storage = InMemoryCheckpointStorage()
@@ -40,8 +40,8 @@ def build() -> Workflow:
 async def main() -> None:
     lines = logging.StreamHandler(sys.stdout)
     lines.setFormatter(logging.Formatter("log: %(message)s"))
-    logging.getLogger("holdfast.executor").addHandler(lines)
-    logging.getLogger("holdfast.executor").setLevel("INFO")
+    logging.getLogger("perdure.executor").addHandler(lines)
+    logging.getLogger("perdure.executor").setLevel("INFO")
 
     recorder = EventRecorder()
     first = asyncio.create_task(recorder.collect(build().run(1999, thread_id="card-7", run_id="monday", stream=True)))

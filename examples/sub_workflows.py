@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Never
 
-from holdfast import (
+from perdure import (
     Executor,
     InMemoryCheckpointStorage,
     SubWorkflowRequestMessage,

@@ -6,8 +6,8 @@ nothing but the thread's id, and no model is asked twice for what it has said be
 
     python examples/support_handoff.py
 
-Without a key the agents follow a script. With HOLDFAST_MODEL, such as `openai:gpt-5-mini`, and the key that it needs,
-they are played by that model (`pip install "holdfast[agents]"`).
+Without a key the agents follow a script. With PERDURE_MODEL, such as `openai:gpt-5-mini`, and the key that it needs,
+they are played by that model (`pip install "perdure[agents]"`).
 """
 
 import asyncio
@@ -17,10 +17,10 @@ import sys
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from holdfast import SqliteCheckpointStorage, Workflow
-from holdfast.agents import Message, ToolContext, tool
-from holdfast.orchestrations import HandoffAgentUserRequest, HandoffBuilder
-from holdfast.testing import Call, ScriptedAgent
+from perdure import SqliteCheckpointStorage, Workflow
+from perdure.agents import Message, ToolContext, tool
+from perdure.orchestrations import HandoffAgentUserRequest, HandoffBuilder
+from perdure.testing import Call, ScriptedAgent
 
 CUSTOMER = ["The lamp that I ordered arrived broken.", "Order 7. It was 90.", "And where is my chair?"]
 GOODBYE = "Thanks, that is all."
@@ -67,10 +67,10 @@ ROLES: dict[str, dict[str, Any]] = {
 
 
 def agent(name: str, description: str, instructions: str, tools: list[Any], script: list[Any]) -> Any:
-    model = os.environ.get("HOLDFAST_MODEL")
+    model = os.environ.get("PERDURE_MODEL")
     if model is None:
         return ScriptedAgent(name, script, tools=tools, description=description)
-    from holdfast.agents import Agent
+    from perdure.agents import Agent
 
     return Agent(model, instructions=instructions, tools=tools, name=name, description=description)
 

@@ -1,6 +1,6 @@
-"""Tests of a workflow with the helpers of holdfast.testing: scripts, faults, a fake clock, and crashes everywhere.
+"""Tests of a workflow with the helpers of perdure.testing: scripts, faults, a fake clock, and crashes everywhere.
 
-Written for pytest, which gets the fixtures from holdfast by itself; runs as a script, too:
+Written for pytest, which gets the fixtures from perdure by itself; runs as a script, too:
 
     pytest examples/testing_your_workflow.py
     python examples/testing_your_workflow.py
@@ -10,7 +10,7 @@ Written for pytest, which gets the fixtures from holdfast by itself; runs as a s
 
 from typing import Any, Never
 
-from holdfast import (
+from perdure import (
     Executor,
     InMemoryCheckpointStorage,
     RetryPolicy,
@@ -21,7 +21,7 @@ from holdfast import (
     executor,
     run_sync,
 )
-from holdfast.testing import Ask, EventRecorder, FakeClock, Faults, ScriptedExecutor, assert_survives_crash
+from perdure.testing import Ask, EventRecorder, FakeClock, Faults, ScriptedExecutor, assert_survives_crash
 
 # ---------------------------------------------------------------- the workflow under test
 

@@ -24,9 +24,9 @@ settings.register_profile(
 settings.register_profile(
     "soak",
     parent=settings.get_profile("default"),
-    max_examples=int(os.environ.get("HOLDFAST_SOAK_EXAMPLES", "5000")),
+    max_examples=int(os.environ.get("PERDURE_SOAK_EXAMPLES", "5000")),
 )
-SOAK = bool(os.environ.get("HOLDFAST_SOAK"))
+SOAK = bool(os.environ.get("PERDURE_SOAK"))
 settings.load_profile("soak" if SOAK else "default")
 
 
@@ -52,7 +52,7 @@ def _schemas_are_given_back() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _no_settings_of_the_callers_shell(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HOLDFAST_LOG", "HOLDFAST_KEYS", "HOLDFAST_REDIS_URL", "HOLDFAST_TRACING"):
+    for name in ("PERDURE_LOG", "PERDURE_KEYS", "PERDURE_REDIS_URL", "PERDURE_TRACING"):
         monkeypatch.delenv(name, raising=False)
 
 

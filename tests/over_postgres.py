@@ -45,7 +45,7 @@ ONE_IN = {
 def choose(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """Those to run and those to leave out: over PostgreSQL each test once, with one combination of its parameters.
 
-    Where it takes several stores, all of them are PostgreSQL then. HOLDFAST_SOAK=1 runs every combination of all.
+    Where it takes several stores, all of them are PostgreSQL then. PERDURE_SOAK=1 runs every combination of all.
     """
     best: dict[tuple[Any, ...], pytest.Item] = {}
     for item in items:

@@ -21,7 +21,7 @@ UV = Path(sys.executable).with_name("uv")
 
 def environment(**more: str) -> dict[str, str]:
     """Nothing of the caller's shell that could help or hinder."""
-    unwanted = ("PYTHON", "PYTEST", "HOLDFAST", "UV_", "PIP_", "VIRTUAL_ENV", "COLUMNS")
+    unwanted = ("PYTHON", "PYTEST", "PERDURE", "UV_", "PIP_", "VIRTUAL_ENV", "COLUMNS")
     return {name: value for name, value in os.environ.items() if not name.startswith(unwanted)} | more
 
 
@@ -120,7 +120,7 @@ def repack(package: metadata.Distribution, to: Path) -> None:
 
 @dataclass(frozen=True)
 class Installed:
-    """A virtual environment in which somebody has just installed holdfast, and nothing else."""
+    """A virtual environment in which somebody has just installed perdure, and nothing else."""
 
     folder: Path
 
@@ -144,13 +144,13 @@ class Installed:
 
     @property
     def command(self) -> Path:
-        return self.folder / "venv" / "bin" / "holdfast"
+        return self.folder / "venv" / "bin" / "perdure"
 
     def distributions(self) -> dict[str, metadata.Distribution]:
         [packages] = self.folder.glob("venv/lib/python*/site-packages")
         return {found.name: found for found in metadata.distributions(path=[str(packages)])}
 
     def files(self) -> dict[str, str]:
-        """What holdfast put there, with its digests."""
-        mine = self.distributions()["holdfast"].files or []
+        """What perdure put there, with its digests."""
+        mine = self.distributions()["perdure"].files or []
         return {file.as_posix(): file.hash.value for file in mine if file.hash}

@@ -19,7 +19,7 @@ from tests.servers.fixtures import POSTGRES_URL
 from tests.servers.postgres import Databases, unique_name
 from tests.servers.sql import Sql
 
-VARIABLE, FILE = "HOLDFAST_TESTS_SCHEMAS", ".holdfast-tests-schemas"
+VARIABLE, FILE = "PERDURE_TESTS_SCHEMAS", ".perdure-tests-schemas"
 """Where other processes look: those that are started later, and those that were forked off before."""
 
 _FREE = """

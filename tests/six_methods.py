@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast import CheckpointNotFound, WorkflowCheckpoint
+from perdure import CheckpointNotFound, WorkflowCheckpoint
 
 
 class SixMethods:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SOURCE = ROOT / "src" / "holdfast"
+SOURCE = ROOT / "src" / "perdure"
 FILES = sorted(SOURCE.rglob("*.py"))
 
 # ---------------------------------------------------------------- who may import whom
@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": set(),  # it speaks HTTP: nothing of the engine
     "server": {"storages", "orchestrations", "agents", "graph", "engine", "checkpoints", "store", "codec", "clock"},
 }
-"""For each room (a file or folder below src/holdfast) what it may import beside itself and the floor."""
+"""For each room (a file or folder below src/perdure) what it may import beside itself and the floor."""
 
 OPEN_TO_ALL_ROOMS = {"cli", "testing", "__init__", "__main__"}
 """These put the parts together: the command line, helpers for tests, and the lazy list of public names."""
@@ -106,7 +106,7 @@ class Import:
 
     @property
     def where(self) -> str:
-        return f"src/holdfast/{self.file}:{self.line}"
+        return f"src/perdure/{self.file}:{self.line}"
 
 
 def relative(path: Path) -> str:
@@ -157,7 +157,7 @@ def all_imports() -> tuple[Import, ...]:
 def breaks_the_rules(found: Import) -> bool:
     package, _, rest = found.module.partition(".")
     here, there = room_of(found.file), rest.split(".")[0]
-    if package != "holdfast" or here in OPEN_TO_ALL_ROOMS or here == there or there in FLOOR:
+    if package != "perdure" or here in OPEN_TO_ALL_ROOMS or here == there or there in FLOOR:
         return False
     return there not in MAY_IMPORT[here]
 
@@ -173,13 +173,13 @@ def test_nobody_imports_upwards_not_even_for_types_or_inside_a_function() -> Non
 
 
 def test_no_module_takes_the_public_names_from_the_lazy_list() -> None:
-    """`from holdfast import Executor` inside the package hides who needs whom, and can go round in circles."""
+    """`from perdure import Executor` inside the package hides who needs whom, and can go round in circles."""
     rooms = MAY_IMPORT.keys() | OPEN_TO_ALL_ROOMS
     wrong = [
         f"{found.where} imports {found.module}"
         for found in all_imports()
         if room_of(found.file) not in OPEN_TO_ALL_ROOMS
-        and found.module.startswith("holdfast.")
+        and found.module.startswith("perdure.")
         and found.module.split(".")[1] not in rooms
     ]
     assert not wrong, "\n".join(wrong)
@@ -188,15 +188,15 @@ def test_no_module_takes_the_public_names_from_the_lazy_list() -> None:
 @pytest.mark.parametrize(
     ("file", "module", "breaks"),
     [
-        ("engine/loop.py", "holdfast.stores.memory.MemoryStore", True),
-        ("graph/edges.py", "holdfast.engine.loop", True),
-        ("graph/edges.py", "holdfast.errors.HoldfastError", False),
-        ("server/app.py", "holdfast.worker.pool", True),
-        ("worker/pool.py", "holdfast.server.app", True),
-        ("records.py", "holdfast.clock.Clock", True),
-        ("cli/main.py", "holdfast.stores.memory", False),
-        ("checkpoints/storage.py", "holdfast.codecs.json_codec", False),
-        ("checkpoints/storage.py", "holdfast.engine.state", True),
+        ("engine/loop.py", "perdure.stores.memory.MemoryStore", True),
+        ("graph/edges.py", "perdure.engine.loop", True),
+        ("graph/edges.py", "perdure.errors.PerdureError", False),
+        ("server/app.py", "perdure.worker.pool", True),
+        ("worker/pool.py", "perdure.server.app", True),
+        ("records.py", "perdure.clock.Clock", True),
+        ("cli/main.py", "perdure.stores.memory", False),
+        ("checkpoints/storage.py", "perdure.codecs.json_codec", False),
+        ("checkpoints/storage.py", "perdure.engine.state", True),
     ],
 )
 def test_the_rule_itself_tells_right_from_wrong(file: str, module: str, breaks: bool) -> None:
@@ -305,7 +305,7 @@ def test_nothing_but_the_pickle_codec_can_run_code_from_data() -> None:
         for node in ast.walk(tree_of(path)):
             called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
             if called in FORBIDDEN_CALLS:
-                wrong.append(f"src/holdfast/{relative(path)}:{getattr(node, 'lineno', 0)} calls {called}()")
+                wrong.append(f"src/perdure/{relative(path)}:{getattr(node, 'lineno', 0)} calls {called}()")
     assert not wrong, "\n".join(wrong)
 
 

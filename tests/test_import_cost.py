@@ -1,4 +1,4 @@
-"""`import holdfast` is cheap, and loads nothing that a program did not ask for."""
+"""`import perdure` is cheap, and loads nothing that a program did not ask for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-import holdfast
+import perdure
 
 OPTIONAL = """
     asyncpg click cryptography httpx jwt litestar opentelemetry prometheus_client pydantic pydantic_ai redis rich
@@ -16,7 +16,7 @@ ROUNDS = 7
 
 
 def run(code: str) -> str:
-    environment = {name: value for name, value in os.environ.items() if name != "HOLDFAST_LOG"}
+    environment = {name: value for name, value in os.environ.items() if name != "PERDURE_LOG"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=20
     )
@@ -32,20 +32,20 @@ def loaded_by(statement: str) -> set[str]:
     return set(run(f"import sys\n{statement}\nprint(*sys.modules)").split())
 
 
-def test_importing_holdfast_costs_at_most_one_and_a_half_times_its_foundations() -> None:
+def test_importing_perdure_costs_at_most_one_and_a_half_times_its_foundations() -> None:
     """The best of several readings of each, taken in turns, so that both see the same machine."""
-    readings = [(cpu_seconds_of("import holdfast"), cpu_seconds_of("import asyncio, msgspec")) for _ in range(ROUNDS)]
+    readings = [(cpu_seconds_of("import perdure"), cpu_seconds_of("import asyncio, msgspec")) for _ in range(ROUNDS)]
     ours, foundations = (min(column) for column in zip(*readings, strict=True))
-    print(f"import holdfast {ours * 1000:.1f} ms, import asyncio, msgspec {foundations * 1000:.1f} ms")
+    print(f"import perdure {ours * 1000:.1f} ms, import asyncio, msgspec {foundations * 1000:.1f} ms")
     assert ours <= 1.5 * foundations
 
 
-def test_importing_holdfast_loads_nothing_optional() -> None:
-    assert not loaded_by("import holdfast").intersection([*OPTIONAL, "logging", "asyncio"])
+def test_importing_perdure_loads_nothing_optional() -> None:
+    assert not loaded_by("import perdure").intersection([*OPTIONAL, "logging", "asyncio"])
 
 
 def test_using_the_engine_loads_nothing_optional() -> None:
     """Everything public that lives in a room of the base install, except the storages that need a driver."""
-    rooms = ("holdfast.errors", "holdfast.events", "holdfast.graph", "holdfast.engine", "holdfast.checkpoints")
-    names = [name for name, home in holdfast._HOME.items() if home.startswith(rooms)]
-    assert not loaded_by(f"from holdfast import {', '.join(names)}").intersection(OPTIONAL)
+    rooms = ("perdure.errors", "perdure.events", "perdure.graph", "perdure.engine", "perdure.checkpoints")
+    names = [name for name, home in perdure._HOME.items() if home.startswith(rooms)]
+    assert not loaded_by(f"from perdure import {', '.join(names)}").intersection(OPTIONAL)

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from tests.packages import ROOT, Artefacts, Installed, clean_copy, files_of, needs_of, repack, run, succeed
 
-import holdfast
+import perdure
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = {"postgres", "redis", "crypto", "agents", "yaml", "server", "client", "otel", "all"}
 BASE = {"msgspec", "click", "rich"}
 
-LITTER = {"src/holdfast/left.db", "src/holdfast/__pycache__/old.pyc", "docs/left.db-wal", ".venv/thing.py", "uv.lock"}
+LITTER = {"src/perdure/left.db", "src/perdure/__pycache__/old.pyc", "docs/left.db-wal", ".venv/thing.py", "uv.lock"}
 """What work leaves behind, and .gitignore names."""
 
 
@@ -45,9 +45,9 @@ def metadata(artefacts: Artefacts) -> Message:
 
 def test_the_wheel_holds_every_module_the_types_and_the_licence_and_nothing_else(artefacts: Artefacts) -> None:
     modules = {name.removeprefix("src/") for name in files_of(artefacts.source) if re.match(r"src/.+\.py$", name)}
-    said = f"holdfast-{holdfast.__version__}.dist-info"
+    said = f"perdure-{perdure.__version__}.dist-info"
     about = {f"{said}/{name}" for name in ("METADATA", "WHEEL", "entry_points.txt", "licenses/LICENSE", "RECORD")}
-    data = {"holdfast/py.typed", "holdfast/orchestrations/agent_workflow/agent-workflow.schema.json"}
+    data = {"perdure/py.typed", "perdure/orchestrations/agent_workflow/agent-workflow.schema.json"}
     assert artefacts.files_of_the_wheel() == modules | data | about
 
 
@@ -63,7 +63,7 @@ def test_the_sdist_holds_all_that_the_project_is_made_of(artefacts: Artefacts) -
 
 
 def test_the_wheel_says_what_it_is(metadata: Message) -> None:
-    assert (metadata["Name"], metadata["Version"]) == ("holdfast", holdfast.__version__)
+    assert (metadata["Name"], metadata["Version"]) == ("perdure", perdure.__version__)
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["License-Expression"] == "MIT"
     assert "## Two commands" in str(metadata.get_payload()), "the README is what a registry shows"
@@ -78,7 +78,7 @@ def test_the_base_install_needs_three_packages_and_the_extras_are_those_promised
 
 def test_the_extra_called_all_holds_all_others() -> None:
     [everything] = PROJECT["project"]["optional-dependencies"]["all"]
-    assert set(re.findall(r"\w+", everything)) == EXTRAS - {"all"} | {"holdfast"}
+    assert set(re.findall(r"\w+", everything)) == EXTRAS - {"all"} | {"perdure"}
 
 
 # ---------------------------------------------------------------- installed, without extras, outside this folder
@@ -101,8 +101,8 @@ def from_sdist(artefacts: Artefacts, tmp_path_factory: pytest.TempPathFactory) -
     return Installed.make(artefacts.sdist, folder, folder / "made")
 
 
-def test_an_install_without_extras_brings_what_holdfast_needs_and_no_more(from_wheel: Installed) -> None:
-    assert from_wheel.distributions().keys() == {package.name for package in needs_of(BASE)} | {"holdfast"}
+def test_an_install_without_extras_brings_what_perdure_needs_and_no_more(from_wheel: Installed) -> None:
+    assert from_wheel.distributions().keys() == {package.name for package in needs_of(BASE)} | {"perdure"}
 
 
 def test_the_sdist_builds_what_the_wheel_holds(from_wheel: Installed, from_sdist: Installed) -> None:
@@ -113,7 +113,7 @@ def test_the_sdist_builds_what_the_wheel_holds(from_wheel: Installed, from_sdist
         for made in (from_wheel, from_sdist)
     )
     assert ours == theirs
-    assert "holdfast/py.typed" in ours
+    assert "perdure/py.typed" in ours
     assert from_sdist.distributions().keys() == from_wheel.distributions().keys()
 
 
@@ -126,24 +126,24 @@ def installed(request: pytest.FixtureRequest) -> Installed:
 
 EVERY_NAME = """
 import pkgutil, sys
-import holdfast, holdfast.agents, holdfast.exceptions, holdfast.orchestrations, holdfast.testing
+import perdure, perdure.agents, perdure.exceptions, perdure.orchestrations, perdure.testing
 
-for public in (holdfast, holdfast.agents, holdfast.exceptions, holdfast.orchestrations, holdfast.testing):
+for public in (perdure, perdure.agents, perdure.exceptions, perdure.orchestrations, perdure.testing):
     for name in public.__all__:
         try:
             getattr(public, name)
-        except holdfast.MissingExtra as error:
+        except perdure.MissingExtra as error:
             assert (name, error.extra) == ("Agent", "agents"), error
-for module in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
+for module in pkgutil.walk_packages(perdure.__path__, "perdure."):
     if ".adapters." in module.name:  # imported only where the framework is
         continue
     if not module.name.endswith(("__main__", "testing.plugin")):  # a program; what pytest alone loads
         try:
             __import__(module.name)
-        except holdfast.MissingExtra as error:  # of an extra that is not installed here
+        except perdure.MissingExtra as error:  # of an extra that is not installed here
             room = {"postgres": "postgres", "agents": "pydantic", "server": "server", "client": "client"}
             assert room[error.extra] in module.name, error
-print(holdfast.__file__)
+print(perdure.__file__)
 """
 
 
@@ -153,8 +153,8 @@ def test_every_name_and_every_module_can_be_imported(installed: Installed, tmp_p
 
 
 def test_the_command_is_there_under_both_names(installed: Installed, tmp_path: Path) -> None:
-    for command in ([installed.command], [installed.python, "-W", "error", "-m", "holdfast"]):
-        assert holdfast.__version__ in succeed(*command, "--version", folder=tmp_path)
+    for command in ([installed.command], [installed.python, "-W", "error", "-m", "perdure"]):
+        assert perdure.__version__ in succeed(*command, "--version", folder=tmp_path)
         assert "Durable agent workflows" in succeed(*command, "--help", folder=tmp_path)
 
 
@@ -165,7 +165,7 @@ def test_the_demo_runs_to_its_end(installed: Installed, tmp_path: Path) -> None:
 
 PROGRAM = """
 import os, signal, sys
-from holdfast import open_store, run_sync, step, workflow
+from perdure import open_store, run_sync, step, workflow
 
 @step
 async def fetch(url: str) -> str:

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import errors
+import perdure
+from perdure import errors
 
 ROOT = Path(__file__).parents[1]
-NAMES = sorted(holdfast.__all__)
+NAMES = sorted(perdure.__all__)
 
 
 def names_shown_to_type_checkers() -> dict[str, str]:
-    """What `holdfast/__init__.py` imports under TYPE_CHECKING: name and module."""
-    tree = ast.parse(Path(holdfast.__file__).read_text(encoding="utf-8"))
+    """What `perdure/__init__.py` imports under TYPE_CHECKING: name and module."""
+    tree = ast.parse(Path(perdure.__file__).read_text(encoding="utf-8"))
     [block] = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     assert not block.orelse
     shown: dict[str, str] = {}
@@ -38,7 +38,7 @@ def documentation() -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_public_name_resolves_and_has_a_docstring(name: str) -> None:
-    value = getattr(holdfast, name)
+    value = getattr(perdure, name)
     if isinstance(value, type) and issubclass(value, BaseException):
         assert re.search(rf"\b{name}\b", errors.__doc__ or ""), f"draw {name} in the tree on top of errors.py"
     elif inspect.isclass(value) or inspect.isroutine(value):
@@ -46,11 +46,11 @@ def test_a_public_name_resolves_and_has_a_docstring(name: str) -> None:
 
 
 def test_people_and_type_checkers_see_the_same_names() -> None:
-    assert names_shown_to_type_checkers() == holdfast._HOME
+    assert names_shown_to_type_checkers() == perdure._HOME
 
 
 def test_the_names_are_in_order_so_that_each_is_easily_found() -> None:
-    assert list(holdfast._HOME) == sorted(holdfast._HOME)
+    assert list(perdure._HOME) == sorted(perdure._HOME)
 
 
 def test_every_public_name_is_in_the_documentation() -> None:
@@ -60,12 +60,12 @@ def test_every_public_name_is_in_the_documentation() -> None:
 
 
 def test_dir_shows_every_public_name() -> None:
-    assert set(NAMES) <= set(dir(holdfast))
+    assert set(NAMES) <= set(dir(perdure))
 
 
 def test_a_misspelt_name_is_an_error_that_helps() -> None:
-    with pytest.raises(AttributeError, match=r"no attribute 'HoldfastEror' \(did you mean 'HoldfastError'\?\)"):
-        holdfast.HoldfastEror  # type: ignore[attr-defined] # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'PerdureEror' \(did you mean 'PerdureError'\?\)"):
+        perdure.PerdureEror  # type: ignore[attr-defined] # noqa: B018
 
 
 def test_every_error_is_public() -> None:

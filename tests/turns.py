@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.records import Commit, JournalEntry, Lease, OpenedThread
-from holdfast.stores.memory import MemoryStore
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.records import Commit, JournalEntry, Lease, OpenedThread
+from perdure.stores.memory import MemoryStore
 
 
 async def turns(number: int) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from tests.promises.stages import Does
 
-from holdfast import InMemoryCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.storages import FileCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage
+from perdure import InMemoryCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.storages import FileCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage
 
 KB = 1024
 

@@ -9,7 +9,7 @@ import pytest
 from tests.budgets.budgets import check_bytes
 from tests.budgets.flows import KB, STORAGES, messages, talk
 
-from holdfast.storages import PostgresCheckpointStorage
+from perdure.storages import PostgresCheckpointStorage
 
 TURNS = 200
 
@@ -33,7 +33,7 @@ def size_of(folder: Path) -> int:
 
 SIZE = """
 SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-  WHERE n.nspname = 'holdfast' AND c.relkind IN ('r', 'S')
+  WHERE n.nspname = 'perdure' AND c.relkind IN ('r', 'S')
 """
 
 

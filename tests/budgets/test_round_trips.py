@@ -12,9 +12,9 @@ from tests.contract.acts import Owner, asked, own
 from tests.promises.stages import Stage, fan, ledger
 from tests.servers.proxy import Proxy
 
-from holdfast.storages import PostgresCheckpointStorage
-from holdfast.store import Store
-from holdfast.stores.postgres.store import PostgresStore
+from perdure.storages import PostgresCheckpointStorage
+from perdure.store import Store
+from perdure.stores.postgres.store import PostgresStore
 
 Act = Callable[[], Awaitable[Any]]
 

@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from holdfast.server.http.app import ServerApp, create_app
+from perdure.server.http.app import ServerApp, create_app
 
 FLOW = """
-from holdfast import WorkflowBuilder, WorkflowContext, executor
+from perdure import WorkflowBuilder, WorkflowContext, executor
 
 @executor
 async def echo(message: str, ctx: WorkflowContext[str, str]) -> None:

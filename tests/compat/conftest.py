@@ -13,9 +13,9 @@ from tests.promises.processes import Place
 from tests.schemas import where
 from tests.six_methods import SixMethods
 
-from holdfast import FileCheckpointStorage, InMemoryCheckpointStorage, SqliteCheckpointStorage
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.storages import PostgresCheckpointStorage
+from perdure import FileCheckpointStorage, InMemoryCheckpointStorage, SqliteCheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.storages import PostgresCheckpointStorage
 
 MAKERS: dict[str, Callable[[Path], Any]] = {
     "memory": lambda path: InMemoryCheckpointStorage(),

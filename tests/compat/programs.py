@@ -7,7 +7,7 @@ from collections.abc import AsyncIterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast import (
+from perdure import (
     CheckpointInfo,
     CheckpointNotFound,
     Executor,

@@ -28,7 +28,7 @@ from tests.compat.programs import (
 )
 from tests.six_methods import SixMethods
 
-from holdfast import (
+from perdure import (
     CheckpointNotFound,
     CheckpointStorage,
     InMemoryCheckpointStorage,

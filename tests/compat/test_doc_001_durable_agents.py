@@ -25,7 +25,7 @@ from tests.compat.programs import (
     warnings_among,
 )
 
-from holdfast import (
+from perdure import (
     Executor,
     FunctionExecutor,
     IncompatibleWorkflow,

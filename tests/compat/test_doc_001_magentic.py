@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.magentic_team import PLAIN, Manager, crew, remembered
 
-from holdfast import AlreadyAnswered, InMemoryCheckpointStorage, WorkflowRunState
-from holdfast.agents.workflows import Workflow
-from holdfast.orchestrations import MagenticBuilder, MagenticPlanReviewRequest
-from holdfast.testing.scripted_agent import ScriptedAgent
+from perdure import AlreadyAnswered, InMemoryCheckpointStorage, WorkflowRunState
+from perdure.agents.workflows import Workflow
+from perdure.orchestrations import MagenticBuilder, MagenticPlanReviewRequest
+from perdure.testing.scripted_agent import ScriptedAgent
 
 MakeStorage = Callable[[], Any]
 

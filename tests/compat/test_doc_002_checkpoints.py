@@ -23,7 +23,7 @@ from tests.compat.programs import (
     tide_workflow,
 )
 
-from holdfast import (
+from perdure import (
     CheckpointInfo,
     CheckpointNotFound,
     Executor,

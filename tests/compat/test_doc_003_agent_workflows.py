@@ -14,7 +14,7 @@ import pytest
 from tests.promises.processes import Place
 from tests.schemas import where
 
-from holdfast import (
+from perdure import (
     AgentConfig,
     AgentWorkflow,
     AgentWorkflowEvent,
@@ -33,10 +33,10 @@ from holdfast import (
     WorkflowLayerStartedEvent,
     WorkflowStartedEvent,
 )
-from holdfast.agents.message import Message
-from holdfast.errors import InvalidDefinition
-from holdfast.storages import FileCheckpointStorage
-from holdfast.testing import ScriptedAgent
+from perdure.agents.message import Message
+from perdure.errors import InvalidDefinition
+from perdure.storages import FileCheckpointStorage
+from perdure.testing import ScriptedAgent
 
 PUBLIC = {
     WorkflowStartedEvent,

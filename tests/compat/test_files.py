@@ -25,7 +25,7 @@ from tests.compat.programs import (
 )
 from tests.promises.processes import FarStage, Place
 
-from holdfast import (
+from perdure import (
     CheckpointNotFound,
     Executor,
     FileCheckpointStorage,

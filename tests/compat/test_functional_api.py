@@ -9,8 +9,8 @@ import pytest
 from tests.compat.programs import collect, last_status
 from tests.unit.engine.flows import take_all
 
-import holdfast
-from holdfast import (
+import perdure
+from perdure import (
     FunctionalWorkflow,
     InMemoryCheckpointStorage,
     RunContext,
@@ -21,7 +21,7 @@ from holdfast import (
     step,
     workflow,
 )
-from holdfast.engine.request import RunOptions
+from perdure.engine.request import RunOptions
 
 # ---------------------------------------------------------------- a harbour's log book
 
@@ -62,7 +62,7 @@ def _an_empty_book() -> None:
     "name", ["workflow", "step", "RunContext", "get_run_context", "StepWrapper", "FunctionalWorkflow"]
 )
 def test_the_names_are_public(name: str) -> None:
-    assert name in holdfast.__all__
+    assert name in perdure.__all__
 
 
 def parameters(function: Any) -> list[str]:

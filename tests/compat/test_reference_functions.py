@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.compat.programs import berth_workflow, collect
 
-from holdfast import RunContext, WorkflowViz, get_run_context, step, workflow
+from perdure import RunContext, WorkflowViz, get_run_context, step, workflow
 
 
 @step(name="gauge")

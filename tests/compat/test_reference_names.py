@@ -14,8 +14,8 @@ from typing import Any, Unpack, get_args, get_origin, get_overloads, get_type_hi
 import pytest
 from tests.compat.programs import berth_workflow, collect, last_status, tide_workflow
 
-import holdfast
-from holdfast import (
+import perdure
+from perdure import (
     DEFAULT_MAX_ITERATIONS,
     Executor,
     InMemoryCheckpointStorage,
@@ -54,12 +54,12 @@ LATER = {
 
 @pytest.mark.parametrize("area", NAMES)
 def test_the_names_of_the_reference_are_public(area: str) -> None:
-    assert [name for name in NAMES[area].split() if name not in holdfast.__all__] == []
+    assert [name for name in NAMES[area].split() if name not in perdure.__all__] == []
 
 
 @pytest.mark.parametrize("area", LATER)
 def test_a_name_that_has_arrived_is_not_listed_as_missing(area: str) -> None:
-    arrived = [name for name in LATER[area].split() if name in holdfast.__all__]
+    arrived = [name for name in LATER[area].split() if name in perdure.__all__]
     assert arrived == [], f"move {arrived} from LATER to NAMES"
 
 
@@ -111,22 +111,22 @@ def instances() -> dict[str, Any]:
     asked = WorkflowEvent.request_info("r", "tide", "when?", str)
     return {
         "Workflow": workflow,
-        "WorkflowExecutor": holdfast.WorkflowExecutor(workflow, "child"),
-        "SubWorkflowRequestMessage": holdfast.SubWorkflowRequestMessage(asked, "child"),
-        "SubWorkflowResponseMessage": holdfast.SubWorkflowResponseMessage("now", asked),
-        "FunctionalWorkflow": holdfast.workflow(_flood),
-        "StepWrapper": holdfast.step(_flood),
+        "WorkflowExecutor": perdure.WorkflowExecutor(workflow, "child"),
+        "SubWorkflowRequestMessage": perdure.SubWorkflowRequestMessage(asked, "child"),
+        "SubWorkflowResponseMessage": perdure.SubWorkflowResponseMessage("now", asked),
+        "FunctionalWorkflow": perdure.workflow(_flood),
+        "StepWrapper": perdure.step(_flood),
         "Executor": workflow.get_start_executor(),
         "Edge": workflow.edge_groups[0].edges[0],
         "SingleEdgeGroup": workflow.edge_groups[0],
-        "Case": holdfast.Case(lambda _: True, "a"),
-        "Default": holdfast.Default("a"),
+        "Case": perdure.Case(lambda _: True, "a"),
+        "Default": perdure.Default("a"),
     }
 
 
 @pytest.mark.parametrize("owner", MEMBERS)
 def test_the_members_of_the_reference_are_there(owner: str) -> None:
-    looked_at = instances().get(owner, getattr(holdfast, owner))
+    looked_at = instances().get(owner, getattr(perdure, owner))
     assert [name for name in MEMBERS[owner].split() if not hasattr(looked_at, name)] == []
 
 
@@ -179,7 +179,7 @@ PARAMETERS = {
 
 @pytest.mark.parametrize("path", PARAMETERS)
 def test_a_call_takes_the_parameters_of_the_reference_in_its_order(path: str) -> None:
-    called: Any = holdfast
+    called: Any = perdure
     for name in path.split("."):
         called = getattr(called, name)
     signature = inspect.signature(called.__init__ if path == "Executor" else called).parameters
@@ -191,7 +191,7 @@ def test_a_call_takes_the_parameters_of_the_reference_in_its_order(path: str) ->
     assert shared == expected[: len(shared)]
 
 
-@pytest.mark.parametrize("kind", [Workflow, holdfast.FunctionalWorkflow])
+@pytest.mark.parametrize("kind", [Workflow, perdure.FunctionalWorkflow])
 def test_run_shows_every_parameter_of_the_reference_to_editors_and_type_checkers(kind: Any) -> None:
     expected = (
         "message stream responses checkpoint_id checkpoint_storage include_status_events function_invocation_kwargs "
@@ -257,18 +257,18 @@ def test_states_and_kinds_are_those_of_the_reference() -> None:
     ],
 )
 def test_an_exception_is_caught_by_what_catches_it_in_the_reference(tree: str) -> None:
-    kinds = [getattr(holdfast, name) for name in tree.split(" > ")]
+    kinds = [getattr(perdure, name) for name in tree.split(" > ")]
     assert all(issubclass(narrow, wide) for wide, narrow in pairwise(kinds))
 
 
 def test_the_exceptions_are_found_where_the_reference_keeps_them() -> None:
-    module = importlib.import_module("holdfast.exceptions")
+    module = importlib.import_module("perdure.exceptions")
     for name in NAMES["exceptions"].split():
-        assert getattr(module, name) is getattr(holdfast, name)
+        assert getattr(module, name) is getattr(perdure, name)
 
 
 def test_a_validation_error_begins_with_its_kind() -> None:
-    error = holdfast.WorkflowValidationError("no way in", ValidationTypeEnum.GRAPH_CONNECTIVITY)
+    error = perdure.WorkflowValidationError("no way in", ValidationTypeEnum.GRAPH_CONNECTIVITY)
     assert str(error) == "[GRAPH_CONNECTIVITY] no way in"
 
 

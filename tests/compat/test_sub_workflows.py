@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Never
 
-from holdfast import (
+from perdure import (
     Executor,
     InMemoryCheckpointStorage,
     SubWorkflowRequestMessage,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from holdfast.records import CheckpointInfo, Commit, JournalEntry, LoggedEvents, OpenedThread
-from holdfast.store import Store
-from holdfast.testing.conformance.acts import (
+from perdure.records import CheckpointInfo, Commit, JournalEntry, LoggedEvents, OpenedThread
+from perdure.store import Store
+from perdure.testing.conformance.acts import (
     FAR,
     START,
     asked,

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.contract.acts import Owner
 
-from holdfast.errors import (
+from perdure.errors import (
     CheckpointNotFound,
     CursorExpired,
     DamagedCheckpoint,
@@ -20,8 +20,8 @@ from holdfast.errors import (
     ThreadConflict,
     ThreadNotFound,
 )
-from holdfast.records import OpenedThread
-from holdfast.store import Store
+from perdure.records import OpenedThread
+from perdure.store import Store
 
 NAMES = ("one", "two")
 

@@ -18,9 +18,9 @@ from tests.contract.model import Model, Thread
 from tests.contract.places import STORES
 from tests.schemas import SCHEMAS
 
-from holdfast.errors import ThreadBusy, ThreadConflict
-from holdfast.records import CheckpointInfo, Commit, JournalEntry, Lease
-from holdfast.store import Store
+from perdure.errors import ThreadBusy, ThreadConflict
+from perdure.records import CheckpointInfo, Commit, JournalEntry, Lease
+from perdure.store import Store
 
 T = TypeVar("T")
 

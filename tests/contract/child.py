@@ -14,9 +14,9 @@ from typing import Any
 from tests.contract.acts import Owner, own
 from tests.contract.places import STORES
 
-from holdfast.errors import HoldfastError
-from holdfast.records import Lease, OpenedThread
-from holdfast.store import Store
+from perdure.errors import PerdureError
+from perdure.records import Lease, OpenedThread
+from perdure.store import Store
 
 
 class Worker:
@@ -49,7 +49,7 @@ class Worker:
 async def answer(worker: Worker, act: str, *given: Any) -> list[Any]:
     try:
         return ["done", await getattr(worker, act)(*given)]
-    except HoldfastError as error:
+    except PerdureError as error:
         return ["refused", type(error).__name__]
 
 

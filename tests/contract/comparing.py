@@ -8,9 +8,9 @@ import pytest
 from tests.contract.acts import FAR, chunks
 from tests.contract.model import Kept, Model, Thread
 
-from holdfast.errors import CursorExpired
-from holdfast.records import CheckpointInfo, Commit, LoggedEvents, ThreadStanding
-from holdfast.store import Store
+from perdure.errors import CursorExpired
+from perdure.records import CheckpointInfo, Commit, LoggedEvents, ThreadStanding
+from perdure.store import Store
 
 
 def all_of_model(model: Model) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.contract.places import ON_DISK, STORES
 
-from holdfast.store import Store
+from perdure.store import Store
 
 
 @pytest.fixture(params=STORES)

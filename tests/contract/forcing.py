@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
-from holdfast.stores.postgres.store import PostgresStore
+from perdure.stores.postgres.store import PostgresStore
 
 PATIENCE_SECONDS = 15.0
 _GATE = 4711

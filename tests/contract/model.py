@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.records import CheckpointInfo, Commit, LoggedEvents, PendingRequest
+from perdure.records import CheckpointInfo, Commit, LoggedEvents, PendingRequest
 
 
 @dataclass

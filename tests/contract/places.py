@@ -7,11 +7,11 @@ from pathlib import Path
 
 from tests.schemas import where
 
-from holdfast.store import Store
-from holdfast.stores.file import FileStore
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.stores.sqlite import SqliteStore
+from perdure.store import Store
+from perdure.stores.file import FileStore
+from perdure.stores.memory import MemoryStore
+from perdure.stores.postgres.store import PostgresStore
+from perdure.stores.sqlite import SqliteStore
 
 STORES: dict[str, Callable[[Path], Store]] = {
     "memory": lambda folder: MemoryStore(),

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 from tests.contract.acts import FAR, asked, at, chunks, own, told
 
-from holdfast.records import Commit, LoggedEvents, ThreadStanding
-from holdfast.store import Store
+from perdure.records import Commit, LoggedEvents, ThreadStanding
+from perdure.store import Store
 
 
 async def a_full_thread(store: Store, thread_id: str = "t") -> None:

@@ -12,9 +12,9 @@ from tests.contract.acts import own, saved
 from tests.contract.harming import damage, files_in, lose_a_part
 from tests.contract.raw import a_full_thread, read_out, renamed
 
-from holdfast.errors import DamagedStore
-from holdfast.records import LoggedEvents
-from holdfast.store import Store
+from perdure.errors import DamagedStore
+from perdure.records import LoggedEvents
+from perdure.store import Store
 
 BIG = b'"%b"' % b64encode(Random(6).randbytes(37_500))
 """Nothing that a store could make smaller."""

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from tests.contract.acts import Owner, asked, at, chunks, everything, ids, inside, own, told
 
-from holdfast.errors import ThreadConflict
-from holdfast.records import Commit, LoggedEvents
-from holdfast.store import Store
+from perdure.errors import ThreadConflict
+from perdure.records import Commit, LoggedEvents
+from perdure.store import Store
 
 WHOLE: dict[str, Any] = {
     "chunks": {"aa": b'"new"'},

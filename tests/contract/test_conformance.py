@@ -1,4 +1,4 @@
-"""Every store of holdfast keeps every clause that `holdfast.testing.conformance` has for everybody's."""
+"""Every store of perdure keeps every clause that `perdure.testing.conformance` has for everybody's."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.contract.places import STORES
 
-from holdfast.store import Store
-from holdfast.testing.conformance import StoreConformance, validate
+from perdure.store import Store
+from perdure.testing.conformance import StoreConformance, validate
 
 
 async def test_the_memory_store_conforms() -> None:

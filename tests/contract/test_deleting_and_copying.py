@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.contract.acts import asked, at, chunks, everything, ids, inside, own, saved, thread_ids, told
 
-from holdfast.errors import ThreadBusy, ThreadConflict, ThreadNotFound
-from holdfast.store import Store
+from perdure.errors import ThreadBusy, ThreadConflict, ThreadNotFound
+from perdure.store import Store
 
 
 async def full(store: Store, thread_id: str = "t") -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.contract.acts import Owner, chunks, everything, ids, inside, own, told
 
-from holdfast.errors import CursorExpired
-from holdfast.store import Store
+from perdure.errors import CursorExpired
+from perdure.store import Store
 
 
 async def a_log(store: Store) -> Owner:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.contract.acts import at, own, told
 
-from holdfast.store import Store
+from perdure.store import Store
 
 CURSORS = [(-1, [1, 4, 5]), (0, [1, 4, 5]), (2, [1, 4, 5]), (3, [4, 5]), (4, [5]), (5, [5]), (6, []), (99, [])]
 

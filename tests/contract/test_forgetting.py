@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from tests.contract.acts import Owner, asked, at, chunks, everything, ids, inside, own, saved, told
 
-from holdfast.errors import CursorExpired, ThreadConflict
-from holdfast.records import Commit
-from holdfast.store import Store
+from perdure.errors import CursorExpired, ThreadConflict
+from perdure.records import Commit
+from perdure.store import Store
 
 MANY = 300
 

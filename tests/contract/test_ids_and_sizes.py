@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from tests.contract.acts import Owner, asked, chunks, everything, ids, inside, own, saved, thread_ids
 from tests.contract.raw import read_out
 
-from holdfast.errors import ThreadBusy, UnsupportedId
-from holdfast.store import Store
+from perdure.errors import ThreadBusy, UnsupportedId
+from perdure.store import Store
 
 ODD = [
     "a/b",

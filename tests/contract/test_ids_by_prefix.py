@@ -10,13 +10,13 @@ from random import Random, SystemRandom
 import pytest
 from tests.contract.acts import asked, own, saved, thread_ids
 
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.errors import ThreadNotFound
-from holdfast.store import Store
-from holdfast.stores.prefixes import first_after
-from holdfast.stores.rows_of_threads import Wanted
-from holdfast.stores.sqlite_schema import prepare
-from holdfast.stores.sqlite_tables import Tables
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.errors import ThreadNotFound
+from perdure.store import Store
+from perdure.stores.prefixes import first_after
+from perdure.stores.rows_of_threads import Wanted
+from perdure.stores.sqlite_schema import prepare
+from perdure.stores.sqlite_tables import Tables
 
 ALPHABET = "aAb/%_\\*é\u0301\u200b\ud7ff\ue000\uffff\U00010000\U0010fffe\U0010ffff"
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from tests.contract.acts import inside, own, saved, thread_ids
 
-from holdfast.errors import ThreadBusy
-from holdfast.store import Store
+from perdure.errors import ThreadBusy
+from perdure.store import Store
 
 
 async def test_the_journal_is_read_in_the_order_it_was_written(store: Store) -> None:

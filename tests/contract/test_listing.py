@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.contract.acts import at, ids, own, saved, thread_ids
 
-from holdfast.errors import CheckpointNotFound, ThreadNotFound
-from holdfast.store import Store
+from perdure.errors import CheckpointNotFound, ThreadNotFound
+from perdure.store import Store
 
 
 async def mixed(store: Store) -> list[str]:

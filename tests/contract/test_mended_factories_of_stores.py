@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.conformance import validate
+from perdure.stores.memory import MemoryStore
+from perdure.testing.conformance import validate
 
 
 def without_a_folder() -> MemoryStore:

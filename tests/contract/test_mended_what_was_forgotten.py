@@ -10,9 +10,9 @@ from tests.contract.acts import Owner, asked, chunks, ids, inside, own, told
 from tests.contract.places import STORES
 from tests.contract.raw import all_of, read_out
 
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.errors import CursorExpired, ThreadExists
-from holdfast.store import Store
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.errors import CursorExpired, ThreadExists
+from perdure.store import Store
 
 
 @pytest.fixture(params=STORES)

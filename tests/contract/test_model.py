@@ -19,8 +19,8 @@ from tests.contract.places import ON_DISK, STORES
 from tests.contract.raw import read_out
 from tests.schemas import SCHEMAS
 
-from holdfast.errors import CheckpointNotFound, ThreadBusy, ThreadExists
-from holdfast.records import Commit, ThreadStanding
+from perdure.errors import CheckpointNotFound, ThreadBusy, ThreadExists
+from perdure.records import Commit, ThreadStanding
 
 THROUGH = st.sampled_from([None, None, None, *STORES])
 
@@ -173,7 +173,7 @@ EXAMPLES = {"memory": 60, "sqlite": 20, "file": 20, "postgres": 5}
 
 
 def some_examples(count: int) -> settings:
-    # Shrinking what failed takes minutes: `HOLDFAST_SOAK=1 pytest --timeout 1800` does it.
+    # Shrinking what failed takes minutes: `PERDURE_SOAK=1 pytest --timeout 1800` does it.
     few = settings(max_examples=count, stateful_step_count=30, phases=[Phase.generate], report_multiple_bugs=False)
     long = settings(max_examples=min(settings().max_examples, 200 * count), report_multiple_bugs=False)
     return long if SOAK else few

@@ -7,9 +7,9 @@ from functools import partial
 import pytest
 from tests.contract.acts import everything, inside, own, saved
 
-from holdfast.errors import ThreadBusy, ThreadConflict
-from holdfast.records import Lease
-from holdfast.store import Store
+from perdure.errors import ThreadBusy, ThreadConflict
+from perdure.records import Lease
+from perdure.store import Store
 
 
 async def test_a_new_thread_opens_empty(store: Store) -> None:

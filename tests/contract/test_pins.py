@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from tests.contract.acts import Owner, chunks, everything, ids, own, saved
 
-from holdfast.errors import CheckpointNotFound
-from holdfast.store import Store
+from perdure.errors import CheckpointNotFound
+from perdure.store import Store
 
 
 async def a_line(store: Store, count: int = 4) -> Owner:

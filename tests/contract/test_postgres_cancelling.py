@@ -17,11 +17,11 @@ from tests.contract.forcing import Forced
 from tests.servers.fixtures import Place
 from tests.servers.proxy import Instant, Proxy
 
-from holdfast.errors import CheckpointNotFound, StoreUnavailable, ThreadBusy, ThreadConflict, ThreadNotFound
-from holdfast.records import JournalEntry, Lease
-from holdfast.stores.combined import Combined
-from holdfast.stores.postgres.pool import Pool
-from holdfast.stores.postgres.store import PostgresStore
+from perdure.errors import CheckpointNotFound, StoreUnavailable, ThreadBusy, ThreadConflict, ThreadNotFound
+from perdure.records import JournalEntry, Lease
+from perdure.stores.combined import Combined
+from perdure.stores.postgres.pool import Pool
+from perdure.stores.postgres.store import PostgresStore
 
 
 @pytest.fixture
@@ -200,8 +200,8 @@ async def opened_by(store: PostgresStore, thread_id: str) -> None:
 
 OTHER_PROCESS = """
 import asyncio, sys
-from holdfast.errors import ThreadBusy
-from holdfast.stores.postgres.store import PostgresStore
+from perdure.errors import ThreadBusy
+from perdure.stores.postgres.store import PostgresStore
 
 async def main(dsn, schema):
     store = PostgresStore(dsn, schema=schema)

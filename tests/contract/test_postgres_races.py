@@ -14,8 +14,8 @@ from tests.servers.fixtures import Place
 from tests.servers.postgres import Databases
 from tests.servers.proxy import Instant, Proxy
 
-from holdfast.errors import CheckpointNotFound, CursorExpired, ThreadBusy
-from holdfast.records import JournalEntry
+from perdure.errors import CheckpointNotFound, CursorExpired, ThreadBusy
+from perdure.records import JournalEntry
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ async def test_a_pin_beside_a_deletion_is_refused_or_keeps_the_thread(forced: Fo
 @pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
 async def test_what_is_pinned_while_a_prune_waits_stays(postgres_server: Databases, isolation: str) -> None:
     with postgres_server.database() as dsn:
-        async with Forced(dsn, "holdfast") as forced:
+        async with Forced(dsn, "perdure") as forced:
             name = await forced.value("SELECT current_database()")
             await forced.execute(f"ALTER DATABASE \"{name}\" SET default_transaction_isolation = '{isolation}'")
             one, other = forced.store(), forced.store()

@@ -10,8 +10,8 @@ from tests.contract.acts import FAR, at, own, told
 from tests.contract.forcing import Forced
 from tests.servers.fixtures import Place
 
-from holdfast.records import CheckpointInfo, Commit, Lease, ThreadStanding
-from holdfast.stores.postgres.store import PostgresStore
+from perdure.records import CheckpointInfo, Commit, Lease, ThreadStanding
+from perdure.stores.postgres.store import PostgresStore
 
 FEW, MANY = 20, 2000
 

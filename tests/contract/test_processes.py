@@ -18,8 +18,8 @@ import pytest
 from tests.contract.acts import at, chunks, ids, inside, own, saved, thread_ids
 from tests.schemas import SCHEMAS
 
-from holdfast.errors import ThreadBusy
-from holdfast.store import Store
+from perdure.errors import ThreadBusy
+from perdure.store import Store
 
 ROOT = Path(__file__).parents[2]
 PLACES = {"sqlite": "threads.db", "file": "threads/index.db"}

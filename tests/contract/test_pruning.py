@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.contract.acts import Owner, chunks, everything, ids, inside, own, saved, thread_ids, told
 
-from holdfast.errors import ThreadBusy
-from holdfast.store import Store
+from perdure.errors import ThreadBusy
+from perdure.store import Store
 
 
 async def a_line(store: Store, count: int = 4) -> Owner:

@@ -11,9 +11,9 @@ from tests.contract.acts import chunks, everything, ids, inside, own, saved, thr
 from tests.contract.places import STORES
 from tests.contract.raw import a_full_thread, all_of, plain_commit, plain_standing, read_out, renamed
 
-from holdfast.errors import CursorExpired, ThreadConflict, ThreadExists
-from holdfast.records import Commit, Lease
-from holdfast.store import Store
+from perdure.errors import CursorExpired, ThreadConflict, ThreadExists
+from perdure.records import Commit, Lease
+from perdure.store import Store
 
 
 @pytest.fixture(params=STORES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.contract.acts import asked, at, own, saved
 
-from holdfast.store import Store
+from perdure.store import Store
 
 
 async def pending(store: Store, **filters: object) -> list[tuple[str, str]]:

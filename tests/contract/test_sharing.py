@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tests.contract.acts import everything, ids, inside, own, saved, thread_ids
 
-from holdfast.errors import ThreadBusy, ThreadConflict
-from holdfast.store import Store
+from perdure.errors import ThreadBusy, ThreadConflict
+from perdure.store import Store
 
 
 async def five_commits(store: Store, thread_id: str) -> None:

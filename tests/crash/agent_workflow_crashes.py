@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agents.message import Message
-from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from holdfast.records import JournalEntry
-from holdfast.testing import Call, FakeClock, Faults, ProcessGone, ScriptedAgent
-from holdfast.testing.faults import Point, When
+from perdure.agents.message import Message
+from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.records import JournalEntry
+from perdure.testing import Call, FakeClock, Faults, ProcessGone, ScriptedAgent
+from perdure.testing.faults import Point, When
 
 EXECUTION = "rich"
 INPUT = {"topic": "tides", "items": ["moon", "sun"]}

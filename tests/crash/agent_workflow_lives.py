@@ -16,9 +16,9 @@ from tests.crash.teams import Instant, notes_of
 from tests.property.agent_workflow_driving import taken_to_its_end
 from tests.property.agent_workflow_plans import Plan, a_plan, built
 
-from holdfast.orchestrations.agent_workflow.definition import START
-from holdfast.records import JournalEntry
-from holdfast.testing import Faults, FaultyStorage
+from perdure.orchestrations.agent_workflow.definition import START
+from perdure.records import JournalEntry
+from perdure.testing import Faults, FaultyStorage
 
 
 class Order(TypedDict):

@@ -18,7 +18,7 @@ def zygote() -> Iterator[Zygote]:
 
 @pytest.fixture
 def seed() -> int:
-    """Another one in every run, so that runs add up. pytest shows it with a failure; HOLDFAST_CRASH_SEED repeats it."""
-    given = int(os.environ.get("HOLDFAST_CRASH_SEED") or random.randrange(2**32))
-    print(f"HOLDFAST_CRASH_SEED={given}")
+    """Another one in every run, so that runs add up. pytest shows it with a failure; PERDURE_CRASH_SEED repeats it."""
+    given = int(os.environ.get("PERDURE_CRASH_SEED") or random.randrange(2**32))
+    print(f"PERDURE_CRASH_SEED={given}")
     return given

@@ -9,7 +9,7 @@ from typing import Any, Never
 
 from tests.crash.notes import work
 
-from holdfast import (
+from perdure import (
     Executor,
     RunContext,
     Workflow,

@@ -11,7 +11,7 @@ from typing import TypedDict
 
 from tests.crash.lives import PLACES
 
-from holdfast.store import Store
+from perdure.store import Store
 
 POSTS = 20
 

@@ -12,12 +12,12 @@ from tests.crash import notes
 from tests.crash.flows import FLOWS, Flow
 from tests.schemas import where
 
-from holdfast import FileCheckpointStorage, SqliteCheckpointStorage
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.records import Commit, JournalEntry
-from holdfast.storages import PostgresCheckpointStorage
-from holdfast.testing import Faults
-from holdfast.testing.survival import take_to_the_end
+from perdure import FileCheckpointStorage, SqliteCheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.records import Commit, JournalEntry
+from perdure.storages import PostgresCheckpointStorage
+from perdure.testing import Faults
+from perdure.testing.survival import take_to_the_end
 
 PLACES: dict[str, Callable[[Path], StoreCheckpointStorage]] = {
     "file": lambda folder: FileCheckpointStorage(folder / "threads"),

@@ -14,10 +14,10 @@ from tests.crash.lives import PLACES, prepared
 from tests.crash.trials import Tally
 from tests.crash.zygote import Zygote
 
-from holdfast import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler, response_handler
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.engine.request import RunOptions
-from holdfast.records import Commit
+from perdure import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler, response_handler
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.engine.request import RunOptions
+from perdure.records import Commit
 
 THREAD = "rounds"
 PAUSE_AFTER = 10

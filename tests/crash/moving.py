@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tests.promises.processes import STORAGES, Act, FarStage, Place
 
-from holdfast.checkpoints.copying import copy_store
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.copying import copy_store
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
 async def copy(stage: FarStage, target: StoreCheckpointStorage, kind: str, folder: Path) -> float:

@@ -18,11 +18,11 @@ from tests.crash.lives import Acknowledged
 from tests.crash.notes import Story
 from tests.crash.power import Operation, RememberingDisk, disk_after, is_synced
 
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.stores.disk import Disk
-from holdfast.stores.file import FileStore
-from holdfast.testing import Faults
-from holdfast.testing.survival import take_to_the_end
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.stores.disk import Disk
+from perdure.stores.file import FileStore
+from perdure.testing import Faults
+from perdure.testing.survival import take_to_the_end
 
 SHARES = (0.0, 1.0, 0.5)
 """How much survives of what was not synced, in the cuts that are tried after each operation."""

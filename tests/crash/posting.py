@@ -14,7 +14,7 @@ from tests.crash.lives import PLACES, prepared
 from tests.crash.trials import MOST_KILLS, Tally
 from tests.crash.zygote import Zygote
 
-from holdfast import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler
+from perdure import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler
 
 LETTERS = [f"letter-{number}" for number in range(8)]
 

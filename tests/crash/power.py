@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.platform import unlock_file
-from holdfast.stores.disk import Disk
-from holdfast.testing import ProcessGone
+from perdure.platform import unlock_file
+from perdure.stores.disk import Disk
+from perdure.testing import ProcessGone
 
 SECTOR = 512
 

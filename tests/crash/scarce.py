@@ -15,9 +15,9 @@ from tests.crash import notes
 from tests.crash.flows import FLOWS, Flow
 from tests.crash.lives import PLACES
 
-from holdfast import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler
-from holdfast.errors import StorageFailed
-from holdfast.testing.survival import take_to_the_end
+from perdure import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler
+from perdure.errors import StorageFailed
+from perdure.testing.survival import take_to_the_end
 
 NOBODY = 65534
 

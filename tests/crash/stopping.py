@@ -14,9 +14,9 @@ from tests.crash import notes
 from tests.crash.flows import FLOWS, Flow
 from tests.crash.lives import PLACES
 
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.errors import ThreadConflict
-from holdfast.testing.survival import take_to_the_end
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.errors import ThreadConflict
+from perdure.testing.survival import take_to_the_end
 
 FENCED_OUT = 3
 

@@ -22,7 +22,7 @@ from tests.crash.zygote import Zygote, zygote
 from tests.schemas import SCHEMAS
 from tests.servers.postgres import PostgresServer
 
-from holdfast.engine.request import RunOptions
+from perdure.engine.request import RunOptions
 
 TOGETHER = ["chain", "fan-3", "function", "nested", "asking", "sleeping"]
 MODES: list[tuple[RunOptions, int]] = [
@@ -95,7 +95,7 @@ def main() -> None:
     with (
         PostgresServer(durable=True) as server,
         zygote() as started,
-        tempfile.TemporaryDirectory(prefix="holdfast-tally-") as folder,
+        tempfile.TemporaryDirectory(prefix="perdure-tally-") as folder,
     ):
         SCHEMAS.begin(lambda: server, Path(folder))
         tallies = list(killed(started, Path(folder), options.kills, seed))

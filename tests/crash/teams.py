@@ -15,18 +15,18 @@ from typing import Any, TypedDict
 from tests.crash.lives import PLACES
 from tests.unit.orchestrations import handoff_team, magentic_team
 
-from holdfast.agents.tools import tool
-from holdfast.agents.workflows import Workflow, WorkflowBuilder
-from holdfast.events import WorkflowEvent
-from holdfast.orchestrations.concurrent import ConcurrentBuilder
-from holdfast.orchestrations.group_chat import GroupChatBuilder
-from holdfast.orchestrations.group_chat_types import GroupChatState
-from holdfast.orchestrations.magentic import MagenticBuilder
-from holdfast.orchestrations.sequential import SequentialBuilder
-from holdfast.records import JournalEntry
-from holdfast.testing import Faults
-from holdfast.testing.scripted_agent import Call, ScriptedAgent
-from holdfast.testing.survival import take_to_the_end
+from perdure.agents.tools import tool
+from perdure.agents.workflows import Workflow, WorkflowBuilder
+from perdure.events import WorkflowEvent
+from perdure.orchestrations.concurrent import ConcurrentBuilder
+from perdure.orchestrations.group_chat import GroupChatBuilder
+from perdure.orchestrations.group_chat_types import GroupChatState
+from perdure.orchestrations.magentic import MagenticBuilder
+from perdure.orchestrations.sequential import SequentialBuilder
+from perdure.records import JournalEntry
+from perdure.testing import Faults
+from perdure.testing.scripted_agent import Call, ScriptedAgent
+from perdure.testing.survival import take_to_the_end
 
 Log = Callable[[dict[str, Any]], object]
 

@@ -19,15 +19,15 @@ from tests.crash.flows import Sleeper
 from tests.crash.lives import PLACES
 from tests.schemas import SCHEMAS
 
-import holdfast.checkpoints.checkpoint
-import holdfast.clock
-from holdfast import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.errors import ThreadBusy
-from holdfast.store import Store
-from holdfast.stores.file import FileStore
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing import FakeClock
+import perdure.checkpoints.checkpoint
+import perdure.clock
+from perdure import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.errors import ThreadBusy
+from perdure.store import Store
+from perdure.stores.file import FileStore
+from perdure.stores.sqlite import SqliteStore
+from perdure.testing import FakeClock
 
 HOUR = 3600.0
 
@@ -45,9 +45,9 @@ class MachineClock:
                 return datetime.now(tz) + timedelta(seconds=clock.ahead)
 
         monkeypatch.setattr(time, "time", lambda: real_time() + self.ahead)
-        for module in (time, holdfast.checkpoints.checkpoint):
+        for module in (time, perdure.checkpoints.checkpoint):
             monkeypatch.setattr(module, "time_ns", lambda: real_time_ns() + int(self.ahead * 1e9))
-        monkeypatch.setattr(holdfast.clock, "datetime", Now)
+        monkeypatch.setattr(perdure.clock, "datetime", Now)
 
     def set_back(self, seconds: float) -> None:
         self.ahead -= seconds

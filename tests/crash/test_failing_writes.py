@@ -17,14 +17,14 @@ from tests.crash.lives import PLACES, Acknowledged
 from tests.crash.notes import Story
 from tests.schemas import SCHEMAS
 
-from holdfast import InMemoryCheckpointStorage, Workflow
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.errors import StorageFailed
-from holdfast.stores.disk import Disk
-from holdfast.stores.file import FileStore
-from holdfast.testing import Faults
-from holdfast.testing.faults import Point, When
-from holdfast.testing.survival import take_to_the_end
+from perdure import InMemoryCheckpointStorage, Workflow
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.errors import StorageFailed
+from perdure.stores.disk import Disk
+from perdure.stores.file import FileStore
+from perdure.testing import Faults
+from perdure.testing.faults import Point, When
+from perdure.testing.survival import take_to_the_end
 
 STORES: dict[str, Callable[[Path], StoreCheckpointStorage]] = {
     "memory": lambda folder: InMemoryCheckpointStorage(),

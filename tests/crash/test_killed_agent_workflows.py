@@ -15,7 +15,7 @@ from tests.crash.agent_workflow_crashes import CrashTrials
 from tests.crash.agent_workflow_trials import WorkflowTrials
 from tests.crash.zygote import Zygote
 
-from holdfast.storages import InMemoryCheckpointStorage, SqliteCheckpointStorage
+from perdure.storages import InMemoryCheckpointStorage, SqliteCheckpointStorage
 
 TRIED = {"sqlite": (4, 2), "file": (2, 2), "postgres": (1, 2)}
 """Generated workflows, and executions of each that are killed."""

@@ -12,8 +12,8 @@ from tests.crash import notes
 from tests.crash.loss_windows import PAUSE_AFTER, ROUNDS, THREAD, measure, rounds
 from tests.crash.zygote import Zygote
 
-from holdfast import InMemoryCheckpointStorage
-from holdfast.testing import Faults
+from perdure import InMemoryCheckpointStorage
+from perdure.testing import Faults
 
 KILLS = 30 if SOAK else 3
 STORES = ["file", "sqlite", "postgres"]

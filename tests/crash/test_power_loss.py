@@ -12,10 +12,10 @@ from tests.crash.flows import FLOWS, Flow, fan
 from tests.crash.notes import Story
 from tests.crash.outages import ROUNDS, Outages, check, taken_to_the_end
 
-from holdfast import FileCheckpointStorage
-from holdfast.errors import DamagedCheckpoint, DamagedStore
-from holdfast.stores.disk import Disk
-from holdfast.testing import ProcessGone
+from perdure import FileCheckpointStorage
+from perdure.errors import DamagedCheckpoint, DamagedStore
+from perdure.stores.disk import Disk
+from perdure.testing import ProcessGone
 
 
 @pytest.fixture(autouse=True)

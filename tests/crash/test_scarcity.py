@@ -48,7 +48,7 @@ def test_a_thread_that_met_a_full_disk_goes_on_when_there_is_space(place: str, z
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
     """One that any user can look into: those of pytest are closed to others."""
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-read-only-"))
+    folder = Path(tempfile.mkdtemp(prefix="perdure-read-only-"))
     folder.chmod(0o755)
     yield folder
     allow(folder, writing=True)

@@ -12,8 +12,8 @@ from tests.crash.moving import copy, export, killed_at, take_in
 from tests.promises.moved_threads import GOING_ON, make_all, written
 from tests.promises.processes import STORAGES, Place
 
-from holdfast import InMemoryCheckpointStorage, NoThreadFile
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure import InMemoryCheckpointStorage, NoThreadFile
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 ON_DISK = [kind for kind in STORAGES if kind != "memory"]
 KILLS = 40 if SOAK else 3

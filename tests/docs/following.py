@@ -2,9 +2,9 @@
 
 On a page, servers are at `localhost`: `postgresql://[user[:password]@]localhost/database` and `redis://localhost`. Each
 database of a page is one of the test's, empty at first. Without a user, or as `postgres`, one may do everything; roles
-that a page makes are called `holdfast_...`.
+that a page makes are called `perdure_...`.
 
-Console blocks are recorded runs, on pages that are followed: `HOLDFAST_RECORD=1 pytest tests/docs/test_pages.py` writes
+Console blocks are recorded runs, on pages that are followed: `PERDURE_RECORD=1 pytest tests/docs/test_pages.py` writes
 into them what the commands print now. `...` stands for anything.
 """
 
@@ -36,7 +36,7 @@ FENCE = re.compile(
 NOT_RUN = re.compile(r"<!-- not run: (?P<reason>[^>]+?) -->\s*$")
 POSTGRES = re.compile(r"postgresql://(?:(?P<user>\w+)(?::(?P<password>\w+))?@)?localhost/(?P<database>\w+)")
 VALKEY = re.compile(r"redis://localhost(?::6379)?(?:/\d+)?")
-ROLE = re.compile(r"\bholdfast_[a-z]+\b")
+ROLE = re.compile(r"\bperdure_[a-z]+\b")
 NUMBERS = {
     **TIMES,
     r"\bPostgreSQL \d+\.\d+": "PostgreSQL 18.1",
@@ -179,8 +179,8 @@ class Reader:
             name, _, value = meant.removeprefix("export ").partition("=")
             self._variables[name] = value
             return ""
-        if command.startswith("holdfast ") and self._patch is not None:
-            given = {name: value for name, value in self._variables.items() if name.startswith("HOLDFAST")}
+        if command.startswith("perdure ") and self._patch is not None:
+            given = {name: value for name, value in self._variables.items() if name.startswith("PERDURE")}
             printed = in_this_terminal(self._patch, shlex.split(meant)[1:], columns=COLUMNS, **given).text
         else:
             printed = self._in_a_shell(meant)

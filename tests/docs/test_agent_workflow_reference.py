@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from tests.docs.following import blocks_of, python_blocks
 
-import holdfast
-from holdfast import (
+import perdure
+from perdure import (
     AgentNodeOptions,
     AgentWorkflow,
     AgentWorkflowInstance,
@@ -23,23 +23,23 @@ from holdfast import (
     WorkflowResult,
     condition,
 )
-from holdfast.orchestrations.agent_workflow import definition, edge_builder, events, router_builder
-from holdfast.orchestrations.agent_workflow.conditions import Condition
-from holdfast.testing import ScriptedAgent
+from perdure.orchestrations.agent_workflow import definition, edge_builder, events, router_builder
+from perdure.orchestrations.agent_workflow.conditions import Condition
+from perdure.testing import ScriptedAgent
 
-PACKAGE = "holdfast.orchestrations.agent_workflow"
+PACKAGE = "perdure.orchestrations.agent_workflow"
 DOCS = Path(__file__).parents[2] / "docs"
 REFERENCE = DOCS / "reference"
 BUILDERS = (AgentWorkflow, edge_builder.EdgeBuilder, edge_builder.EdgeTargetBuilder, edge_builder.TypeRouteBuilder)
 PARTS = [one for one in vars(definition).values() if isinstance(one, type) and issubclass(one, definition.Part)]
 BETWEEN_MODULES = {"find", "inner", "now", "subscribers"}
 """Of the instance: its own modules use them, users need not."""
-CONVERSATIONS = {one for one in dir(holdfast) if re.search("Session|Conversation", one)}
+CONVERSATIONS = {one for one in dir(perdure) if re.search("Session|Conversation", one)}
 """On a page of their own."""
 NEWSROOM = '''
 import msgspec
 
-from holdfast.testing import ScriptedAgent
+from perdure.testing import ScriptedAgent
 
 
 class Plan(msgspec.Struct):
@@ -81,7 +81,7 @@ def test_the_reference_names_what_an_instance_can_do() -> None:
 
 
 def test_the_reference_names_all_that_the_package_exports() -> None:
-    exported = {name for name, home in holdfast._HOME.items() if home.startswith(PACKAGE)}
+    exported = {name for name, home in perdure._HOME.items() if home.startswith(PACKAGE)}
     assert sorted(exported - words_of("agent-workflow.md") - CONVERSATIONS) == []
 
 

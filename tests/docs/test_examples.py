@@ -16,7 +16,7 @@ SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 
 def run(*arguments: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """In an empty folder, with nothing of the caller's shell that could help or hinder."""
-    unwanted = ("PYTHON", "PYTEST", "HOLDFAST")
+    unwanted = ("PYTHON", "PYTEST", "PERDURE")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
     return subprocess.run(
         [sys.executable, "-W", "error", *arguments],
@@ -50,7 +50,7 @@ def test_an_example_says_on_top_what_it_shows_and_how_to_run_it(script: Path) ->
 
 def test_the_example_of_tests_is_a_test_for_pytest_too(tmp_path: Path) -> None:
     script = EXAMPLES / "testing_your_workflow.py"
-    options = ("-q", "-p", "no:cacheprovider", "-p", "holdfast.testing.plugin", "-c", os.devnull, "--noconftest")
+    options = ("-q", "-p", "no:cacheprovider", "-p", "perdure.testing.plugin", "-c", os.devnull, "--noconftest")
     done = run("-m", "pytest", *options, str(script), folder=tmp_path, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 passed" in done.stdout

@@ -51,5 +51,5 @@ def test_a_missing_file_or_section_is_noticed(tmp_path: Path) -> None:
 def test_the_tree_of_the_architecture_names_every_module() -> None:
     tree = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").split("```")[1]
     named = set(re.findall(r"\w+", tree))
-    modules = {path.stem for path in (ROOT / "src" / "holdfast").rglob("*.py")} - {"__init__"}
+    modules = {path.stem for path in (ROOT / "src" / "perdure").rglob("*.py")} - {"__init__"}
     assert sorted(modules - named) == []

@@ -71,7 +71,7 @@ def test_a_page_about_servers_can_be_followed_from_its_first_line_to_its_last(
     monkeypatch.chdir(tmp_path)
     written = page.read_text(encoding="utf-8")
     now = asyncio.run(follow(page, written, followed_servers, monkeypatch))
-    if os.environ.get("HOLDFAST_RECORD"):
+    if os.environ.get("PERDURE_RECORD"):
         page.write_text(now, encoding="utf-8")
     else:
         assert now == written
@@ -176,10 +176,10 @@ def test_servers_that_a_page_names_are_those_of_the_test() -> None:
     servers = Servers(somewhere, "redis://:real@10.0.0.2/0")
     real = "postgresql://postgres:real@10.0.0.1:7777/d1"
     assert servers.meant("postgresql://localhost/a postgresql://postgres@localhost/a?x=1") == f"{real} {real}?x=1"
-    role = servers.meant("CREATE ROLE holdfast_app").split()[-1]
-    assert servers.meant("postgresql://holdfast_app:pw@localhost/a") == f"postgresql://{role}:pw@10.0.0.1:7777/d1"
+    role = servers.meant("CREATE ROLE perdure_app").split()[-1]
+    assert servers.meant("postgresql://perdure_app:pw@localhost/a") == f"postgresql://{role}:pw@10.0.0.1:7777/d1"
     assert servers.meant('redis_url="redis://localhost:6379/0"') == 'redis_url="redis://:real@10.0.0.2/0"'
-    assert servers.shown(f"{role} is at 10.0.0.1:7777/d1") == "holdfast_app is at localhost/a"
+    assert servers.shown(f"{role} is at 10.0.0.1:7777/d1") == "perdure_app is at localhost/a"
     servers.close()
     assert somewhere.said == ["new", "drop d1", f"DROP ROLE IF EXISTS {role}"]
     assert Servers().meant("postgresql://localhost/a") == "postgresql://localhost/a"

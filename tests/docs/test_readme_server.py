@@ -1,4 +1,4 @@
-"""`holdfast init`, `holdfast serve` and every curl command of a page do what the page shows."""
+"""`perdure init`, `perdure serve` and every curl command of a page do what the page shows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Typed(NamedTuple):
 def typed_on(text: str) -> Iterator[Typed]:
     """What a page has one type to serve a project; commands that are joined with && one by one."""
     for console in CONSOLE.finditer(text):
-        if not re.search(r"^\$ .*\b(holdfast serve|curl)\b", console["block"], re.MULTILINE):
+        if not re.search(r"^\$ .*\b(perdure serve|curl)\b", console["block"], re.MULTILINE):
             continue
         for found in TYPED.finditer(console["block"]):
             *before, last = found["command"].split(" && ")
@@ -48,13 +48,13 @@ class Terminals:
         if command.startswith("cd "):
             self.folder /= command.removeprefix("cd ")
             return ""
-        if command == "holdfast serve":
+        if command == "perdure serve":
             self.server = Server(self.folder).start()
             return self.server.log.replace(self.server.url, "http://127.0.0.1:8000")
         if command.startswith("curl "):
             assert self.server is not None
             return printed(command, self.server)
-        assert command.startswith("holdfast init "), command
+        assert command.startswith("perdure init "), command
         return subprocess.run(
             [COMMAND, *command.split()[1:]],
             cwd=self.folder,
@@ -86,5 +86,5 @@ def is_as_shown(shown: str, said: str) -> bool:
 
 
 def test_commands_are_found_with_what_they_print() -> None:
-    page = "```console\n$ a && holdfast serve\nServing\n$ curl x \\\n  -d y\n{}\n```\n```console\n$ make\n```\n"
-    assert list(typed_on(page)) == [("a", ""), ("holdfast serve", "Serving\n"), ("curl x \\\n  -d y", "{}\n")]
+    page = "```console\n$ a && perdure serve\nServing\n$ curl x \\\n  -d y\n{}\n```\n```console\n$ make\n```\n"
+    assert list(typed_on(page)) == [("a", ""), ("perdure serve", "Serving\n"), ("curl x \\\n  -d y", "{}\n")]

@@ -37,7 +37,7 @@ def test_what_a_page_shows_of_its_program_is_what_happens(page: Path, tmp_path: 
     text = page.read_text(encoding="utf-8")
     for script in SCRIPT.finditer(text):
         (tmp_path / script["name"]).write_text(script["code"], encoding="utf-8")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HOLDFAST"))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PERDURE"))}
     shown = list(commands_of(text))
     assert shown
     for arguments, expected in shown:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from holdfast.stores.postgres.schema import TABLES
+from perdure.stores.postgres.schema import TABLES
 
 DOCS = Path(__file__).parents[2] / "docs"
 REFERENCE = DOCS / "reference" / "postgresql.md"

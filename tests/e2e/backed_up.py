@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holdfast import Workflow, WorkflowBuilder, WorkflowContext, executor
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure import Workflow, WorkflowBuilder, WorkflowContext, executor
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 LAST = 30
 THREADS = [f"t-{number}" for number in range(6)]

@@ -1,4 +1,4 @@
-"""The command `holdfast` as a process: with pipes, with a terminal, or left running."""
+"""The command `perdure` as a process: with pipes, with a terminal, or left running."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-COMMAND = Path(sys.executable).with_name("holdfast")
+COMMAND = Path(sys.executable).with_name("perdure")
 STORE = "sqlite:///threads.db"
 needs_pseudo_terminals = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals")
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -20,15 +20,15 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 def environment(**more: str) -> dict[str, str]:
     """The caller's, without what would change how the command behaves."""
-    unwanted = ("HOLDFAST", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TERM")
+    unwanted = ("PERDURE", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TERM")
     return {name: value for name, value in os.environ.items() if not name.startswith(unwanted)} | more
 
 
-def holdfast(
+def perdure(
     *arguments: str, folder: Path | None = None, store: str | None = STORE, **more: str
 ) -> subprocess.CompletedProcess[str]:
     """Run it to its end, with nobody at a terminal."""
-    named = {} if store is None else {"HOLDFAST_STORE": store}
+    named = {} if store is None else {"PERDURE_STORE": store}
     return subprocess.run(
         [COMMAND, *arguments],
         cwd=folder,
@@ -48,7 +48,7 @@ def running(*arguments: str, folder: Path, until: str, **more: str) -> Iterator[
     with subprocess.Popen(
         [COMMAND, *arguments],
         cwd=folder,
-        env=environment(**{"HOLDFAST_STORE": STORE, **more}),
+        env=environment(**{"PERDURE_STORE": STORE, **more}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -69,7 +69,7 @@ def in_terminal(*arguments: str, folder: Path, columns: int = 80, typed: str = "
     screen, terminal = os.openpty()
     termios.tcsetwinsize(terminal, (24, columns))
     os.write(screen, typed.encode())
-    named = {"HOLDFAST_STORE": STORE, "TERM": "xterm", **more}
+    named = {"PERDURE_STORE": STORE, "TERM": "xterm", **more}
     process = subprocess.Popen(
         [COMMAND, *arguments], cwd=folder, env=environment(**named), stdin=terminal, stdout=terminal, stderr=terminal
     )

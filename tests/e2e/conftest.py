@@ -15,7 +15,7 @@ import pytest
 from tests.e2e.command import STORE
 from tests.e2e.terminal import Screen, Shown, in_this_terminal
 
-from holdfast.cli.main import main
+from perdure.cli.main import main
 
 OFFICE = Path(__file__).with_name("office.py")
 
@@ -45,13 +45,13 @@ def made_threads(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()):
         patch.chdir(folder)
         patch.setattr(sys, "path", [*sys.path])
-        patch.setenv("HOLDFAST_STORE", STORE)
+        patch.setenv("PERDURE_STORE", STORE)
         for arguments in (
             ["run", "office:refunds", refund, "--json-input", "--thread", "r-1"],
             ["answer", "r-1", "refund", '{"approved": true}', "--app", "office:refunds"],
             ["run", "office:refunds", refund, "--json-input", "--thread", "r-2"],
         ):
-            patch.setattr(sys, "argv", ["holdfast", *arguments])
+            patch.setattr(sys, "argv", ["perdure", *arguments])
             with pytest.raises(SystemExit) as ended:
                 main()
             assert ended.value.code == 0
@@ -74,15 +74,15 @@ def ids(made_threads: Path, folder: Path, told: Told) -> list[str]:
 
 @pytest.fixture
 def call(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """`holdfast` without a process of its own, which is quicker. It sees the folder as a process there would."""
+    """`perdure` without a process of its own, which is quicker. It sees the folder as a process there would."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
 
     def run_main(*arguments: str, store: str | None = STORE) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["holdfast", *arguments])
-        monkeypatch.delenv("HOLDFAST_STORE", raising=False)
+        monkeypatch.setattr(sys, "argv", ["perdure", *arguments])
+        monkeypatch.delenv("PERDURE_STORE", raising=False)
         if store is not None:
-            monkeypatch.setenv("HOLDFAST_STORE", store)
+            monkeypatch.setenv("PERDURE_STORE", store)
         with pytest.raises(SystemExit) as ended:
             main()
         forget_modules(folder)
@@ -108,11 +108,11 @@ def told(call: Call) -> Told:
 
 @pytest.fixture
 def screen(call: Call, monkeypatch: pytest.MonkeyPatch) -> Screen:
-    """`holdfast` at a terminal, without a process of its own. `call` has gone to the folder."""
+    """`perdure` at a terminal, without a process of its own. `call` has gone to the folder."""
     if sys.platform == "win32":
         pytest.skip("Windows has no pseudo-terminals")
 
     def run_at_terminal(*arguments: str, columns: int = 80, answer: str = "y", store: str = STORE) -> Shown:
-        return in_this_terminal(monkeypatch, [*arguments], columns, answer, HOLDFAST_STORE=store)
+        return in_this_terminal(monkeypatch, [*arguments], columns, answer, PERDURE_STORE=store)
 
     return run_at_terminal

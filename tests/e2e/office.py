@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Never
 
-from holdfast import (
+from perdure import (
     Executor,
     FileCheckpointStorage,
     RunContext,
@@ -22,8 +22,8 @@ from holdfast import (
     tool,
     workflow,
 )
-from holdfast.orchestrations import SequentialBuilder
-from holdfast.testing import Call, ScriptedAgent
+from perdure.orchestrations import SequentialBuilder
+from perdure.testing import Call, ScriptedAgent
 
 
 @dataclass

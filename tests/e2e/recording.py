@@ -17,7 +17,7 @@ import pytest
 from tests.e2e.command import COMMAND, environment
 from tests.e2e.terminal import in_this_terminal
 
-from holdfast.storages import open_store
+from perdure.storages import open_store
 
 COLUMNS = 120
 FOLDER = "/srv/office"
@@ -66,8 +66,8 @@ class Recorder:
             name, _, value = meant.removeprefix("export ").partition("=")
             self._variables[name] = value
             return ""
-        if command.startswith("holdfast ") and not re.search("[|<>]", command):
-            variables = {name: value for name, value in self._variables.items() if name.startswith("HOLDFAST")}
+        if command.startswith("perdure ") and not re.search("[|<>]", command):
+            variables = {name: value for name, value in self._variables.items() if name.startswith("PERDURE")}
             printed = in_this_terminal(self._patch, shlex.split(meant)[1:], columns=COLUMNS, **variables).text
         else:
             printed = self._in_a_shell(meant)
@@ -103,7 +103,7 @@ class Recorder:
 
     async def _checkpoints(self) -> list[str]:
         """In the order in which they were made, which their ids do not tell: several may be of one millisecond."""
-        async with open_store(self._variables["HOLDFAST_STORE"]) as storage:
+        async with open_store(self._variables["PERDURE_STORE"]) as storage:
             return await storage.list_checkpoint_ids()
 
 

@@ -1,4 +1,4 @@
-"""A pseudo-terminal around the command `holdfast` in this process: quicker than a process, and as real a terminal."""
+"""A pseudo-terminal around the command `perdure` in this process: quicker than a process, and as real a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 import pytest
 from tests.e2e.command import COLOURS, read_or_end
 
-from holdfast.cli.main import main
+from perdure.cli.main import main
 
 PIECES = re.compile(r"\x1b\[\??(?P<code>[0-9;]*[A-Za-z])|(?P<move>[\r\n])|(?P<text>[^\x1b\r\n]+)")
 QUESTION = re.compile(r"\[y/N\]: $")
@@ -68,7 +68,7 @@ def in_this_terminal(
     with patch.context() as patched:
         for name in ("stdin", "stdout", "stderr"):
             patched.setattr(sys, name, terminal.stream)
-        patched.setattr(sys, "argv", ["holdfast", *arguments])
+        patched.setattr(sys, "argv", ["perdure", *arguments])
         for name, value in {"COLUMNS": str(columns), "TERM": "xterm", **variables}.items():
             patched.setenv(name, value)
         try:

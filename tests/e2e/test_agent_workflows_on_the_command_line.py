@@ -13,14 +13,14 @@ from tests.e2e.command import COMMAND, STORE, environment
 from tests.e2e.conftest import Call, Told, forget_modules
 from tests.e2e.test_cli import refusal
 
-from holdfast import AesGcm
-from holdfast.storages import open_store
+from perdure import AesGcm
+from perdure.storages import open_store
 
 TEAM = """
 import asyncio, os
 from pathlib import Path
-from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
-from holdfast.testing import Call, ScriptedAgent
+from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.testing import Call, ScriptedAgent
 
 async def slowly(seconds: str = "0") -> str:
     print("at work", flush=True)
@@ -98,7 +98,7 @@ def test_a_document_is_run_until_it_waits_answered_and_ended(call: Call, folder:
         "  | Print it?",
         "  | All of it.",
         "  | answer: Better: A draft.",
-        f"  answer it: holdfast answer t edit-4 '{APPROVED}' --app story.yaml --store {STORE}",
+        f"  answer it: perdure answer t edit-4 '{APPROVED}' --app story.yaml --store {STORE}",
     ]
     answered = call("answer", "t", "edit-4", APPROVED, "--app", "story.yaml", "--by", "ada")
     assert (answered.returncode, answered.stdout.splitlines()) == (
@@ -135,7 +135,7 @@ def test_an_execution_that_has_ended_is_not_run_again_and_keeps_its_input(call: 
     assert calls(folder) == ["writer"]
     other = refusal(call("run", "team:instance", "Whales", "--thread", "t"), 1)
     assert "it was given 'Tides', and now 'Whales'. Nothing was run." in other
-    assert "`holdfast resume APP t`; or choose another --thread." in other
+    assert "`perdure resume APP t`; or choose another --thread." in other
 
 
 def test_as_json_only_how_it_rests_is_told(told: Told) -> None:
@@ -170,7 +170,7 @@ def test_a_failure_ends_with_1_and_is_gone_on_with_without_repeating_what_had_en
     assert failed.returncode == 1
     assert "  beside: done\n" in failed.stdout and "  read: failed: FileNotFoundError: " in failed.stdout
     assert failed.stderr.startswith("Error: The execution stopped: read: FileNotFoundError: ")
-    assert f"go on with: holdfast resume reading.yaml t --store {STORE}" in failed.stderr
+    assert f"go on with: perdure resume reading.yaml t --store {STORE}" in failed.stderr
     (folder / "book.txt").write_text("Call me Ishmael.")
     done = call("resume", "reading.yaml", "--thread", "t")
     assert (done.returncode, done.stderr) == (0, "")
@@ -242,7 +242,7 @@ def test_conversations_are_kept_where_sessions_says(call: Call, folder: Path) ->
 
 
 def test_with_keys_conversations_are_encrypted_too(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_KEYS", f"k1:{AesGcm.generate_key()}")
+    monkeypatch.setenv("PERDURE_KEYS", f"k1:{AesGcm.generate_key()}")
     quiet = READING.replace("agents:", "settings: {conversation: {mode: shared}}\nagents:", 1)
     (folder / "reading.yaml").write_text(quiet.replace("team:reader", "team:editor"))
     assert call("run", "reading.yaml", "Secret tides", "--thread", "t", "--sessions", "talk").returncode == 0
@@ -279,7 +279,7 @@ def test_ctrl_c_ends_it_in_good_order_and_says_how_to_go_on(call: Call, folder: 
     with subprocess.Popen(
         [COMMAND, "run", "slow.json", "Tides", "--thread", "t"],
         cwd=folder,
-        env=environment(HOLDFAST_STORE=STORE, SECONDS="60"),
+        env=environment(PERDURE_STORE=STORE, SECONDS="60"),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -290,7 +290,7 @@ def test_ctrl_c_ends_it_in_good_order_and_says_how_to_go_on(call: Call, folder: 
         process.send_signal(signal.SIGINT)
         said = process.stderr.read()
     assert process.returncode == 130
-    assert f"What had finished is kept. Go on with: holdfast resume slow.json t --store {STORE}" in said
+    assert f"What had finished is kept. Go on with: perdure resume slow.json t --store {STORE}" in said
     assert "answer: Done.\n" in call("resume", "slow.json", "t").stdout
     assert calls(folder) == ["slow", "slow", "slow", "slow"], "its model twice, its tool once more"
 

@@ -12,7 +12,7 @@ def test_an_approval_is_read_and_answered_by_people(call: Call) -> None:
     assert "writer: The tide turns at six." in asked.stdout
     assert "may publish(title='Tides') be called?" in asked.stdout
     [request] = json.loads(call("requests", "--json").stdout)
-    assert f"holdfast answer t {request['request_id']} '{{\"approved\": true}}'" in asked.stdout
+    assert f"perdure answer t {request['request_id']} '{{\"approved\": true}}'" in asked.stdout
     refused = call("answer", "t", request["request_id"], '{"type": "text"}', "--app", "office:desk")
     assert refused.returncode != 0 and "The request is still pending." in refused.stderr
     answered = call("answer", "t", request["request_id"], '{"approved": true}', "--app", "office:desk")

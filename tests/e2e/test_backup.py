@@ -14,7 +14,7 @@ from tests.e2e.test_doctor_postgres import sql
 from tests.servers.fixtures import POSTGRES_URL
 from tests.servers.postgres import Databases, PostgresServer, programs
 
-from holdfast import AesGcm, MissingKey, PostgresCheckpointStorage, ThreadBusy, ThreadConflict
+from perdure import AesGcm, MissingKey, PostgresCheckpointStorage, ThreadBusy, ThreadConflict
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "back-up-and-restore.md"
 
@@ -48,7 +48,7 @@ async def program(name: str, *arguments: str | Path) -> None:
 
 
 async def dump(dsn: str, file: Path) -> None:
-    await program("pg_dump", "--format=custom", "--schema=holdfast", f"--file={file}", dsn)
+    await program("pg_dump", "--format=custom", "--schema=perdure", f"--file={file}", dsn)
 
 
 async def restore(file: Path, dsn: str) -> None:
@@ -99,7 +99,7 @@ async def test_a_process_of_before_cannot_write_to_what_was_restored_under_it(ds
         await gate.all_wait.wait()
         await dump(dsn, tmp_path / "dump")
         with sql(dsn) as session:
-            session.execute("DROP SCHEMA holdfast CASCADE")
+            session.execute("DROP SCHEMA perdure CASCADE")
             await restore(tmp_path / "dump", dsn)
             session.execute(release_all())
         gate.open()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.backed_up import at_work, counting, go_on, undisturbed
 
-from holdfast import AesGcm, FileCheckpointStorage, MissingKey, SqliteCheckpointStorage
+from perdure import AesGcm, FileCheckpointStorage, MissingKey, SqliteCheckpointStorage
 
 
 def vacuum_into(source: Path, target: Path) -> None:

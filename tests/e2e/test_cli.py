@@ -1,4 +1,4 @@
-"""The command `holdfast` itself, and what a mistake on the command line comes to: a sentence and an exit code."""
+"""The command `perdure` itself, and what a mistake on the command line comes to: a sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.e2e.command import holdfast
+from tests.e2e.command import perdure
 from tests.e2e.conftest import Call, Ended, Told
 
-import holdfast as package
+import perdure as package
 
 
 def refusal(done: Ended, code: int) -> str:
@@ -19,11 +19,11 @@ def refusal(done: Ended, code: int) -> str:
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    assert holdfast("--version").stdout == f"holdfast, version {package.__version__}\n"
+    assert perdure("--version").stdout == f"perdure, version {package.__version__}\n"
 
 
 def test_help_lists_every_command_in_the_order_in_which_one_meets_them() -> None:
-    listed = holdfast("--help").stdout.partition("Commands:\n")[2]
+    listed = perdure("--help").stdout.partition("Commands:\n")[2]
     assert [line.split()[0] for line in listed.splitlines()] == [
         *("demo", "init", "run", "resume", "answer", "requests", "threads", "show"),
         *("state", "diff", "fork", "rewind", "pin", "unpin"),
@@ -44,7 +44,7 @@ def test_help_lists_every_command_in_the_order_in_which_one_meets_them() -> None
 
 
 def test_a_mistake_of_a_process_is_one_sentence_and_no_stack_trace() -> None:
-    done = holdfast("demo", "--nonsense")
+    done = perdure("demo", "--nonsense")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith("Error: No such option '--nonsense'.\n")
 
@@ -66,7 +66,7 @@ def test_a_mistake_of_a_process_is_one_sentence_and_no_stack_trace() -> None:
         (["run", "office:refunds", '{"customer": "Ada"}', "--json-input"], "missing required field `amount`"),
         (["run", "office:build", "text", "--thread", ""], "an id has at least one character"),
         (["run", "office:build", "text", "--durability", "none"], "'none' is not one of"),
-        (["answer", "t", "r", "yes"], "holdfast answer t r yes --app APP"),
+        (["answer", "t", "r", "yes"], "perdure answer t r yes --app APP"),
         (["threads", "--store", "somewhere"], "'somewhere' names no store."),
         (["threads", "--store", "memory:"], "what is kept in memory is gone when the command ends"),
         (["threads", "--limit", "0"], "--limit"),
@@ -104,7 +104,7 @@ def test_an_app_that_cannot_be_had_ends_with_1_and_says_why(app: str, sentence: 
 @pytest.mark.parametrize("arguments", [["threads"], ["run", "office:build", "text"]])
 def test_without_a_store_a_command_says_how_to_name_one(arguments: list[str], call: Call) -> None:
     said = refusal(call(*arguments, store=None), 1)
-    assert "there is no holdfast.db in this folder. Name one with --store URL or HOLDFAST_STORE=URL" in said
+    assert "there is no perdure.db in this folder. Name one with --store URL or PERDURE_STORE=URL" in said
 
 
 def test_a_store_that_is_not_there_is_not_made_by_looking(call: Call, folder: Path) -> None:

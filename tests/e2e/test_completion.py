@@ -1,4 +1,4 @@
-"""`holdfast completion`: the scripts, and what a shell is told when Tab is pressed."""
+"""`perdure completion`: the scripts, and what a shell is told when Tab is pressed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.e2e.command import COMMAND, STORE, environment
 from tests.e2e.conftest import Call
 from tests.e2e.test_cli import refusal
 
-from holdfast.cli.main import COMMANDS
+from perdure.cli.main import COMMANDS
 
 
 @pytest.fixture
@@ -20,11 +20,11 @@ def proposed(call: Call, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[
     """What the command says to a shell in which these words were typed; the last one is not ended."""
 
     def press_tab(*words: str, store: str = STORE) -> list[str]:
-        monkeypatch.setenv("_HOLDFAST_COMPLETE", "bash_complete")
-        monkeypatch.setenv("COMP_WORDS", " ".join(("holdfast", *words)))
+        monkeypatch.setenv("_PERDURE_COMPLETE", "bash_complete")
+        monkeypatch.setenv("COMP_WORDS", " ".join(("perdure", *words)))
         monkeypatch.setenv("COMP_CWORD", str(len(words)))
         done = call(store=store)
-        monkeypatch.delenv("_HOLDFAST_COMPLETE")
+        monkeypatch.delenv("_PERDURE_COMPLETE")
         assert (done.returncode, done.stderr) == (0, "")
         return [one.partition(",")[2] for one in done.stdout.splitlines() if one]
 
@@ -34,16 +34,16 @@ def proposed(call: Call, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[
 @pytest.mark.parametrize(
     ("shell", "line"),
     [
-        ("bash", "complete -o nosort -F _holdfast_completion holdfast"),
-        ("zsh", "#compdef holdfast"),
-        ("fish", "complete --no-files --command holdfast"),
+        ("bash", "complete -o nosort -F _perdure_completion perdure"),
+        ("zsh", "#compdef perdure"),
+        ("fish", "complete --no-files --command perdure"),
     ],
 )
 def test_the_script_of_a_shell_is_printed(shell: str, line: str, call: Call) -> None:
     done = call("completion", shell, store=None)
     assert (done.returncode, done.stderr) == (0, "")
     assert line in done.stdout
-    assert "_HOLDFAST_COMPLETE" in done.stdout
+    assert "_PERDURE_COMPLETE" in done.stdout
 
 
 def test_another_shell_is_refused(call: Call) -> None:
@@ -54,9 +54,7 @@ def test_bash_takes_the_script_and_completes_with_it(call: Call, folder: Path) -
     bash = shutil.which("bash")
     assert bash is not None, "the machine that runs the tests has bash"
     (folder / "script").write_text(call("completion", "bash", store=None).stdout)
-    asked = (
-        "source ./script; COMP_WORDS=(holdfast th); COMP_CWORD=1; _holdfast_completion holdfast; echo ${COMPREPLY[@]}"
-    )
+    asked = "source ./script; COMP_WORDS=(perdure th); COMP_CWORD=1; _perdure_completion perdure; echo ${COMPREPLY[@]}"
     path = environment(PATH=f"{COMMAND.parent}:/usr/bin:/bin")
     done = subprocess.run(
         [bash, "-c", asked], cwd=folder, env=path, capture_output=True, text=True, check=False, timeout=20
@@ -78,7 +76,7 @@ def test_commands_threads_and_checkpoints_are_proposed(
 
 def test_names_of_definitions_are_proposed(proposed: Callable[..., list[str]], call: Call, folder: Path) -> None:
     (folder / "clerk.py").write_text(
-        "from holdfast.testing import ScriptedAgent\nclerk = ScriptedAgent('clerk', ['Hi.'])\n"
+        "from perdure.testing import ScriptedAgent\nclerk = ScriptedAgent('clerk', ['Hi.'])\n"
     )
     document = '{"name": "%s", "agents": {"a": {"agent": "clerk:clerk"}}}'
     for name in ("greeting", "guide", "story"):

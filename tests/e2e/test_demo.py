@@ -1,4 +1,4 @@
-"""`holdfast demo`: a kill in the middle of a superstep, a resume, a person who answers, and the tally."""
+"""`perdure demo`: a kill in the middle of a superstep, a resume, a person who answers, and the tally."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from operator import itemgetter
 from pathlib import Path
 
 import pytest
-from tests.e2e.command import COMMAND, environment, holdfast, in_terminal, needs_pseudo_terminals, read_or_end
+from tests.e2e.command import COMMAND, environment, in_terminal, needs_pseudo_terminals, perdure, read_or_end
 
-from holdfast.cli.release_notes import Tally, expected_work
+from perdure.cli.release_notes import Tally, expected_work
 
 TALLY = "lost: 0   finished work repeated: 0"
 LINE = re.compile(r"^ +\d+\.\d\d s  process (?P<pid>\d+)  (?P<who>\w*) +(?P<what>.+)$", re.MULTILINE)
 
 
 def test_the_demo_kills_in_the_middle_of_a_superstep_and_loses_and_repeats_nothing(tmp_path: Path) -> None:
-    done = holdfast("demo", TMPDIR=str(tmp_path), HOME="/nowhere/at/all")
+    done = perdure("demo", TMPDIR=str(tmp_path), HOME="/nowhere/at/all")
     assert (done.returncode, done.stderr) == (0, "")
     assert "v0.1.0 is published" in done.stdout
     assert done.stdout.splitlines()[-1] == TALLY

@@ -1,4 +1,4 @@
-"""`holdfast doctor` of a SQLite file and of a folder: what it stands on, without touching any of it."""
+"""`perdure doctor` of a SQLite file and of a folder: what it stands on, without touching any of it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.e2e.conftest import Call, Ended, Told
 from tests.e2e.terminal import Screen
 from tests.e2e.test_cli import refusal
 
-from holdfast import AesGcm
-from holdfast.platform import lock_file
+from perdure import AesGcm
+from perdure.platform import lock_file
 
 FILES = "file:files"
 
@@ -64,7 +64,7 @@ def test_a_sqlite_store_that_is_well_is_told_to_be_so(call: Call, told: Told, id
     assert (contents["threads"], contents["checkpoints"], contents["requests"]) == (2, 6, 1)
     assert (contents["owned"], contents["left_behind"], contents["is_encrypted"]) == (0, 0, False)
     assert tree["file"]["free_disk_bytes"] > tree["file"]["file_bytes"] == (folder / "threads.db").stat().st_size
-    assert "holdfast verify" in found(tree, "integrity")["found"]
+    assert "perdure verify" in found(tree, "integrity")["found"]
     assert as_it_is(folder) == before
 
 
@@ -110,7 +110,7 @@ def _newer(path: Path) -> None:
         (_cut_off, "database", "it was cut off", "backup"),
         (_scribble, "database", "not a database", "backup"),
         (_other_database, "database", "of something else", "Name another"),
-        (_newer, "format", "version 99; this holdfast knows up to 2", "Upgrade holdfast"),
+        (_newer, "format", "version 99; this perdure knows up to 2", "Upgrade perdure"),
     ],
 )
 def test_a_database_that_cannot_be_used_fails_and_is_left_as_it_is(
@@ -134,12 +134,12 @@ def test_files_that_lost_what_was_acknowledged_fail(call: Call, told: Told, file
     assert "r-2.jsonl: the first line names no thread. Restore" in done.stdout
 
 
-def test_files_of_a_newer_holdfast_fail(call: Call, files: Path) -> None:
+def test_files_of_a_newer_perdure_fail(call: Call, files: Path) -> None:
     path = files / "r-1.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"version":2', b'"version":9', 1))
     done = call("doctor", FILES)
     assert marks(done, 1)["format"] == "fail"
-    assert "r-1.jsonl: of a newer holdfast; this one knows up to version 2. Upgrade holdfast" in done.stdout
+    assert "r-1.jsonl: of a newer perdure; this one knows up to version 2. Upgrade perdure" in done.stdout
 
 
 def test_a_lock_that_nobody_gives_up_is_warned_about(call: Call, files: Path, folder: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_thread_whose_process_was_killed_is_told_of(call: Call, told: Told, fo
         process.wait()
     done = call("doctor")
     assert marks(done)["owners"] == "warn"
-    assert "left by processes that are gone: 1 thread. `holdfast threads`" in done.stdout
+    assert "left by processes that are gone: 1 thread. `perdure threads`" in done.stdout
     assert done.stdout.endswith(" checks: 1 warning.\n")
 
 
@@ -175,10 +175,10 @@ def test_what_should_have_happened_long_ago_is_told_of(call: Call, told: Told, i
 def test_an_encrypted_store_needs_no_key_to_be_looked_at(
     call: Call, told: Told, ids: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_KEYS", f"k1:{AesGcm.generate_key()}")
+    monkeypatch.setenv("PERDURE_KEYS", f"k1:{AesGcm.generate_key()}")
     for target in ("sqlite:///locked.db", "file:locked"):
         assert call("transfer", "sqlite:///threads.db", target).returncode == 0
-    monkeypatch.delenv("HOLDFAST_KEYS")
+    monkeypatch.delenv("PERDURE_KEYS")
     for target, name in (("sqlite:///locked.db", "file"), ("file:locked", "folder")):
         tree = told("doctor", target)
         contents = tree["file"]["contents"] if name == "file" else tree["folder"]["index"]["contents"]

@@ -1,4 +1,4 @@
-"""What `holdfast doctor` makes of facts that a test cannot bring about: old transactions, clocks, lagging standbys."""
+"""What `perdure doctor` makes of facts that a test cannot bring about: old transactions, clocks, lagging standbys."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.findings import Finding, contents_found, disk_found, version_found
-from holdfast.cli.postgres_findings import postgres_found
-from holdfast.stores.postgres.report import Connections, Holder, Report, Schema, Server, Standby, Table
-from holdfast.stores.report import Contents
+from perdure.cli.findings import Finding, contents_found, disk_found, version_found
+from perdure.cli.postgres_findings import postgres_found
+from perdure.stores.postgres.report import Connections, Holder, Report, Schema, Server, Standby, Table
+from perdure.stores.report import Contents
 
 SETTINGS = {
     "fsync": "on",
@@ -22,7 +22,7 @@ SETTINGS = {
     "statement_timeout": "0",
 }
 SERVER = Server("18.1", 180001, "app", "threads", False, False, True, SETTINGS, 0, False, 0.0004, 0.0002, 0.0001)
-SCHEMA = Schema("holdfast", 1, is_there=True, version=1, may_create=True, may_use=True)
+SCHEMA = Schema("perdure", 1, is_there=True, version=1, may_create=True, may_use=True)
 THREADS = Table("threads", 0, 1000, 100, 8192, 8192, 5000, 4900, None)
 WELL = Report(SERVER, SCHEMA, (THREADS,), Contents(threads=1000), connections=Connections(10, 97))
 
@@ -88,7 +88,7 @@ def test_a_server_that_is_well_has_only_ok_marks() -> None:
         (replace(WELL, tables=(replace(THREADS, dead_rows=20_000),)), "dead rows", "warn", "VACUUM threads"),
         (replace(WELL, tables=(replace(THREADS, hot_updates=1000),)), "updates", "warn", "only 20 %"),
         (replace(WELL, unanswered={"sizes": "it took long"}), "sizes", "warn", "did not say: it took long"),
-        (schema(version=2), "format", "fail", "Upgrade holdfast"),
+        (schema(version=2), "format", "fail", "Upgrade perdure"),
         (schema(known_version=2), "format", "ok", "the next use changes it to 2"),
         (schema(known_version=2, may_upgrade=False), "format", "fail", "Let the owner of the tables"),
         (schema(missing_indexes=("threads_due",)), "indexes", "warn", "threads_due"),

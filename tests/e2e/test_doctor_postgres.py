@@ -1,4 +1,4 @@
-"""`holdfast doctor` of a real PostgreSQL: what it reads, what it says when something is wrong, and never a password."""
+"""`perdure doctor` of a real PostgreSQL: what it reads, what it says when something is wrong, and never a password."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def test_a_database_without_our_tables_is_told_of_and_stays_as_it_is(call: Call,
         *CARELESS,
     }
     tree = told("doctor", postgres_dsn)
-    assert found(tree, "schema")["found"] == "holdfast is not made yet: the first use makes it"
+    assert found(tree, "schema")["found"] == "perdure is not made yet: the first use makes it"
     assert (tree["kind"], tree["is_well"], tree["schema"]["version"]) == ("postgresql", True, 0)
     for command in ("threads", "verify"):
         done = call(command, store=postgres_dsn)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith("Error: There is no store in schema 'holdfast' of postgresql://")
+        assert done.stderr.startswith("Error: There is no store in schema 'perdure' of postgresql://")
         assert password_of(postgres_dsn) not in done.stderr
     with sql(postgres_dsn) as session:
-        assert session.fetch("SELECT 1 FROM pg_namespace WHERE nspname = 'holdfast'") == []
+        assert session.fetch("SELECT 1 FROM pg_namespace WHERE nspname = 'perdure'") == []
 
 
 def test_a_store_in_use_is_told_of_table_by_table(call: Call, told: Told, postgres_dsn: str) -> None:
@@ -139,9 +139,9 @@ def test_rights_that_are_missing_are_named_and_the_remedies_are_enough(
 
     with sql(postgres_dsn) as administrator:
         said = remedy("schema")
-        assert said == f"An administrator says: CREATE SCHEMA holdfast AUTHORIZATION {role}"
+        assert said == f"An administrator says: CREATE SCHEMA perdure AUTHORIZATION {role}"
         run = call("run", "office:titles", "x", store=low)
-        assert "this user may not make one. `holdfast doctor` says what is missing." in run.stderr
+        assert "this user may not make one. `perdure doctor` says what is missing." in run.stderr
         ask(call, "r-1", store=postgres_dsn)  # the administrator makes schema and tables instead
         said = remedy("schema")
         administrator.execute(said.removeprefix("Its owner says: "))
@@ -149,7 +149,7 @@ def test_rights_that_are_missing_are_named_and_the_remedies_are_enough(
         administrator.execute(said.removeprefix("The owner of the tables says: "))
         assert told("doctor", low)["contents"]["threads"] == 1
         ask(call, "r-2", store=low)
-        administrator.execute(f"REVOKE DELETE ON holdfast.commits FROM {role}")
+        administrator.execute(f"REVOKE DELETE ON perdure.commits FROM {role}")
         assert f"{role} is missing DELETE on commits. " in call("doctor", low).stdout
         administrator.execute(f"DROP OWNED BY {role}")
 
@@ -166,14 +166,14 @@ def test_a_user_who_gets_no_more_connections_is_told_so(
     assert "all its connections are taken" in done.stdout and "pool_size" in done.stdout
 
 
-def test_a_schema_of_a_newer_holdfast_or_of_something_else_fails(call: Call, postgres_dsn: str) -> None:
+def test_a_schema_of_a_newer_perdure_or_of_something_else_fails(call: Call, postgres_dsn: str) -> None:
     ask(call, "r-1", store=postgres_dsn)
     with sql(postgres_dsn) as session:
-        session.execute("UPDATE holdfast.meta SET version = 99")
+        session.execute("UPDATE perdure.meta SET version = 99")
         session.execute("CREATE SCHEMA shop; CREATE TABLE shop.orders (id int)")
     done = call("doctor", postgres_dsn)
     assert marks(done, 1)["format"] == "fail"
-    assert "version 99" in done.stdout and "Upgrade holdfast" in done.stdout
+    assert "version 99" in done.stdout and "Upgrade perdure" in done.stdout
     done = call("doctor", f"{postgres_dsn}?schema=shop")
     assert marks(done, 1)["schema"] == "fail"
     assert "tables of something else (orders)" in done.stdout and "?schema=NAME" in done.stdout
@@ -204,12 +204,12 @@ def test_a_url_names_a_schema_for_every_command(call: Call, told: Told, ids: lis
 def test_an_index_that_is_missing_and_dead_rows_that_stay_are_warned_about(call: Call, postgres_dsn: str) -> None:
     ask(call, "r-1", store=postgres_dsn)
     with sql(postgres_dsn) as session:
-        session.execute("DROP INDEX holdfast.threads_due; ALTER TABLE holdfast.journal SET (autovacuum_enabled = off)")
+        session.execute("DROP INDEX perdure.threads_due; ALTER TABLE perdure.journal SET (autovacuum_enabled = off)")
         session.execute(
-            "INSERT INTO holdfast.journal (thread, mark, delivery_id, body, seal)"
+            "INSERT INTO perdure.journal (thread, mark, delivery_id, body, seal)"
             " SELECT gen_random_uuid(), gen_random_uuid(), n, '', '' FROM generate_series(1, 10001) n"
         )
-        session.execute("DELETE FROM holdfast.journal; SELECT pg_stat_force_next_flush()")
+        session.execute("DELETE FROM perdure.journal; SELECT pg_stat_force_next_flush()")
         session.fetch("SELECT 1")
     done = call("doctor", postgres_dsn)
     warned = {check for check, mark in marks(done).items() if mark == "warn"}

@@ -1,4 +1,4 @@
-"""`holdfast doctor` of a server that others follow, and of one that follows another."""
+"""`perdure doctor` of a server that others follow, and of one that follows another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.e2e.test_doctor_postgres import password_of, sql
 from tests.e2e.threads import ask
 from tests.servers.postgres import PostgresServer, programs
 
-from holdfast.stores.postgres import database as postgres_database
+from perdure.stores.postgres import database as postgres_database
 
 REPLICATES = {"wal_level": "replica", "max_wal_senders": "4"}
 SEEN = "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming' AND flush_lsn IS NOT NULL"

@@ -1,4 +1,4 @@
-"""`holdfast fork` and `holdfast rewind`: another thread from a checkpoint, or the same one sent back."""
+"""`perdure fork` and `perdure rewind`: another thread from a checkpoint, or the same one sent back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.e2e.command import holdfast, running
+from tests.e2e.command import perdure, running
 from tests.e2e.conftest import Call, Told
 from tests.e2e.terminal import Screen
 from tests.e2e.test_cli import refusal
@@ -21,7 +21,7 @@ def test_a_fork_goes_on_from_the_checkpoint_and_leaves_its_thread_alone(call: Ca
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         f"Thread copy begins with checkpoint {ids[1]}, commit 2 of r-1.",
-        "Go on with: holdfast resume APP copy --store sqlite:///threads.db",
+        "Go on with: perdure resume APP copy --store sqlite:///threads.db",
     ]
     assert [one["standing"] for one in told("threads")] == ["idle", "waiting", "waiting"]
     answer(call, "copy")
@@ -46,11 +46,11 @@ def test_a_fork_may_leave_keys_out(told: Told, ids: list[str]) -> None:
 
 def test_a_fork_needs_no_code_and_keeps_the_types_of_the_workflow(ids: list[str], folder: Path) -> None:
     (folder / "office.py").rename(folder / "elsewhere.py")
-    done = holdfast("fork", ids[1], "--thread", "copy", "--set", f"refund={CHEAPER}", folder=folder)
+    done = perdure("fork", ids[1], "--thread", "copy", "--set", f"refund={CHEAPER}", folder=folder)
     assert (done.returncode, done.stderr) == (0, "")
     (folder / "elsewhere.py").rename(folder / "office.py")
     verdict = '{"approved": true}'
-    answered = holdfast("answer", "copy", "refund", verdict, "--app", "office:refunds", folder=folder)
+    answered = perdure("answer", "copy", "refund", verdict, "--app", "office:refunds", folder=folder)
     assert "output of cashier: 12 to Bob" in answered.stdout  # what was asked is not the state
 
 
@@ -68,7 +68,7 @@ def test_a_fork_needs_no_code_and_keeps_the_types_of_the_workflow(ids: list[str]
             1,
             "is office:Refund, and the new value is int. Nothing was written. Give a value of the",
         ),
-        (["--set", 'refund={"customer": "Eve"}'], 1, "`holdfast state CHECKPOINT --key refund --json` shows the form."),
+        (["--set", 'refund={"customer": "Eve"}'], 1, "`perdure state CHECKPOINT --key refund --json` shows the form."),
         (["--remove", "refunt"], 1, "--remove names 'refunt', which is not in the state of checkpoint"),
         (["--thread", "r-2"], 1, "Thread 'r-2' was not added: the store has a thread of that id."),
     ],
@@ -130,8 +130,8 @@ def test_a_rewind_to_what_is_no_checkpoint_of_the_thread_is_refused(call: Call, 
     [other, _] = checkpoints_of(told, "r-2")
     for named, sentence in (
         (other, f"Checkpoint '{other}' belongs to thread 'r-2', not to 'r-1'. Nothing was changed.\n"),
-        ("nothing", "There is no checkpoint 'nothing' in thread 'r-1'. `holdfast show r-1` lists the newest.\n"),
-        ("r-1", "There is no checkpoint 'r-1' in thread 'r-1'. `holdfast show r-1` lists the newest.\n"),
+        ("nothing", "There is no checkpoint 'nothing' in thread 'r-1'. `perdure show r-1` lists the newest.\n"),
+        ("r-1", "There is no checkpoint 'r-1' in thread 'r-1'. `perdure show r-1` lists the newest.\n"),
     ):
         assert refusal(call("rewind", "r-1", named, "--yes"), 1) == sentence
     assert refusal(call("rewind", "r-1", ids[0][:3], "--yes"), 1).startswith("4 checkpoints begin with")

@@ -1,4 +1,4 @@
-"""`holdfast init`: exactly three files that work as they are; and `holdfast doctor` of a project."""
+"""`perdure init`: exactly three files that work as they are; and `perdure doctor` of a project."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.e2e.conftest import Call, Told
 from tests.e2e.test_cli import refusal
 from tests.e2e.test_doctor import as_it_is, found
 
-FILES = {"holdfast.json", "graph/react.py", "graph/dependencies.py"}
+FILES = {"perdure.json", "graph/react.py", "graph/dependencies.py"}
 PASSWORD = "hunter2-hunter2"
 
 
 @pytest.fixture(autouse=True)
 def nothing_else_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("DATABASE_URL", "REDIS_URL", "MODEL", "HOLDFAST_REDIS_URL"):
+    for name in ("DATABASE_URL", "REDIS_URL", "MODEL", "PERDURE_REDIS_URL"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -30,12 +30,12 @@ def demo(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project that `init` wrote, on a port that is free, with us in it."""
     assert call("init", "demo").returncode == 0
     monkeypatch.chdir(folder / "demo")
-    monkeypatch.setenv("HOLDFAST_PORT", "0")
+    monkeypatch.setenv("PERDURE_PORT", "0")
     return folder / "demo"
 
 
 def changed(project: Path, **keys: Any) -> None:
-    file = project / "holdfast.json"
+    file = project / "perdure.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | keys))
 
 
@@ -43,24 +43,24 @@ def test_it_writes_exactly_three_files_and_says_what_comes_next(call: Call, fold
     done = call("init", "demo")
     assert (done.returncode, done.stderr) == (0, "")
     assert set(as_it_is(folder / "demo")) == FILES
-    assert json.loads((folder / "demo" / "holdfast.json").read_text()) == {
+    assert json.loads((folder / "demo" / "perdure.json").read_text()) == {
         "agent": "graph.react:app",
         "checkpointer": "graph.dependencies:my_checkpointer",
     }
-    assert "  cd demo\n  holdfast serve\n" in done.stdout
+    assert "  cd demo\n  perdure serve\n" in done.stdout
     assert "curl -X POST http://127.0.0.1:8000/v1/graph/invoke" in done.stdout
 
 
 def test_it_writes_into_this_folder_if_none_is_named_and_for_agentflow_if_told(told: Told, folder: Path) -> None:
     (folder / "office.py").unlink()
-    assert set(told("init", "--agentflow")["files"]) == FILES - {"holdfast.json"} | {"agentflow.json"}
-    assert set(as_it_is(folder)) == FILES - {"holdfast.json"} | {"agentflow.json"}
+    assert set(told("init", "--agentflow")["files"]) == FILES - {"perdure.json"} | {"agentflow.json"}
+    assert set(as_it_is(folder)) == FILES - {"perdure.json"} | {"agentflow.json"}
 
 
 def test_it_writes_over_nothing_unless_it_is_told_to(call: Call, folder: Path) -> None:
     call("init", "demo")
     (folder / "demo" / "graph" / "react.py").write_text("mine")
-    (folder / "demo" / "holdfast.json").unlink()
+    (folder / "demo" / "perdure.json").unlink()
     before = as_it_is(folder)
     said = refusal(call("init", "demo"), 1)
     assert said.startswith("graph/react.py and graph/dependencies.py are there already. Nothing was written.")
@@ -70,10 +70,10 @@ def test_it_writes_over_nothing_unless_it_is_told_to(call: Call, folder: Path) -
 
 
 def test_it_makes_no_second_configuration_and_no_folder_in_place_of_a_file(call: Call, folder: Path) -> None:
-    (folder / "holdfast.toml").write_text('agent = "a:b"')
-    assert "holdfast.toml is there already" in refusal(call("init", "--force"), 1)
+    (folder / "perdure.toml").write_text('agent = "a:b"')
+    assert "perdure.toml is there already" in refusal(call("init", "--force"), 1)
     assert "office.py' is a file" in refusal(call("init", "office.py"), 1)
-    assert set(as_it_is(folder)) == {"office.py", "holdfast.toml"}
+    assert set(as_it_is(folder)) == {"office.py", "perdure.toml"}
 
 
 def test_the_agent_remembers_a_name_by_the_thread_alone(demo: Path) -> None:
@@ -88,10 +88,10 @@ def test_the_agent_remembers_a_name_by_the_thread_alone(demo: Path) -> None:
 def _said_by_a_process(demo: Path, text: str, thread: str = "demo-thread") -> str:
     script = (
         "import asyncio\n"
-        "from holdfast.server.config_files import load_config\n"
-        "from holdfast.server.projects import Project\n"
-        "from holdfast.server.registry import Registry\n"
-        "from holdfast.server.storing import storage_of\n"
+        "from perdure.server.config_files import load_config\n"
+        "from perdure.server.projects import Project\n"
+        "from perdure.server.registry import Registry\n"
+        "from perdure.server.storing import storage_of\n"
         "async def main():\n"
         "    config = load_config()\n"
         "    project = Project(config.folder)\n"
@@ -134,7 +134,7 @@ def test_a_project_elsewhere_can_be_named_and_a_store_stays_a_store(
 @pytest.mark.parametrize(
     ("keys", "check", "said"),
     [
-        ({"agnet": "x"}, "configuration", "holdfast.json: agnet: there is no such key (did you mean 'agent'?)"),
+        ({"agnet": "x"}, "configuration", "perdure.json: agnet: there is no such key (did you mean 'agent'?)"),
         ({"agent": "graph.reac:app"}, "project", "(did you mean 'graph.react'?)"),
         ({"agent": "graph.react:re"}, "project", "is a module. A server runs"),
         ({"checkpointer": "graph.react:app"}, "project", "is no storage, but a RuleFollower"),
@@ -158,8 +158,8 @@ def test_a_port_that_is_taken_and_a_storage_in_memory_are_warned_of(
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        monkeypatch.setenv("HOLDFAST_PORT", str(taken.getsockname()[1]))
-        monkeypatch.setenv("HOLDFAST_CHECKPOINTER", "memory:")
+        monkeypatch.setenv("PERDURE_PORT", str(taken.getsockname()[1]))
+        monkeypatch.setenv("PERDURE_CHECKPOINTER", "memory:")
         tree = told("doctor", store=None)
     assert tree["is_well"]
     assert {one["check"] for one in tree["findings"] if one["mark"] == "warn"} == {"port", "storage"}

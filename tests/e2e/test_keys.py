@@ -1,4 +1,4 @@
-"""`holdfast keys`: made, listed and revoked on the command line; and the page about securing a server."""
+"""`perdure keys`: made, listed and revoked on the command line; and the page about securing a server."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.docs.following import Servers, blocks_of, follow
 from tests.e2e.command import needs_pseudo_terminals
 from tests.e2e.conftest import Call, Told
 
-from holdfast.server.auth.api_keys import FORM, ApiKeys
-from holdfast.server.auth.authenticators import make_authenticator
-from holdfast.server.auth.authorizers import make_authorizer
-from holdfast.server.auth.key_file import KeyFile
-from holdfast.server.auth.principal import Credentials, NotAuthenticated
-from holdfast.server.auth.scopes import SCOPES
-from holdfast.server.config_files import read_config
-from holdfast.server.limits.making import make_limiter
+from perdure.server.auth.api_keys import FORM, ApiKeys
+from perdure.server.auth.authenticators import make_authenticator
+from perdure.server.auth.authorizers import make_authorizer
+from perdure.server.auth.key_file import KeyFile
+from perdure.server.auth.principal import Credentials, NotAuthenticated
+from perdure.server.auth.scopes import SCOPES
+from perdure.server.config_files import read_config
+from perdure.server.limits.making import make_limiter
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "secure-a-server.md"
 
@@ -36,7 +36,7 @@ def user_of(file: Path, key: str) -> str | None:
 
 
 def write_config(folder: Path, **config: Any) -> None:
-    (folder / "holdfast.json").write_text(json.dumps({"agent": "office:refunds", **config}))
+    (folder / "perdure.json").write_text(json.dumps({"agent": "office:refunds", **config}))
 
 
 def test_a_key_is_shown_once_on_stdout_alone_and_works(call: Call, folder: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_key_is_shown_once_on_stdout_alone_and_works(call: Call, folder: Path)
     key = done.stdout.removesuffix("\n")
     assert FORM.fullmatch(key)
     assert "It is not shown again." in done.stderr and "Note" not in done.stderr
-    file = folder / ".holdfast-keys.json"
+    file = folder / ".perdure-keys.json"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert key.split("_", 2)[2] not in file.read_text()
     assert user_of(file, key) == "ada"
@@ -54,7 +54,7 @@ def test_a_key_is_shown_once_on_stdout_alone_and_works(call: Call, folder: Path)
 
 
 def test_keys_are_listed_with_what_they_allow(call: Call, told: Told, folder: Path) -> None:
-    assert call("keys", "list").stdout == "There are no keys. `holdfast keys create USER` makes one.\n"
+    assert call("keys", "list").stdout == "There are no keys. `perdure keys create USER` makes one.\n"
     made = told(
         *("keys", "create", "ada", "--role", "operator", "--role", "auditor", "--scope", "graph:*", "--expires", "90d"),
         *("--name", "laptop"),
@@ -74,7 +74,7 @@ def test_a_revoked_key_ends_and_stays_revoked_since_the_first_time(call: Call, t
     assert first["standing"] == "revoked"
     assert told("keys", "revoke", key) == first  # the key itself names its id
     assert re.match(r"Key \w+ of ada is revoked, since ", call("keys", "revoke", key).stdout)
-    file = folder / ".holdfast-keys.json"
+    file = folder / ".perdure-keys.json"
     assert (user_of(file, key), user_of(file, other)) == (None, "bob")
 
 
@@ -83,9 +83,9 @@ def test_the_project_is_named_by_its_file_or_its_folder(told: Told, folder: Path
     project.mkdir()
     write_config(project, auth={"method": "api_key", "keys_file": "private/keys.json"})
     told("keys", "create", "ada", "--config", "project")
-    told("keys", "create", "bob", "--config", "project/holdfast.json")
+    told("keys", "create", "bob", "--config", "project/perdure.json")
     assert [one.user for one in KeyFile(project / "private" / "keys.json").read().keys] == ["ada", "bob"]
-    assert not (folder / ".holdfast-keys.json").exists()
+    assert not (folder / ".perdure-keys.json").exists()
 
 
 def test_a_role_that_gives_nothing_is_told(told: Told, folder: Path) -> None:
@@ -115,11 +115,11 @@ def test_a_mistake_is_told_in_a_sentence_and_makes_no_key(
 ) -> None:
     done = call("keys", *arguments)
     assert done.returncode == code and said in done.stderr and done.stdout == ""
-    assert not (folder / ".holdfast-keys.json").exists()
+    assert not (folder / ".perdure-keys.json").exists()
 
 
 def test_a_damaged_file_is_told_and_left_as_it_is(call: Call, folder: Path) -> None:
-    file = folder / ".holdfast-keys.json"
+    file = folder / ".perdure-keys.json"
     file.write_text('{"version": 1')
     file.chmod(0o600)
     for arguments in (["list"], ["create", "ada"], ["revoke", "0123456789abcdef"]):
@@ -143,7 +143,7 @@ def test_every_configuration_of_the_page_starts(tmp_path: Path) -> None:
     parts = re.findall(r'`(\{"(?:auth|rate_limit)".*?\}\})`', PAGE.read_text(encoding="utf-8"))
     assert (len(whole), len(parts)) == (2, 2)
     for code in (*whole, *(json.dumps({"agent": "graph.react:app", **json.loads(part)}) for part in parts)):
-        (tmp_path / "holdfast.json").write_text(code)
+        (tmp_path / "perdure.json").write_text(code)
         environ = {"JWT_SECRET_KEY": secrets.token_urlsafe(32)}
         config = read_config(tmp_path, environ=environ).config
         make_authenticator(config, lambda path: lambda credentials: None, environ)

@@ -1,4 +1,4 @@
-"""`holdfast threads`, `requests` and `show`: what is stored, read without the code that made it."""
+"""`perdure threads`, `requests` and `show`: what is stored, read without the code that made it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.command import holdfast, in_terminal, needs_pseudo_terminals
+from tests.e2e.command import in_terminal, needs_pseudo_terminals, perdure
 from tests.e2e.conftest import Call, Told
 
 EVIL = "Bob \x1b]0;owned\x07 [bold]red[/bold]"
@@ -26,7 +26,7 @@ def test_what_is_stored_is_readable_without_the_code_that_made_it(call: Call, fo
 
     def seen(*arguments: str) -> Any:
         """By another process: this one has imported the types."""
-        done = holdfast(*arguments, "--json", folder=folder)
+        done = perdure(*arguments, "--json", folder=folder)
         assert (done.returncode, done.stderr) == (0, "")
         return json.loads(done.stdout)
 

@@ -1,4 +1,4 @@
-"""`holdfast export`, `import`, `transfer` and `verify`: threads that go from store to store, whole or not at all."""
+"""`perdure export`, `import`, `transfer` and `verify`: threads that go from store to store, whole or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.command import COMMAND, environment, holdfast, needs_pseudo_terminals, read_or_end, running
+from tests.e2e.command import COMMAND, environment, needs_pseudo_terminals, perdure, read_or_end, running
 from tests.e2e.conftest import Call, Told
 from tests.e2e.terminal import Screen
 from tests.e2e.test_cli import refusal
@@ -54,7 +54,7 @@ def test_a_file_that_is_there_is_left_alone_unless_it_is_to_be_replaced(
     assert said == "There is a file 'notes' already, and it was left as it is. Name another, or add --overwrite.\n"
     assert (folder / "notes").read_text() == "mine"
     assert call("export", "r-1", "notes", "--overwrite").returncode == 0
-    assert '"holdfast thread"' in (folder / "notes").read_text()
+    assert '"perdure thread"' in (folder / "notes").read_text()
 
 
 def test_a_thread_that_is_there_already_is_not_replaced(call: Call, told: Told, ids: list[str]) -> None:
@@ -229,7 +229,7 @@ def test_all_damage_is_listed_with_thread_and_checkpoint(call: Call, told: Told,
 
 def test_what_is_no_store_at_all_is_damage_too(folder: Path) -> None:
     (folder / "threads.db").write_bytes(b"this is no database, whatever its name says" * 100)
-    done = holdfast("verify", folder=folder)
+    done = perdure("verify", folder=folder)
     assert done.returncode == 1
     assert "file is not a database" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr

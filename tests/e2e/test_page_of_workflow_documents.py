@@ -1,6 +1,6 @@
 """The page about workflow documents: its files are used as they are printed, its commands print what it shows.
 
-One of them is killed with SIGKILL while an agent's tool is at work. `HOLDFAST_RECORD=1` writes the page anew, as for
+One of them is killed with SIGKILL while an agent's tool is at work. `PERDURE_RECORD=1` writes the page anew, as for
 the other pages about the command line.
 """
 
@@ -22,7 +22,7 @@ from tests.docs.following import blocks_of
 from tests.e2e.command import COMMAND, needs_pseudo_terminals
 from tests.e2e.recording import Recorder, replayed
 
-from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "run-a-workflow-document.md"
 AT_WORK = "looking at the tide table"
@@ -52,7 +52,7 @@ class KillingRecorder(Recorder):
         variable, _, rest = command.partition(" ")
         name, _, value = variable.partition("=")
         with subprocess.Popen(
-            ["/bin/sh", "-c", f"exec {rest.replace('holdfast', str(COMMAND), 1)}"],
+            ["/bin/sh", "-c", f"exec {rest.replace('perdure', str(COMMAND), 1)}"],
             cwd=self._folder,
             env={**self._variables, name: value},
             stdin=subprocess.DEVNULL,
@@ -78,7 +78,7 @@ def test_a_document_is_run_killed_and_resumed_as_the_page_shows(folder: Path, mo
     written = PAGE.read_text(encoding="utf-8")
     try:
         now = replayed(written, KillingRecorder(folder, monkeypatch))
-        if os.environ.get("HOLDFAST_RECORD"):
+        if os.environ.get("PERDURE_RECORD"):
             PAGE.write_text(now, encoding="utf-8")
         else:
             assert now == written

@@ -1,6 +1,6 @@
 """The pages about the command line: what their console blocks show is what happens, and no option is left out.
 
-The blocks are recorded runs. After a change, `HOLDFAST_RECORD=1 pytest tests/e2e/test_pages_of_the_command_line.py`
+The blocks are recorded runs. After a change, `PERDURE_RECORD=1 pytest tests/e2e/test_pages_of_the_command_line.py`
 writes into the pages what the commands print now; read the difference before it is committed. To add a command, write
 its line beginning with `$` and record. Ids and times are made the same in every run, so a later command can use an id
 that an earlier one printed; `[y/N]` is always answered with y; `...` stands for anything.
@@ -19,7 +19,7 @@ import pytest
 from tests.e2e.command import needs_pseudo_terminals
 from tests.e2e.recording import Recorder, replayed, steps_of
 
-from holdfast.cli.main import COMMANDS, commands
+from perdure.cli.main import COMMANDS, commands
 
 DOCS = Path(__file__).parents[2] / "docs"
 HOW_TO = DOCS / "how-to" / "run-from-the-command-line.md"
@@ -51,7 +51,7 @@ def test_what_a_page_shows_is_what_happens(page: Path, office: Path, monkeypatch
     finally:
         for module in ("office", "clerk"):
             sys.modules.pop(module, None)
-    if os.environ.get("HOLDFAST_RECORD"):
+    if os.environ.get("PERDURE_RECORD"):
         page.write_text(now, encoding="utf-8")
     else:
         assert now == written
@@ -74,7 +74,7 @@ EVERY = dict(every_command())
 
 def test_every_command_is_shown_at_work_in_the_reference() -> None:
     shown = " ".join(step.command for step in steps_of(REFERENCE.read_text(encoding="utf-8")))
-    assert [name for name in EVERY if f"holdfast {name} " not in f"{shown} "] == ["demo"], "demo shows itself"
+    assert [name for name in EVERY if f"perdure {name} " not in f"{shown} "] == ["demo"], "demo shows itself"
 
 
 @pytest.mark.parametrize("name", sorted(EVERY.keys() - {"demo", "completion"}))

@@ -1,4 +1,4 @@
-"""`holdfast pin`, `unpin` and `prune`: what stays, what goes, and that nothing goes unasked."""
+"""`perdure pin`, `unpin` and `prune`: what stays, what goes, and that nothing goes unasked."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.e2e.test_cli import refusal
 from tests.e2e.test_run_and_answer import WORK
 from tests.e2e.threads import checkpoints_of
 
-from holdfast.cli.durations import duration
-from holdfast.cli.prune import prune
+from perdure.cli.durations import duration
+from perdure.cli.prune import prune
 
 
 def pinned(told: Told) -> list[str]:

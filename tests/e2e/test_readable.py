@@ -12,11 +12,11 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast.cli.answer import the_answer
-from holdfast.cli.readable import in_a_line, in_lines, printable, tree_of
-from holdfast.cli.samples import UNKNOWN, sample_answer
-from holdfast.codecs.opaque import Opaque
-from holdfast.events import WorkflowEvent
+from perdure.cli.answer import the_answer
+from perdure.cli.readable import in_a_line, in_lines, printable, tree_of
+from perdure.cli.samples import UNKNOWN, sample_answer
+from perdure.codecs.opaque import Opaque
+from perdure.events import WorkflowEvent
 
 
 class Choice(enum.Enum):

@@ -1,4 +1,4 @@
-"""`holdfast run`, `resume` and `answer`: threads that are moved from the command line, one process after the other."""
+"""`perdure run`, `resume` and `answer`: threads that are moved from the command line, one process after the other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from tests.e2e.command import COMMAND, STORE, environment, holdfast, in_terminal, needs_pseudo_terminals, running
+from tests.e2e.command import COMMAND, STORE, environment, in_terminal, needs_pseudo_terminals, perdure, running
 from tests.e2e.conftest import Call, Told
 
 REFUND = ("run", "office:refunds", '{"customer": "Bob", "amount": 12}', "--json-input", "--thread", "r-1")
@@ -18,7 +18,7 @@ WORK = ("run", "office:build", "a text", "--thread", "t")
 
 def commands_in(text: str) -> list[list[str]]:
     """The commands that a command tells one to use."""
-    return [shlex.split(found)[1:] for found in re.findall(r"holdfast (?:answer|resume) .*$", text, re.MULTILINE)]
+    return [shlex.split(found)[1:] for found in re.findall(r"perdure (?:answer|resume) .*$", text, re.MULTILINE)]
 
 
 def test_a_run_tells_its_thread_first_then_what_happens(call: Call) -> None:
@@ -50,7 +50,7 @@ def test_a_run_makes_a_thread_id_and_saves_only_at_the_end_if_told_to(call: Call
 
 
 def test_the_command_that_a_run_tells_answers_its_question_in_another_process(folder: Path) -> None:
-    asked = holdfast(*REFUND, folder=folder)
+    asked = perdure(*REFUND, folder=folder)
     assert (asked.returncode, asked.stderr) == (0, "")
     assert "waiting for an answer" in asked.stdout
     assert "request refund of cashier, expects Verdict, for ada, until 2999-01-0" in asked.stdout
@@ -58,10 +58,10 @@ def test_the_command_that_a_run_tells_answers_its_question_in_another_process(fo
     [command] = commands_in(asked.stdout)
     assert command[:4] == ["answer", "r-1", "refund", '{"approved": true}']
 
-    answered = holdfast(*command, folder=folder, store=None)
+    answered = perdure(*command, folder=folder, store=None)
     assert (answered.returncode, answered.stderr) == (0, "")
     assert "output of cashier: 12 to Bob" in answered.stdout
-    again = holdfast(*command, folder=folder, store=None)
+    again = perdure(*command, folder=folder, store=None)
     assert again.returncode == 1
     assert "Request 'refund' of thread 'r-1' was answered before" in again.stderr
 
@@ -101,7 +101,7 @@ def test_an_answer_is_text_where_text_is_expected(call: Call) -> None:
 
 def test_a_failed_run_is_one_sentence_and_the_command_it_tells_goes_on_with_it(call: Call, folder: Path) -> None:
     (folder / "broken").touch()
-    failed = holdfast(*WORK, folder=folder)
+    failed = perdure(*WORK, folder=folder)
     assert failed.returncode == 1
     assert "  work: failed: ConnectionError: nobody answers" in failed.stdout
     assert failed.stderr.startswith("Error: Executor 'work' failed: ConnectionError: nobody answers.")
@@ -168,7 +168,7 @@ def test_a_run_that_nobody_listens_to_any_more_ends_in_good_order_without_a_word
     (folder / "hold").touch()
     nobody, pipe = os.pipe()
     os.close(nobody)
-    named = environment(HOLDFAST_STORE=STORE)
+    named = environment(PERDURE_STORE=STORE)
     done = subprocess.run(
         [COMMAND, *WORK], cwd=folder, env=named, stdout=pipe, stderr=subprocess.PIPE, text=True, check=False, timeout=20
     )
@@ -183,7 +183,7 @@ def test_the_store_is_the_one_named_else_the_workflows_own_else_that_of_the_fold
     run_kept = ["run", "office:kept", "a text", "--thread"]
     assert call(*run_kept, "own", store=None).returncode == 0
     assert call(*run_kept, "named", "--store", "file:other", store=None).returncode == 0
-    (folder / "holdfast.db").touch()
+    (folder / "perdure.db").touch()
     assert call("run", "office:build", "a text", "--thread", "default", store=None).returncode == 0
     for store, thread_id in (("file:own", "own"), ("file:other", "named"), (None, "default")):
         assert [one["thread_id"] for one in told("threads", store=store)] == [thread_id]

@@ -1,4 +1,4 @@
-"""`holdfast state` and `holdfast diff`: what is in a checkpoint, which one is meant, and what it changed."""
+"""`perdure state` and `perdure diff`: what is in a checkpoint, which one is meant, and what it changed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.e2e.command import holdfast
+from tests.e2e.command import perdure
 from tests.e2e.conftest import Call, Told
 from tests.e2e.terminal import Screen
 from tests.e2e.test_cli import refusal
@@ -57,7 +57,7 @@ def test_one_key_of_the_state_is_shown_whole(call: Call, told: Told, ids: list[s
 
 def test_state_needs_no_code_of_the_workflow(ids: list[str], folder: Path) -> None:
     (folder / "office.py").unlink()
-    done = holdfast("state", "r-1", "--json", folder=folder)  # this process has imported the types
+    done = perdure("state", "r-1", "--json", folder=folder)  # this process has imported the types
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["state"] == {"refund": REFUND}
 
@@ -101,7 +101,7 @@ def test_a_damaged_checkpoint_is_named_with_the_way_back(call: Call, folder: Pat
     damage(folder / "files")
     said = refusal(call("state", "r-1", store=files), 1)
     assert "of thread 'r-1' cannot be read" in said
-    assert "to go back, name one: `holdfast rewind r-1 CHECKPOINT`" in said
+    assert "to go back, name one: `perdure rewind r-1 CHECKPOINT`" in said
 
 
 # ---------------------------------------------------------------- diff

@@ -8,7 +8,7 @@ import pytest
 from tests.encryption.places import Place
 from tests.schemas import where
 
-from holdfast.codecs.aes_gcm import VARIABLE
+from perdure.codecs.aes_gcm import VARIABLE
 
 KINDS = ("sqlite", "file", "postgres")
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import asyncpg
 
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.codecs.aes_gcm import AesGcm
-from holdfast.storages import open_store
-from holdfast.store import Store
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.codecs.aes_gcm import AesGcm
+from perdure.storages import open_store
+from perdure.store import Store
 
 OLD, NEW, OTHER = b"o" * 32, b"n" * 32, b"x" * 32
 """Keys."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from holdfast import (
+from perdure import (
     Executor,
     Workflow,
     WorkflowBuilder,
@@ -19,10 +19,10 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.codecs.aes_gcm import AesGcm
-from holdfast.records import JournalEntry, Lease
-from holdfast.storages import open_store
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.codecs.aes_gcm import AesGcm
+from perdure.records import JournalEntry, Lease
+from perdure.storages import open_store
 
 PLACES = (
     *("input", "message", "state key", "state", "long state", "request", "answer", "output", "event", "error"),

@@ -9,8 +9,8 @@ import sys
 
 from tests.encryption.places import NEW, OLD
 
-from holdfast.codecs.aes_gcm import AesGcm
-from holdfast.storages import open_store
+from perdure.codecs.aes_gcm import AesGcm
+from perdure.storages import open_store
 
 KEYS = {"old": OLD, "new": NEW}
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, strategies as st
 from tests.encryption.places import NEW, OLD, OTHER
 
-from holdfast import AesGcm, KeyProvider
-from holdfast.codecs.aes_gcm import VARIABLE
+from perdure import AesGcm, KeyProvider
+from perdure.codecs.aes_gcm import VARIABLE
 
 SECRET = b"attack at dawn"
 
@@ -172,20 +172,20 @@ def test_keys_of_the_environment_have_ids_or_none_and_the_first_is_written_with(
     monkeypatch.setenv(VARIABLE, f"{new},{old}")
     assert AesGcm.from_environment().current_key_id == AesGcm(NEW).current_key_id
     monkeypatch.setenv(VARIABLE, f"a:{new},a:{old}")
-    with pytest.raises(ValueError, match="HOLDFAST_KEYS has two keys with the id 'a'"):
+    with pytest.raises(ValueError, match="PERDURE_KEYS has two keys with the id 'a'"):
         AesGcm.from_environment()
     for nothing in ("", " , "):
         monkeypatch.setenv(VARIABLE, nothing)
-        with pytest.raises(ValueError, match="HOLDFAST_KEYS is not set"):
+        with pytest.raises(ValueError, match="PERDURE_KEYS is not set"):
             AesGcm.from_environment()
 
 
 def test_without_the_package_the_extra_to_install_is_named() -> None:
     program = (
         "import sys; sys.modules['cryptography'] = None\n"
-        "import holdfast\n"
-        "try: holdfast.AesGcm(b'k' * 32)\n"
-        "except holdfast.MissingExtra as error: print(error)"
+        "import perdure\n"
+        "try: perdure.AesGcm(b'k' * 32)\n"
+        "except perdure.MissingExtra as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "AesGcm needs the package 'cryptography'" in done.stdout and "holdfast[crypto]" in done.stdout
+    assert "AesGcm needs the package 'cryptography'" in done.stdout and "perdure[crypto]" in done.stdout

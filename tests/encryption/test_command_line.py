@@ -1,4 +1,4 @@
-"""Keys on the command line: `HOLDFAST_KEYS` for every command, `holdfast rekey`, and what becomes of a plain store."""
+"""Keys on the command line: `PERDURE_KEYS` for every command, `perdure rekey`, and what becomes of a plain store."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.command import holdfast, in_terminal, needs_pseudo_terminals
+from tests.e2e.command import in_terminal, needs_pseudo_terminals, perdure
 from tests.encryption.places import NEW, OLD, Place
 from tests.encryption.planted import asking, secret
 
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.codecs.aes_gcm import AesGcm
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.codecs.aes_gcm import AesGcm
 
 ENCRYPTED, PLAIN = "sqlite:///encrypted.db", "sqlite:///plain.db"
 OLD_TEXT, NEW_TEXT = b64encode(OLD).decode(), b64encode(NEW).decode()
@@ -37,13 +37,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def told(folder: Path, *arguments: str, keys: str, store: str = ENCRYPTED) -> Any:
-    done = holdfast(*arguments, "--json", folder=folder, store=store, HOLDFAST_KEYS=keys)
+    done = perdure(*arguments, "--json", folder=folder, store=store, PERDURE_KEYS=keys)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     return json.loads(done.stdout)
 
 
 def refusal(folder: Path, *arguments: str, store: str = ENCRYPTED, code: int = 1, keys: str = "") -> str:
-    done = holdfast(*arguments, folder=folder, store=store, HOLDFAST_KEYS=keys)
+    done = perdure(*arguments, folder=folder, store=store, PERDURE_KEYS=keys)
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
     assert "Traceback" not in done.stderr and OLD_TEXT not in done.stderr
     return " ".join(done.stderr.split())
@@ -59,15 +59,15 @@ def test_every_command_reads_an_encrypted_store_with_the_keys_of_the_environment
 def test_without_keys_with_others_and_with_some_that_are_none_it_says_what_is_wrong(folder: Path) -> None:
     assert "is encrypted, and this key was not given" in refusal(folder, "threads")
     assert "is encrypted with key 'old'" in refusal(folder, "threads", keys=ONLY_NEW)
-    assert "HOLDFAST_KEYS is a text, and no base64" in refusal(folder, "threads", code=2, keys="k:???")
+    assert "PERDURE_KEYS is a text, and no base64" in refusal(folder, "threads", code=2, keys="k:???")
     plain = refusal(folder, "threads", store=PLAIN, keys=ONLY_OLD)
-    assert "is not encrypted, and a key was given" in plain and "`holdfast transfer`" in plain
+    assert "is not encrypted, and a key was given" in plain and "`perdure transfer`" in plain
 
 
 def test_rekey_puts_all_under_the_first_key(folder: Path) -> None:
     before = told(folder, "rekey", "--dry-run", keys=BOTH)
     assert list(before["payloads"]) == ["old"] and before["rewritten"] == 0 and not before["is_complete"]
-    done = holdfast("rekey", folder=folder, store=ENCRYPTED, HOLDFAST_KEYS=BOTH)
+    done = perdure("rekey", folder=folder, store=ENCRYPTED, PERDURE_KEYS=BOTH)
     count = before["payloads"]["old"]
     assert done.returncode == 0
     assert f"1 thread looked at: {count} payloads put under key 'new'. No other key is needed any more." in done.stdout
@@ -84,7 +84,7 @@ def test_what_cannot_be_rekeyed_is_listed_and_the_exit_code_says_so(folder: Path
         await below.close()
 
     asyncio.run(harm())
-    done = holdfast("rekey", folder=folder, store=ENCRYPTED, HOLDFAST_KEYS=BOTH)
+    done = perdure("rekey", folder=folder, store=ENCRYPTED, PERDURE_KEYS=BOTH)
     assert done.returncode == 1
     assert "NOT REKEYED" in done.stdout and "Item forged of the inbox in thread 'asked' is not encrypted" in done.stdout
     assert "No other key" not in done.stdout
@@ -103,5 +103,5 @@ def test_a_plain_store_is_transferred_to_an_encrypted_one_and_goes_on_there(fold
 
 @needs_pseudo_terminals
 def test_at_a_terminal_the_keys_are_a_table(folder: Path) -> None:
-    shown, code = in_terminal("rekey", "--dry-run", folder=folder, HOLDFAST_STORE=ENCRYPTED, HOLDFAST_KEYS=BOTH)
+    shown, code = in_terminal("rekey", "--dry-run", folder=folder, PERDURE_STORE=ENCRYPTED, PERDURE_KEYS=BOTH)
     assert code == 0 and "KEY" in shown and "would be put under key 'new'." in " ".join(shown.split())

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from tests.encryption.places import OLD
 
-from holdfast.codecs.aes_gcm import AesGcm
-from holdfast.store import Store
-from holdfast.stores.encrypted.store import EncryptedStore
-from holdfast.stores.file import FileStore
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.conformance import validate
-from holdfast.testing.conformance.catalogue import all_clauses
+from perdure.codecs.aes_gcm import AesGcm
+from perdure.store import Store
+from perdure.stores.encrypted.store import EncryptedStore
+from perdure.stores.file import FileStore
+from perdure.stores.memory import MemoryStore
+from perdure.stores.sqlite import SqliteStore
+from perdure.testing.conformance import validate
+from perdure.testing.conformance.catalogue import all_clauses
 
 OF_THE_STORE_BELOW = ("crash", "damage")
 """Families that take long, and are about what lies below; it is tried without a key elsewhere."""

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests.encryption.places import NEW, OLD
 
-from holdfast.codecs.aes_gcm import AesGcm
-from holdfast.errors import UnreadableValue
-from holdfast.stores.encrypted.store import EncryptedStore
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.conformance.acts import full, own
+from perdure.codecs.aes_gcm import AesGcm
+from perdure.errors import UnreadableValue
+from perdure.stores.encrypted.store import EncryptedStore
+from perdure.stores.memory import MemoryStore
+from perdure.testing.conformance.acts import full, own
 
 
 async def test_what_is_told_is_heard_by_those_who_have_the_key_and_by_nobody_else() -> None:

@@ -11,8 +11,8 @@ from tests.contract.places import STORES
 from tests.contract.test_model import Beside, some_examples
 from tests.encryption.places import NEW, OLD
 
-from holdfast.codecs.aes_gcm import AesGcm
-from holdfast.stores.encrypted.store import EncryptedStore
+from perdure.codecs.aes_gcm import AesGcm
+from perdure.stores.encrypted.store import EncryptedStore
 
 EXAMPLES = {"memory": 10, "sqlite": 4, "file": 3}
 

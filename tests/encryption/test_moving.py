@@ -10,13 +10,13 @@ import pytest
 from tests.encryption.places import NEW, OLD, Place, closed
 from tests.encryption.planted import asking, secret
 
-from holdfast.checkpoints.copying import copy_store
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.codecs.aes_gcm import AesGcm
-from holdfast.errors import MissingKey
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.conformance.acts import full, own
+from perdure.checkpoints.copying import copy_store
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.codecs.aes_gcm import AesGcm
+from perdure.errors import MissingKey
+from perdure.stores.memory import MemoryStore
+from perdure.stores.sqlite import SqliteStore
+from perdure.testing.conformance.acts import full, own
 
 
 @pytest.fixture

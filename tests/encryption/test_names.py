@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, strategies as st
 from tests.encryption.places import NEW, OLD
 
-from holdfast.codecs.aes_gcm import AesGcm
-from holdfast.digests import SHORT, digest_of
-from holdfast.errors import UnsupportedId
-from holdfast.stores.encrypted.names import Names
+from perdure.codecs.aes_gcm import AesGcm
+from perdure.digests import SHORT, digest_of
+from perdure.errors import UnsupportedId
+from perdure.stores.encrypted.names import Names
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 NAMES = st.text(ALPHABET, max_size=70)

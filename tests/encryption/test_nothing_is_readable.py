@@ -14,8 +14,8 @@ import pytest
 from tests.encryption.places import Place, closed, ended
 from tests.encryption.planted import PLACES, asking, hanging, secret
 
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.codecs.aes_gcm import AesGcm
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.codecs.aes_gcm import AesGcm
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 from tests.encryption.places import OLD, Place, closed
 
-from holdfast.codecs.aes_gcm import AesGcm
-from holdfast.errors import DamagedCheckpoint, PlaintextRefused
-from holdfast.records import Commit, InboxItem, JournalEntry, ThreadStanding
-from holdfast.store import Store
-from holdfast.testing.conformance.acts import full, own
+from perdure.codecs.aes_gcm import AesGcm
+from perdure.errors import DamagedCheckpoint, PlaintextRefused
+from perdure.records import Commit, InboxItem, JournalEntry, ThreadStanding
+from perdure.store import Store
+from perdure.testing.conformance.acts import full, own
 
 Commits: TypeAlias = list[Commit]
 Change: TypeAlias = Callable[[ThreadStanding, Commits, Commits], tuple[ThreadStanding, Commits]]

@@ -15,14 +15,14 @@ import pytest
 from tests.encryption.places import NEW, OLD, OTHER, Place, closed
 from tests.encryption.planted import asking
 
-from holdfast.checkpoints.copying import copy_store
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.codecs.aes_gcm import AesGcm
-from holdfast.errors import DamagedStore, MissingKey, PlaintextRefused, UnsupportedId
-from holdfast.stores.encrypted.store import EncryptedStore
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.conformance.acts import everything, full, own, saved
+from perdure.checkpoints.copying import copy_store
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.codecs.aes_gcm import AesGcm
+from perdure.errors import DamagedStore, MissingKey, PlaintextRefused, UnsupportedId
+from perdure.stores.encrypted.store import EncryptedStore
+from perdure.stores.memory import MemoryStore
+from perdure.stores.sqlite import SqliteStore
+from perdure.testing.conformance.acts import everything, full, own, saved
 
 Use = Callable[[StoreCheckpointStorage], Awaitable[Any]]
 
@@ -98,7 +98,7 @@ async def test_a_plain_store_with_a_key_is_refused_with_the_way_out(place: Place
     await full(store)
     before = await everything(store)
     storage = place.storage(AesGcm(OLD))
-    with pytest.raises(PlaintextRefused, match=r"is not encrypted, and a key was given.*`holdfast transfer`"):
+    with pytest.raises(PlaintextRefused, match=r"is not encrypted, and a key was given.*`perdure transfer`"):
         await USES[use](storage)
     assert await everything(store) == before
     await closed(storage, store)
@@ -152,7 +152,7 @@ async def test_of_many_who_are_the_first_all_use_one_key_of_names(place: Place) 
 
 
 async def test_the_thread_that_holds_the_key_is_nobody_elses(place: Place) -> None:
-    store, reserved = place.store(AesGcm(OLD)), "holdfast:encryption"
+    store, reserved = place.store(AesGcm(OLD)), "perdure:encryption"
     await full(store)
     for refused in (
         store.open(reserved, "run-1"),
@@ -177,7 +177,7 @@ async def test_a_store_whose_key_of_names_is_gone_says_so(tmp_path: Path) -> Non
     await full(store)
     await store.close()
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        db.execute("UPDATE threads SET thread_id = 'holdfast:encryptio_' WHERE thread_id = 'holdfast:encryption'")
+        db.execute("UPDATE threads SET thread_id = 'perdure:encryptio_' WHERE thread_id = 'perdure:encryption'")
     again = EncryptedStore(SqliteStore(path), AesGcm(OLD))
     with pytest.raises(DamagedStore, match="it is encrypted, and the key that names of chunks are made with is gone"):
         await again.threads()
@@ -208,7 +208,7 @@ async def test_a_missing_key_costs_nobody_the_thread(place: Place) -> None:
 
 
 def test_a_key_in_the_wrong_place_is_refused_at_once() -> None:
-    from holdfast import InMemoryCheckpointStorage
+    from perdure import InMemoryCheckpointStorage
 
     wrong: Any = b64encode(OLD)
     with pytest.raises(TypeError, match=r"encryption expects AesGcm\(key\), got a bytes"):

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from tests.encryption.places import Place
 
-from holdfast.errors import DamagedCheckpoint, DamagedStore
-from holdfast.store import Store
-from holdfast.stores.file import FileStore
-from holdfast.stores.rows_of_payloads import PAGE_ROWS
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.conformance.acts import full, own, saved
-from holdfast.testing.conformance.rewriting import wrapped
+from perdure.errors import DamagedCheckpoint, DamagedStore
+from perdure.store import Store
+from perdure.stores.file import FileStore
+from perdure.stores.rows_of_payloads import PAGE_ROWS
+from perdure.stores.sqlite import SqliteStore
+from perdure.testing.conformance.acts import full, own, saved
+from perdure.testing.conformance.rewriting import wrapped
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 

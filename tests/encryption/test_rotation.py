@@ -14,11 +14,11 @@ import pytest
 from tests.encryption.places import NEW, OLD, Place, closed, ended
 from tests.encryption.rekeying import KEYS
 
-from holdfast import Executor, RekeyReport, WorkflowBuilder, WorkflowContext, handler
-from holdfast.codecs.aes_gcm import AesGcm
-from holdfast.errors import MissingKey
-from holdfast.store import Store
-from holdfast.testing.conformance.acts import everything, full, inside, own, saved
+from perdure import Executor, RekeyReport, WorkflowBuilder, WorkflowContext, handler
+from perdure.codecs.aes_gcm import AesGcm
+from perdure.errors import MissingKey
+from perdure.store import Store
+from perdure.testing.conformance.acts import everything, full, inside, own, saved
 
 ROOT = Path(__file__).parents[2]
 

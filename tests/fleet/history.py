@@ -10,8 +10,8 @@ from itertools import pairwise
 
 from tests.fleet.acts import Told
 
-from holdfast.records import Commit, ThreadStanding
-from holdfast.store import Store
+from perdure.records import Commit, ThreadStanding
+from perdure.store import Store
 
 
 @dataclass(frozen=True)

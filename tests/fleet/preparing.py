@@ -8,9 +8,9 @@ from typing import TypedDict
 
 from tests.fleet.harbour import all_at_once
 
-from holdfast.stores.postgres import schema as postgres_schema
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.conformance.acts import own
+from perdure.stores.postgres import schema as postgres_schema
+from perdure.stores.postgres.store import PostgresStore
+from perdure.testing.conformance.acts import own
 
 
 class Prepare(TypedDict):

@@ -13,11 +13,11 @@ from typing import TypedDict
 from tests.fleet.acts import Log
 from tests.fleet.harbour import all_at_once
 
-from holdfast.errors import StoreUnavailable, ThreadBusy, ThreadConflict
-from holdfast.records import LoggedEvents
-from holdfast.store import Store
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.conformance.acts import Owner, own
+from perdure.errors import StoreUnavailable, ThreadBusy, ThreadConflict
+from perdure.records import LoggedEvents
+from perdure.store import Store
+from perdure.stores.postgres.store import PostgresStore
+from perdure.testing.conformance.acts import Owner, own
 
 RUNS = 3
 """That each process has at the same time."""

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypedDict
 
-from holdfast import platform
-from holdfast.errors import ThreadBusy, ThreadConflict
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.conformance.acts import Owner, everything, inside, own
+from perdure import platform
+from perdure.errors import ThreadBusy, ThreadConflict
+from perdure.stores.postgres.store import PostgresStore
+from perdure.testing.conformance.acts import Owner, everything, inside, own
 
 THREAD = "wanted"
 REFUSED = 3

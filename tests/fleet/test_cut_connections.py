@@ -13,9 +13,9 @@ from tests.conftest import SOAK
 from tests.servers.fixtures import Place
 from tests.servers.proxy import Counts, Instant, Proxy
 
-from holdfast.store import Store
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.conformance.acts import Owner, own, saved
+from perdure.store import Store
+from perdure.stores.postgres.store import PostgresStore
+from perdure.testing.conformance.acts import Owner, own, saved
 
 Act = Callable[[Owner], Awaitable[object]]
 

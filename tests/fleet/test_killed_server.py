@@ -17,8 +17,8 @@ from tests.servers.fixtures import Place
 from tests.servers.keeper import family
 from tests.servers.postgres import PostgresServer
 
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.conformance.acts import own
+from perdure.stores.postgres.store import PostgresStore
+from perdure.testing.conformance.acts import own
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ async def test_a_server_that_is_killed_again_and_again_loses_nothing_that_it_ack
     harbour: Zygote, server: PostgresServer, tmp_path: Path, seed: int, round_: int
 ) -> None:
     chance = random.Random(seed)
-    place = Place(server.new_database(), "holdfast")
+    place = Place(server.new_database(), "perdure")
     order = race(place, tmp_path, seed, processes=3, threads=8, turns=30)
     racing = asyncio.create_task(asyncio.to_thread(harbour.life, "tests.fleet.racing:live", order))
     harms = [kill_all, *(chance.choice([kill_all, restart, kill_one]) for _ in range(2))]

@@ -10,9 +10,9 @@ from tests.crash.zygote import Zygote
 from tests.fleet.stopping import Stop, let_time_pass
 from tests.servers.fixtures import Place
 
-from holdfast.errors import ThreadConflict
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.conformance.acts import inside, own
+from perdure.errors import ThreadConflict
+from perdure.stores.postgres.store import PostgresStore
+from perdure.testing.conformance.acts import inside, own
 
 
 def stop(place: Place, *, is_elsewhere: bool, how: str = "lease", has_moved: bool = False) -> Stop:
@@ -47,7 +47,7 @@ async def test_a_claim_that_waits_for_a_commit_finds_the_thread_as_that_left_it(
     await first.save(brings=["one"], events=1)
     other, watching = await asyncpg.connect(postgres_dsn), await asyncpg.connect(postgres_dsn)
     async with other.transaction():
-        await other.execute("SELECT 1 FROM holdfast.threads FOR UPDATE")
+        await other.execute("SELECT 1 FROM perdure.threads FOR UPDATE")
         saving = asyncio.create_task(first.save(brings=["two"], events=1))
         await _are_waiting(watching, 1)
         claiming = asyncio.create_task(own(store, "t", owner="second", takeover=True))

@@ -9,7 +9,7 @@ import pytest
 from tests.servers.fixtures import Place
 from tests.servers.pooler import Pooler
 
-from holdfast import (
+from perdure import (
     Executor,
     PostgresCheckpointStorage,
     Workflow,
@@ -18,8 +18,8 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.conformance.acts import own
+from perdure.stores.postgres.store import PostgresStore
+from perdure.testing.conformance.acts import own
 
 
 class Source(Executor):

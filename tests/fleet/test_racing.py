@@ -17,8 +17,8 @@ from tests.fleet.working import Work, build
 from tests.servers.fixtures import Place
 from tests.servers.postgres import Databases
 
-from holdfast import PostgresCheckpointStorage, WorkflowRunState
-from holdfast.stores.postgres.store import PostgresStore
+from perdure import PostgresCheckpointStorage, WorkflowRunState
+from perdure.stores.postgres.store import PostgresStore
 
 
 def race(place: Place, folder: Path, seed: int, *, processes: int, threads: int, turns: int) -> Race:
@@ -60,7 +60,7 @@ async def test_a_database_that_isolates_transactions_more_strictly_makes_no_diff
 ) -> None:
     name = urlsplit(postgres_dsn).path[1:]
     postgres_server.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = '{isolation}'")
-    place = Place(postgres_dsn, "holdfast")
+    place = Place(postgres_dsn, "perdure")
     harbour.life("tests.fleet.racing:live", race(place, tmp_path, seed, processes=4, threads=5, turns=15))
     await check_histories(place, tmp_path, fewest=50)
 

@@ -9,11 +9,11 @@ from tests.fleet.preparing import Prepare
 from tests.servers.fixtures import Place
 from tests.servers.postgres import Databases
 
-from holdfast.errors import NewerFormat, StorageFailed
-from holdfast.stores.postgres import schema as postgres_schema
-from holdfast.stores.postgres.schema import VERSION
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.conformance.acts import own, saved, thread_ids
+from perdure.errors import NewerFormat, StorageFailed
+from perdure.stores.postgres import schema as postgres_schema
+from perdure.stores.postgres.schema import VERSION
+from perdure.stores.postgres.store import PostgresStore
+from perdure.testing.conformance.acts import own, saved, thread_ids
 
 PROCESSES = 8
 

@@ -12,11 +12,11 @@ import asyncpg
 import pytest
 from tests.servers.proxy import Instant, Proxy
 
-from holdfast.errors import PoolExhausted, StoreUnavailable, ThreadConflict
-from holdfast.records import Commit
-from holdfast.stores.postgres import database as postgres_database
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.conformance.acts import everything, full, own, saved
+from perdure.errors import PoolExhausted, StoreUnavailable, ThreadConflict
+from perdure.records import Commit
+from perdure.stores.postgres import database as postgres_database
+from perdure.stores.postgres.store import PostgresStore
+from perdure.testing.conformance.acts import everything, full, own, saved
 
 MakeStore = Callable[..., PostgresStore]
 
@@ -212,12 +212,12 @@ async def test_a_commit_that_the_server_undoes_because_of_a_deadlock_is_made_aga
     with proxy.counted() as counts:
         async with connection.transaction():
             # The store takes rows of commits before that of their thread.
-            await connection.execute("UPDATE holdfast.threads SET status = status WHERE thread_id = 'theirs'")
+            await connection.execute("UPDATE perdure.threads SET status = status WHERE thread_id = 'theirs'")
             saving = asyncio.create_task(owner.save("theirs-1", brings=["new"]))  # takes the place of theirs
             while not await watching.fetch(WAITING):  # noqa: ASYNC110  # no event tells
                 await asyncio.sleep(0.005)
             await connection.execute(
-                "UPDATE holdfast.commits c SET status = c.status FROM holdfast.threads t"
+                "UPDATE perdure.commits c SET status = c.status FROM perdure.threads t"
                 " WHERE t.thread = c.thread AND t.thread_id = 'theirs'"
             )
         await saving

@@ -11,7 +11,7 @@ from typing import Any, Never, TypedDict
 
 from tests.fleet.harbour import all_at_once
 
-from holdfast import (
+from perdure import (
     Executor,
     PostgresCheckpointStorage,
     RunInterrupted,

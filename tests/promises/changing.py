@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from tests.promises.stages import Boom, Stage
 
-from holdfast import (
+from perdure import (
     Executor,
     SubWorkflowRequestMessage,
     Workflow,
@@ -21,8 +21,8 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.checkpoints.stored_form import StoredForm
-from holdfast.testing import FakeClock
+from perdure.checkpoints.stored_form import StoredForm
+from perdure.testing import FakeClock
 
 
 @dataclass

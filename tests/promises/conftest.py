@@ -13,7 +13,7 @@ from tests.schemas import SCHEMAS
 from tests.servers.postgres import PostgresServer
 from tests.six_methods import SixMethods
 
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
 @pytest.fixture(params=STORAGES)

@@ -8,8 +8,8 @@ import pytest
 from tests.promises.processes import Place
 from tests.promises.stages import Boom, Stage, fan, ledger
 
-from holdfast import WorkflowCheckpointException
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure import WorkflowCheckpointException
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 WRITTEN = ["zero" * 200, "one" * 200, "two" * 200]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.promises.moved_threads import make_all
 from tests.promises.processes import Place
 
-from holdfast.records import Damage
+from perdure.records import Damage
 
 Harm = Callable[[Path], object]
 """Done to the folder that a storage is in."""

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.checkpoints import checkpoint as checkpoints
-from holdfast.checkpoints.retention import KeepFor, KeepLast, LatestOnly, Retention
-from holdfast.checkpoints.storage import StoreCheckpointStorage, read_events
-from holdfast.events import WorkflowEvent
-from holdfast.records import CheckpointInfo
+from perdure.checkpoints import checkpoint as checkpoints
+from perdure.checkpoints.retention import KeepFor, KeepLast, LatestOnly, Retention
+from perdure.checkpoints.storage import StoreCheckpointStorage, read_events
+from perdure.events import WorkflowEvent
+from perdure.records import CheckpointInfo
 
 DAY = timedelta(days=1)
 POLICIES: list[Retention] = [LatestOnly(), KeepLast(3), KeepFor(DAY)]

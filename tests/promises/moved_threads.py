@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from tests.promises.stages import Boom, Does, Stage, alone, fan, ledger
 
-from holdfast import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler, response_handler
-from holdfast.checkpoints.retention import KeepLast
-from holdfast.checkpoints.storage import StoreCheckpointStorage, post_message
-from holdfast.codec import DeclaredTypes
-from holdfast.records import Commit
-from holdfast.testing import FakeClock
+from perdure import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler, response_handler
+from perdure.checkpoints.retention import KeepLast
+from perdure.checkpoints.storage import StoreCheckpointStorage, post_message
+from perdure.codec import DeclaredTypes
+from perdure.records import Commit
+from perdure.testing import FakeClock
 
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
 LONG = "a long line of text, so that there are chunks of it; " * 40

@@ -1,4 +1,4 @@
-"""Other processes, for promises that hold across them: real ones, forked from a server that has holdfast loaded."""
+"""Other processes, for promises that hold across them: real ones, forked from a server that has perdure loaded."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from typing import Any, TypeAlias
 from tests.promises.stages import Stage
 from tests.schemas import SCHEMAS, where
 
-from holdfast import InMemoryCheckpointStorage, ThreadBusy, Workflow
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.records import Commit, OpenedThread
-from holdfast.storages import FileCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage
+from perdure import InMemoryCheckpointStorage, ThreadBusy, Workflow
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.records import Commit, OpenedThread
+from perdure.storages import FileCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage
 
 STORAGES: dict[str, Callable[..., StoreCheckpointStorage]] = {
     "memory": lambda folder, **given: InMemoryCheckpointStorage(**given),

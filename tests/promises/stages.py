@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast import (
+from perdure import (
     Executor,
     Workflow,
     WorkflowBuilder,
@@ -17,8 +17,8 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.records import Commit, JournalEntry, Lease
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.records import Commit, JournalEntry, Lease
 
 Build: TypeAlias = Callable[[], Workflow]
 Again: TypeAlias = Callable[[Workflow, Build], Workflow]
@@ -37,7 +37,7 @@ class Boom(Exception):
 
 
 class Stage:
-    """What a test's executors share outside of anything holdfast keeps: like the world, it is never put back."""
+    """What a test's executors share outside of anything perdure keeps: like the world, it is never put back."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []

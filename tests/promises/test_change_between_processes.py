@@ -11,7 +11,7 @@ import pytest
 BEFORE = """
 import asyncio, sys
 from dataclasses import dataclass
-from holdfast import RunContext, open_store, step, workflow
+from perdure import RunContext, open_store, step, workflow
 
 @dataclass
 class Ticket:
@@ -38,7 +38,7 @@ asyncio.run(main())
 AFTER = """
 import asyncio, sys
 from dataclasses import dataclass
-from holdfast import RunContext, open_store, step, workflow
+from perdure import RunContext, open_store, step, workflow
 
 @dataclass
 class Case:

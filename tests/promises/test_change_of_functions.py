@@ -10,10 +10,10 @@ from tests.promises.changing import Case, Ticket, Version, falls_asleep, first, 
 from tests.promises.stages import Does
 from tests.promises.test_change_of_values import rename_ticket
 
-from holdfast import FunctionalWorkflow, RunContext, StorageFailed, Workflow, step, workflow
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.checkpoints.stored_form import StoredForm
-from holdfast.records import Commit
+from perdure import FunctionalWorkflow, RunContext, StorageFailed, Workflow, step, workflow
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.stored_form import StoredForm
+from perdure.records import Commit
 
 
 class Desk:

@@ -22,9 +22,9 @@ from tests.promises.changing import (
 )
 from tests.promises.stages import Does
 
-from holdfast import NoPendingRequests, Workflow, WorkflowBuilder
-from holdfast.checkpoints.storage import StoreCheckpointStorage, post_message
-from holdfast.checkpoints.stored_form import StoredForm
+from perdure import NoPendingRequests, Workflow, WorkflowBuilder
+from perdure.checkpoints.storage import StoreCheckpointStorage, post_message
+from perdure.checkpoints.stored_form import StoredForm
 
 
 @dataclass

@@ -8,8 +8,8 @@ from typing import Any
 from tests.promises.changing import Case, Ticket, first, pending, second
 from tests.promises.stages import Does
 
-from holdfast import Workflow, WorkflowBuilder
-from holdfast.checkpoints.stored_form import StoredForm
+from perdure import Workflow, WorkflowBuilder
+from perdure.checkpoints.stored_form import StoredForm
 
 Step = Callable[[StoredForm], None]
 

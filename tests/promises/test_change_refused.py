@@ -9,7 +9,7 @@ from tests.promises.changing import Case, Ticket, first, pending, second
 from tests.promises.stages import Boom, Does
 from tests.promises.test_change_once_and_in_order import A, B, C, adds, look, looking, seen
 
-from holdfast import (
+from perdure import (
     DamagedCheckpoint,
     IncompatibleWorkflow,
     InMemoryCheckpointStorage,
@@ -17,8 +17,8 @@ from holdfast import (
     Workflow,
     WorkflowBuilder,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage, post_message
-from holdfast.checkpoints.stored_form import StoredForm
+from perdure.checkpoints.storage import StoreCheckpointStorage, post_message
+from perdure.checkpoints.stored_form import StoredForm
 
 
 async def everything_in(storage: Any) -> list[Any]:

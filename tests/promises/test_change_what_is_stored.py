@@ -21,8 +21,8 @@ from tests.promises.changing import (
 )
 from tests.promises.stages import Again, Boom, Does
 
-from holdfast import InMemoryCheckpointStorage, Workflow, WorkflowCheckpoint
-from holdfast.checkpoints.storage import StoreCheckpointStorage, load_checkpoint
+from perdure import InMemoryCheckpointStorage, Workflow, WorkflowCheckpoint
+from perdure.checkpoints.storage import StoreCheckpointStorage, load_checkpoint
 
 VOLATILE = ("checkpoint_id", "number", "previous_checkpoint_id", "timestamp", "run_id", "migrations", "renamed_types")
 

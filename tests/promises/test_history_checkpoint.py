@@ -11,10 +11,10 @@ from tests.promises.stages import Again, Asker, Boom, Does, Relay, Sink, Stage, 
 from tests.six_methods import SixMethods
 from tests.turns import turns
 
-from holdfast import CheckpointNotFound, InvalidRun, NoStorage, Workflow, WorkflowContext
-from holdfast.checkpoints.retention import KeepLast
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.testing import FakeClock
+from perdure import CheckpointNotFound, InvalidRun, NoStorage, Workflow, WorkflowContext
+from perdure.checkpoints.retention import KeepLast
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.testing import FakeClock
 
 
 async def test_a_checkpoint_by_hand_is_the_same_place_once_more(any_storage: Any, again: Again) -> None:

@@ -15,11 +15,11 @@ from tests.promises.stages import Stage, ledger
 from tests.schemas import SCHEMAS, where
 from tests.six_methods import SixMethods
 
-from holdfast import InMemoryCheckpointStorage, StorageFailed
-from holdfast.checkpoints.copying import NotCopied, copy_store
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.records import Commit, ThreadStanding
-from holdfast.storages import FileCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage
+from perdure import InMemoryCheckpointStorage, StorageFailed
+from perdure.checkpoints.copying import NotCopied, copy_store
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.records import Commit, ThreadStanding
+from perdure.storages import FileCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage
 
 IDS = ["first", "second", "third", "fourth"]
 
@@ -223,7 +223,7 @@ async def test_a_store_is_not_copied_to_itself(tmp_path: Path, monkeypatch: pyte
 
 async def test_a_storage_of_somebody_else_is_refused(source: StoreCheckpointStorage) -> None:
     foreign: Any = SixMethods()
-    with pytest.raises(TypeError, match="target expects a storage of holdfast"):
+    with pytest.raises(TypeError, match="target expects a storage of perdure"):
         await copy_store(source, foreign)
-    with pytest.raises(TypeError, match="source expects a storage of holdfast"):
+    with pytest.raises(TypeError, match="source expects a storage of perdure"):
         await copy_store(foreign, source)

@@ -15,7 +15,7 @@ from tests.promises.moved_threads import LONG, Counting, make_half, written
 from tests.promises.processes import STORAGES
 from tests.promises.stages import Stage, entries, ledger
 
-from holdfast import (
+from perdure import (
     DamagedCheckpoint,
     InMemoryCheckpointStorage,
     InvalidRun,
@@ -24,10 +24,10 @@ from holdfast import (
     ThreadExists,
     ThreadNotFound,
 )
-from holdfast.checkpoints.dump import DumpWriter
-from holdfast.checkpoints.retention import LatestOnly
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.records import Commit
+from perdure.checkpoints.dump import DumpWriter
+from perdure.checkpoints.retention import LatestOnly
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.records import Commit
 
 
 @pytest.fixture

@@ -9,14 +9,14 @@ import pytest
 from tests.promises.stages import Again, Asker, Boom, Does, Relay, Sink, Stage, Tally, alone, chain, fan, ledger
 from tests.six_methods import SixMethods
 
-from holdfast import (
+from perdure import (
     CheckpointNotFound,
     IncompatibleWorkflow,
     ThreadExists,
     Workflow,
     WorkflowContext,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
 async def infos(storage: Any, workflow: Workflow, thread_id: str = "t") -> list[Any]:

@@ -9,7 +9,7 @@ import pytest
 from tests.promises.stages import Does, alone
 from tests.promises.test_history_fork import threads
 
-from holdfast import (
+from perdure import (
     InMemoryCheckpointStorage,
     InvalidRun,
     Opaque,
@@ -19,7 +19,7 @@ from holdfast import (
     WorkflowContext,
     WrongStateType,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
 @dataclass

@@ -13,9 +13,9 @@ from tests.promises.stages import Stage
 from tests.promises.test_p04_times_pass_between_processes import MONDAY, sleeper, sleeping_function
 from tests.promises.test_p06_a_crash_inside_a_child_resumes_inside_it import Make, nestings, one_deep
 
-from holdfast import Workflow
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.records import Commit
+from perdure import Workflow
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.records import Commit
 
 Sleeping = Callable[..., Workflow]
 Way = Callable[[Workflow, StoreCheckpointStorage, Any], Awaitable[str]]

@@ -8,7 +8,7 @@ import pytest
 from tests.promises.stages import Stage, fan, ledger
 from tests.six_methods import SixMethods
 
-from holdfast import (
+from perdure import (
     CheckpointNotFound,
     InMemoryCheckpointStorage,
     InvalidRun,
@@ -18,7 +18,7 @@ from holdfast import (
     Workflow,
     WorkflowCheckpoint,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
 async def written(storage: Any, *messages: str, thread_id: str = "t") -> Workflow:

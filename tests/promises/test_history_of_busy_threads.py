@@ -10,9 +10,9 @@ from tests.promises.processes import Other, Place, Raised
 from tests.promises.stages import Again, Stage, ledger
 from tests.turns import turns
 
-from holdfast import ThreadBusy, ThreadConflict, Workflow, WorkflowRunResult, WorkflowRunState
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.testing import Faults
+from perdure import ThreadBusy, ThreadConflict, Workflow, WorkflowRunResult, WorkflowRunState
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.testing import Faults
 
 Running = asyncio.Task[WorkflowRunResult]
 

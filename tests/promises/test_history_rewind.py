@@ -21,7 +21,7 @@ from tests.promises.stages import (
     rewrite_head,
 )
 
-from holdfast import (
+from perdure import (
     AlreadyAnswered,
     DamagedCheckpoint,
     Opaque,
@@ -29,7 +29,7 @@ from holdfast import (
     WorkflowCheckpoint,
     WorkflowContext,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
 async def oldest_first(workflow: Workflow, thread_id: str = "t") -> list[Any]:

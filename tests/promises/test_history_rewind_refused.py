@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.promises.stages import Relay, Stage, chain, ledger
 
-from holdfast import (
+from perdure import (
     CheckpointNotFound,
     IncompatibleWorkflow,
     InMemoryCheckpointStorage,
@@ -15,7 +15,7 @@ from holdfast import (
     ThreadNotFound,
     Workflow,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
 async def unchanged(storage: Any, workflow: Workflow, before: list[Any]) -> None:

@@ -12,10 +12,10 @@ from tests.contract.acts import everything
 from tests.promises.moved_threads import GOING_ON, make_all
 from tests.promises.processes import STORAGES
 
-from holdfast.checkpoints.copying import copy_store
-from holdfast.checkpoints.retention import LatestOnly
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.records import CheckpointInfo
+from perdure.checkpoints.copying import copy_store
+from perdure.checkpoints.retention import LatestOnly
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.records import CheckpointInfo
 
 
 @pytest.fixture(params=STORAGES)

@@ -8,7 +8,7 @@ import pytest
 from tests.promises.changing import Case, Ticket
 from tests.promises.stages import Sink, Stage, Tally
 
-from holdfast import (
+from perdure import (
     Executor,
     IncompatibleWorkflow,
     Workflow,
@@ -17,9 +17,9 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.checkpoints.stored_form import StoredForm
-from holdfast.cli.answer import find_request
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.stored_form import StoredForm
+from perdure.cli.answer import find_request
 
 
 def reviewer_is_editor(stored: StoredForm) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.promises.stages import Boom, Stage, ledger
 
-from holdfast import CheckpointNotFound, InMemoryCheckpointStorage, ThreadBusy, Workflow
-from holdfast.checkpoints.retention import LatestOnly
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.records import Commit
+from perdure import CheckpointNotFound, InMemoryCheckpointStorage, ThreadBusy, Workflow
+from perdure.checkpoints.retention import LatestOnly
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.records import Commit
 
 
 def refusals(storage: StoreCheckpointStorage) -> asyncio.Event:

@@ -9,7 +9,7 @@ import pytest
 from tests.promises.processes import STORAGES
 from tests.promises.stages import Boom, Stage, fan
 
-from holdfast import PickleSerializer
+from perdure import PickleSerializer
 
 
 @pytest.mark.parametrize("kind", STORAGES)

@@ -10,7 +10,7 @@ from typing import Any, Never
 from tests.promises.processes import FarStage, Place
 from tests.promises.stages import Stage, alone, fan, ledger
 
-from holdfast import (
+from perdure import (
     Executor,
     Workflow,
     WorkflowBuilder,
@@ -20,7 +20,7 @@ from holdfast import (
     step,
     workflow as as_workflow,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 TURNS = 5
 

@@ -9,7 +9,7 @@ import pytest
 from tests.promises.stages import Again, Boom, Does, Relay, Sink, Stage, Tally, fan, kinds
 from tests.unit.engine.policy_flows import SkippingClock, asleep, cancelled, started
 
-from holdfast import (
+from perdure import (
     Executor,
     RetryPolicy,
     RunContext,
@@ -21,8 +21,8 @@ from holdfast import (
     step,
     workflow as as_workflow,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.testing import FakeClock
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.testing import FakeClock
 
 
 async def fail_in(workflow: Workflow, stage: Stage, *failing: str, message: str = "x", after: int = 0) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Never
 import pytest
 from tests.promises.stages import Again, Boom, Build, Sink, Stage
 
-from holdfast import (
+from perdure import (
     Executor,
     RunContext,
     Workflow,
@@ -21,7 +21,7 @@ from holdfast import (
     step,
     workflow as as_workflow,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 THREAD = "t"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.promises.stages import Again, Asker, Boom, Does, Join, Relay, Stage, alone, chain
 
-from holdfast import (
+from perdure import (
     AlreadyAnswered,
     Case,
     CheckpointInfo,
@@ -22,7 +22,7 @@ from holdfast import (
     WorkflowRunState,
     response_handler,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
 def uneven_fan(stage: Stage, storage: Any = None) -> Workflow:

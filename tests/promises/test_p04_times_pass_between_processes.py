@@ -11,7 +11,7 @@ import pytest
 from tests.promises.processes import Place, Raised
 from tests.promises.stages import Stage, alone
 
-from holdfast import (
+from perdure import (
     Executor,
     RunContext,
     Workflow,
@@ -21,7 +21,7 @@ from holdfast import (
     step,
     workflow as as_workflow,
 )
-from holdfast.testing import FakeClock
+from perdure.testing import FakeClock
 
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ import pytest
 from tests.promises.stages import Again, Does, Stage, Tally, alone, chain
 from tests.six_methods import SixMethods
 
-from holdfast import Executor, Workflow, WorkflowCheckpoint, WorkflowContext, handler
+from perdure import Executor, Workflow, WorkflowCheckpoint, WorkflowContext, handler
 
 
 class Greedy(Executor):

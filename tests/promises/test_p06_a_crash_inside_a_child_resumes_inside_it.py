@@ -23,8 +23,8 @@ from tests.unit.engine.nested import (
     told,
 )
 
-from holdfast import SubWorkflowFailed, Workflow, WorkflowBuilder, WorkflowRunState
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure import SubWorkflowFailed, Workflow, WorkflowBuilder, WorkflowRunState
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 Make: TypeAlias = Callable[[Stage, Any], Workflow]
 

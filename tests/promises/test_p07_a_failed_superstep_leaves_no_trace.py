@@ -14,7 +14,7 @@ from tests.promises.stages import Boom, Does, Relay, Sink, Stage, Tally, alone, 
 from tests.six_methods import SixMethods
 from tests.unit.engine.policy_flows import SkippingClock
 
-from holdfast import (
+from perdure import (
     ContextEnded,
     Executor,
     FunctionExecutor,

@@ -11,7 +11,7 @@ import pytest
 from tests.promises.stages import Does, Relay, Stage, alone, chain, collect
 from tests.six_methods import SixMethods
 
-from holdfast import (
+from perdure import (
     CheckpointHookFailed,
     Executor,
     StorageFailed,

@@ -22,10 +22,10 @@ from tests.fixtures.format_1 import (
     stepping,
 )
 
-from holdfast import FileCheckpointStorage, SqliteCheckpointStorage, WorkflowRunState
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.errors import CursorExpired
-from holdfast.testing import FakeClock
+from perdure import FileCheckpointStorage, SqliteCheckpointStorage, WorkflowRunState
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.errors import CursorExpired
+from perdure.testing import FakeClock
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 FORMATS = ["format-1", "format-2"]

@@ -10,9 +10,9 @@ import pytest
 from tests.promises.processes import FarStage, Place
 from tests.promises.stages import Boom, Does, Stage, alone, chain
 
-from holdfast import DamagedCheckpoint, Opaque, UnsavableValue, Workflow, WorkflowContext
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.codecs import StoredFieldIgnored
+from perdure import DamagedCheckpoint, Opaque, UnsavableValue, Workflow, WorkflowContext
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.codecs import StoredFieldIgnored
 
 
 def a_class(*fields: Any, name: str = "Ticket") -> type:

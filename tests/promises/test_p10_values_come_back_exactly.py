@@ -17,7 +17,7 @@ from tests.promises.stages import Again, Boom, Does, Stage, alone
 from tests.unit.codecs.samples import TYPES, same
 from tests.unit.codecs.values import EVERYTHING
 
-from holdfast import (
+from perdure import (
     Executor,
     InMemoryCheckpointStorage,
     PickleSerializer,

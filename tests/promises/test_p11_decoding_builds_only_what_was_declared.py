@@ -14,7 +14,7 @@ import pytest
 from tests.promises.processes import STORAGES, Place
 from tests.promises.stages import Boom, Does, Stage, alone, edited, rewrite_head
 
-from holdfast import (
+from perdure import (
     DamagedCheckpoint,
     FunctionExecutor,
     Opaque,
@@ -23,7 +23,7 @@ from holdfast import (
     WorkflowContext,
     WorkflowRunState,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 MADE: list[object] = []
 
@@ -82,7 +82,8 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
         "os:system",
         "collections:namedtuple",
         "loaded_elsewhere:Bait",
-        "holdfast.engine.workflow:Workflow",
+        "perdure:Workflow",
+        "perdure.events:WorkflowEvent",
         f"{__name__}:NotData",
         f"{__name__}:planted",
         f"{__name__}:Counted.__post_init__",

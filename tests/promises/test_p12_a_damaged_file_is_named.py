@@ -11,8 +11,8 @@ from tests.promises.damage import WRITTEN, flip, go_on, is_refused, write
 from tests.promises.processes import Place
 from tests.promises.stages import Stage, ledger
 
-from holdfast import NewerFormat, WorkflowCheckpointException
-from holdfast.stores.lines import ThreadLine, to_line
+from perdure import NewerFormat, WorkflowCheckpointException
+from perdure.stores.lines import ThreadLine, to_line
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ async def test_a_file_of_a_newer_version_is_refused_as_such(folder: Path) -> Non
     (folder / "index.db").unlink()
     async with place_of(folder).storage() as storage:
         for _ in range(2):
-            with pytest.raises(NewerFormat, match=r"thread t'? has format 99.*upgrade holdfast"):
+            with pytest.raises(NewerFormat, match=r"thread t'? has format 99.*upgrade perdure"):
                 await ledger(Stage(), storage).run("x", thread_id="t")
     await go_on(place_of(folder), "other", "half")
 

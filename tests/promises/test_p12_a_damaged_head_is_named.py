@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from tests.promises.stages import Again, Boom, Relay, Stage, Tally, chain, edited, fan, rewrite_head
 
-from holdfast import (
+from perdure import (
     DamagedCheckpoint,
-    HoldfastError,
     InMemoryCheckpointStorage,
+    PerdureError,
     ThreadBusy,
     Workflow,
     WorkflowCheckpointException,
     WorkflowRunResult,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.records import JournalEntry
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.records import JournalEntry
 
 Damage = Callable[[bytes], bytes]
 
@@ -143,7 +143,7 @@ async def test_going_back_is_an_explicit_call(storage: StoreCheckpointStorage, a
 async def test_a_newer_format_is_refused_as_such(storage: StoreCheckpointStorage) -> None:
     await interrupted(storage)
     head_id = await rewrite_head(storage, "t", with_value("graph", {"version": "2.0", "graph_signature_hash": "x"}))
-    with pytest.raises(WorkflowCheckpointException, match=f"{head_id}.*format version '2.0'.*upgrade holdfast"):
+    with pytest.raises(WorkflowCheckpointException, match=f"{head_id}.*format version '2.0'.*upgrade perdure"):
         await work(Stage(), storage).run(thread_id="t")
 
 
@@ -178,5 +178,5 @@ async def test_whatever_byte_is_damaged_no_foreign_error_comes_out(storage: Stor
         await rewrite_head(storage, "t", lambda root, damaged=damaged: damaged)  # type: ignore[misc]  # bound now
         outcomes = await asyncio.gather(work(Stage(), storage).run(thread_id="t"), return_exceptions=True)
         outcome: object = outcomes[0]
-        is_ours = isinstance(outcome, HoldfastError | WorkflowRunResult) and not isinstance(outcome, ThreadBusy)
+        is_ours = isinstance(outcome, PerdureError | WorkflowRunResult) and not isinstance(outcome, ThreadBusy)
         assert is_ours, f"byte {place} of {damaged!r}: {outcome!r}"

@@ -12,7 +12,7 @@ from tests.promises.damage import WRITTEN, go_on, is_refused, write
 from tests.promises.processes import Place
 from tests.promises.stages import Stage, fan, ledger
 
-from holdfast import NewerFormat, WorkflowCheckpointException, WorkflowRunResult
+from perdure import NewerFormat, WorkflowCheckpointException, WorkflowRunResult
 
 OF_HEAD = "thread = (SELECT thread FROM threads WHERE thread_id = 't') AND number = 6"
 IN_TABLES: dict[str, str] = {
@@ -131,6 +131,6 @@ async def test_a_database_of_a_newer_version_is_refused_as_such(place: Place) ->
         db.execute("PRAGMA user_version = 99")
     before = place.database.read_bytes()
     async with place.storage() as storage:
-        with pytest.raises(NewerFormat, match=rf"{place.database.name}.*format 99.*upgrade holdfast"):
+        with pytest.raises(NewerFormat, match=rf"{place.database.name}.*format 99.*upgrade perdure"):
             await ledger(Stage(), storage).run("x", thread_id="t")
     assert place.database.read_bytes() == before

@@ -11,7 +11,7 @@ from tests.promises.processes import Place
 from tests.promises.stages import Stage, ledger
 from tests.schemas import SCHEMAS, where
 
-from holdfast import NewerFormat, WorkflowCheckpointException
+from perdure import NewerFormat, WorkflowCheckpointException
 
 T = "(SELECT thread FROM {s}.threads WHERE thread_id = 't')"
 OF_T = f"thread = {T}"
@@ -120,6 +120,6 @@ async def test_a_schema_of_a_newer_version_is_refused_as_such(place: Place) -> N
     SCHEMAS.fetch(place.folder, "UPDATE {s}.meta SET version = 99")
     before = SCHEMAS.fetch(place.folder, "SELECT * FROM {s}.threads ORDER BY thread")
     async with place.storage() as storage:
-        with pytest.raises(NewerFormat, match=rf"{where(place.folder).schema}.*format 99.*upgrade holdfast"):
+        with pytest.raises(NewerFormat, match=rf"{where(place.folder).schema}.*format 99.*upgrade perdure"):
             await ledger(Stage(), storage).run("x", thread_id="t")
     assert SCHEMAS.fetch(place.folder, "SELECT * FROM {s}.threads ORDER BY thread") == before

@@ -9,8 +9,8 @@ import pytest
 from tests.promises.processes import FarStage, Other, Place, Raised
 from tests.promises.stages import Boom, Stage, entries, fan, ledger
 
-from holdfast import ThreadConflict
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure import ThreadConflict
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
 async def everything(storage: StoreCheckpointStorage) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.promises.stages import Again, Asker, Boom, Relay, Stage, alone, entries, fan, ledger
 
-from holdfast import (
+from perdure import (
     NoPendingRequests,
     StorageFailed,
     ThreadBusy,
@@ -16,7 +16,7 @@ from holdfast import (
     Workflow,
     WorkflowRunState,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
 async def held(workflow: Workflow, stage: Stage, message: str = "first") -> asyncio.Task[Any]:

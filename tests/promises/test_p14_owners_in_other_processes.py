@@ -12,8 +12,8 @@ import pytest
 from tests.promises.processes import Other, Place, Raised
 from tests.promises.stages import Does, Stage, alone, entries, ledger
 
-from holdfast import ThreadBusy, Workflow, WorkflowContext
-from holdfast.stores.owners import LEASE_SECONDS
+from perdure import ThreadBusy, Workflow, WorkflowContext
+from perdure.stores.owners import LEASE_SECONDS
 
 
 async def held(place: Place) -> Other:

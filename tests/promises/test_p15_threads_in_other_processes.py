@@ -8,8 +8,8 @@ from typing import Any
 from tests.promises.processes import FarStage, Place
 from tests.promises.stages import Stage, ledger
 
-from holdfast import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler, response_handler
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler, response_handler
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 PROCESSES = range(4)
 THREADS = range(4)

@@ -12,8 +12,8 @@ from tests.promises.processes import STORAGES
 from tests.promises.stages import Boom, Stage, Tally, alone
 from tests.six_methods import SixMethods
 
-from holdfast import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler, response_handler
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler, response_handler
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 COUNT = 50
 THREADS = [f"t{number}" for number in range(COUNT)]

@@ -10,9 +10,9 @@ import pytest
 from tests.promises.processes import Place
 from tests.promises.stages import Does, alone
 
-from holdfast import Executor, InMemoryCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, handler
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.records import Commit
+from perdure import Executor, InMemoryCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, handler
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.records import Commit
 
 KB = 1024
 

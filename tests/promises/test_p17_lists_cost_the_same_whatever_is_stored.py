@@ -14,9 +14,9 @@ from tests.promises.processes import Place
 from tests.promises.stages import Asker, Stage, alone, ledger
 from tests.schemas import SCHEMAS
 
-from holdfast import DamagedCheckpoint, InMemoryCheckpointStorage
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.records import CheckpointInfo, Commit
+from perdure import DamagedCheckpoint, InMemoryCheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.records import CheckpointInfo, Commit
 
 Call = Callable[[StoreCheckpointStorage], Awaitable[Sequence[Any]]]
 

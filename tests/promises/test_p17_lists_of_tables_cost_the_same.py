@@ -14,7 +14,7 @@ from tests.promises.processes import Place
 from tests.promises.test_p17_lists_cost_the_same_whatever_is_stored import LISTS, SHAPES, Call, filled, found, slower
 from tests.schemas import SCHEMAS
 
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 PAGES_OF_A_ROW, PAGES_BESIDE = 8, 40
 """What a list may look at however much is stored: its rows, found through the indexes of commits, threads and pins. A

@@ -12,9 +12,9 @@ from tests.promises.histories import DAY, Days, Seen, infos, log, numbers
 from tests.promises.processes import Place
 from tests.promises.stages import Asker, Boom, Does, Relay, Stage, alone, ledger
 
-from holdfast import CheckpointPinned, CursorExpired, ThreadNotFound, WorkflowRunState
-from holdfast.checkpoints.prune_report import PruneReport
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure import CheckpointPinned, CursorExpired, ThreadNotFound, WorkflowRunState
+from perdure.checkpoints.prune_report import PruneReport
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
 async def turns(storage: StoreCheckpointStorage, count: int, thread_id: str = "t", name: str = "alone") -> None:

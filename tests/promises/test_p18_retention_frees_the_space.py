@@ -14,9 +14,9 @@ from tests.promises.processes import Place
 from tests.promises.stages import Does
 from tests.schemas import SCHEMAS
 
-from holdfast import InMemoryCheckpointStorage, Workflow, WorkflowBuilder
-from holdfast.checkpoints.retention import KeepLast, LatestOnly, Retention
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure import InMemoryCheckpointStorage, Workflow, WorkflowBuilder
+from perdure.checkpoints.retention import KeepLast, LatestOnly, Retention
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 KB, MB = 1024, 1024 * 1024
 

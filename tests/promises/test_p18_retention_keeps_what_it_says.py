@@ -12,10 +12,10 @@ from tests.promises.processes import STORAGES
 from tests.promises.stages import Again, Asker, Boom, Relay, Sink, Stage, alone, chain, entries, fan, ledger
 from tests.unit.engine.flows import countdown
 
-from holdfast import WorkflowExecutor, WorkflowRunState
-from holdfast.checkpoints.retention import FullHistory, KeepFor, KeepLast, LatestOnly, Retention
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.testing import assert_survives_crash
+from perdure import WorkflowExecutor, WorkflowRunState
+from perdure.checkpoints.retention import FullHistory, KeepFor, KeepLast, LatestOnly, Retention
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.testing import assert_survives_crash
 
 
 @pytest.mark.parametrize(

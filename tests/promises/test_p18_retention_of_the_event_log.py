@@ -10,9 +10,9 @@ from tests.promises.histories import EACH_POLICY, infos, log, numbers
 from tests.promises.stages import Again, Asker, Boom, Does, Relay, Sink, Stage, alone, chain, collect, kinds, ledger
 from tests.unit.engine.flows import countdown
 
-from holdfast import CursorExpired, RunContext, WorkflowEvent, step, workflow
-from holdfast.checkpoints.retention import KeepLast, LatestOnly, Retention
-from holdfast.checkpoints.storage import StoreCheckpointStorage, read_events
+from perdure import CursorExpired, RunContext, WorkflowEvent, step, workflow
+from perdure.checkpoints.retention import KeepLast, LatestOnly, Retention
+from perdure.checkpoints.storage import StoreCheckpointStorage, read_events
 
 
 def seqs(events: Sequence[WorkflowEvent]) -> list[int]:

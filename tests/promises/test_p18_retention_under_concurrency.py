@@ -12,9 +12,9 @@ from tests.promises.histories import DAY, Days, Seen, log, numbers
 from tests.promises.processes import FarStage, Place
 from tests.promises.stages import Relay, Sink, Stage, chain, ledger
 
-from holdfast import CheckpointNotFound, CursorExpired, ThreadConflict, Workflow
-from holdfast.checkpoints.retention import KeepLast, LatestOnly, Retention
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure import CheckpointNotFound, CursorExpired, ThreadConflict, Workflow
+from perdure.checkpoints.retention import KeepLast, LatestOnly, Retention
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 TURNS = 8
 

@@ -15,9 +15,9 @@ from tests.promises.harm import IN_ROWS, Harm, column, damages, make_whole, name
 from tests.promises.moved_threads import GOING_ON, Counting, make_all, make_forked, make_half, make_sleeping
 from tests.promises.processes import Place
 
-from holdfast import InMemoryCheckpointStorage, NewerFormat, StorageFailed, ThreadNotFound
-from holdfast.checkpoints.retention import FullHistory, LatestOnly, Retention
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure import InMemoryCheckpointStorage, NewerFormat, StorageFailed, ThreadNotFound
+from perdure.checkpoints.retention import FullHistory, LatestOnly, Retention
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from tests.promises.harm import make_whole, named
 from tests.promises.processes import Place
 from tests.schemas import SCHEMAS
 
-from holdfast import ThreadNotFound
+from perdure import ThreadNotFound
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.promises.stages import Again, Does, Relay, Sink, Stage, chain
 
-from holdfast import Workflow, WorkflowContext, WorkflowRunState
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure import Workflow, WorkflowContext, WorkflowRunState
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
 def slow(stage: Stage, storage: Any) -> Workflow:

@@ -8,8 +8,8 @@ import pytest
 from tests.promises.stages import Again, Stage, collect
 from tests.unit.engine.nested import THREAD, around, committed, due, line
 
-from holdfast import SubWorkflowFailed, WorkflowEvent
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure import SubWorkflowFailed, WorkflowEvent
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
 async def test_w17_a_crash_in_a_late_superstep_of_a_child_does_not_run_the_child_from_its_start(

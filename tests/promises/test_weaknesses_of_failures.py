@@ -10,8 +10,8 @@ import pytest
 from tests.promises.stages import Again, Boom, Does, Sink, chain
 from tests.unit.engine.policy_flows import SkippingClock, asleep, cancelled, started
 
-from holdfast import RetryPolicy, TimedOut, Workflow, WorkflowBuilder, WorkflowContext
-from holdfast.testing import FakeClock
+from perdure import RetryPolicy, TimedOut, Workflow, WorkflowBuilder, WorkflowContext
+from perdure.testing import FakeClock
 
 Context = WorkflowContext[Any, Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.promises.stages import Again, Build
 
-from holdfast import (
+from perdure import (
     RunContext,
     UnsavableValue,
     Workflow,
@@ -18,7 +18,7 @@ from holdfast import (
     step,
     workflow as as_workflow,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 THREAD = "t"
 

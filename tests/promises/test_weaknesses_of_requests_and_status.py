@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.promises.stages import Again, Asker, alone
 
-from holdfast import (
+from perdure import (
     DEFAULT_MAX_ITERATIONS,
     AnswerRejected,
     Executor,
@@ -23,7 +23,7 @@ from holdfast import (
 )
 
 if TYPE_CHECKING:
-    from holdfast import WorkflowRunResult
+    from perdure import WorkflowRunResult
 
 
 def states(result: WorkflowRunResult) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.promises.stages import Again, Boom, Does, Relay, Stage, Tally, alone, chain, fan, kinds
 
-from holdfast import (
+from perdure import (
     CheckpointHookFailed,
     Executor,
     MissingSecret,
@@ -17,7 +17,7 @@ from holdfast import (
     WorkflowContext,
     handler,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 # ---------------------------------------------------------------- W18: what siblings see
 

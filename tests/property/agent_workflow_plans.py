@@ -10,14 +10,14 @@ from zlib import crc32
 
 import msgspec
 
-from holdfast.agents.message import Message
-from holdfast.orchestrations.agent_workflow import condition
-from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
-from holdfast.orchestrations.agent_workflow.conditions import Condition
-from holdfast.orchestrations.agent_workflow.definition import ErrorMode, MapErrors
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from holdfast.orchestrations.agent_workflow.node_options import AgentNodeOptions
-from holdfast.testing import ScriptedAgent
+from perdure.agents.message import Message
+from perdure.orchestrations.agent_workflow import condition
+from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.orchestrations.agent_workflow.conditions import Condition
+from perdure.orchestrations.agent_workflow.definition import ErrorMode, MapErrors
+from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.orchestrations.agent_workflow.node_options import AgentNodeOptions
+from perdure.testing import ScriptedAgent
 
 Kind: TypeAlias = Literal["graded", "text", "map"]
 Approval: TypeAlias = Literal["none", "granted", "denied", "by what it says"]

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoints.chunks import LONG_TEXT, SMALL, SMALL_ROOT, WHOLE
-from holdfast.checkpoints.cutting import LEAST, MOST, TEXT_LEAST, TEXT_MOST
-from holdfast.codec import Tree
+from perdure.checkpoints.chunks import LONG_TEXT, SMALL, SMALL_ROOT, WHOLE
+from perdure.checkpoints.cutting import LEAST, MOST, TEXT_LEAST, TEXT_MOST
+from perdure.codec import Tree
 
 SIZES = sorted(
     {0, 1, 9, 40, 60, 16_000}

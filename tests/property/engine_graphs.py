@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import strategies as st
 from tests.six_methods import SixMethods
 
-from holdfast import (
+from perdure import (
     Case,
     Default,
     Executor,
@@ -27,8 +27,8 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.errors import ThreadNotFound
-from holdfast.graph.reducers import Reducer, add, append, merge
+from perdure.errors import ThreadNotFound
+from perdure.graph.reducers import Reducer, add, append, merge
 
 THREAD = "t"
 

@@ -30,7 +30,7 @@ from tests.property.function_programs import (
 from tests.turns import turns
 from tests.unit.engine.policy_flows import SkippingClock
 
-from holdfast import (
+from perdure import (
     FunctionalWorkflow,
     RetryPolicy,
     RunContext,
@@ -47,7 +47,7 @@ class Boom(Exception):
 
 @dataclass
 class Ledger:
-    """The world outside of anything holdfast keeps: it is never put back."""
+    """The world outside of anything perdure keeps: it is never put back."""
 
     finished: Counter[str] = field(default_factory=Counter)
     tries: Counter[str] = field(default_factory=Counter)

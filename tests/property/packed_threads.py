@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoints.assembly import Assembly
-from holdfast.checkpoints.chunks import SMALL_ROOT, Base, Chunker, Packed
-from holdfast.codec import Tree
-from holdfast.digests import SHORT
+from perdure.checkpoints.assembly import Assembly
+from perdure.checkpoints.chunks import SMALL_ROOT, Base, Chunker, Packed
+from perdure.codec import Tree
+from perdure.digests import SHORT
 
 GRAPH = b'{"graph_signature_hash":"h"}'
 exact = msgspec.json.encode  # tells 1, 1.0 and True apart, 0.0 and -0.0, and the order of a dict

@@ -10,19 +10,19 @@ import msgspec
 from hypothesis import given, settings, strategies as st
 from tests.conftest import SOAK
 
-from holdfast.agents.message import Message
-from holdfast.orchestrations.agent_workflow import condition, definition
-from holdfast.orchestrations.agent_workflow.approvals import ApprovalContext
-from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
-from holdfast.orchestrations.agent_workflow.condition_shape import takes_value
-from holdfast.orchestrations.agent_workflow.conditions import JOINED, TYPES, Condition
-from holdfast.orchestrations.agent_workflow.definition import WorkflowConfig
-from holdfast.orchestrations.agent_workflow.document_reading import Format, read_text
-from holdfast.orchestrations.agent_workflow.documents import config_of, draft_of
-from holdfast.orchestrations.agent_workflow.exporting import exported
-from holdfast.orchestrations.agent_workflow.node_options import AgentNodeOptions
-from holdfast.orchestrations.agent_workflow.schema import document_schema
-from holdfast.testing import ScriptedAgent
+from perdure.agents.message import Message
+from perdure.orchestrations.agent_workflow import condition, definition
+from perdure.orchestrations.agent_workflow.approvals import ApprovalContext
+from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.orchestrations.agent_workflow.condition_shape import takes_value
+from perdure.orchestrations.agent_workflow.conditions import JOINED, TYPES, Condition
+from perdure.orchestrations.agent_workflow.definition import WorkflowConfig
+from perdure.orchestrations.agent_workflow.document_reading import Format, read_text
+from perdure.orchestrations.agent_workflow.documents import config_of, draft_of
+from perdure.orchestrations.agent_workflow.exporting import exported
+from perdure.orchestrations.agent_workflow.node_options import AgentNodeOptions
+from perdure.orchestrations.agent_workflow.schema import document_schema
+from perdure.testing import ScriptedAgent
 
 FORMATS: tuple[Format, Format] = ("json", "yaml")
 

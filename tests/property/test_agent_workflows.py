@@ -13,10 +13,10 @@ from tests.property.agent_workflow_driving import taken_to_its_end
 from tests.property.agent_workflow_model import Expected, expected_of
 from tests.property.agent_workflow_plans import Plan, a_plan, built
 
-from holdfast.orchestrations.agent_workflow import events as told
-from holdfast.orchestrations.agent_workflow.result import WorkflowResult
-from holdfast.storages import InMemoryCheckpointStorage
-from holdfast.testing import FakeClock
+from perdure.orchestrations.agent_workflow import events as told
+from perdure.orchestrations.agent_workflow.result import WorkflowResult
+from perdure.storages import InMemoryCheckpointStorage
+from perdure.testing import FakeClock
 
 EXECUTION = "one"
 FEW = settings() if SOAK else settings(max_examples=20)

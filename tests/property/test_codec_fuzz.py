@@ -16,11 +16,11 @@ from hypothesis import given, strategies as st
 from tests.unit.codecs.samples import TYPES
 from tests.unit.codecs.values import EVERYTHING, STRICT, TYPES_AS_VALUES
 
-from holdfast.codec import Tree
-from holdfast.codecs import JsonCodec, StoredFieldIgnored, from_bytes, to_bytes
-from holdfast.codecs.types import BUILTINS, OTHER_TAGS
-from holdfast.errors import UnreadableValue, UnsavableValue
-from holdfast.names import stable_name
+from perdure.codec import Tree
+from perdure.codecs import JsonCodec, StoredFieldIgnored, from_bytes, to_bytes
+from perdure.codecs.types import BUILTINS, OTHER_TAGS
+from perdure.errors import UnreadableValue, UnsavableValue
+from perdure.names import stable_name
 
 LENIENT = JsonCodec(lenient=True)
 VALID = [STRICT.encode(value, "v") for value in (*EVERYTHING, *TYPES_AS_VALUES)]
@@ -45,9 +45,9 @@ JUNK: list[Tree] = [
 
 @pytest.fixture
 def rng() -> random.Random:
-    """Another seed each run; HOLDFAST_FUZZ_SEED repeats one."""
-    seed = int(os.environ.get("HOLDFAST_FUZZ_SEED") or random.randrange(2**32))
-    print(f"HOLDFAST_FUZZ_SEED={seed}")
+    """Another seed each run; PERDURE_FUZZ_SEED repeats one."""
+    seed = int(os.environ.get("PERDURE_FUZZ_SEED") or random.randrange(2**32))
+    print(f"PERDURE_FUZZ_SEED={seed}")
     return random.Random(seed)
 
 

@@ -36,7 +36,7 @@ from tests.unit.codecs.samples import (
 )
 from tests.unit.codecs.values import DECLARED, STRICT, a_row, again, with_attributes
 
-from holdfast.codecs import JsonCodec, from_bytes, to_bytes
+from perdure.codecs import JsonCodec, from_bytes, to_bytes
 
 TEXT = st.text(st.characters(codec=None, exclude_categories=())) | st.text(max_size=5)
 HALF_A_DAY = datetime.timedelta(hours=12)

@@ -16,7 +16,7 @@ from hypothesis import given, strategies as st
 from tests.promises.stages import Again, with_a_new_object, with_the_same_object
 from tests.turns import AwaitingStore, awaiting_storage, turns
 
-from holdfast import (
+from perdure import (
     Executor,
     InMemoryCheckpointStorage,
     RunInterrupted,
@@ -32,9 +32,9 @@ from holdfast import (
     append,
     handler,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
-SOAK = bool(os.environ.get("HOLDFAST_SOAK"))
+SOAK = bool(os.environ.get("PERDURE_SOAK"))
 ROUNDS = 4 if SOAK else 2
 """How often the loop of the graph is gone through."""
 GAPS = (0, 1, 2, 3, 5, 8) if SOAK else (0, 2)

@@ -22,15 +22,15 @@ from tests.property.engine_graphs import (
     undisturbed,
 )
 
-from holdfast import InMemoryCheckpointStorage, Workflow, WorkflowCheckpoint, WorkflowEvent, WorkflowRunResult
-from holdfast.engine.journal import Journal
-from holdfast.engine.lane import Lane
-from holdfast.engine.level import Level, child_level, root_level
-from holdfast.engine.position import Position, position_of
-from holdfast.engine.scope import RunScope
-from holdfast.engine.superstep import apply, plan as plan_lanes
-from holdfast.engine.thread import Instances, Thread
-from holdfast.testing import FakeClock
+from perdure import InMemoryCheckpointStorage, Workflow, WorkflowCheckpoint, WorkflowEvent, WorkflowRunResult
+from perdure.engine.journal import Journal
+from perdure.engine.lane import Lane
+from perdure.engine.level import Level, child_level, root_level
+from perdure.engine.position import Position, position_of
+from perdure.engine.scope import RunScope
+from perdure.engine.superstep import apply, plan as plan_lanes
+from perdure.engine.thread import Instances, Thread
+from perdure.testing import FakeClock
 
 POINTS = st.lists(st.integers(0, 30), max_size=4)
 ATTEMPTS = st.sampled_from(("undisturbed", "failing")) | POINTS.map(tuple)

@@ -31,7 +31,7 @@ from tests.property.engine_graphs import (
 )
 from tests.six_methods import SixMethods
 
-from holdfast import InMemoryCheckpointStorage, Workflow, WorkflowCheckpoint, WorkflowRunResult
+from perdure import InMemoryCheckpointStorage, Workflow, WorkflowCheckpoint, WorkflowRunResult
 
 POINTS = st.lists(st.integers(0, 30), min_size=1, max_size=4)
 STORAGES = st.sampled_from((InMemoryCheckpointStorage, SixMethods))

@@ -12,7 +12,7 @@ from hypothesis import example, given, strategies as st
 from tests.property.test_failure_policies import POINTS, STORAGES, TurnClock, led_to_its_end
 from tests.unit.engine.policy_flows import Boom, Context
 
-from holdfast import Executor, RetryPolicy, Workflow, WorkflowBuilder, add, handler
+from perdure import Executor, RetryPolicy, Workflow, WorkflowBuilder, add, handler
 
 
 @dataclass(frozen=True)

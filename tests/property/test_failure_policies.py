@@ -17,7 +17,7 @@ from tests.six_methods import SixMethods
 from tests.turns import awaiting_storage, turns
 from tests.unit.engine.policy_flows import Boom, Context, started
 
-from holdfast import (
+from perdure import (
     Executor,
     InMemoryCheckpointStorage,
     RetryPolicy,
@@ -29,7 +29,7 @@ from holdfast import (
     append,
     handler,
 )
-from holdfast.testing import FakeClock
+from perdure.testing import FakeClock
 
 # ---------------------------------------------------------------- what a graph is made of
 
@@ -139,7 +139,7 @@ class TurnClock(FakeClock):
 
 
 class World:
-    """What executors do outside of anything holdfast keeps."""
+    """What executors do outside of anything perdure keeps."""
 
     def __init__(self) -> None:
         self.failed: Counter[str] = Counter()

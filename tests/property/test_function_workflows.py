@@ -14,11 +14,11 @@ from tests.conftest import SOAK
 from tests.property.function_interpreter import Ledger, build
 from tests.property.function_programs import Program, performed, programs
 
-from holdfast import InMemoryCheckpointStorage, ThreadNotFound, Workflow, WorkflowRunResult
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.errors import NoPendingRequests, StorageFailed, SubWorkflowFailed
-from holdfast.records import Commit, JournalEntry, Lease
-from holdfast.stores.memory import MemoryStore
+from perdure import InMemoryCheckpointStorage, ThreadNotFound, Workflow, WorkflowRunResult
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.errors import NoPendingRequests, StorageFailed, SubWorkflowFailed
+from perdure.records import Commit, JournalEntry, Lease
+from perdure.stores.memory import MemoryStore
 
 THREAD = "t"
 FEW = settings() if SOAK else settings(max_examples=12)

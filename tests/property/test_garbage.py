@@ -14,18 +14,18 @@ from tests.property.changing_trees import ChangingTree
 from tests.property.packed_threads import exact, shortened
 from tests.schemas import SCHEMAS, where
 
-from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
-from holdfast.checkpoints.recent import RecentThreads
-from holdfast.checkpoints.stored_thread import StoredThread, read_checkpoint, whole_tree
-from holdfast.codec import DeclaredTypes
-from holdfast.codecs import JsonCodec
-from holdfast.events import WorkflowEvent
-from holdfast.store import Store
-from holdfast.stores.file import FileStore
-from holdfast.stores.garbage import Lineage, plan_pruning
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.stores.sqlite import SqliteStore
+from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.recent import RecentThreads
+from perdure.checkpoints.stored_thread import StoredThread, read_checkpoint, whole_tree
+from perdure.codec import DeclaredTypes
+from perdure.codecs import JsonCodec
+from perdure.events import WorkflowEvent
+from perdure.store import Store
+from perdure.stores.file import FileStore
+from perdure.stores.garbage import Lineage, plan_pruning
+from perdure.stores.memory import MemoryStore
+from perdure.stores.postgres.store import PostgresStore
+from perdure.stores.sqlite import SqliteStore
 
 SEEDS = st.integers(0, 2**48)
 FEW = settings() if SOAK else settings(max_examples=10)

@@ -17,11 +17,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from tests.contract.test_model import some_examples
 from tests.promises.processes import STORAGES
 
-from holdfast import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler, response_handler
-from holdfast.checkpoints.retention import FullHistory, KeepLast, LatestOnly, Retention
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.errors import ThreadBusy, ThreadExists
-from holdfast.testing import Faults, ProcessGone
+from perdure import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler, response_handler
+from perdure.checkpoints.retention import FullHistory, KeepLast, LatestOnly, Retention
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.errors import ThreadBusy, ThreadExists
+from perdure.testing import Faults, ProcessGone
 
 T = TypeVar("T")
 

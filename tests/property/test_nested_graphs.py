@@ -30,7 +30,7 @@ from tests.property.engine_graphs import (
 from tests.six_methods import SixMethods
 from tests.unit.engine.nested import due
 
-from holdfast import (
+from perdure import (
     Executor,
     InMemoryCheckpointStorage,
     SubWorkflowFailed,
@@ -42,7 +42,7 @@ from holdfast import (
     WorkflowRunResult,
     handler,
 )
-from holdfast.graph.reducers import Reducer, add, append, merge
+from perdure.graph.reducers import Reducer, add, append, merge
 
 REDUCERS: dict[str, Reducer] = {"notes": append, "total": add, "index": merge}
 

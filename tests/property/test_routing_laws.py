@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given, strategies as st
 from tests.property.engine_graphs import Wire, add_wire, wirings
 
-from holdfast import Executor, WorkflowBuilder, WorkflowContext, handler
-from holdfast.engine.routing import Buffers, Routes, Sorter
+from perdure import Executor, WorkflowBuilder, WorkflowContext, handler
+from perdure.engine.routing import Buffers, Routes, Sorter
 
 
 @dataclass(frozen=True)

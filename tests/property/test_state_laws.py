@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast.codecs import JsonCodec
-from holdfast.engine.effects import DELETED
-from holdfast.engine.state import LaneState, merge_state
-from holdfast.errors import StateConflict
-from holdfast.graph.reducers import Reducer, add, append, merge
+from perdure.codecs import JsonCodec
+from perdure.engine.effects import DELETED
+from perdure.engine.state import LaneState, merge_state
+from perdure.errors import StateConflict
+from perdure.graph.reducers import Reducer, add, append, merge
 
 REDUCERS: dict[str, Reducer] = {"notes": append, "total": add, "index": merge}
 PLAIN = ("a", "b", "items")

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Never
 
-from holdfast import RunContext, WorkflowBuilder, WorkflowContext, executor, workflow
+from perdure import RunContext, WorkflowBuilder, WorkflowContext, executor, workflow
 
 HERE = Path(__file__).parent
 

@@ -1,4 +1,4 @@
-"""`holdfast serve` as a process: started, killed, stopped, and started again on its port."""
+"""`perdure serve` as a process: started, killed, stopped, and started again on its port."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from click.testing import CliRunner
 from tests.server.zygote import ZYGOTE
 from tests.servers.daemon import free_port
 
-from holdfast.cli.init import init
+from perdure.cli.init import init
 
-COMMAND = Path(sys.executable).with_name("holdfast")
+COMMAND = Path(sys.executable).with_name("perdure")
 LIMIT_SECONDS = 15.0
 """A server that takes longer to start or to end hangs."""
 T = TypeVar("T")
 _TAKEN = ("address already in use", "listened on")
 """What a server says of a port that is not free."""
-_UNWANTED = ("HOLDFAST", "DATABASE_URL", "REDIS_URL", "MODEL", "OTEL_", "JWT_")
+_UNWANTED = ("PERDURE", "DATABASE_URL", "REDIS_URL", "MODEL", "OTEL_", "JWT_")
 
 
 class _Forked:
@@ -50,7 +50,7 @@ class _Forked:
 
 
 def project(folder: Path) -> Path:
-    """What `holdfast init` writes into this folder."""
+    """What `perdure init` writes into this folder."""
     done = CliRunner().invoke(init, [str(folder)])
     assert done.exit_code == 0, done.output
     return folder
@@ -60,8 +60,8 @@ def flows_project(folder: Path, **keys: Any) -> Path:
     """The workflows of flows.py, on SQLite unless the keys of the configuration say otherwise."""
     folder.mkdir(parents=True)
     shutil.copy(Path(__file__).with_name("flows.py"), folder)
-    config = {"agent": "flows:chain", "workflows": {"asking": "flows:asking"}, "checkpointer": "sqlite:///holdfast.db"}
-    (folder / "holdfast.json").write_text(json.dumps({**config, **keys}), encoding="utf-8")
+    config = {"agent": "flows:chain", "workflows": {"asking": "flows:asking"}, "checkpointer": "sqlite:///perdure.db"}
+    (folder / "perdure.json").write_text(json.dumps({**config, **keys}), encoding="utf-8")
     return folder
 
 

@@ -16,10 +16,10 @@ import pytest
 from tests.server.hostile.in_process import HERE, app_of, bearer, client_of, config, talk
 from tests.server.hostile.served import SECRET, token
 
-from holdfast.server.auth.api_keys import make_key
-from holdfast.server.auth.key_file import KeyFile
-from holdfast.server.config_files import config_from
-from holdfast.server.http.app import ServerApp, create_app
+from perdure.server.auth.api_keys import make_key
+from perdure.server.auth.key_file import KeyFile
+from perdure.server.config_files import config_from
+from perdure.server.http.app import ServerApp, create_app
 
 JWT_SECRET = secrets.token_urlsafe(48)
 CHAT = {"messages": [{"content": "hello"}], "config": {"thread_id": "t"}}
@@ -50,7 +50,7 @@ async def test_a_key_lets_its_user_in_until_it_ends_and_no_other_text_does(tmp_p
     now = datetime.now(UTC)
     good, narrow = make_key("alice", created=now), make_key("alice", created=now, scopes=["graph:read"])
     ended = make_key("alice", created=now - timedelta(days=2), expires=now - timedelta(days=1))
-    KeyFile(tmp_path / ".holdfast-keys.json").change(lambda known: (*known, good.stored, narrow.stored, ended.stored))
+    KeyFile(tmp_path / ".perdure-keys.json").change(lambda known: (*known, good.stored, narrow.stored, ended.stored))
     async with app_in(tmp_path, auth={"method": "api_key"}) as app:
         assert await status_of(app, {"X-API-Key": good.key}) == 200
         assert await status_of(app, {"Authorization": f"Bearer {good.key}"}) == 200
@@ -66,7 +66,7 @@ async def test_a_key_lets_its_user_in_until_it_ends_and_no_other_text_does(tmp_p
 
 async def test_a_key_that_is_revoked_lets_nobody_in_with_the_next_request(tmp_path: Path) -> None:
     made = make_key("alice", created=datetime.now(UTC))
-    file = KeyFile(tmp_path / ".holdfast-keys.json")
+    file = KeyFile(tmp_path / ".perdure-keys.json")
     file.change(lambda known: (*known, made.stored))
     async with app_in(tmp_path, auth={"method": "api_key"}) as app:
         assert await status_of(app, {"X-API-Key": made.key}) == 200

@@ -9,18 +9,18 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from tests.e2e.command import holdfast
+from tests.e2e.command import perdure
 from tests.server.serving import Server, eventually, project
 from tests.server.steps import FOLLOW_UP, INVOKE, THREADS, answer, assert_is_kept, assert_remembers, typed
 from tests.servers.fixtures import Place
 from tests.servers.proxy import Proxy
 
 HELLO = {"role": "user", "content": "hello"}
-DEVELOPMENT = """from holdfast.checkpointers import InMemoryCheckpointer
+DEVELOPMENT = """from perdure.checkpointers import InMemoryCheckpointer
 
 my_checkpointer = InMemoryCheckpointer()
 """
-PRODUCTION = """from holdfast.checkpointers import PgCheckpointer
+PRODUCTION = """from perdure.checkpointers import PgCheckpointer
 
 my_checkpointer = PgCheckpointer(
     postgres_dsn="{dsn}",
@@ -65,13 +65,13 @@ def test_history_in_memory_is_gone_after_a_restart_of_which_the_server_warns_and
 
 def test_history_in_memory_is_refused_where_other_machines_reach_the_server(folder: Path) -> None:
     (folder / "graph" / "dependencies.py").write_text(DEVELOPMENT, encoding="utf-8")
-    config = {**json.loads((folder / "holdfast.json").read_text()), "auth": {"method": "api_key"}}
-    (folder / "holdfast.json").write_text(json.dumps(config))
+    config = {**json.loads((folder / "perdure.json").read_text()), "auth": {"method": "api_key"}}
+    (folder / "perdure.json").write_text(json.dumps(config))
     server = Server(folder, arguments=("--host", "0.0.0.0"))
     server.begin()
     assert server.wait() == 1
     assert "threads are kept in memory" in server.log and "Traceback" not in server.log
-    assert "sqlite:///holdfast.db or postgresql://" in server.log
+    assert "sqlite:///perdure.db or postgresql://" in server.log
 
 
 # ---------------------------------------------------------------- one worker sees state and another does not
@@ -85,8 +85,8 @@ def test_instances_with_a_file_each_share_nothing_and_doctor_tells_where_each_ke
         assert typed(THREADS, other)["data"]["threads"] == []
         assert answer(typed(FOLLOW_UP, other)) == "You have not told me your name yet."
         assert [server.get("/readyz").json()["data"]["checks"] for server in (one, other)] == [{"storage": "ok"}] * 2
-    told = holdfast("doctor", folder=folders[1], store=None).stdout
-    assert str(folders[1] / "holdfast.db") in told
+    told = perdure("doctor", folder=folders[1], store=None).stdout
+    assert str(folders[1] / "perdure.db") in told
     assert str(folders[0]) not in told
 
 

@@ -20,11 +20,11 @@ from schemathesis.specs.openapi.checks import (
 )
 from tests.server.hostile.in_process import WORKFLOWS, app_of, bearer, client_of, config, leaving_streams
 
-from holdfast.server.http import app as http_app
-from holdfast.server.http.app import create_app
+from perdure.server.http import app as http_app
+from perdure.server.http.app import create_app
 
-SEED = int(os.environ.get("HOLDFAST_SEED", "0")) or random.SystemRandom().randrange(2**32)
-SOAK = bool(os.environ.get("HOLDFAST_SOAK"))
+SEED = int(os.environ.get("PERDURE_SEED", "0")) or random.SystemRandom().randrange(2**32)
+SOAK = bool(os.environ.get("PERDURE_SOAK"))
 EXAMPLES = 100 if SOAK else 4
 FAILURES = {502, 503, 504}
 """Of which a client is told: those of the workflow, of the storage, and that it takes longer."""
@@ -78,7 +78,7 @@ def prepare(ask: Any) -> dict[str, list[str]]:
 def test_no_request_made_from_the_document_finds_a_failure_or_an_answer_that_it_does_not_say(
     schema: Any, ask: Any, mode: GenerationMode
 ) -> None:
-    print(f"HOLDFAST_SEED={SEED}")
+    print(f"PERDURE_SEED={SEED}")
     for number, found in enumerate(schema.get_all_operations()):
         operation = found.ok()
         if mode is GenerationMode.POSITIVE or operation.body or operation.query:  # any text fits into a path

@@ -7,8 +7,8 @@ from litestar import get
 from tests.server.hostile.in_process import app_of, bearer, client_of, talk
 from tests.server.hostile.table import TABLE, Ids, path_of, routes_of, sent_by
 
-from holdfast.server.auth.scopes import SCOPES
-from holdfast.server.http import app as http_app
+from perdure.server.auth.scopes import SCOPES
+from perdure.server.http import app as http_app
 
 NOBODYS = Ids("nothing", "nothing", "nothing", "nothing", "nothing", "nothing")
 PUBLIC = {"GET /ping", "GET /healthz", "GET /readyz", "GET /openapi.json", "GET /docs"}

@@ -16,8 +16,8 @@ from tests.server.serving import Server, done, eventually, flows_project, turn
 from tests.servers.postgres import Databases
 from tests.servers.valkey import ValkeyServer
 
-from holdfast.server import recovery
-from holdfast.server.http.app import ServerApp, create_app
+from perdure.server import recovery
+from perdure.server.http.app import ServerApp, create_app
 
 
 @pytest.fixture(scope="module")
@@ -136,4 +136,4 @@ def app_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ServerApp:
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setitem(sys.modules, "flows", ModuleType("flows"))
     del sys.modules["flows"]
-    return create_app(folder / "holdfast.json")
+    return create_app(folder / "perdure.json")

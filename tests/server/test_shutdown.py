@@ -16,8 +16,8 @@ from tests.server.flows import WORDS
 from tests.server.frames import Frame, following, frames, log_of
 from tests.server.serving import Server, done, eventually, flows_project, turn
 
-from holdfast import WorkflowBuilder, WorkflowContext, executor
-from holdfast.server.http.app import create_app
+from perdure import WorkflowBuilder, WorkflowContext, executor
+from perdure.server.http.app import create_app
 
 LIMIT_SECONDS = 1.0
 

@@ -24,7 +24,7 @@ def where(request: pytest.FixtureRequest) -> dict[str, str]:
     if request.param == "sqlite":
         return {}
     place = request.getfixturevalue("postgres_place")
-    return {"HOLDFAST_CHECKPOINTER": f"{place.dsn}?schema={place.schema}"}
+    return {"PERDURE_CHECKPOINTER": f"{place.dsn}?schema={place.schema}"}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The verification steps of the AgentFlow documentation, with curl, against what `holdfast init` writes."""
+"""The verification steps of the AgentFlow documentation, with curl, against what `perdure init` writes."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Zygote:
         self._lock = threading.Lock()
 
     def fork(self, arguments: Sequence[str], folder: Path, env: Mapping[str, str], log: Path) -> int:
-        """`holdfast` with these arguments. Its process id."""
+        """`perdure` with these arguments. Its process id."""
         return int(self._ask(arguments=list(arguments), folder=str(folder), env=dict(env), log=str(log)))
 
     def exit_code(self, pid: int) -> int | None:
@@ -94,12 +94,12 @@ def _warm_up() -> None:
     import uvicorn.protocols.websockets.auto  # noqa: F401  # only to be loaded
     from litestar import Litestar
 
-    import holdfast.agents.base
-    import holdfast.agents.recording  # noqa: F401  # and what `holdfast init` writes needs
-    from holdfast.cli import main, serve  # noqa: F401  # and the command
-    from holdfast.server import serving  # noqa: F401  # and what it calls
-    from holdfast.server.http import app  # noqa: F401  # with Litestar
-    from holdfast.stores.postgres import store  # noqa: F401  # and its driver
+    import perdure.agents.base
+    import perdure.agents.recording  # noqa: F401  # and what `perdure init` writes needs
+    from perdure.cli import main, serve  # noqa: F401  # and the command
+    from perdure.server import serving  # noqa: F401  # and what it calls
+    from perdure.server.http import app  # noqa: F401  # with Litestar
+    from perdure.stores.postgres import store  # noqa: F401  # and its driver
 
     Litestar([], logging_config=None)  # which imports its plugins
 
@@ -139,11 +139,11 @@ def _forked(order: dict[str, Any], replies: int) -> int:
 
 def _served(arguments: list[str]) -> int:
     """As the command does it."""
-    from holdfast.cli.main import main as holdfast
+    from perdure.cli.main import main as perdure
 
-    sys.argv = ["holdfast", *arguments]
+    sys.argv = ["perdure", *arguments]
     try:
-        holdfast()
+        perdure()
     except SystemExit as ended:
         if isinstance(ended.code, str):
             print(ended.code, file=sys.stderr)

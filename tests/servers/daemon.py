@@ -31,7 +31,7 @@ class Daemon:
     """
 
     def __init__(self, name: str, user: str | None = None, belongs_to: int | None = None) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix=f"holdfast-{name}-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=f"perdure-{name}-"))
         self._user = user
         self._process: subprocess.Popen[bytes] | None = None
         if user is not None:

@@ -13,7 +13,7 @@ import pytest
 from tests.servers.postgres import Databases, PostgresServer, unique_name
 from tests.servers.valkey import ValkeyServer
 
-POSTGRES_URL, VALKEY_URL = "HOLDFAST_TEST_POSTGRES_URL", "HOLDFAST_TEST_VALKEY_URL"
+POSTGRES_URL, VALKEY_URL = "PERDURE_TEST_POSTGRES_URL", "PERDURE_TEST_VALKEY_URL"
 """Servers that are there already, used instead of starting some; tests that harm a server start their own."""
 
 

@@ -73,7 +73,7 @@ def test_databases_are_empty_and_do_not_see_each_other(postgres_server: Database
         assert one != other
         for dsn in (one, other):
             sql = Sql(dsn)
-            sql.execute("CREATE SCHEMA holdfast")
+            sql.execute("CREATE SCHEMA perdure")
             sql.close()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.engine.flows import Tally, relay, sink, warnings_of
 
-from holdfast import (
+from perdure import (
     DuplicateExecutorId,
     Executor,
     GraphConnectivityError,

@@ -25,13 +25,12 @@ from tests.unit.engine.flows import (
     tallying,
 )
 
-from holdfast import (
+from perdure import (
     AlreadyAnswered,
     AnswerRejected,
     CheckpointHookFailed,
     CheckpointNotFound,
     DuplicateRequest,
-    HoldfastError,
     IncompatibleWorkflow,
     InMemoryCheckpointStorage,
     InvalidRun,
@@ -39,6 +38,7 @@ from holdfast import (
     NoPendingRequests,
     NoResponseHandler,
     NoStorage,
+    PerdureError,
     StateConflict,
     StorageFailed,
     ThreadBusy,
@@ -63,9 +63,9 @@ class Mistake:
     build: Callable[..., Workflow]
     history: Call
     wrong: Call
-    error: type[HoldfastError]
+    error: type[PerdureError]
     says: str
-    also: type[Exception] = HoldfastError
+    also: type[Exception] = PerdureError
     after: Call = field(default=lambda workflow: workflow.run("later", thread_id="t"))
     outputs: list[Any] = field(default_factory=lambda: ["<LATER>"])
 
@@ -179,7 +179,7 @@ async def test_a_mistake_is_told_nothing_is_written_and_the_thread_stays_usable(
     before = await storage.list_checkpoints()
     with pytest.raises(mistake.error, match=mistake.says) as raised:
         await mistake.wrong(workflow)
-    assert isinstance(raised.value, mistake.also) and isinstance(raised.value, HoldfastError)
+    assert isinstance(raised.value, mistake.also) and isinstance(raised.value, PerdureError)
     assert await storage.list_checkpoints() == before
     assert (await mistake.after(workflow)).get_outputs() == mistake.outputs
 

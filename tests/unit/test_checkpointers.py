@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import PostgresCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
-from holdfast.checkpointers import InMemoryCheckpointer, PgCheckpointer
+from perdure import PostgresCheckpointStorage, WorkflowBuilder, WorkflowContext, executor
+from perdure.checkpointers import InMemoryCheckpointer, PgCheckpointer
 
 
 @executor(id="greet")

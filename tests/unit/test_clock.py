@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.clock import Clock, SystemClock
-from holdfast.testing import FakeClock
+from perdure.clock import Clock, SystemClock
+from perdure.testing import FakeClock
 
 
 @pytest.fixture(params=[SystemClock, FakeClock])

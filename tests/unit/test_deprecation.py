@@ -11,10 +11,10 @@ from types import FunctionType
 
 import pytest
 
-import holdfast
-from holdfast.deprecation import deprecated
+import perdure
+from perdure.deprecation import deprecated
 
-SOURCE = Path(holdfast.__file__).parent
+SOURCE = Path(perdure.__file__).parent
 
 Version = tuple[int, ...]
 
@@ -39,13 +39,13 @@ def test_the_sentence_names_both_names_and_both_versions() -> None:
         assert old_name() == "still does its work"
     [warning] = told
     assert str(warning.message) == (
-        "old_name is deprecated since holdfast 1.2 and will be removed in 2.0. Use new_name instead."
+        "old_name is deprecated since perdure 1.2 and will be removed in 2.0. Use new_name instead."
     )
 
 
 def test_the_warning_is_put_down_to_the_users_line_however_deep_the_name_sits() -> None:
-    inner = within_the_package(old_name, "holdfast.engine.anything")
-    through = within_the_package(outer, "holdfast")
+    inner = within_the_package(old_name, "perdure.engine.anything")
+    through = within_the_package(outer, "perdure")
     with pytest.deprecated_call() as told:
         inner()
         through(inner)
@@ -54,7 +54,7 @@ def test_the_warning_is_put_down_to_the_users_line_however_deep_the_name_sits() 
 
 
 def test_a_package_whose_name_begins_alike_is_not_taken_for_ours() -> None:
-    theirs = within_the_package(old_name, "holdfast_tools.use")
+    theirs = within_the_package(old_name, "perdure_tools.use")
     with pytest.deprecated_call() as told:
         theirs()
     assert (told[0].filename, told[0].lineno) == (__file__, old_name.__code__.co_firstlineno + 1)
@@ -94,7 +94,7 @@ def breaks_the_policy(call: dict[str, str], current: Version) -> str:
 
 
 def test_every_deprecation_in_the_source_keeps_to_the_policy() -> None:
-    current = version_of(holdfast.__version__)
+    current = version_of(perdure.__version__)
     calls = [call for path in SOURCE.rglob("*.py") for call in deprecations(path.read_text(encoding="utf-8"))]
     wrong = [(call, reason) for call in calls if (reason := breaks_the_policy(call, current))]
     assert not wrong, wrong

@@ -8,12 +8,12 @@ from typing import Any, Union
 
 import pytest
 
-from holdfast import errors
-from holdfast.errors import HoldfastError, did_you_mean, type_name
+from perdure import errors
+from perdure.errors import PerdureError, did_you_mean, type_name
 
-EVERY = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, HoldfastError)]
+EVERY = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, PerdureError)]
 
-EXAMPLES: dict[type[HoldfastError], tuple[Any, ...]] = {
+EXAMPLES: dict[type[PerdureError], tuple[Any, ...]] = {
     errors.EdgeDuplicationError: ("a->b",),
     errors.TypeCompatibilityError: ("a", "b", [str], [int]),
     errors.GraphConnectivityError: ("No path. Add an edge.",),
@@ -77,7 +77,7 @@ def test_the_tree_in_the_docstring_is_the_whole_tree() -> None:
         (errors.NotInAsyncCode, RuntimeError),
     ],
 )
-def test_users_of_the_reference_can_catch_what_they_caught(kind: type[HoldfastError], builtin: type) -> None:
+def test_users_of_the_reference_can_catch_what_they_caught(kind: type[PerdureError], builtin: type) -> None:
     assert issubclass(kind, builtin)
 
 
@@ -86,16 +86,16 @@ def test_users_of_the_reference_can_catch_what_they_caught(kind: type[HoldfastEr
     [
         one
         for one in EVERY
-        if one not in (errors.NotInAsyncCode, errors.MissingProgram, errors.MissingExtra, HoldfastError)
+        if one not in (errors.NotInAsyncCode, errors.MissingProgram, errors.MissingExtra, PerdureError)
         and not issubclass(one, errors.AgentFailed)  # an agent needs no workflow
     ],
 )
-def test_every_error_about_a_workflow_is_a_workflow_exception(kind: type[HoldfastError]) -> None:
+def test_every_error_about_a_workflow_is_a_workflow_exception(kind: type[PerdureError]) -> None:
     assert issubclass(kind, errors.WorkflowException)
 
 
 @pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
-def test_every_message_is_made_of_sentences_and_names_what_it_is_about(kind: type[HoldfastError]) -> None:
+def test_every_message_is_made_of_sentences_and_names_what_it_is_about(kind: type[PerdureError]) -> None:
     first, *_ = arguments = EXAMPLES[kind]
     error = kind(*arguments)
     assert str(first) in str(error) and str(error).rstrip().endswith((".", ")."))
@@ -103,7 +103,7 @@ def test_every_message_is_made_of_sentences_and_names_what_it_is_about(kind: typ
 
 
 @pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
-def test_every_error_can_cross_a_process_boundary(kind: type[HoldfastError]) -> None:
+def test_every_error_can_cross_a_process_boundary(kind: type[PerdureError]) -> None:
     error = kind(*EXAMPLES[kind])
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is kind and str(again) == str(error) and vars(again) == vars(error)
@@ -119,7 +119,7 @@ def test_every_error_can_cross_a_process_boundary(kind: type[HoldfastError]) -> 
         (int | None, "int | None"),
         (Union[int, str], "Union[int, str]"),
         (Any, "Any"),
-        (HoldfastError, "HoldfastError"),
+        (PerdureError, "PerdureError"),
     ],
 )
 def test_types_are_called_as_users_write_them(annotation: Any, name: str) -> None:

@@ -21,7 +21,7 @@ import pydantic
 import pytest
 from tests.shown import shown
 
-from holdfast.isolation import is_unchangeable, isolated
+from perdure.isolation import is_unchangeable, isolated
 
 
 class Colour(enum.Enum):

@@ -1,4 +1,4 @@
-"""Loggers `holdfast.*`: silent by default, readable with one variable."""
+"""Loggers `perdure.*`: silent by default, readable with one variable."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import sys
 
 import pytest
 
-from holdfast.log import get_logger
+from perdure.log import get_logger
 
 LOG_TWO_LINES = """
-import holdfast
-from holdfast.log import get_logger
-get_logger("holdfast.engine.loop").debug("superstep 3 began")
-get_logger("holdfast.engine.loop").warning("superstep 3 was slow")
+import perdure
+from perdure.log import get_logger
+get_logger("perdure.engine.loop").debug("superstep 3 began")
+get_logger("perdure.engine.loop").warning("superstep 3 was slow")
 """
 
 
 def stderr_of(code: str, **environment: str) -> str:
-    kept = {name: value for name, value in os.environ.items() if name != "HOLDFAST_LOG"}
+    kept = {name: value for name, value in os.environ.items() if name != "PERDURE_LOG"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=kept | environment, capture_output=True, text=True, check=True
     )
@@ -31,27 +31,27 @@ def test_nothing_is_printed_unless_somebody_asks_for_it() -> None:
 
 
 def test_the_variable_shows_lines_of_its_level_and_above_once_each() -> None:
-    everything = stderr_of(LOG_TWO_LINES, HOLDFAST_LOG="debug").splitlines()
-    assert [line.partition("holdfast.engine.loop: ")[2] for line in everything] == [
+    everything = stderr_of(LOG_TWO_LINES, PERDURE_LOG="debug").splitlines()
+    assert [line.partition("perdure.engine.loop: ")[2] for line in everything] == [
         "superstep 3 began",
         "superstep 3 was slow",
     ]
-    assert len(stderr_of(LOG_TWO_LINES, HOLDFAST_LOG="WARNING").splitlines()) == 1
+    assert len(stderr_of(LOG_TWO_LINES, PERDURE_LOG="WARNING").splitlines()) == 1
 
 
 def test_asking_twice_prints_no_line_twice() -> None:
-    code = "from holdfast.log import configure_from_environment as again; again()" + LOG_TWO_LINES
-    assert len(stderr_of(code, HOLDFAST_LOG="warning").splitlines()) == 1
+    code = "from perdure.log import configure_from_environment as again; again()" + LOG_TWO_LINES
+    assert len(stderr_of(code, PERDURE_LOG="warning").splitlines()) == 1
 
 
 def test_a_level_that_does_not_exist_is_named_and_info_is_used() -> None:
-    first, *_ = stderr_of(LOG_TWO_LINES, HOLDFAST_LOG="loud").splitlines()
-    assert "HOLDFAST_LOG=loud is not a level; using info. Levels: debug, info" in first
+    first, *_ = stderr_of(LOG_TWO_LINES, PERDURE_LOG="loud").splitlines()
+    assert "PERDURE_LOG=loud is not a level; using info. Levels: debug, info" in first
 
 
 @pytest.mark.parametrize(
     ("asked", "given"),
-    [("holdfast", "holdfast"), ("holdfast.engine", "holdfast.engine"), ("worker", "holdfast.worker")],
+    [("perdure", "perdure"), ("perdure.engine", "perdure.engine"), ("worker", "perdure.worker")],
 )
-def test_every_logger_is_below_holdfast(asked: str, given: str) -> None:
+def test_every_logger_is_below_perdure(asked: str, given: str) -> None:
     assert get_logger(asked).name == given

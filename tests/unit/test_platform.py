@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.platform import (
+from perdure.platform import (
     fsync_file,
     fsync_folder,
     is_process_alive,

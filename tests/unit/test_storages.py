@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from perdure import (
     CheckpointStorage,
     FileCheckpointStorage,
     InMemoryCheckpointStorage,
@@ -19,10 +19,10 @@ from holdfast import (
     WorkflowCheckpoint,
     open_store,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.stores.file import FileStore
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.stores.sqlite import SqliteStore
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.stores.file import FileStore
+from perdure.stores.postgres.store import PostgresStore
+from perdure.stores.sqlite import SqliteStore
 
 
 @dataclass
@@ -261,11 +261,11 @@ def test_a_url_with_options_is_refused_rather_than_taken_for_a_name(url: str) ->
         open_store(url)
 
 
-@pytest.mark.parametrize("url", ["postgresql://user:secret@host/db", "postgres://host/db?schema=holdfast"])
+@pytest.mark.parametrize("url", ["postgresql://user:secret@host/db", "postgres://host/db?schema=perdure"])
 def test_a_url_of_postgresql_opens_nothing_yet(url: str) -> None:
     storage = open_store(url)
     assert isinstance(storage, PostgresCheckpointStorage)
-    assert isinstance(storage.store, PostgresStore) and storage.store.place == "host:5432/db holdfast"
+    assert isinstance(storage.store, PostgresStore) and storage.store.place == "host:5432/db perdure"
 
 
 @pytest.mark.parametrize("url", ["postgresq://user:secret@host/db", "mysql://user:secret@host/db"])

@@ -31,7 +31,7 @@ from tests.unit.test_isolation import (
     TaggedList,
 )
 
-from holdfast.isolation import is_surely_copied, is_unchangeable, isolated
+from perdure.isolation import is_surely_copied, is_unchangeable, isolated
 
 
 class SharesItself:

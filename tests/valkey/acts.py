@@ -10,7 +10,7 @@ from typing import Any
 from tests.valkey.others import Pipe
 from tests.valkey.places import Place
 
-from holdfast import Executor, Workflow, WorkflowBuilder, WorkflowContext, WorkflowEvent, handler
+from perdure import Executor, Workflow, WorkflowBuilder, WorkflowContext, WorkflowEvent, handler
 
 TOKENS = 3
 """Told in each superstep."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.store import Store
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.valkey.connection import Valkey
-from holdfast.stores.valkey.store import AcceleratedStore
+from perdure.store import Store
+from perdure.stores.sqlite import SqliteStore
+from perdure.stores.valkey.connection import Valkey
+from perdure.stores.valkey.store import AcceleratedStore
 
-URL = "HOLDFAST_TRIED_VALKEY_URL"
+URL = "PERDURE_TRIED_VALKEY_URL"
 """In the environment, for the other processes."""
 
 

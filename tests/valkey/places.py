@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.store import Store
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.valkey.connection import Valkey
-from holdfast.stores.valkey.store import AcceleratedStore
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.store import Store
+from perdure.stores.postgres.store import PostgresStore
+from perdure.stores.sqlite import SqliteStore
+from perdure.stores.valkey.connection import Valkey
+from perdure.stores.valkey.store import AcceleratedStore
 
 NEVER = 3600.0
 

@@ -10,10 +10,10 @@ import redis
 def fill_with_rubbish(url: str) -> None:
     """Every key of ours holds something else, and every channel of ours says something."""
     with redis.Redis.from_url(url) as client:
-        for key in client.scan_iter("holdfast:*"):
+        for key in client.scan_iter("perdure:*"):
             client.delete(key)
             client.rpush(key, b"a list where a value belongs")
-        for channel in client.pubsub_channels("holdfast:*"):
+        for channel in client.pubsub_channels("perdure:*"):
             for message in messages():
                 client.publish(channel, message)
 

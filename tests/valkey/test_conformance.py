@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.valkey.makers import URL, with_valkey
 
-from holdfast.testing.conformance import validate
-from holdfast.testing.conformance.catalogue import all_clauses
-from holdfast.testing.conformance.clause import Clause, Needs
+from perdure.testing.conformance import validate
+from perdure.testing.conformance.catalogue import all_clauses
+from perdure.testing.conformance.clause import Clause, Needs
 
 FAMILIES = list(dict.fromkeys(one.family for one in all_clauses()))
 BY_FAMILY = {

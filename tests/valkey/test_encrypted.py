@@ -14,9 +14,9 @@ from tests.valkey.acts import talking
 from tests.valkey.others import SECONDS
 from tests.valkey.places import Place
 
-from holdfast import AesGcm, WorkflowCheckpoint
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.stores.encrypted.store import EncryptedStore
+from perdure import AesGcm, WorkflowCheckpoint
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.stores.encrypted.store import EncryptedStore
 
 SECRET = "the patient's name is Anna"
 OLD, NEW = (AesGcm.generate_key() for _ in range(2))
@@ -75,7 +75,7 @@ async def test_what_is_told_cannot_be_read_or_made_up_by_whoever_can_reach_valke
         thief.psubscribe("*")
         async with aclosing(storage.follow("t")) as events:  # type: ignore[type-var]
             first = asyncio.ensure_future(anext(events))
-            while not (channels := client.pubsub_channels("holdfast:*")):
+            while not (channels := client.pubsub_channels("perdure:*")):
                 await turns(10)
             client.publish(channels[0], forged)
             await talking(storage).run(2, thread_id="t")

@@ -11,8 +11,8 @@ from tests.valkey.acts import talk
 from tests.valkey.others import SECONDS, Others, Pipe
 from tests.valkey.places import Place
 
-from holdfast import WorkflowEvent
-from holdfast.checkpoints.storage import StoreCheckpointStorage, read_events
+from perdure import WorkflowEvent
+from perdure.checkpoints.storage import StoreCheckpointStorage, read_events
 
 COUNT = 4
 

@@ -14,8 +14,8 @@ from tests.valkey.others import SECONDS, Others
 from tests.valkey.places import Place
 from tests.valkey.rubbish import fill_with_rubbish
 
-from holdfast import WorkflowEvent
-from holdfast.checkpoints.storage import StoreCheckpointStorage, read_events
+from perdure import WorkflowEvent
+from perdure.checkpoints.storage import StoreCheckpointStorage, read_events
 
 COUNT = 24
 """Supersteps of a run: it is harmed after a third, and helped again after two thirds."""

@@ -14,10 +14,10 @@ from tests.valkey.acts import talk
 from tests.valkey.others import Others
 from tests.valkey.places import Place
 
-from holdfast import CheckpointNotFound, WorkflowCheckpoint
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.stores.valkey.connection import Valkey
-from holdfast.stores.valkey.store import AcceleratedStore
+from perdure import CheckpointNotFound, WorkflowCheckpoint
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.stores.valkey.connection import Valkey
+from perdure.stores.valkey.store import AcceleratedStore
 
 ITEMS = 30
 SQLITE = pytest.mark.parametrize("truth", ["sqlite"], indirect=True)
@@ -79,7 +79,7 @@ async def grow(storage: StoreCheckpointStorage, count: int, thread_id: str = "t"
 
 
 async def only_key(client: Any) -> bytes:
-    [key] = client.keys("holdfast:*")
+    [key] = client.keys("perdure:*")
     assert isinstance(key, bytes)
     return key
 
@@ -183,7 +183,7 @@ async def test_chunks_of_another_thread_are_of_no_use(watched: Watched, client: 
     stolen = client.get(await only_key(client))
     await grow(watched.plain, ITEMS, "u", seed=2)
     saved, all_reads = await watched.load("u")
-    [key] = [one for one in client.keys("holdfast:*") if client.get(one) != stolen]
+    [key] = [one for one in client.keys("perdure:*") if client.get(one) != stolen]
     client.set(key, stolen)
     assert await watched.load("u") == (saved, all_reads)
 
@@ -199,7 +199,7 @@ async def test_an_old_entry_put_back_makes_no_reader_see_an_older_version(watche
         found, _ = await watched.load()
         assert found is not None
         versions.append((found.number, found.checkpoint_id))
-        old = old or {key: client.get(key) for key in client.keys("holdfast:*")}
+        old = old or {key: client.get(key) for key in client.keys("perdure:*")}
     assert versions == [(12 * turn + 12, f"t-{turn}-11") for turn in range(4)]
 
 
@@ -212,7 +212,7 @@ async def test_a_reader_never_goes_back_while_another_process_moves_the_thread_a
     for stop in stops:
         await run.hear_of("at", stop)
         await watched.load()
-        old = old or {key: client.get(key) for key in client.keys("holdfast:*")}
+        old = old or {key: client.get(key) for key in client.keys("perdure:*")}
         for is_moving in (False, True):
             client.mset(old)
             [committed] = await watched.plain.list_threads()

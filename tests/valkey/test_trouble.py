@@ -19,13 +19,13 @@ from tests.valkey.acts import talking
 from tests.valkey.others import SECONDS
 from tests.valkey.places import Place
 
-from holdfast import MissingExtra
-from holdfast.store import Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.valkey.connection import Valkey
-from holdfast.stores.valkey.store import AcceleratedStore
-from holdfast.stores.valkey.trouble import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Trouble
-from holdfast.testing.conformance.acts import own
+from perdure import MissingExtra
+from perdure.store import Store
+from perdure.stores.memory import MemoryStore
+from perdure.stores.valkey.connection import Valkey
+from perdure.stores.valkey.store import AcceleratedStore
+from perdure.stores.valkey.trouble import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Trouble
+from perdure.testing.conformance.acts import own
 
 SECRET = "hunter2-%2Fsecret"
 
@@ -71,7 +71,7 @@ async def test_where_it_cannot_be_reached_runs_go_well_and_one_warning_without_t
             await all_sent(storage.store)
         followed = [event async for event in storage.follow("t0", until_idle=True)]
         assert followed[-1].state == "IDLE"
-    warned = [one for one in caplog.records if one.name.startswith("holdfast") and one.levelno >= logging.WARNING]
+    warned = [one for one in caplog.records if one.name.startswith("perdure") and one.levelno >= logging.WARNING]
     assert len(warned) == 1 and "only slower" in warned[0].getMessage(), [one.getMessage() for one in warned]
     assert "hunter2" not in caplog.text and "secret" not in caplog.text
 
@@ -163,17 +163,17 @@ def test_the_repr_of_a_connection_holds_no_password() -> None:
     assert repr(Valkey("unix:///run/valkey.sock")) == "Valkey('/run/valkey.sock')"
 
 
-def test_without_the_extra_holdfast_is_imported_and_valkey_says_what_is_missing(tmp_path: Path) -> None:
+def test_without_the_extra_perdure_is_imported_and_valkey_says_what_is_missing(tmp_path: Path) -> None:
     program = """
 import sys
 sys.modules["redis"] = None
-import holdfast
-from holdfast.stores.valkey.connection import Valkey
+import perdure
+from perdure.stores.valkey.connection import Valkey
 try:
     Valkey("redis://localhost")
-except holdfast.MissingExtra as error:
+except perdure.MissingExtra as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=True)
-    assert "holdfast[redis]" in done.stdout and not done.stderr
+    assert "perdure[redis]" in done.stdout and not done.stderr
     assert issubclass(MissingExtra, ImportError)

@@ -13,14 +13,14 @@ from tests.valkey.acts import hold, talking
 from tests.valkey.others import SECONDS, Others
 from tests.valkey.places import NEVER, Place
 
-from holdfast import Workflow
-from holdfast.checkpoints import busy
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.store import Listener
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.valkey import store as accelerated
-from holdfast.stores.valkey.connection import Valkey
-from holdfast.stores.valkey.store import AcceleratedStore
+from perdure import Workflow
+from perdure.checkpoints import busy
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.store import Listener
+from perdure.stores.memory import MemoryStore
+from perdure.stores.valkey import store as accelerated
+from perdure.stores.valkey.connection import Valkey
+from perdure.stores.valkey.store import AcceleratedStore
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = project(tmp_path_factory.mktemp("client") / "demo")
     shutil.copy(flows.__file__, folder / "flows.py")
     config = {"agent": "flows:parade", "workflows": {"asking": "flows:asking"}, "checkpointer": "sqlite:threads.db"}
-    (folder / "holdfast.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / "perdure.json").write_text(json.dumps(config), encoding="utf-8")
     with Server(folder) as started:
         yield started
 

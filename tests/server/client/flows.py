@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from holdfast import RunContext, WorkflowBuilder, WorkflowContext, executor, workflow
-from holdfast.agents import Content, Message
+from perdure import RunContext, WorkflowBuilder, WorkflowContext, executor, workflow
+from perdure.agents import Content, Message
 
 HERE = Path(__file__).parent
 

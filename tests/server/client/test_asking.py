@@ -12,7 +12,7 @@ import httpx
 import pytest
 from tests.server.client.scripted import Asked, ScriptedServer, answer, data, error
 
-from holdfast.client import (
+from perdure.client import (
     Client,
     ClientError,
     Conflict,
@@ -33,9 +33,9 @@ from holdfast.client import (
     UnreadableAnswer,
     calls,
 )
-from holdfast.client.asking import asked
-from holdfast.client.steps import Answered, Send, Session, Wait
-from holdfast.errors import HoldfastError
+from perdure.client.asking import asked
+from perdure.client.steps import Answered, Send, Session, Wait
+from perdure.errors import PerdureError
 
 QUICK = Patience(first_wait=0.01, longest_wait=2, seconds=5)
 THREAD = data({"thread": {"thread_id": "t", "added_by_a_newer_server": [1]}})
@@ -72,7 +72,7 @@ def test_each_code_is_an_error_of_its_own(status: int, code: str, kind: type[Cli
             client.delete_thread("t")
     error = raised.value
     assert type(error) is kind
-    assert isinstance(error, HoldfastError)
+    assert isinstance(error, PerdureError)
     assert (error.status, error.code, error.message, error.request_id) == (status, code, "Why.", "r7")
     assert [(one.message, one.field) for one in error.details] == [("too long", "thread_id")]
     assert error.run_id == "run-9"
@@ -258,8 +258,8 @@ def run(code: str) -> str:
 
 
 def test_importing_it_loads_neither_the_engine_nor_the_server() -> None:
-    loaded = set(run("import sys, holdfast.client\nprint(*sys.modules)").split())
-    rooms = {name.split(".")[1] for name in loaded if name.startswith("holdfast.")}
+    loaded = set(run("import sys, perdure.client\nprint(*sys.modules)").split())
+    rooms = {name.split(".")[1] for name in loaded if name.startswith("perdure.")}
     assert rooms <= {"client", "errors", "names", "lazy", "log"}
     assert not loaded & {"litestar", "uvicorn", "pydantic"}
 
@@ -267,7 +267,7 @@ def test_importing_it_loads_neither_the_engine_nor_the_server() -> None:
 def test_without_httpx_it_says_what_to_install() -> None:
     told = run(
         "import sys; sys.modules['httpx'] = None\n"
-        "try:\n    import holdfast.client\nexcept ImportError as error:\n    print(type(error).__name__, error)"
+        "try:\n    import perdure.client\nexcept ImportError as error:\n    print(type(error).__name__, error)"
     )
-    assert "MissingExtra holdfast.client needs the package 'httpx'" in told
-    assert "holdfast[client]" in told
+    assert "MissingExtra perdure.client needs the package 'httpx'" in told
+    assert "perdure[client]" in told

@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agents import AgentResponse, AgentResponseUpdate, Content, Message
-from holdfast.client import Message as ToldMessage
-from holdfast.client.chunks import chunks_of
-from holdfast.events import WorkflowEvent
-from holdfast.server.agentflow.messages import messages_to_client
-from holdfast.server.agentflow.streaming import _delta
-from holdfast.server.conversation import said_by, with_run_ids
-from holdfast.server.plain import plain_event
-from holdfast.server.space import EVERYTHING
+from perdure.agents import AgentResponse, AgentResponseUpdate, Content, Message
+from perdure.client import Message as ToldMessage
+from perdure.client.chunks import chunks_of
+from perdure.events import WorkflowEvent
+from perdure.server.agentflow.messages import messages_to_client
+from perdure.server.agentflow.streaming import _delta
+from perdure.server.conversation import said_by, with_run_ids
+from perdure.server.plain import plain_event
+from perdure.server.space import EVERYTHING
 
 MESSAGES = [
     Message("assistant", "Hello", "ada", "id-1"),

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from tests.server.serving import Server, eventually
 
-from holdfast.client import Client, Conflict, Invalid, NotFound, SyncClient, Thread
+from perdure.client import Client, Conflict, Invalid, NotFound, SyncClient, Thread
 
 
 class Either:

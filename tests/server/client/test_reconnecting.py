@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 from tests.server.client.scripted import Asked, Reply, ScriptedServer, chunk, data, error, event, frame, started, stream
 
-from holdfast.client import (
+from perdure.client import (
     Client,
     ConnectionLost,
     CursorExpired,

@@ -14,7 +14,7 @@ import pytest
 from tests.server.client.cutting import CuttingProxy
 from tests.server.serving import Server, eventually
 
-from holdfast.client import Chunk, Client, Event, Patience, RunFailed, SyncClient
+from perdure.client import Chunk, Client, Event, Patience, RunFailed, SyncClient
 
 QUICK = Patience(first_wait=0.02, longest_wait=0.1, seconds=15)
 VOLATILE = {"checkpoint_id", "previous_checkpoint_id", "timestamp", "run_id", "thread_id"}

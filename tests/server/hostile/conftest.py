@@ -22,7 +22,7 @@ LIMITS = {"body_seconds": 1.0, "shutdown_seconds": 0.1}
 def project(folder: Path, **more: object) -> Path:
     """A project that serves what is in served.py, kept in SQLite, with no auth unless told otherwise."""
     told = {"agent": f"{HERE}:agent", "workflows": WORKFLOWS, "checkpointer": "sqlite:///threads.db", "limits": LIMITS}
-    (folder / "holdfast.json").write_text(json.dumps({**told, **more}), encoding="utf-8")
+    (folder / "perdure.json").write_text(json.dumps({**told, **more}), encoding="utf-8")
     return folder
 
 

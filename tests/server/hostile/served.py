@@ -8,11 +8,11 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast import RunContext, WorkflowContext, executor, workflow
-from holdfast.agents import AgentResponse, AgentSession, Message
-from holdfast.agents.base import RecordingAgent
-from holdfast.agents.workflows import WorkflowBuilder
-from holdfast.server.auth.principal import Credentials, NotAuthenticated, Principal
+from perdure import RunContext, WorkflowContext, executor, workflow
+from perdure.agents import AgentResponse, AgentSession, Message
+from perdure.agents.base import RecordingAgent
+from perdure.agents.workflows import WorkflowBuilder
+from perdure.server.auth.principal import Credentials, NotAuthenticated, Principal
 
 SECRET = "hunter2-of-the-workflow"  # what must not be shown
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Literal, NamedTuple
 
-from holdfast.server.http.app import ServerApp
+from perdure.server.http.app import ServerApp
 
 Outcome = Literal["public", "general", "list", "missing", "own"]
 """What another user gets: nothing of anybody's (`public`, `general`), a list without the thread (`list`), 404

@@ -176,7 +176,7 @@ def test_refusals_and_streams_have_the_safe_headers_too(server: Server) -> None:
 
 
 def test_nobody_writes_lines_of_their_own_into_the_log(server: Server) -> None:
-    forged = "\nERROR holdfast.server: forged \x1b[31m\r\nforged"
+    forged = "\nERROR perdure.server: forged \x1b[31m\r\nforged"
     with server.client() as client:
         asked = client.post("/v1/threads/log/runs?wait=10", json={"input": forged, "workflow": "ask"})
         request_id = asked.json()["data"]["run"]["requests"][0]["request_id"]
@@ -192,5 +192,5 @@ def test_nobody_writes_lines_of_their_own_into_the_log(server: Server) -> None:
         for path, body in bodies:
             assert 400 <= client.post(f"/v1/threads/log/{path}", json=body).status_code < 500
     lines = server.log.splitlines()
-    assert not [line for line in lines if line.startswith(("ERROR holdfast.server: forged", "forged"))]
+    assert not [line for line in lines if line.startswith(("ERROR perdure.server: forged", "forged"))]
     assert "\x1b[31m" not in server.log

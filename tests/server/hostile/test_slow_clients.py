@@ -126,7 +126,7 @@ def test_a_thousand_idle_streams_keep_nobody_waiting(server: Server) -> None:
         assert invoke(server, "beside") < PROMPT_SECONDS
         assert invoke(server, "idle-3") < PROMPT_SECONDS
         assert megabytes(server.pid) < before + 100, "a tenth of a megabyte each"
-    eventually(lambda: "holdfast_streams_open 0.0" in server.get("/metrics").text)
+    eventually(lambda: "perdure_streams_open 0.0" in server.get("/metrics").text)
 
 
 def await_first_bytes(streams: list[socket.socket]) -> None:
@@ -155,5 +155,5 @@ def test_a_stream_whose_client_never_sends_the_promised_body_ends_without_a_fuss
             with suppress(TimeoutError):
                 while sock.recv(65536):
                     pass
-    eventually(lambda: "holdfast_streams_open 0.0" in server.get("/metrics").text)
+    eventually(lambda: "perdure_streams_open 0.0" in server.get("/metrics").text)
     assert "Traceback" not in server.log

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from holdfast.server import ServerConfig, create_app
-from holdfast.server.http import app as app_module
-from holdfast.server.service import Service
+from perdure.server import ServerConfig, create_app
+from perdure.server.http import app as app_module
+from perdure.server.service import Service
 
 HERE = "tests.server.routes.flows"
 LIMIT_SECONDS = 10.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Never
 
-from holdfast import (
+from perdure import (
     AgentWorkflow,
     Executor,
     RunContext,
@@ -21,10 +21,10 @@ from holdfast import (
     step,
     workflow,
 )
-from holdfast.agents import AgentResponse, AgentResponseUpdate, AgentSession, Content, Message
-from holdfast.agents.base import RecordingAgent
-from holdfast.agents.recording import tell
-from holdfast.testing import ScriptedAgent
+from perdure.agents import AgentResponse, AgentResponseUpdate, AgentSession, Content, Message
+from perdure.agents.base import RecordingAgent
+from perdure.agents.recording import tell
+from perdure.testing import ScriptedAgent
 
 gates: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 """What the workflows here wait for, by a name that the test chooses."""

@@ -16,7 +16,7 @@ from tests.docs.following import Block, blocks_of, python_blocks
 from tests.server.routes.calling import called
 from tests.server.serving import Server, project
 
-from holdfast.server.http.answers import errors
+from perdure.server.http.answers import errors
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "http-api.md"
 SHOWN_URL = "http://127.0.0.1:8000"
@@ -37,8 +37,8 @@ def examples() -> list[tuple[Block, Block]]:
 def server_of_the_page(tmp_path: Path) -> Any:
     folder = project(tmp_path)
     (folder / "flows.py").write_text(python_blocks(PAGE)[0].code, encoding="utf-8")
-    config = json.loads((folder / "holdfast.json").read_text(encoding="utf-8"))
-    (folder / "holdfast.json").write_text(json.dumps({**config, "workflows": {"review": "flows:review"}}))
+    config = json.loads((folder / "perdure.json").read_text(encoding="utf-8"))
+    (folder / "perdure.json").write_text(json.dumps({**config, "workflows": {"review": "flows:review"}}))
     with Server(folder) as server:
         yield server
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.server.routes.calling import HERE, Called, called, is_done, texts, turn
 
-from holdfast.server import create_app
+from perdure.server import create_app
 
 
 class Mount:

@@ -8,7 +8,7 @@ import re
 import pytest
 from tests.server.routes.calling import called, data_of
 
-from holdfast.server import ServerApp
+from perdure.server import ServerApp
 
 
 async def test_a_server_says_that_it_works_and_that_it_is_ready() -> None:
@@ -52,8 +52,8 @@ async def test_metrics_are_told_as_prometheus_reads_them() -> None:
         await app.invoke("hi", "t")
         answer = await app.ask("GET", "/metrics")
         assert answer.headers["content-type"].startswith("text/plain")
-        counted = [line for line in answer.text.splitlines() if line.startswith("holdfast_http_requests_total{")]
-        assert counted == ['holdfast_http_requests_total{method="POST",route="/v1/graph/invoke",status="200"} 1.0']
+        counted = [line for line in answer.text.splitlines() if line.startswith("perdure_http_requests_total{")]
+        assert counted == ['perdure_http_requests_total{method="POST",route="/v1/graph/invoke",status="200"} 1.0']
 
 
 async def test_requests_are_counted_by_their_route_not_by_the_ids_in_their_paths() -> None:

@@ -19,8 +19,8 @@ from tests.servers.daemon import free_port
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from holdfast.server import ServerConfig, create_app
-from holdfast.server.serving import make_server
+from perdure.server import ServerConfig, create_app
+from perdure.server.serving import make_server
 
 LIMIT_SECONDS = 10.0
 
@@ -124,7 +124,7 @@ def test_a_frame_that_is_too_large_closes_the_socket_and_not_the_server(served: 
 
 async def test_a_run_of_another_process_is_seen_and_stopped(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path / 'threads.db'}"
-    (tmp_path / "holdfast.json").write_text(json.dumps({"agent": f"{HERE}:waiting", "checkpointer": database}))
+    (tmp_path / "perdure.json").write_text(json.dumps({"agent": f"{HERE}:waiting", "checkpointer": database}))
     root = str(Path(__file__).parents[3])
     with Server(tmp_path, env={"PYTHONPATH": root}) as other:
         async with called("waiting", checkpointer=database) as app:

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from typing_extensions import Never, assert_type
 
-from holdfast import (
+from perdure import (
     Executor,
     ResponseStream,
     RetryPolicy,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from typing_extensions import Never
 
-from holdfast import Executor, WorkflowContext, handler
+from perdure import Executor, WorkflowContext, handler
 
 
 @dataclass

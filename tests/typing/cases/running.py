@@ -2,7 +2,7 @@
 
 from typing_extensions import assert_type
 
-from holdfast import ResponseStream, Workflow, WorkflowEvent, WorkflowRunResult
+from perdure import ResponseStream, Workflow, WorkflowEvent, WorkflowRunResult
 
 
 async def right(workflow: Workflow) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from holdfast.agents.content import Content
-from holdfast.agents.message import Message
-from holdfast.agents.response import AgentResponse
+from perdure.agents.content import Content
+from perdure.agents.message import Message
+from perdure.agents.response import AgentResponse
 
 texts = st.text(st.characters(), max_size=20)
 """Lone surrogates too."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.agents.message import Message
-from holdfast.agents.response import AgentResponse
-from holdfast.agents.session import AgentSession
-from holdfast.testing.scripted_agent import ScriptedAgent
+from perdure.agents.message import Message
+from perdure.agents.response import AgentResponse
+from perdure.agents.session import AgentSession
+from perdure.testing.scripted_agent import ScriptedAgent
 
 
 class Hearing:

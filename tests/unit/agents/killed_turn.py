@@ -11,8 +11,8 @@ from typing import Any
 
 from tests.unit.agents.agent_models import Script, call, note
 
-from holdfast import SqliteCheckpointStorage, Workflow, WorkflowBuilder
-from holdfast.agents.pydantic.agent import Agent
+from perdure import SqliteCheckpointStorage, Workflow, WorkflowBuilder
+from perdure.agents.pydantic.agent import Agent
 
 CALLS = [call("count", {"number": place}, f"c{place}") for place in range(10)]
 

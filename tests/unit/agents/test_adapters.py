@@ -18,11 +18,11 @@ from tests.unit.agents.agent_models import Script, call, note, notes, told
 from tests.unit.agents.foreign_agents import MAKERS, NAME, SdkModel, with_framework
 from tests.unit.agents.test_agent_in_workflows import Boom, flow, last
 
-from holdfast import Executor, WorkflowContext, handler
-from holdfast.agents import AgentExecutorResponse, AgentResponseUpdate, AgentSession, Message, tool
-from holdfast.agents.adapters import adapted
-from holdfast.agents.turns import take_turn
-from holdfast.errors import HoldfastError, InvalidRun
+from perdure import Executor, WorkflowContext, handler
+from perdure.agents import AgentExecutorResponse, AgentResponseUpdate, AgentSession, Message, tool
+from perdure.agents.adapters import adapted
+from perdure.agents.turns import take_turn
+from perdure.errors import InvalidRun, PerdureError
 
 
 class Next(Executor):
@@ -253,7 +253,7 @@ async def test_a_graph_that_interrupts_itself_or_has_no_messages_is_a_clear_erro
         graph.add_edge(START, "answer")
         return adapted(graph.compile(name="graph", **given))
 
-    with pytest.raises(HoldfastError, match="The graph 'graph' interrupts itself"):
+    with pytest.raises(PerdureError, match="The graph 'graph' interrupts itself"):
         await build(lambda state: interrupt("?"), checkpointer=None).run("Go")
     with pytest.raises(TypeError, match=r"'graph' gave .* Expected a state with a list of messages"):
         await build(lambda state: {"messages": "text"}).run("Go")

@@ -18,10 +18,10 @@ from tests.unit.agents.agent_models import note, notes
 from tests.unit.agents.foreign_agents import NAME, FrameworkClient
 from tests.unit.agents.test_agent_in_workflows import flow, last
 
-from holdfast.agents import AgentSession, Content, Message
-from holdfast.agents.adapters import framework_messages
-from holdfast.agents.turns import take_turn
-from holdfast.errors import AgentFailed
+from perdure.agents import AgentSession, Content, Message
+from perdure.agents.adapters import framework_messages
+from perdure.agents.turns import take_turn
+from perdure.errors import AgentFailed
 
 sdk.set_tracing_disabled(True)
 

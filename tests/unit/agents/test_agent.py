@@ -16,10 +16,10 @@ from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
 from tests.unit.agents.agent_models import Script, call, prompts, told
 
-from holdfast import RetryPolicy
-from holdfast.agents import AgentSession, Content, Message, ToolContext, tool
-from holdfast.agents.pydantic.agent import Agent
-from holdfast.errors import AgentFailed, TimedOut, UsageLimitReached
+from perdure import RetryPolicy
+from perdure.agents import AgentSession, Content, Message, ToolContext, tool
+from perdure.agents.pydantic.agent import Agent
+from perdure.errors import AgentFailed, TimedOut, UsageLimitReached
 
 
 def double(number: int) -> int:
@@ -318,13 +318,13 @@ def test_bad_arguments_are_refused_at_once(given: dict[str, Any], error: type[Ex
         Agent(given.pop("model", TestModel()), **{"name": "writer", **given})
 
 
-def test_without_the_extra_the_error_names_it_and_the_rest_of_holdfast_is_imported() -> None:
+def test_without_the_extra_the_error_names_it_and_the_rest_of_perdure_is_imported() -> None:
     program = (
         "import sys; sys.modules['pydantic_ai'] = None\n"
-        "import holdfast, holdfast.agents\n"
-        "from holdfast.errors import MissingExtra\n"
-        "try: import holdfast.agents.pydantic.agent\n"
+        "import perdure, perdure.agents\n"
+        "from perdure.errors import MissingExtra\n"
+        "try: import perdure.agents.pydantic.agent\n"
         "except MissingExtra as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "holdfast[agents]" in done.stdout
+    assert "perdure[agents]" in done.stdout

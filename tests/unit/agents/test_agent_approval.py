@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.unit.agents.agent_models import Script, call, told
 
-from holdfast.agents import AgentSession, Content, Message, tool
-from holdfast.agents.pydantic.agent import Agent
-from holdfast.errors import InvalidRun
+from perdure.agents import AgentSession, Content, Message, tool
+from perdure.agents.pydantic.agent import Agent
+from perdure.errors import InvalidRun
 
 CALLS = [call("pay", {"amount": amount}, f"c{amount}") for amount in (5, 20, 30)]
 

@@ -13,12 +13,12 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ExternalToolset
 from tests.unit.agents.agent_models import Script, call, told
 
-from holdfast import SqliteCheckpointStorage, Workflow, WorkflowBuilder
-from holdfast.agents import AgentResponse, AgentSession, Content, Message, tool
-from holdfast.agents.pydantic.agent import Agent
-from holdfast.agents.workflow_agent import WorkflowAgent
-from holdfast.errors import InvalidRun
-from holdfast.events import WorkflowRunState
+from perdure import SqliteCheckpointStorage, Workflow, WorkflowBuilder
+from perdure.agents import AgentResponse, AgentSession, Content, Message, tool
+from perdure.agents.pydantic.agent import Agent
+from perdure.agents.workflow_agent import WorkflowAgent
+from perdure.errors import InvalidRun
+from perdure.events import WorkflowRunState
 
 LOOKS = [call("look", {"place": place}, f"c{place}") for place in (1, 2)]
 PENDING = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS

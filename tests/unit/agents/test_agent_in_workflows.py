@@ -18,11 +18,11 @@ import pytest
 from tests.unit.agents import killed_turn
 from tests.unit.agents.agent_models import Script, call, note, notes, told
 
-from holdfast import Executor, RetryPolicy, SqliteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, handler
-from holdfast.agents import AgentResponse, Message, ToolContext, tool
-from holdfast.agents.pydantic.agent import Agent
-from holdfast.agents.turns import take_turn
-from holdfast.errors import AgentFailed, UsageLimitReached
+from perdure import Executor, RetryPolicy, SqliteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext, handler
+from perdure.agents import AgentResponse, Message, ToolContext, tool
+from perdure.agents.pydantic.agent import Agent
+from perdure.agents.turns import take_turn
+from perdure.errors import AgentFailed, UsageLimitReached
 
 TEN = [call("count", {"number": place}, f"c{place}") for place in range(10)]
 

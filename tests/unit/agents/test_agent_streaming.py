@@ -13,8 +13,8 @@ from pydantic_ai.models.test import TestModel
 from tests.unit.agents.agent_models import Script, call
 from tests.unit.agents.test_agent_in_workflows import Boom, flow, last
 
-from holdfast.agents import AgentResponse, AgentResponseUpdate, AgentSession, tool
-from holdfast.agents.pydantic.agent import Agent
+from perdure.agents import AgentResponse, AgentResponseUpdate, AgentSession, tool
+from perdure.agents.pydantic.agent import Agent
 
 
 async def updates_of(stream: Any) -> list[AgentResponseUpdate]:

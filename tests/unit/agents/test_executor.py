@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from tests.unit.agents.hearing import Hearing
 
-from holdfast import Executor, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, handler
-from holdfast.agents.executor import AgentExecutor, AgentExecutorRequest, AgentExecutorResponse
-from holdfast.agents.message import Message
-from holdfast.agents.response import AgentResponse
-from holdfast.agents.session import AgentSession
-from holdfast.agents.tools import Tool
-from holdfast.testing.scripted_agent import Call, ScriptedAgent
+from perdure import Executor, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, handler
+from perdure.agents.executor import AgentExecutor, AgentExecutorRequest, AgentExecutorResponse
+from perdure.agents.message import Message
+from perdure.agents.response import AgentResponse
+from perdure.agents.session import AgentSession
+from perdure.agents.tools import Tool
+from perdure.testing.scripted_agent import Call, ScriptedAgent
 
 
 def outputs(result: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""Agents that know nothing of holdfast, and types of agent-framework-core: taken as they are, and given back."""
+"""Agents that know nothing of perdure, and types of agent-framework-core: taken as they are, and given back."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import agent_framework as peer
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast.agents.content import Content
-from holdfast.agents.foreign import as_content, as_response, as_spoken, as_update
-from holdfast.agents.message import Message
-from holdfast.agents.response import AgentResponse, AgentResponseUpdate
+from perdure.agents.content import Content
+from perdure.agents.foreign import as_content, as_response, as_spoken, as_update
+from perdure.agents.message import Message
+from perdure.agents.response import AgentResponse, AgentResponseUpdate
 
 plain = st.text(st.characters(codec="utf-8"), max_size=10)
 values: st.SearchStrategy[Any] = st.recursive(

@@ -14,12 +14,12 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from tests.unit.agents.agent_models import Script, call, note, notes, prompts
 from tests.unit.agents.test_agent_in_workflows import flow, last
 
-from holdfast import Executor, InMemoryCheckpointStorage, RetryPolicy, WorkflowBuilder, WorkflowContext, handler
-from holdfast.agents import AgentExecutor
-from holdfast.agents.pydantic.agent import Agent
-from holdfast.agents.response import AgentResponse
-from holdfast.errors import AgentFailed
-from holdfast.testing import Faults, ProcessGone
+from perdure import Executor, InMemoryCheckpointStorage, RetryPolicy, WorkflowBuilder, WorkflowContext, handler
+from perdure.agents import AgentExecutor
+from perdure.agents.pydantic.agent import Agent
+from perdure.agents.response import AgentResponse
+from perdure.errors import AgentFailed
+from perdure.testing import Faults, ProcessGone
 
 
 class City(pydantic.BaseModel):

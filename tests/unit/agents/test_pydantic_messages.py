@@ -1,4 +1,4 @@
-"""Conversions of messages between pydantic-ai and holdfast: whatever goes there and back is what it was."""
+"""Conversions of messages between pydantic-ai and perdure: whatever goes there and back is what it was."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
-from holdfast.agents import AgentResponse, Content, Message
-from holdfast.agents.pydantic.messages import from_messages, to_message, to_messages
+from perdure.agents import AgentResponse, Content, Message
+from perdure.agents.pydantic.messages import from_messages, to_message, to_messages
 
 words = st.text(st.characters(codec="utf-8"), max_size=12)
 names = st.from_regex(r"[a-z]{1,8}", fullmatch=True)

@@ -16,8 +16,8 @@ from pydantic_core import SchemaValidator, core_schema
 from tests.unit.agents.agent_models import Script, call, note, notes, told
 from tests.unit.agents.test_agent_in_workflows import Boom, flow, last
 
-from holdfast.agents import tool
-from holdfast.agents.pydantic.agent import Agent
+from perdure.agents import tool
+from perdure.agents.pydantic.agent import Agent
 
 ROOT = Path(__file__).parents[3]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.agents.logs import begun
 
-from holdfast import (
+from perdure import (
     Executor,
     InMemoryCheckpointStorage,
     RetryPolicy,
@@ -20,11 +20,11 @@ from holdfast import (
     handler,
     workflow,
 )
-from holdfast.agents.response import AgentResponseUpdate
-from holdfast.agents.tools import Tool, tool
-from holdfast.events import WorkflowRunState
-from holdfast.testing import Faults, ProcessGone
-from holdfast.testing.scripted_agent import Call, ScriptedAgent
+from perdure.agents.response import AgentResponseUpdate
+from perdure.agents.tools import Tool, tool
+from perdure.events import WorkflowRunState
+from perdure.testing import Faults, ProcessGone
+from perdure.testing.scripted_agent import Call, ScriptedAgent
 
 
 def double(number: int) -> int:
@@ -274,7 +274,7 @@ async def test_nobody_pays_for_words_that_nobody_watches() -> None:
 
     class Watching(ScriptedAgent):
         def _tell(self, message: Any, *, replayed: bool) -> None:
-            from holdfast.agents.recording import is_heard
+            from perdure.agents.recording import is_heard
 
             heard.append(is_heard())
 

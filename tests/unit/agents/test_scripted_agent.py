@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from tests.unit.agents.logs import begun
 
-from holdfast.agents.content import Content
-from holdfast.agents.message import Message
-from holdfast.agents.response import AgentResponse
-from holdfast.testing import ScriptOver
-from holdfast.testing.scripted_agent import Call, ScriptedAgent
+from perdure.agents.content import Content
+from perdure.agents.message import Message
+from perdure.agents.response import AgentResponse
+from perdure.testing import ScriptOver
+from perdure.testing.scripted_agent import Call, ScriptedAgent
 
 
 def add(a: int, b: int) -> int:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 from tests.unit.agents.conversations import anything, messages, texts
 
-from holdfast.agents.message import Message
-from holdfast.agents.session import AgentSession
+from perdure.agents.message import Message
+from perdure.agents.session import AgentSession
 
 
 @given(st.lists(messages, max_size=3), st.dictionaries(texts, anything, max_size=2))

@@ -9,9 +9,9 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast.agents.message import Message
-from holdfast.agents.response import AgentResponse
-from holdfast.agents.structured import value_in
+from perdure.agents.message import Message
+from perdure.agents.response import AgentResponse
+from perdure.agents.structured import value_in
 
 
 class Choice(msgspec.Struct):

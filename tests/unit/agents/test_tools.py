@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from tests.unit.agents.logs import begun
 
-from holdfast import Executor, InMemoryCheckpointStorage, RetryPolicy, WorkflowBuilder, WorkflowContext, handler
-from holdfast.agents.content import Content
-from holdfast.agents.response import AgentResponse
-from holdfast.agents.tools import ApprovalNeeded, Tool, ToolContext, as_tool, tool
-from holdfast.agents.workflows import Workflow
-from holdfast.errors import AnswerRejected
-from holdfast.testing import assert_survives_crash
-from holdfast.testing.scripted_agent import Call, ScriptedAgent
+from perdure import Executor, InMemoryCheckpointStorage, RetryPolicy, WorkflowBuilder, WorkflowContext, handler
+from perdure.agents.content import Content
+from perdure.agents.response import AgentResponse
+from perdure.agents.tools import ApprovalNeeded, Tool, ToolContext, as_tool, tool
+from perdure.agents.workflows import Workflow
+from perdure.errors import AnswerRejected
+from perdure.testing import assert_survives_crash
+from perdure.testing.scripted_agent import Call, ScriptedAgent
 
 language: ContextVar[str] = ContextVar("language", default="none")
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import InMemoryCheckpointStorage, WorkflowBuilder
-from holdfast.agents.content import Content
-from holdfast.agents.message import Message
-from holdfast.agents.response import AgentResponse
-from holdfast.agents.session import AgentSession
-from holdfast.agents.turns import take_live_turn, take_turn
-from holdfast.agents.workflows import Workflow
-from holdfast.errors import InvalidRun
-from holdfast.testing import Faults, ProcessGone
+from perdure import InMemoryCheckpointStorage, WorkflowBuilder
+from perdure.agents.content import Content
+from perdure.agents.message import Message
+from perdure.agents.response import AgentResponse
+from perdure.agents.session import AgentSession
+from perdure.agents.turns import take_live_turn, take_turn
+from perdure.agents.workflows import Workflow
+from perdure.errors import InvalidRun
+from perdure.testing import Faults, ProcessGone
 
 
 class Plain:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.agents.logs import begun
 
-from holdfast import (
+from perdure import (
     Executor,
     InMemoryCheckpointStorage,
     SqliteCheckpointStorage,
@@ -19,16 +19,16 @@ from holdfast import (
     response_handler,
     workflow,
 )
-from holdfast.agents.content import Content
-from holdfast.agents.message import Message
-from holdfast.agents.response import AgentResponse
-from holdfast.agents.session import AgentSession
-from holdfast.agents.tools import Tool
-from holdfast.agents.workflow_agent import WorkflowAgent
-from holdfast.agents.workflows import Workflow
-from holdfast.errors import AlreadyAnswered, AnswerRejected
-from holdfast.testing import Faults, ProcessGone
-from holdfast.testing.scripted_agent import Call, ScriptedAgent
+from perdure.agents.content import Content
+from perdure.agents.message import Message
+from perdure.agents.response import AgentResponse
+from perdure.agents.session import AgentSession
+from perdure.agents.tools import Tool
+from perdure.agents.workflow_agent import WorkflowAgent
+from perdure.agents.workflows import Workflow
+from perdure.errors import AlreadyAnswered, AnswerRejected
+from perdure.testing import Faults, ProcessGone
+from perdure.testing.scripted_agent import Call, ScriptedAgent
 
 
 def pay(amount: int) -> str:

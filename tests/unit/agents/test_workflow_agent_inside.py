@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from tests.unit.agents.logs import begun
 
-from holdfast import Executor, InMemoryCheckpointStorage, RetryPolicy, WorkflowBuilder, WorkflowContext, handler
-from holdfast.agents.content import Content
-from holdfast.agents.executor import AgentExecutor
-from holdfast.agents.message import Message
-from holdfast.agents.response import AgentResponse
-from holdfast.agents.tools import Tool
-from holdfast.agents.workflows import Workflow
-from holdfast.testing import Faults, ProcessGone
-from holdfast.testing.scripted_agent import Call, ScriptedAgent
+from perdure import Executor, InMemoryCheckpointStorage, RetryPolicy, WorkflowBuilder, WorkflowContext, handler
+from perdure.agents.content import Content
+from perdure.agents.executor import AgentExecutor
+from perdure.agents.message import Message
+from perdure.agents.response import AgentResponse
+from perdure.agents.tools import Tool
+from perdure.agents.workflows import Workflow
+from perdure.testing import Faults, ProcessGone
+from perdure.testing.scripted_agent import Call, ScriptedAgent
 
 
 def pay(amount: int) -> str:

@@ -9,10 +9,10 @@ import pytest
 from tests.property.changing_trees import PROSE
 from tests.property.packed_threads import PackedThread, at_once, exact
 
-from holdfast import UnreadableValue
-from holdfast.checkpoints.assembly import Assembly
-from holdfast.checkpoints.chunks import Chunker
-from holdfast.digests import digest_of
+from perdure import UnreadableValue
+from perdure.checkpoints.assembly import Assembly
+from perdure.checkpoints.chunks import Chunker
+from perdure.digests import digest_of
 
 STATE = {
     "text": PROSE[:20_000],

@@ -8,10 +8,10 @@ import time
 import pytest
 from tests.turns import turns
 
-from holdfast import InMemoryCheckpointStorage
-from holdfast.checkpoints import busy
-from holdfast.checkpoints.busy import SOONEST_LOOK_SECONDS, WaitingFor
-from holdfast.testing.conformance.acts import own
+from perdure import InMemoryCheckpointStorage
+from perdure.checkpoints import busy
+from perdure.checkpoints.busy import SOONEST_LOOK_SECONDS, WaitingFor
+from perdure.testing.conformance.acts import own
 
 SECONDS = 15.0
 

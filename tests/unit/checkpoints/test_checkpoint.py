@@ -10,7 +10,7 @@ import pytest
 from tests.six_methods import SixMethods
 from tests.unit.engine.flows import Tally, Verdict, asking, function, relay, shouting, sink, tallying
 
-from holdfast import (
+from perdure import (
     CheckpointInfo,
     InMemoryCheckpointStorage,
     Workflow,
@@ -171,7 +171,7 @@ async def test_the_info_is_the_checkpoint_without_its_payload() -> None:
         (lambda tree: tree.pop("counters"), "its parts do not fit together"),
         (lambda tree: tree.update(counters=[1]), "its parts do not fit together"),
         (lambda tree: tree.update(payloads=[]), "its parts do not fit together"),
-        (lambda tree: tree.update(version="9.0"), "format version '9.0'; this holdfast reads '1.0'.*upgrade holdfast"),
+        (lambda tree: tree.update(version="9.0"), "format version '9.0'; this perdure reads '1.0'.*upgrade perdure"),
         (lambda tree: tree["state"].update({"$type": "os:system"}), "Cannot read state"),
     ],
 )

@@ -11,8 +11,8 @@ import pytest
 from tests.property.changing_trees import PROSE
 from tests.property.packed_threads import PackedThread, exact
 
-from holdfast.checkpoints.chunks import LONG_TEXT, SMALL, SMALL_ROOT, WHOLE, Chunker, Packed
-from holdfast.digests import digest_of
+from perdure.checkpoints.chunks import LONG_TEXT, SMALL, SMALL_ROOT, WHOLE, Chunker, Packed
+from perdure.digests import digest_of
 
 
 @cache

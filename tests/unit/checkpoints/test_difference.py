@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
-from holdfast import Opaque, UnsavableValue, WorkflowCheckpoint
+from perdure import Opaque, UnsavableValue, WorkflowCheckpoint
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -187,8 +187,8 @@ def test_values_of_a_change_are_of_their_own_types() -> None:
 
 
 def test_subclasses_are_compared_as_what_they_are_where_their_class_is_known() -> None:
-    from holdfast.codec import DeclaredTypes
-    from holdfast.codecs.types import remember
+    from perdure.codec import DeclaredTypes
+    from perdure.codecs.types import remember
 
     remember(DeclaredTypes(frozenset({Bag, Notes})))
     assert lines(Bag(a=1), Bag(a=2)) == ["~ state['v']['a']: 1 -> 2"]

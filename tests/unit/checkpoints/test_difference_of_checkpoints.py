@@ -10,12 +10,12 @@ import msgspec
 import pytest
 from tests.unit.checkpoints.test_difference import Colour, Note, Place, holding, lines
 
-from holdfast import WorkflowCheckpoint, WorkflowEvent
-from holdfast.checkpoints.checkpoint import ChildCheckpoint, Counters
-from holdfast.codec import Encoded
-from holdfast.codecs.json_codec import JsonCodec
-from holdfast.events import RequestTerms
-from holdfast.records import Answer, ExecutorMemory, Record, SuspendedDelivery, WorkflowMessage
+from perdure import WorkflowCheckpoint, WorkflowEvent
+from perdure.checkpoints.checkpoint import ChildCheckpoint, Counters
+from perdure.codec import Encoded
+from perdure.codecs.json_codec import JsonCodec
+from perdure.events import RequestTerms
+from perdure.records import Answer, ExecutorMemory, Record, SuspendedDelivery, WorkflowMessage
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast.checkpoints.dump import DumpReader, DumpWriter, renamed_commits, renamed_standing
-from holdfast.digests import digest_of
-from holdfast.errors import NewerFormat, NoThreadFile
-from holdfast.records import (
+from perdure.checkpoints.dump import DumpReader, DumpWriter, renamed_commits, renamed_standing
+from perdure.digests import digest_of
+from perdure.errors import NewerFormat, NoThreadFile
+from perdure.records import (
     CheckpointInfo,
     Commit,
     InboxItem,
@@ -159,7 +159,7 @@ def test_what_is_written_comes_back(thread: tuple[ThreadStanding, list[Commit]])
 
 def test_any_tool_can_read_it_and_prove_it() -> None:
     first, *commits, last = [json.loads(line) for line in LINES]
-    assert (first["line"], first["version"], first["thread_id"]) == ("holdfast thread", 1, "t")
+    assert (first["line"], first["version"], first["thread_id"]) == ("perdure thread", 1, "t")
     assert [one["line"] for one in commits] == ["commit"] * 3
     assert commits[1]["root"] == {"state": {"$ref": "x.1"}}
     assert last == {"sum": last["sum"], "line": "end", "commits": 3, "sha256": sha256(b"".join(LINES[:-1])).hexdigest()}
@@ -283,10 +283,10 @@ def test_an_empty_file_is_refused_as_such() -> None:
     is_refused(b"", "it is empty")
 
 
-def test_a_file_of_a_newer_holdfast_is_refused_as_such() -> None:
-    from holdfast.checkpoints import dump
+def test_a_file_of_a_newer_perdure_is_refused_as_such() -> None:
+    from perdure.checkpoints import dump
 
-    first = b'{"line":"holdfast thread","version":2,"thread_id":"t","something":"new"}'
+    first = b'{"line":"perdure thread","version":2,"thread_id":"t","something":"new"}'
     line = b'{"sum":"%b",%b\n' % (dump._sum("t", 0, first), first[1:])
-    with pytest.raises(NewerFormat, match=r"'t\.jsonl' has format 2; this holdfast knows up to 1"):
+    with pytest.raises(NewerFormat, match=r"'t\.jsonl' has format 2; this perdure knows up to 1"):
         read(line + b"whatever follows")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.engine.flows import Weather, alone, asking, crossing, kinds
 
-from holdfast import (
+from perdure import (
     InMemoryCheckpointStorage,
     Workflow,
     WorkflowEvent,

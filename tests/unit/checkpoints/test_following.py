@@ -13,7 +13,7 @@ import pytest
 from tests.six_methods import SixMethods
 from tests.turns import turns
 
-from holdfast import (
+from perdure import (
     CursorExpired,
     Executor,
     InMemoryCheckpointStorage,
@@ -26,10 +26,10 @@ from holdfast import (
     WorkflowEvent,
     handler,
 )
-from holdfast.checkpoints.live_events import LARGEST_TOLD_BYTES, heard
-from holdfast.checkpoints.storage import StoreCheckpointStorage, read_events
-from holdfast.codecs.json_codec import JsonCodec
-from holdfast.testing.conformance.acts import own, told as logged
+from perdure.checkpoints.live_events import LARGEST_TOLD_BYTES, heard
+from perdure.checkpoints.storage import StoreCheckpointStorage, read_events
+from perdure.codecs.json_codec import JsonCodec
+from perdure.testing.conformance.acts import own, told as logged
 
 SECONDS = 15.0
 

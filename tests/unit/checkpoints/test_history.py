@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import CheckpointInfo, CheckpointNotFound
-from holdfast.checkpoints.history import Branches, branches_of
+from perdure import CheckpointInfo, CheckpointNotFound
+from perdure.checkpoints.history import Branches, branches_of
 
 
 def info(number: int, previous: int | str | None, **more: Any) -> CheckpointInfo:

@@ -10,16 +10,16 @@ import msgspec
 import pytest
 from tests.property.changing_trees import PROSE
 
-from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
-from holdfast.checkpoints.integrity import ThreadIntegrity
-from holdfast.checkpoints.recent import RecentThreads
-from holdfast.checkpoints.stored_thread import StoredThread
-from holdfast.codec import DeclaredTypes
-from holdfast.codecs import JsonCodec
-from holdfast.digests import digest_of
-from holdfast.events import WorkflowEvent
-from holdfast.records import Commit, InboxItem, JournalEntry, LoggedEvents, PendingRequest, ThreadStanding
-from holdfast.stores.memory import MemoryStore
+from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.integrity import ThreadIntegrity
+from perdure.checkpoints.recent import RecentThreads
+from perdure.checkpoints.stored_thread import StoredThread
+from perdure.codec import DeclaredTypes
+from perdure.codecs import JsonCodec
+from perdure.digests import digest_of
+from perdure.events import WorkflowEvent
+from perdure.records import Commit, InboxItem, JournalEntry, LoggedEvents, PendingRequest, ThreadStanding
+from perdure.stores.memory import MemoryStore
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 Thread = tuple[ThreadStanding, list[Commit]]

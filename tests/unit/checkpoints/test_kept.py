@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast.checkpoints.kept import TRUSTED, KeptHistory
-from holdfast.checkpoints.retention import KeepFor, KeepLast, LatestOnly, Retention
-from holdfast.records import CheckpointInfo
+from perdure.checkpoints.kept import TRUSTED, KeptHistory
+from perdure.checkpoints.retention import KeepFor, KeepLast, LatestOnly, Retention
+from perdure.records import CheckpointInfo
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

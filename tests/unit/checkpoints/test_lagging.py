@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.checkpoints.lagging import LaggingWrites
+from perdure.checkpoints.lagging import LaggingWrites
 
 
 class Writes:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.checkpoints.chunks import LONG_TEXT, Chunker
-from holdfast.checkpoints.memo import Memo
+from perdure.checkpoints.chunks import LONG_TEXT, Chunker
+from perdure.checkpoints.memo import Memo
 
 KEYS = 3000
 SMALL_VALUES: dict[str, Any] = {

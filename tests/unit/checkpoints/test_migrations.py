@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import UnreadableValue
-from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
-from holdfast.checkpoints.format import encode_graph
-from holdfast.checkpoints.migrations import Migration, Migrations, Migrator, as_first_named
-from holdfast.checkpoints.stored_form import StoredForm, Waiting
-from holdfast.codecs.json_codec import JsonCodec
-from holdfast.graph.signature import signature_hash
-from holdfast.records import CheckpointInfo
+from perdure import UnreadableValue
+from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.format import encode_graph
+from perdure.checkpoints.migrations import Migration, Migrations, Migrator, as_first_named
+from perdure.checkpoints.stored_form import StoredForm, Waiting
+from perdure.codecs.json_codec import JsonCodec
+from perdure.graph.signature import signature_hash
+from perdure.records import CheckpointInfo
 
 INFO = CheckpointInfo("c1", "t", "flow", 1, 0, None, "2026-01-01T00:00:00+00:00")
 SIGNATURE = {"start": "a", "executors": {"a": "m:A"}, "edges": []}

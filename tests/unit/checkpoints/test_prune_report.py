@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.checkpoints.prune_report import PrunedThread, PruneReport, SkippedThread
+from perdure.checkpoints.prune_report import PrunedThread, PruneReport, SkippedThread
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import CheckpointNotFound, WorkflowCheckpoint
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.records import CheckpointInfo, StoredCheckpoint
-from holdfast.stores.memory import MemoryStore
+from perdure import CheckpointNotFound, WorkflowCheckpoint
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.records import CheckpointInfo, StoredCheckpoint
+from perdure.stores.memory import MemoryStore
 
 
 class PrunedMeanwhile(MemoryStore):

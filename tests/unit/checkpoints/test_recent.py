@@ -10,16 +10,16 @@ import msgspec
 import pytest
 from tests.unit.engine.flows import alone, countdown
 
-from holdfast import InMemoryCheckpointStorage, WorkflowCheckpoint, WorkflowContext
-from holdfast.checkpoints.chunks import Chunker
-from holdfast.checkpoints.recent import KEPT_BYTES, KEPT_THREADS, Recent, RecentThreads
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.checkpoints.unchanged import Unchanged
-from holdfast.codec import DeclaredTypes
-from holdfast.codecs import JsonCodec
-from holdfast.isolation import is_surely_copied
-from holdfast.records import CheckpointInfo, Lease, OpenedThread
-from holdfast.stores.memory import MemoryStore
+from perdure import InMemoryCheckpointStorage, WorkflowCheckpoint, WorkflowContext
+from perdure.checkpoints.chunks import Chunker
+from perdure.checkpoints.recent import KEPT_BYTES, KEPT_THREADS, Recent, RecentThreads
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.unchanged import Unchanged
+from perdure.codec import DeclaredTypes
+from perdure.codecs import JsonCodec
+from perdure.isolation import is_surely_copied
+from perdure.records import CheckpointInfo, Lease, OpenedThread
+from perdure.stores.memory import MemoryStore
 
 DECLARED = DeclaredTypes()
 INFO = CheckpointInfo("a", "t", "w", 5, 5, None, "2026-01-01T00:00:00+00:00")

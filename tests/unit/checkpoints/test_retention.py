@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import InMemoryCheckpointStorage, open_store
-from holdfast.checkpoints.retention import FullHistory, KeepFor, KeepLast, LatestOnly, Retention, as_retention
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.records import CheckpointInfo
-from holdfast.storages import FileCheckpointStorage, SqliteCheckpointStorage
-from holdfast.stores.memory import MemoryStore
+from perdure import InMemoryCheckpointStorage, open_store
+from perdure.checkpoints.retention import FullHistory, KeepFor, KeepLast, LatestOnly, Retention, as_retention
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.records import CheckpointInfo
+from perdure.storages import FileCheckpointStorage, SqliteCheckpointStorage
+from perdure.stores.memory import MemoryStore
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -12,9 +12,9 @@ import pytest
 from tests.promises.processes import STORAGES
 from tests.turns import turns
 
-from holdfast import SqliteCheckpointStorage, WorkflowCheckpoint
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.testing import Faults
+from perdure import SqliteCheckpointStorage, WorkflowCheckpoint
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.testing import Faults
 
 
 def checkpoint(checkpoint_id: str) -> WorkflowCheckpoint:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.unit.engine.flows import Question, asking, countdown, shouting
 
-from holdfast import (
+from perdure import (
     CheckpointNotFound,
     CheckpointStorage,
     DamagedCheckpoint,
@@ -17,7 +17,7 @@ from holdfast import (
     Opaque,
     WorkflowCheckpoint,
 )
-from holdfast.records import Commit
+from perdure.records import Commit
 
 
 def by_hand(number: int = 1, name: str = "hand", **fields: Any) -> WorkflowCheckpoint:

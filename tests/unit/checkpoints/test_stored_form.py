@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Case, Default, Executor, WorkflowBuilder, WorkflowContext, WorkflowExecutor, handler
-from holdfast.checkpoints.stored_form import StoredForm, Waiting
-from holdfast.codecs.json_codec import JsonCodec
-from holdfast.graph.signature import graph_signature
-from holdfast.records import CheckpointInfo
+from perdure import Case, Default, Executor, WorkflowBuilder, WorkflowContext, WorkflowExecutor, handler
+from perdure.checkpoints.stored_form import StoredForm, Waiting
+from perdure.codecs.json_codec import JsonCodec
+from perdure.graph.signature import graph_signature
+from perdure.records import CheckpointInfo
 
 INFO = CheckpointInfo("c1", "t", "flow", 1, 0, None, "2026-01-01T00:00:00+00:00")
 
@@ -146,8 +146,8 @@ def test_what_waits_beside_the_head_is_renamed_where_its_delivery_is_due() -> No
 
 def question(asker: str) -> dict[str, Any]:
     """A question of a sub-workflow, as a message."""
-    event = {"$type": "holdfast.events:WorkflowEvent", "executor_id": asker, "source_executor_id": asker}
-    kind = "holdfast.graph.workflow_executor:SubWorkflowRequestMessage"
+    event = {"$type": "perdure:WorkflowEvent", "executor_id": asker, "source_executor_id": asker}
+    kind = "perdure:SubWorkflowRequestMessage"
     return {"$type": kind, "source_event": event, "executor_id": "child"}
 
 

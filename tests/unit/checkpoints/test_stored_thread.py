@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from tests.property.changing_trees import PROSE
 
-from holdfast import DamagedCheckpoint, StorageFailed, ThreadConflict, UnreadableValue, UnsavableValue
-from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
-from holdfast.checkpoints.recent import RecentThreads
-from holdfast.checkpoints.stored_thread import StoredThread, read_checkpoint, whole_tree
-from holdfast.codec import DeclaredTypes
-from holdfast.codecs import JsonCodec
-from holdfast.events import WorkflowEvent
-from holdfast.records import Commit
-from holdfast.store import Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SqliteStore
+from perdure import DamagedCheckpoint, StorageFailed, ThreadConflict, UnreadableValue, UnsavableValue
+from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.recent import RecentThreads
+from perdure.checkpoints.stored_thread import StoredThread, read_checkpoint, whole_tree
+from perdure.codec import DeclaredTypes
+from perdure.codecs import JsonCodec
+from perdure.events import WorkflowEvent
+from perdure.records import Commit
+from perdure.store import Store
+from perdure.stores.memory import MemoryStore
+from perdure.stores.sqlite import SqliteStore
 
 DECLARED = DeclaredTypes()
 BIG = PROSE[:9_000]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import UnsavableValue
-from holdfast.checkpoints.unchanged import LONG, Unchanged
-from holdfast.codec import Codec, DeclaredTypes, Tree, declare
-from holdfast.codecs import JsonCodec
-from holdfast.isolation import is_surely_copied, is_unchangeable
+from perdure import UnsavableValue
+from perdure.checkpoints.unchanged import LONG, Unchanged
+from perdure.codec import Codec, DeclaredTypes, Tree, declare
+from perdure.codecs import JsonCodec
+from perdure.isolation import is_surely_copied, is_unchangeable
 
 
 @dataclass(frozen=True)

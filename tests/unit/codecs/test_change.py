@@ -11,10 +11,10 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast.codec import DeclaredTypes
-from holdfast.codecs import JsonCodec, StoredFieldIgnored
-from holdfast.errors import UnreadableValue
-from holdfast.names import stable_name
+from perdure.codec import DeclaredTypes
+from perdure.codecs import JsonCodec, StoredFieldIgnored
+from perdure.errors import UnreadableValue
+from perdure.names import stable_name
 
 
 @dataclass

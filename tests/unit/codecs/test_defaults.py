@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.agents.response import AgentResponse
-from holdfast.codec import DeclaredTypes
-from holdfast.codecs.json_codec import JsonCodec
+from perdure.agents.response import AgentResponse
+from perdure.codec import DeclaredTypes
+from perdure.codecs.json_codec import JsonCodec
 
 
 class Order(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -22,8 +22,8 @@ def test_a_type_of_the_users_is_stored_with_all_its_fields_although_its_own_json
     assert codec.decode(tree, "value") == Order("tea")
 
 
-def test_a_type_of_holdfasts_own_leaves_them_out_and_is_the_same_again() -> None:
+def test_a_type_of_perdures_own_leaves_them_out_and_is_the_same_again() -> None:
     codec = JsonCodec(DeclaredTypes(frozenset([AgentResponse])))
     tree = codec.encode(AgentResponse(agent_id="ann"), "value")
-    assert tree == {"$type": "holdfast:AgentResponse", "agent_id": "ann"}
+    assert tree == {"$type": "perdure:AgentResponse", "agent_id": "ann"}
     assert codec.decode(tree, "value") == AgentResponse(agent_id="ann")

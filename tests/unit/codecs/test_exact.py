@@ -22,8 +22,8 @@ from tests.unit.codecs.values import (
     again,
 )
 
-from holdfast.codec import DeclaredTypes
-from holdfast.codecs import JsonCodec
+from perdure.codec import DeclaredTypes
+from perdure.codecs import JsonCodec
 
 
 @pytest.mark.parametrize("value", [*PLAIN, *TIMES, *CONTAINERS, *CLASSES], ids=lambda value: type(value).__name__)

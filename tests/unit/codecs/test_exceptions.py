@@ -3,7 +3,7 @@ from __future__ import annotations
 from tests.unit.codecs.samples import Broken
 from tests.unit.codecs.values import STRICT, again
 
-from holdfast.codecs import JsonCodec, StoredError, encodable_exception
+from perdure.codecs import JsonCodec, StoredError, encodable_exception
 
 
 def test_an_exception_that_can_be_stored_stays_as_it_is() -> None:

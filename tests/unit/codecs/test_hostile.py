@@ -9,10 +9,10 @@ import pytest
 from tests.unit.codecs.samples import Author, Report
 from tests.unit.codecs.values import STRICT
 
-from holdfast.codec import DeclaredTypes
-from holdfast.codecs import JsonCodec
-from holdfast.errors import UnreadableValue
-from holdfast.names import stable_name
+from perdure.codec import DeclaredTypes
+from perdure.codecs import JsonCodec
+from perdure.errors import UnreadableValue
+from perdure.names import stable_name
 
 REPORT_TYPE = {"$type": "type", "name": stable_name(Report)}
 

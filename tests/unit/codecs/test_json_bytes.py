@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.codecs import from_bytes, to_bytes
-from holdfast.errors import UnreadableValue
+from perdure.codecs import from_bytes, to_bytes
+from perdure.errors import UnreadableValue
 
 
 def test_a_tree_comes_back_from_its_bytes() -> None:

@@ -9,10 +9,10 @@ import pytest
 from tests.unit.codecs.samples import Author, Colour, Page, Point, Right
 from tests.unit.codecs.values import EVERYTHING, STRICT, TYPES_AS_VALUES, a_defaultdict
 
-from holdfast.codec import DeclaredTypes
-from holdfast.codecs import JsonCodec, Opaque, remember, remembered, to_bytes
-from holdfast.codecs.types import Declarations
-from holdfast.errors import UnreadableValue, UnsavableValue
+from perdure.codec import DeclaredTypes
+from perdure.codecs import JsonCodec, Opaque, remember, remembered, to_bytes
+from perdure.codecs.types import Declarations
+from perdure.errors import UnreadableValue, UnsavableValue
 
 LENIENT = JsonCodec(lenient=True)
 
@@ -25,7 +25,7 @@ def test_what_a_workflow_saved_is_loaded_without_it_and_saved_back_byte_for_byte
 
 def test_an_undeclared_type_comes_back_opaque_and_readable(monkeypatch: pytest.MonkeyPatch) -> None:
     # Workflows of other tests, built in this process, may have declared the whole package.
-    monkeypatch.setattr("holdfast.codecs.types._remembered", Declarations({}))
+    monkeypatch.setattr("perdure.codecs.types._remembered", Declarations({}))
     back = JsonCodec(lenient=True).decode(STRICT.encode({"who": Author("x", 3)}, "v"), "v")
     assert back == {"who": Opaque("tests.unit.codecs.samples:Author", {"name": "x", "age": 3})}
     assert repr(back["who"]) == "Opaque(type='tests.unit.codecs.samples:Author', data={'name': 'x', 'age': 3})"

@@ -5,9 +5,9 @@ import threading
 import pytest
 from tests.unit.codecs.samples import Plain
 
-from holdfast.codec import DeclaredTypes
-from holdfast.codecs import PickleSerializer, from_bytes, to_bytes
-from holdfast.errors import UnreadableValue, UnsavableValue
+from perdure.codec import DeclaredTypes
+from perdure.codecs import PickleSerializer, from_bytes, to_bytes
+from perdure.errors import UnreadableValue, UnsavableValue
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from tests.shown import shown
 from tests.unit.codecs.samples import Author, Box, Coin, Colour, Options, Page, Place, Plain, Point, Purse, Report
 
-from holdfast.codec import DeclaredTypes
-from holdfast.codecs import declared_types, reachable_types
+from perdure.codec import DeclaredTypes
+from perdure.codecs import declared_types, reachable_types
 
 
 @dataclass
@@ -85,7 +85,7 @@ def test_a_workflow_declares_its_annotations_its_packages_and_what_is_added() ->
 def test_packages_that_everybody_shares_are_not_declared_by_an_executor_in_them() -> None:
     import threading
 
-    from holdfast.codecs import JsonCodec
+    from perdure.codecs import JsonCodec
 
     assert declared_types([], [threading.Thread, object, JsonCodec], []).packages == frozenset()
     assert declared_types([Options, Place], [], []).types == {Options, Place, Author}

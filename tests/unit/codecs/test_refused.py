@@ -17,10 +17,10 @@ from tests.shown import shown
 from tests.unit.codecs.samples import Author, Box, Couple, Page, Plain, Point, Report, Sheet
 from tests.unit.codecs.values import LAST, STRICT, SUMMER, a_row, with_attributes
 
-from holdfast.codec import DeclaredTypes
-from holdfast.codecs import JsonCodec, from_bytes, to_bytes
-from holdfast.codecs.refusal import MAX_DEPTH
-from holdfast.errors import UnreadableValue, UnsavableValue
+from perdure.codec import DeclaredTypes
+from perdure.codecs import JsonCodec, from_bytes, to_bytes
+from perdure.codecs.refusal import MAX_DEPTH
+from perdure.errors import UnreadableValue, UnsavableValue
 
 NOWHERE = object()
 

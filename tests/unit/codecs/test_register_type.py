@@ -7,8 +7,8 @@ import pytest
 from tests.unit.codecs.samples import Author
 from tests.unit.codecs.values import STRICT
 
-from holdfast.codecs import JsonCodec, register_type, types as registry
-from holdfast.errors import UnreadableValue, UnsavableValue
+from perdure.codecs import JsonCodec, register_type, types as registry
+from perdure.errors import UnreadableValue, UnsavableValue
 
 
 class Money:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from tests.unit.codecs.samples import Author, Plain, Right
 
-from holdfast.codec import DeclaredTypes, declare
-from holdfast.codecs import JsonCodec, TypeRegistry
-from holdfast.codecs.refusal import Refusal
-from holdfast.errors import UnreadableValue
+from perdure.codec import DeclaredTypes, declare
+from perdure.codecs import JsonCodec, TypeRegistry
+from perdure.codecs.refusal import Refusal
+from perdure.errors import UnreadableValue
 
 MODELS = """
 import os, subprocess, enum, dataclasses, collections, typing
@@ -147,11 +147,11 @@ def test_a_class_of_a_script_is_found_by_the_name_it_has_when_imported(monkeypat
     assert codec.decode(tree, "state") == Job(1)
 
 
-def test_holdfasts_own_data_types_need_no_declaration_but_are_not_imported_for_a_name() -> None:
+def test_perdures_own_data_types_need_no_declaration_but_are_not_imported_for_a_name() -> None:
     registry = TypeRegistry()
-    assert registry.resolve("holdfast.codecs.exceptions:StoredError") is not None
-    assert registry.resolve("holdfast.codecs.json_codec:JsonCodec") is None
-    assert registry.resolve("holdfast.codecs.nothing_here:X") is None
+    assert registry.resolve("perdure:StoredError") is not None
+    assert registry.resolve("perdure:JsonCodec") is None
+    assert registry.resolve("perdure:NothingHere") is None
 
 
 def test_a_local_class_can_be_declared() -> None:

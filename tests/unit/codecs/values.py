@@ -50,8 +50,8 @@ from tests.unit.codecs.samples import (
     Weight,
 )
 
-from holdfast.codec import DeclaredTypes
-from holdfast.codecs import JsonCodec, from_bytes, to_bytes
+from perdure.codec import DeclaredTypes
+from perdure.codecs import JsonCodec, from_bytes, to_bytes
 
 DECLARED = DeclaredTypes(types=frozenset(TYPES))
 STRICT = JsonCodec(DECLARED)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Never
 
-from holdfast import (
+from perdure import (
     Executor,
     FunctionExecutor,
     Workflow,

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast import FunctionalWorkflow, InMemoryCheckpointStorage, StepWrapper, WorkflowEvent, WorkflowRunResult, step
-from holdfast.clock import Clock
-from holdfast.records import JournalEntry, Lease
-from holdfast.stores.memory import MemoryStore
+from perdure import FunctionalWorkflow, InMemoryCheckpointStorage, StepWrapper, WorkflowEvent, WorkflowRunResult, step
+from perdure.clock import Clock
+from perdure.records import JournalEntry, Lease
+from perdure.stores.memory import MemoryStore
 
 THREAD = "t"
 

@@ -10,7 +10,7 @@ import pytest
 from tests.promises.stages import Relay, Stage
 from tests.six_methods import SixMethods
 
-from holdfast import (
+from perdure import (
     Executor,
     InMemoryCheckpointStorage,
     SubWorkflowRequestMessage,
@@ -24,7 +24,7 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.checkpoints.checkpoint import ChildCheckpoint
+from perdure.checkpoints.checkpoint import ChildCheckpoint
 
 THREAD = "t"
 

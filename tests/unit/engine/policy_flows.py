@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from holdfast import (
+from perdure import (
     Executor,
     FunctionExecutor,
     RetryPolicy,
@@ -17,7 +17,7 @@ from holdfast import (
     WorkflowEvent,
     WorkflowRunResult,
 )
-from holdfast.testing import FakeClock
+from perdure.testing import FakeClock
 
 Context: TypeAlias = WorkflowContext[Any, Any]
 

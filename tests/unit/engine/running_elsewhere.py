@@ -10,9 +10,9 @@ from typing import Any
 
 from tests.unit.engine.flows import function, relay
 
-from holdfast import SqliteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.storages import PostgresCheckpointStorage
+from perdure import SqliteCheckpointStorage, Workflow, WorkflowBuilder, WorkflowContext
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.storages import PostgresCheckpointStorage
 
 
 def storage_at(place: str) -> StoreCheckpointStorage:

@@ -9,9 +9,9 @@ import pytest
 from tests.promises.processes import STORAGES
 from tests.unit.engine.flows import Weather, countdown, crossing, take_all
 
-from holdfast import WorkflowEvent
-from holdfast.checkpoints.storage import StoreCheckpointStorage, read_events
-from holdfast.testing import Faults
+from perdure import WorkflowEvent
+from perdure.checkpoints.storage import StoreCheckpointStorage, read_events
+from perdure.testing import Faults
 
 
 @pytest.fixture(params=STORAGES)

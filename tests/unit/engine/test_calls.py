@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.codecs.json_codec import JsonCodec
-from holdfast.engine.calls import Calls
+from perdure.codecs.json_codec import JsonCodec
+from perdure.engine.calls import Calls
 
 
 def test_the_first_call_of_a_delivery_comes_after_none_of_one_that_is_gone() -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.turns import AwaitingStore, awaiting_storage, turns
 from tests.unit.engine.flows import Gate, alone, function, kinds, relay, take_all
 
-from holdfast import (
+from perdure import (
     Executor,
     HandlerCancelled,
     InMemoryCheckpointStorage,
@@ -26,7 +26,7 @@ from holdfast import (
     handler,
     run_sync,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 STORAGES = pytest.mark.parametrize(
     "make_storage", [lambda: None, InMemoryCheckpointStorage, awaiting_storage], ids=["none", "memory", "awaiting"]

@@ -13,10 +13,10 @@ from tests.unit.engine.flows import Gate, gated
 from tests.unit.engine.running_elsewhere import running_elsewhere, storage_at, waiting_workflow
 from tests.unit.engine.test_ownership import start
 
-from holdfast import InMemoryCheckpointStorage, RunInterrupted, SqliteCheckpointStorage, WorkflowRunState
-from holdfast.checkpoints.storage import StoreCheckpointStorage, read_events
-from holdfast.errors import ThreadConflict
-from holdfast.testing import FakeClock
+from perdure import InMemoryCheckpointStorage, RunInterrupted, SqliteCheckpointStorage, WorkflowRunState
+from perdure.checkpoints.storage import StoreCheckpointStorage, read_events
+from perdure.errors import ThreadConflict
+from perdure.testing import FakeClock
 
 STORAGES = pytest.mark.parametrize(
     "make_storage", [lambda: None, InMemoryCheckpointStorage, awaiting_storage], ids=["none", "memory", "awaiting"]

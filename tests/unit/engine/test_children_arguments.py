@@ -13,7 +13,7 @@ from tests.unit.engine.nested import (
     around,
 )
 
-from holdfast import (
+from perdure import (
     InMemoryCheckpointStorage,
     Secret,
     SubWorkflowFailed,

@@ -22,7 +22,7 @@ from tests.unit.engine.nested import (
     told,
 )
 
-from holdfast import (
+from perdure import (
     AlreadyAnswered,
     AnswerRejected,
     InMemoryCheckpointStorage,

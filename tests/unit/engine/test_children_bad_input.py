@@ -8,7 +8,7 @@ import pytest
 from tests.promises.stages import Relay, Stage
 from tests.unit.engine.nested import THREAD, Give, Split, Take, around, asking, line, seen
 
-from holdfast import (
+from perdure import (
     DuplicateExecutorId,
     DuplicateRequest,
     InMemoryCheckpointStorage,
@@ -19,7 +19,7 @@ from holdfast import (
     WrongInputType,
     executor,
 )
-from holdfast.errors import TypeCompatibilityError
+from perdure.errors import TypeCompatibilityError
 
 
 async def not_marked(text: str) -> str:

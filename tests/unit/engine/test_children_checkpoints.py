@@ -26,7 +26,7 @@ from tests.unit.engine.nested import (
     line,
 )
 
-from holdfast import (
+from perdure import (
     IncompatibleWorkflow,
     InMemoryCheckpointStorage,
     RunContext,
@@ -38,7 +38,7 @@ from holdfast import (
     step,
     workflow,
 )
-from holdfast.testing import FakeClock
+from perdure.testing import FakeClock
 
 
 def round_trip(checkpoint: WorkflowCheckpoint) -> WorkflowCheckpoint:

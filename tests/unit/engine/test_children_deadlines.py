@@ -15,14 +15,14 @@ from tests.unit.engine.nested import (
     deep,
 )
 
-from holdfast import (
+from perdure import (
     InMemoryCheckpointStorage,
     Workflow,
     WorkflowBuilder,
     WorkflowExecutor,
     WorkflowRunState,
 )
-from holdfast.testing import FakeClock
+from perdure.testing import FakeClock
 
 PENDING = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
 

@@ -25,7 +25,7 @@ from tests.unit.engine.nested import (
     told,
 )
 
-from holdfast import (
+from perdure import (
     Executor,
     InMemoryCheckpointStorage,
     StateConflict,

@@ -22,7 +22,7 @@ from tests.unit.engine.nested import (
     on_any_storage,
 )
 
-from holdfast import (
+from perdure import (
     Executor,
     InMemoryCheckpointStorage,
     SubWorkflowFailed,

@@ -9,7 +9,7 @@ import pytest
 from tests.promises.stages import Join, Relay, Sink, Stage
 from tests.unit.engine.nested import THREAD, Give, Split, Take, around, line, on_any_storage, seen
 
-from holdfast import (
+from perdure import (
     Case,
     Default,
     InMemoryCheckpointStorage,

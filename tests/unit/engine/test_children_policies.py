@@ -21,7 +21,7 @@ from tests.unit.engine.nested import (
     told,
 )
 
-from holdfast import (
+from perdure import (
     Executor,
     InMemoryCheckpointStorage,
     RetryPolicy,
@@ -37,7 +37,7 @@ from holdfast import (
     handler,
     workflow,
 )
-from holdfast.testing import FakeClock
+from perdure.testing import FakeClock
 
 
 def failing(*ids: str) -> Stage:

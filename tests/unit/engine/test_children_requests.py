@@ -21,7 +21,7 @@ from tests.unit.engine.nested import (
     told,
 )
 
-from holdfast import (
+from perdure import (
     AnswerRejected,
     Executor,
     InMemoryCheckpointStorage,

@@ -14,7 +14,7 @@ from tests.turns import awaiting_storage
 from tests.unit.engine.flows import Gate, Tally, Verdict, alone, asking, function, gated, relay, tallying
 from tests.unit.engine.test_ownership import start
 
-from holdfast import (
+from perdure import (
     DamagedCheckpoint,
     InMemoryCheckpointStorage,
     InvalidRun,
@@ -29,7 +29,7 @@ from holdfast import (
     WorkflowContext,
     WrongStateType,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage, post_message
+from perdure.checkpoints.storage import StoreCheckpointStorage, post_message
 
 STORAGES = pytest.mark.parametrize(
     "make_storage", [InMemoryCheckpointStorage, awaiting_storage, SixMethods], ids=["memory", "awaiting", "six methods"]

@@ -23,7 +23,7 @@ from tests.unit.engine.flows import (
     warnings_of,
 )
 
-from holdfast import (
+from perdure import (
     CheckpointInfo,
     InMemoryCheckpointStorage,
     Workflow,

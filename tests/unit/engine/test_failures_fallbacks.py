@@ -19,8 +19,8 @@ from tests.unit.engine.policy_flows import (
     worker,
 )
 
-from holdfast import Executor, InMemoryCheckpointStorage, Message, RetryPolicy, Workflow, WorkflowBuilder
-from holdfast.testing import FakeClock
+from perdure import Executor, InMemoryCheckpointStorage, Message, RetryPolicy, Workflow, WorkflowBuilder
+from perdure.testing import FakeClock
 
 ALWAYS = 99
 

@@ -27,7 +27,7 @@ from tests.unit.engine.policy_flows import (
     worker,
 )
 
-from holdfast import (
+from perdure import (
     Executor,
     FunctionExecutor,
     InMemoryCheckpointStorage,
@@ -40,7 +40,7 @@ from holdfast import (
     append,
     handler,
 )
-from holdfast.testing import FakeClock
+from perdure.testing import FakeClock
 
 THRICE = RetryPolicy(3, initial_delay=10, backoff=2)
 

@@ -21,7 +21,7 @@ from tests.unit.engine.policy_flows import (
     worker,
 )
 
-from holdfast import (
+from perdure import (
     Executor,
     InMemoryCheckpointStorage,
     RetryPolicy,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.unit.engine.function_flows import THREAD, begin
 
-from holdfast import ContextEnded, InvalidRun, RunContext, get_run_context, step, workflow
-from holdfast.errors import StepOutsideWorkflow
+from perdure import ContextEnded, InvalidRun, RunContext, get_run_context, step, workflow
+from perdure.errors import StepOutsideWorkflow
 
 
 async def an_async_generator(message: str) -> AsyncIterator[str]:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from tests.unit.engine.flows import warnings_of
 from tests.unit.engine.function_flows import Calls, answer, begin
 
-from holdfast import InMemoryCheckpointStorage, RunContext, WorkflowRunResult, workflow
+from perdure import InMemoryCheckpointStorage, RunContext, WorkflowRunResult, workflow
 
 Body: TypeAlias = Callable[["Steps", RunContext], Awaitable[Any]]
 

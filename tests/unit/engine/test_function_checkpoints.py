@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.engine.function_flows import THREAD, Calls, answer, begin, questions, resume
 
-from holdfast import InMemoryCheckpointStorage, NoStorage, RunContext, get_run_context, workflow
+from perdure import InMemoryCheckpointStorage, NoStorage, RunContext, get_run_context, workflow
 
 
 def trip() -> Any:

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.engine.function_flows import Calls, answer, begin, questions, resume
 from tests.unit.engine.policy_flows import Context, SkippingClock, alone, cancelled, of_kind, started
 
-from holdfast import (
+from perdure import (
     FunctionalWorkflow,
     InMemoryCheckpointStorage,
     InvalidRun,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.engine.function_flows import Calls, begin, paused_and_resumed, raising
 
-from holdfast import InMemoryCheckpointStorage, RunContext, workflow
+from perdure import InMemoryCheckpointStorage, RunContext, workflow
 
 
 async def test_a_loop_with_a_condition_goes_the_same_way_when_it_is_resumed() -> None:

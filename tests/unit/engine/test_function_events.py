@@ -9,7 +9,7 @@ from tests.unit.engine.flows import kinds
 from tests.unit.engine.function_flows import THREAD, Calls, answer, begin, raising, resume, told
 from tests.unit.engine.policy_flows import SkippingClock
 
-from holdfast import InMemoryCheckpointStorage, RunContext, WorkflowEvent, workflow
+from perdure import InMemoryCheckpointStorage, RunContext, WorkflowEvent, workflow
 
 STEPS = ("executor_invoked", "executor_completed", "executor_failed", "executor_bypassed")
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from tests.unit.engine.function_flows import THREAD, Calls, Cancelling, answer, begin, questions, resume
 
-from holdfast import (
+from perdure import (
     InMemoryCheckpointStorage,
     RunContext,
     WorkflowRunState,
     workflow,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
 class Bridge:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.unit.engine.function_flows import THREAD, Calls, begin, paused_and_resumed, resume
 
-from holdfast import InMemoryCheckpointStorage, RunContext, step, workflow
-from holdfast.errors import StepArgumentsUnsavable, StepNameTaken
+from perdure import InMemoryCheckpointStorage, RunContext, step, workflow
+from perdure.errors import StepArgumentsUnsavable, StepNameTaken
 
 
 @dataclass(frozen=True)

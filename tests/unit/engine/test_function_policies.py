@@ -11,9 +11,9 @@ import pytest
 from tests.unit.engine.function_flows import THREAD, Calls, Cancelling, begin, paused_and_resumed, resume, told
 from tests.unit.engine.policy_flows import SkippingClock
 
-from holdfast import InMemoryCheckpointStorage, RetryPolicy, RunContext, TimedOut, get_run_context, step, workflow
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.testing import FakeClock
+from perdure import InMemoryCheckpointStorage, RetryPolicy, RunContext, TimedOut, get_run_context, step, workflow
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.testing import FakeClock
 
 # ---------------------------------------------------------------- not async
 

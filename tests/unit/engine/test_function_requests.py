@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.engine.function_flows import THREAD, Calls, answer, begin, questions, resume
 
-from holdfast import (
+from perdure import (
     AlreadyAnswered,
     AnswerRejected,
     InMemoryCheckpointStorage,
@@ -20,8 +20,8 @@ from holdfast import (
     WorkflowRunState,
     workflow,
 )
-from holdfast.errors import RequestWithdrawn
-from holdfast.testing import FakeClock
+from perdure.errors import RequestWithdrawn
+from perdure.testing import FakeClock
 
 
 @dataclass(frozen=True)

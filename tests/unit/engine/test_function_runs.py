@@ -10,7 +10,7 @@ import pytest
 from tests.unit.engine.flows import sink
 from tests.unit.engine.function_flows import THREAD, Calls, answer, begin, questions, resume
 
-from holdfast import (
+from perdure import (
     FunctionalWorkflow,
     InMemoryCheckpointStorage,
     RunContext,

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.engine.function_flows import Calls, begin, paused_and_resumed, resume
 from tests.unit.engine.policy_flows import AT_ONCE, Boom, Context, Flaky, SkippingClock, alone, of_kind
 
-from holdfast import (
+from perdure import (
     Executor,
     FunctionalWorkflow,
     InMemoryCheckpointStorage,

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.engine.function_flows import THREAD, Calls, begin, questions, resume
 from tests.unit.engine.policy_flows import SkippingClock
 
-from holdfast import InMemoryCheckpointStorage, InvalidRun, RunContext, WorkflowRunState, workflow
-from holdfast.testing import FakeClock
+from perdure import InMemoryCheckpointStorage, InvalidRun, RunContext, WorkflowRunState, workflow
+from perdure.testing import FakeClock
 
 
 def napping(calls: Calls, *naps: float) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.engine.function_flows import THREAD, Calls, answer, begin, resume, state_of
 from tests.unit.engine.policy_flows import SkippingClock
 
-from holdfast import InMemoryCheckpointStorage, InvalidRun, RunContext, get_run_context, workflow
+from perdure import InMemoryCheckpointStorage, InvalidRun, RunContext, get_run_context, workflow
 
 
 def context() -> RunContext:

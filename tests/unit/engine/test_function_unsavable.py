@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from tests.unit.engine.function_flows import THREAD, Calls, answer, begin, questions, raising, resume
 
-from holdfast import InMemoryCheckpointStorage, RunContext, UnsavableValue, get_run_context, workflow
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.errors import StorageFailed
-from holdfast.records import JournalEntry, Lease
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import Faults
+from perdure import InMemoryCheckpointStorage, RunContext, UnsavableValue, get_run_context, workflow
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.errors import StorageFailed
+from perdure.records import JournalEntry, Lease
+from perdure.stores.memory import MemoryStore
+from perdure.testing import Faults
 
 
 class Socket:
@@ -91,7 +91,7 @@ async def test_an_error_that_cannot_be_stored_is_caught_and_its_step_called_agai
             return f"caught {error}, {await ctx.request_info('go on?', str)}"
         return "never"
 
-    with caplog.at_level(logging.WARNING, "holdfast"):
+    with caplog.at_level(logging.WARNING, "perdure"):
         asked = await begin(flow, storage)
     assert any("'odd'" in record.getMessage() for record in caplog.records)
     assert (await answer(flow, storage, asked, {"go on?": "y"})).get_outputs() == ["caught odd, y"]

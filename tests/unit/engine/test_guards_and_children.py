@@ -21,15 +21,15 @@ from tests.unit.engine.policy_flows import (
     worker,
 )
 
-from holdfast import (
+from perdure import (
     InMemoryCheckpointStorage,
     WorkflowBuilder,
     WorkflowExecutor,
     WorkflowRunState,
     workflow,
 )
-from holdfast.errors import StorageFailed, SubWorkflowFailed
-from holdfast.testing import FakeClock, Faults
+from perdure.errors import StorageFailed, SubWorkflowFailed
+from perdure.testing import FakeClock, Faults
 
 # ---------------------------------------------------------------- failures that are no policy's business
 

@@ -21,7 +21,7 @@ from tests.unit.engine.flows import (
     take_all,
 )
 
-from holdfast import (
+from perdure import (
     CheckpointNotFound,
     InMemoryCheckpointStorage,
     NoStorage,
@@ -35,7 +35,7 @@ from holdfast import (
     WorkflowRunState,
     WrongInputType,
 )
-from holdfast.testing.clock import FakeClock
+from perdure.testing.clock import FakeClock
 
 
 def outputs(events: list[WorkflowEvent]) -> list[Any]:

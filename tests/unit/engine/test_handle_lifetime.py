@@ -11,7 +11,7 @@ import pytest
 from tests.turns import awaiting_storage, turns
 from tests.unit.engine.flows import Asker, Gate, Verdict, Weather, alone, asking, gated, kinds, shouting
 
-from holdfast import (
+from perdure import (
     AnswerRejected,
     InMemoryCheckpointStorage,
     InvalidRun,
@@ -22,7 +22,7 @@ from holdfast import (
     WorkflowRunState,
     handler,
 )
-from holdfast.testing.clock import FakeClock
+from perdure.testing.clock import FakeClock
 
 STORAGES = pytest.mark.parametrize(
     "make_storage", [lambda: None, InMemoryCheckpointStorage, awaiting_storage], ids=["none", "memory", "awaiting"]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Never
 import pytest
 from tests.unit.engine.flows import Tally, relay, tallying
 
-from holdfast import (
+from perdure import (
     CheckpointHookFailed,
     Executor,
     InMemoryCheckpointStorage,

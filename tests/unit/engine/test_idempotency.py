@@ -21,8 +21,8 @@ from tests.unit.engine.policy_flows import (
     worker,
 )
 
-from holdfast import InMemoryCheckpointStorage, Workflow, WorkflowExecutor
-from holdfast.testing import FakeClock
+from perdure import InMemoryCheckpointStorage, Workflow, WorkflowExecutor
+from perdure.testing import FakeClock
 
 
 class Keys:
@@ -199,9 +199,9 @@ async def test_a_line_of_the_logger_names_thread_run_and_executor(caplog: pytest
     async def work(message: Any, ctx: Context) -> None:
         ctx.logger.info("counted %d of %s", 3, "many")
 
-    with caplog.at_level(logging.INFO, logger="holdfast"):
+    with caplog.at_level(logging.INFO, logger="perdure"):
         await alone(work).run("my-diary-entry", thread_id="t", run_id="r")
-    [line] = [record for record in caplog.records if record.name == "holdfast.executor"]
+    [line] = [record for record in caplog.records if record.name == "perdure.executor"]
     assert line.getMessage() == "thread=t run=r executor=only: counted 3 of many"
     assert "my-diary-entry" not in caplog.text
 
@@ -213,9 +213,9 @@ async def test_names_with_signs_of_formatting_do_not_break_the_line(
     async def work(message: Any, ctx: Context) -> None:
         ctx.logger.warning("counted %d", 3)
 
-    with caplog.at_level(logging.INFO, logger="holdfast"):
+    with caplog.at_level(logging.INFO, logger="perdure"):
         await alone(work).run("x", thread_id=thread_id, run_id="r")
-    assert [record.getMessage() for record in caplog.records if record.name == "holdfast.executor"] == [
+    assert [record.getMessage() for record in caplog.records if record.name == "perdure.executor"] == [
         f"thread={thread_id} run=r executor=only: counted 3"
     ]
 
@@ -224,10 +224,10 @@ async def test_the_logger_of_a_sub_workflow_names_the_path_and_takes_extra_value
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     child = alone(lambda message, ctx: ctx.logger.info("hello", extra={"amount": 5}))
-    with caplog.at_level(logging.INFO, logger="holdfast"):
+    with caplog.at_level(logging.INFO, logger="perdure"):
         await chained(
             worker("start", lambda message, ctx: ctx.send_message(message)), WorkflowExecutor(child, "sub")
         ).run("x", thread_id="t", run_id="r")
-    [line] = [record for record in caplog.records if record.name == "holdfast.executor"]
+    [line] = [record for record in caplog.records if record.name == "perdure.executor"]
     assert line.getMessage() == "thread=t run=r executor=sub/only: hello"
     assert getattr(line, "amount", None) == 5

@@ -12,7 +12,7 @@ from tests.six_methods import SixMethods
 from tests.turns import AwaitingStore, awaiting_storage, turns
 from tests.unit.engine.flows import Gate, alone, function, sink, warnings_of
 
-from holdfast import (
+from perdure import (
     InMemoryCheckpointStorage,
     ThreadBusy,
     UnsavableValue,
@@ -22,7 +22,7 @@ from holdfast import (
     WorkflowEvent,
     WorkflowRunState,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 STORAGES = pytest.mark.parametrize(
     "make_storage",

@@ -14,7 +14,7 @@ from tests.unit.engine.flows import Gate, function, gated, relay
 from tests.unit.engine.policy_flows import asleep, napping
 from tests.unit.engine.test_ownership import start
 
-from holdfast import (
+from perdure import (
     InMemoryCheckpointStorage,
     InvalidRun,
     RunInterrupted,
@@ -25,8 +25,8 @@ from holdfast import (
     WorkflowEvent,
     WorkflowRunState,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage, read_events
-from holdfast.testing import FakeClock
+from perdure.checkpoints.storage import StoreCheckpointStorage, read_events
+from perdure.testing import FakeClock
 
 STORAGES = pytest.mark.parametrize(
     "make_storage",

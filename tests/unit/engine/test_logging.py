@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.engine.flows import Verdict, alone, asking, shouting
 
-from holdfast import InMemoryCheckpointStorage
+from perdure import InMemoryCheckpointStorage
 
 SECRET = "my-diary-entry"
 
@@ -31,21 +31,21 @@ async def everything_happens() -> None:
 
 
 async def test_no_payload_is_logged_at_info_or_above(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, logger="holdfast"):
+    with caplog.at_level(logging.DEBUG, logger="perdure"):
         await everything_happens()
     assert caplog.records, "the message that went nowhere is logged, if only for who looks for it"
     told = [f"{record.getMessage()} {record.exc_text}" for record in caplog.records if record.levelno >= logging.INFO]
     assert not [line for line in told if SECRET in line or SECRET.upper() in line]
 
 
-async def test_every_line_comes_from_a_logger_of_holdfast(caplog: pytest.LogCaptureFixture) -> None:
+async def test_every_line_comes_from_a_logger_of_perdure(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         await everything_happens()
     names = {record.name for record in caplog.records if record.name != "asyncio"}
-    assert names and all(name.startswith("holdfast.") for name in names)
+    assert names and all(name.startswith("perdure.") for name in names)
 
 
 async def test_a_message_that_goes_nowhere_is_a_log_line_as_well(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, logger="holdfast"):
+    with caplog.at_level(logging.DEBUG, logger="perdure"):
         await alone(lambda message, ctx: ctx.send_message(message)).run("x", thread_id="t")
     assert "thread t: The message of type str that 'only' sent was not delivered" in caplog.text

@@ -10,9 +10,9 @@ import pytest
 from tests.promises.processes import STORAGES
 from tests.unit.engine.flows import alone
 
-from holdfast import Workflow, WorkflowContext
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.testing import Faults
+from perdure import Workflow, WorkflowContext
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.testing import Faults
 
 
 @pytest.fixture(params=STORAGES)

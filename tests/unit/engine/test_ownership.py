@@ -14,7 +14,7 @@ import pytest
 from tests.turns import AwaitingStore, awaiting_storage, turns
 from tests.unit.engine.flows import Gate, Verdict, alone, asking, gated, tallying
 
-from holdfast import (
+from perdure import (
     Executor,
     InMemoryCheckpointStorage,
     RunInterrupted,
@@ -28,8 +28,8 @@ from holdfast import (
     handler,
     run_sync,
 )
-from holdfast.checkpoints import busy
-from holdfast.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints import busy
+from perdure.checkpoints.storage import StoreCheckpointStorage
 
 STORAGES = pytest.mark.parametrize(
     "make_storage", [lambda: None, InMemoryCheckpointStorage, awaiting_storage], ids=["none", "memory", "awaiting"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.engine.flows import alone, relay, sink, warnings_of
 
-from holdfast import (
+from perdure import (
     Case,
     Default,
     InMemoryCheckpointStorage,

@@ -13,12 +13,12 @@ from tests.promises.processes import STORAGES
 from tests.turns import turns
 from tests.unit.engine.policy_flows import Boom, Context, fan, started, worker
 
-from holdfast import step
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.engine.loop import RECORDS_PER_CHECKPOINT
-from holdfast.stores.disk import Disk
-from holdfast.stores.file import FileStore
-from holdfast.testing import Faults
+from perdure import step
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.engine.loop import RECORDS_PER_CHECKPOINT
+from perdure.stores.disk import Disk
+from perdure.stores.file import FileStore
+from perdure.testing import Faults
 
 SIBLINGS = 20
 

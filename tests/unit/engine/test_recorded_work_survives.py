@@ -9,14 +9,14 @@ import pytest
 from tests.unit.engine.function_flows import THREAD, Calls, begin, questions, resume
 from tests.unit.engine.policy_flows import Boom, Context, Flaky, alone, asleep, cancelled, chained, fan, started, worker
 
-from holdfast import (
+from perdure import (
     InMemoryCheckpointStorage,
     RetryPolicy,
     RunContext,
     workflow,
 )
-from holdfast.errors import StorageFailed, ThreadNotIdle
-from holdfast.testing import FakeClock, Faults
+from perdure.errors import StorageFailed, ThreadNotIdle
+from perdure.testing import FakeClock, Faults
 
 is_same_object = pytest.mark.parametrize("is_same", [True, False], ids=["same object", "another object"])
 
@@ -44,7 +44,7 @@ class Sum:
 @pytest.fixture
 def short_journal(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint after every third record, so that a few steps do what a hundred do otherwise."""
-    monkeypatch.setattr("holdfast.engine.loop.RECORDS_PER_CHECKPOINT", 3)
+    monkeypatch.setattr("perdure.engine.loop.RECORDS_PER_CHECKPOINT", 3)
 
 
 # ---------------------------------------------------------------- checkpoints in the middle of a function

@@ -14,10 +14,10 @@ from tests.promises.processes import STORAGES
 from tests.turns import AwaitingStore, turns
 from tests.unit.engine.flows import Gate, gated, shouting
 
-from holdfast import ThreadBusy
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.errors import StorageFailed
-from holdfast.testing import Faults
+from perdure import ThreadBusy
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.errors import StorageFailed
+from perdure.testing import Faults
 
 ROOT = Path(__file__).parents[3]
 OWNER = """

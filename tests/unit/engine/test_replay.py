@@ -11,7 +11,7 @@ from tests.turns import turns
 from tests.unit.engine.flows import warnings_of
 from tests.unit.engine.policy_flows import Boom, Context, Flaky, SkippingClock, alone, of_kind, told
 
-from holdfast import InMemoryCheckpointStorage, Workflow, WorkflowRunResult
+from perdure import InMemoryCheckpointStorage, Workflow, WorkflowRunResult
 
 Work = Callable[[Context], Awaitable[Any]]
 

@@ -8,7 +8,7 @@ from typing import Any, Never
 import pytest
 from tests.unit.engine.flows import Asker, Question, Verdict, alone, asking, function, warnings_of
 
-from holdfast import (
+from perdure import (
     AlreadyAnswered,
     AnswerRejected,
     DuplicateRequest,
@@ -26,7 +26,7 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.testing.clock import FakeClock
+from perdure.testing.clock import FakeClock
 
 
 async def asked(text: str = "why", response_type: Any = Verdict, **options: Any) -> Workflow:

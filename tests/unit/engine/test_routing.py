@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.engine.flows import alone, function, kinds, relay, sink, warnings_of
 
-from holdfast import Case, Default, Executor, InvalidSelection, WorkflowBuilder, WorkflowRunResult
+from perdure import Case, Default, Executor, InvalidSelection, WorkflowBuilder, WorkflowRunResult
 
 
 def from_start(start: Executor) -> WorkflowBuilder:

@@ -20,7 +20,7 @@ from tests.unit.engine.flows import (
     warnings_of,
 )
 
-from holdfast import (
+from perdure import (
     IncompatibleWorkflow,
     InMemoryCheckpointStorage,
     InvalidRun,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.engine.flows import alone, function
 
-from holdfast import (
+from perdure import (
     InMemoryCheckpointStorage,
     InvalidRun,
     MissingSecret,

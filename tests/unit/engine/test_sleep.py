@@ -24,14 +24,14 @@ from tests.unit.engine.policy_flows import (
     worker,
 )
 
-from holdfast import (
+from perdure import (
     Executor,
     InMemoryCheckpointStorage,
     InvalidRun,
     Workflow,
     WorkflowBuilder,
 )
-from holdfast.testing import FakeClock
+from perdure.testing import FakeClock
 
 # ---------------------------------------------------------------- how long
 

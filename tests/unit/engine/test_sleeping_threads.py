@@ -23,7 +23,7 @@ from tests.unit.engine.policy_flows import (
     worker,
 )
 
-from holdfast import (
+from perdure import (
     Executor,
     IncompatibleWorkflow,
     InMemoryCheckpointStorage,
@@ -35,7 +35,7 @@ from holdfast import (
     handler,
     response_handler,
 )
-from holdfast.testing import FakeClock
+from perdure.testing import FakeClock
 
 STORAGES = [InMemoryCheckpointStorage, SixMethods]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.engine.flows import alone, function, relay
 
-from holdfast import (
+from perdure import (
     Executor,
     InMemoryCheckpointStorage,
     InvalidRun,

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.engine.function_flows import Calls, answer, begin, paused_and_resumed, questions
 from tests.unit.engine.policy_flows import SkippingClock, of_kind
 
-from holdfast import (
+from perdure import (
     FunctionalWorkflow,
     InMemoryCheckpointStorage,
     RunContext,

@@ -10,7 +10,7 @@ from typing import Any, Never
 import pytest
 from tests.unit.engine.policy_flows import AT_ONCE, Boom, Context, Flaky, SkippingClock, alone, chained, told, worker
 
-from holdfast import (
+from perdure import (
     ContextEnded,
     Executor,
     InMemoryCheckpointStorage,

@@ -9,7 +9,7 @@ import pytest
 from tests.turns import turns
 from tests.unit.engine.policy_flows import AT_ONCE, Boom, Context, Flaky, SkippingClock, alone, of_kind, sink, worker
 
-from holdfast import InMemoryCheckpointStorage, Workflow, WorkflowBuilder, append
+from perdure import InMemoryCheckpointStorage, Workflow, WorkflowBuilder, append
 
 STORAGES = [None, InMemoryCheckpointStorage]
 

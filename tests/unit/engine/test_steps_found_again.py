@@ -13,7 +13,7 @@ import pytest
 from tests.unit.engine.function_flows import THREAD, Calls, begin, questions, raising, resume
 from tests.unit.engine.policy_flows import AT_ONCE, Boom, Context, Flaky, alone
 
-from holdfast import (
+from perdure import (
     Executor,
     InMemoryCheckpointStorage,
     RunContext,
@@ -23,8 +23,8 @@ from holdfast import (
     step,
     workflow,
 )
-from holdfast.errors import DamagedCheckpoint, UnreadableValue
-from holdfast.testing import FakeClock
+from perdure.errors import DamagedCheckpoint, UnreadableValue
+from perdure.testing import FakeClock
 
 # ---------------------------------------------------------------- retries of steps and of executors
 

@@ -21,8 +21,8 @@ from tests.unit.engine.policy_flows import (
     told,
 )
 
-from holdfast import InMemoryCheckpointStorage, RetryPolicy, TimedOut, UnsavableValue, Workflow
-from holdfast.testing import FakeClock
+from perdure import InMemoryCheckpointStorage, RetryPolicy, TimedOut, UnsavableValue, Workflow
+from perdure.testing import FakeClock
 
 THRICE = RetryPolicy(3, initial_delay=10, backoff=2)
 
@@ -310,7 +310,7 @@ async def test_an_error_that_cannot_be_stored_is_logged_and_its_step_called_agai
             await ctx.sleep(5)
         await ctx.yield_output("went on")
 
-    with caplog.at_level(logging.WARNING, logger="holdfast"):
+    with caplog.at_level(logging.WARNING, logger="perdure"):
         workflow = alone(work, clock=SkippingClock(), checkpoint_storage=InMemoryCheckpointStorage())
         assert (await workflow.run("x")).get_outputs() == ["went on"]
     assert calls == ["act", "act"]

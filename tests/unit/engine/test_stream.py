@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from tests.unit.engine.flows import Gate, Weather, crossing, gated, kinds, shouting, take_all
 
-from holdfast import InMemoryCheckpointStorage, ResponseStream, WorkflowEvent, WorkflowRunState
+from perdure import InMemoryCheckpointStorage, ResponseStream, WorkflowEvent, WorkflowRunState
 
 
 async def test_a_stream_can_be_awaited_for_its_result() -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.unit.engine.flows import Weather, crossing, shouting
 
-from holdfast import NotInAsyncCode, run_sync
+from perdure import NotInAsyncCode, run_sync
 
 
 def test_a_script_gets_the_result_without_a_loop_of_its_own() -> None:

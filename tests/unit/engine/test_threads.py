@@ -20,7 +20,7 @@ from tests.unit.engine.flows import (
     shouting,
 )
 
-from holdfast import (
+from perdure import (
     InMemoryCheckpointStorage,
     MessageType,
     NoStorage,

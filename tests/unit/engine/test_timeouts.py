@@ -23,8 +23,8 @@ from tests.unit.engine.policy_flows import (
     worker,
 )
 
-from holdfast import FunctionExecutor, InMemoryCheckpointStorage, TimedOut, WorkflowBuilder
-from holdfast.testing import FakeClock
+from perdure import FunctionExecutor, InMemoryCheckpointStorage, TimedOut, WorkflowBuilder
+from perdure.testing import FakeClock
 
 
 async def hang(message: Any, ctx: Context) -> None:

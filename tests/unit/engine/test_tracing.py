@@ -23,7 +23,7 @@ from tests.unit.engine.nested import Ask
 from tests.unit.engine.policy_flows import AT_ONCE, Boom, Flaky, worker
 from tests.unit.engine.traced import Traced, all_text, attributes, tracing
 
-from holdfast import (
+from perdure import (
     FileCheckpointStorage,
     InMemoryCheckpointStorage,
     RunContext,
@@ -35,9 +35,9 @@ from holdfast import (
     WorkflowExecutor,
     workflow,
 )
-from holdfast.engine.tracing import called_by, configure_from_environment, configure_tracing, trace_ids
-from holdfast.errors import StorageFailed
-from holdfast.observing import RunEnded, observers
+from perdure.engine.tracing import called_by, configure_from_environment, configure_tracing, trace_ids
+from perdure.errors import StorageFailed
+from perdure.observing import RunEnded, observers
 
 Context = WorkflowContext[Any, Any]
 
@@ -91,10 +91,10 @@ async def test_spans_have_the_attributes_that_the_reference_knows(traced: Traced
         "workflow.name": "shouting",
         "workflow.description": "Louder.",
         "gen_ai.conversation.id": "t",
-        "holdfast.run_id": "r",
-        "holdfast.durability": "sync",
-        "holdfast.entry": "message",
-        "holdfast.outcome": "idle",
+        "perdure.run_id": "r",
+        "perdure.durability": "sync",
+        "perdure.entry": "message",
+        "perdure.outcome": "idle",
     }
     assert [event.name for event in run.events] == ["workflow.started", "workflow.completed"]
     assert attributes(second) == {
@@ -103,8 +103,8 @@ async def test_spans_have_the_attributes_that_the_reference_knows(traced: Traced
         "message.source_id": "shout",
         "message.type": "standard",
         "message.payload_type": "str",
-        "holdfast.delivery_id": 2,
-        "holdfast.outcome": "completed",
+        "perdure.delivery_id": 2,
+        "perdure.outcome": "completed",
     }
 
 
@@ -116,7 +116,7 @@ async def test_each_commit_is_a_span_of_the_superstep_that_made_it(traced: Trace
     steps = {one.context.span_id for one in traced.named("workflow.superstep") if one.context is not None}
     made = [one.checkpoint_id for one in reversed(await storage.history("t"))]
     assert [attributes(one)["checkpoint.id"] for one in commits if "checkpoint.id" in attributes(one)] == made
-    assert {attributes(one)["holdfast.outcome"] for one in commits} == {"stored"}
+    assert {attributes(one)["perdure.outcome"] for one in commits} == {"stored"}
     inside = [one for one in commits if one.parent is not None and one.parent.span_id in steps]
     assert len(inside) == (0 if durability == "exit" else 2)
 
@@ -141,7 +141,7 @@ async def test_a_sub_workflow_has_a_superstep_inside_of_its_parents(traced: Trac
         "    executor.process end (completed)",
     ]
     [one, _] = [one for one in traced.named("workflow.superstep") if "executor.id" in attributes(one)]
-    assert attributes(one) == {"workflow.name": "inner", "executor.id": "child", "holdfast.child_id": 1}
+    assert attributes(one) == {"workflow.name": "inner", "executor.id": "child", "perdure.child_id": 1}
 
 
 async def test_spans_of_the_users_own_are_below_the_delivery_or_step_that_made_them(traced: Traced) -> None:
@@ -219,8 +219,8 @@ async def test_each_attempt_of_a_delivery_is_a_span(traced: Traced) -> None:
     only = worker("only", lambda *_: flaky.meet(), retry=AT_ONCE)
     await WorkflowBuilder(start_executor=only).build().run("hi")
     first, second = traced.named("executor.process only")
-    assert attributes(first)["holdfast.outcome"] == "retrying" and first.status.status_code is StatusCode.ERROR
-    assert attributes(second)["holdfast.outcome"] == "completed" and second.status.status_code is StatusCode.UNSET
+    assert attributes(first)["perdure.outcome"] == "retrying" and first.status.status_code is StatusCode.ERROR
+    assert attributes(second)["perdure.outcome"] == "completed" and second.status.status_code is StatusCode.UNSET
     assert traced.one("workflow.run").status.status_code is StatusCode.UNSET
 
 
@@ -232,7 +232,7 @@ async def test_each_attempt_of_a_step_is_a_span(traced: Traced) -> None:
 
     await alone(work).run("hi")
     attempts = [attributes(one) for one in traced.named("step.process only/meet")]
-    assert [(one["holdfast.attempt"], one["holdfast.outcome"]) for one in attempts] == [
+    assert [(one["perdure.attempt"], one["perdure.outcome"]) for one in attempts] == [
         (1, "failed"),
         (2, "failed"),
         (3, "completed"),
@@ -263,8 +263,8 @@ async def test_a_commit_that_fails_is_seen(traced: Traced, monkeypatch: pytest.M
     with pytest.raises(StorageFailed):
         await shouting(checkpoint_storage=storage).run("hi", thread_id="t")
     first = traced.named("checkpoint.commit")[0]
-    assert attributes(first)["holdfast.outcome"] == "not stored"
-    assert attributes(first)["error.type"] == "holdfast.errors.StorageFailed"
+    assert attributes(first)["perdure.outcome"] == "not stored"
+    assert attributes(first)["error.type"] == "perdure.errors.StorageFailed"
 
 
 async def test_a_run_that_is_refused_says_so(traced: Traced) -> None:
@@ -281,7 +281,7 @@ async def test_a_run_that_is_refused_says_so(traced: Traced) -> None:
         await flow.run("b", thread_id="t")
     done.set()
     await first
-    assert {attributes(one)["holdfast.outcome"] for one in traced.named("workflow.run")} == {"refused", "idle"}
+    assert {attributes(one)["perdure.outcome"] for one in traced.named("workflow.run")} == {"refused", "idle"}
 
 
 async def test_a_run_that_is_cancelled_is_no_failure(traced: Traced) -> None:
@@ -316,7 +316,7 @@ def test_an_event_loop_that_is_closed_under_a_run_leaves_nothing_to_complain_abo
     loop.close()
     run.close()
     assert not [one for one in caplog.records if one.name.startswith("opentelemetry")]
-    assert attributes(traced.one("workflow.run"))["holdfast.outcome"] == "abandoned"
+    assert attributes(traced.one("workflow.run"))["perdure.outcome"] == "abandoned"
 
 
 async def _begin(run: Iterator[Any]) -> None:
@@ -386,9 +386,9 @@ async def test_a_request_is_a_span_when_it_is_asked_and_one_when_it_is_settled(t
         "response.type": "str",
         "executor.id": "ask",
     }
-    assert attributes(settled)["holdfast.outcome"] == "answered"
-    assert [attributes(one)["holdfast.outcome"] for one in traced.named("workflow.run")] == ["waiting", "idle"]
-    assert attributes(traced.named("workflow.run")[1])["holdfast.entry"] == "responses"
+    assert attributes(settled)["perdure.outcome"] == "answered"
+    assert [attributes(one)["perdure.outcome"] for one in traced.named("workflow.run")] == ["waiting", "idle"]
+    assert attributes(traced.named("workflow.run")[1])["perdure.entry"] == "responses"
     assert len(traced.traces) == 1
 
 
@@ -457,7 +457,7 @@ async def in_another_process(code: str, *arguments: str, **environment: str) -> 
 RUNS = """
 import sys
 from typing import Never
-from holdfast import WorkflowBuilder, WorkflowContext, executor, run_sync
+from perdure import WorkflowBuilder, WorkflowContext, executor, run_sync
 
 @executor(id="greet")
 async def greet(name: str, ctx: WorkflowContext[Never, str]) -> None:
@@ -470,22 +470,22 @@ print([one for one in sys.modules if one.startswith("opentelemetry")] != [])
 
 
 async def test_off_nothing_of_opentelemetry_is_imported() -> None:
-    assert await in_another_process(RUNS, HOLDFAST_TRACING="") == "False\n"
-    assert await in_another_process(RUNS, HOLDFAST_TRACING="1") == "True\n"
+    assert await in_another_process(RUNS, PERDURE_TRACING="") == "False\n"
+    assert await in_another_process(RUNS, PERDURE_TRACING="1") == "True\n"
 
 
 async def test_without_opentelemetry_tracing_says_what_to_install() -> None:
     code = f"""
 import sys
 sys.modules["opentelemetry"] = None
-from holdfast.errors import MissingExtra
+from perdure.errors import MissingExtra
 try:
-    from holdfast.engine.tracing import configure_tracing
+    from perdure.engine.tracing import configure_tracing
     configure_tracing()
 except MissingExtra as error:
     print(error)
 {RUNS}"""
-    assert "pip install 'holdfast[otel]'" in await in_another_process(code, HOLDFAST_TRACING="")
+    assert "pip install 'perdure[otel]'" in await in_another_process(code, PERDURE_TRACING="")
 
 
 @pytest.mark.parametrize("count", [1, 30])
@@ -494,7 +494,7 @@ async def test_off_a_run_calls_one_function_of_tracing_however_long_it_is(count:
 
     def watch(frame: FrameType, event: str, argument: Any) -> None:
         file = frame.f_code.co_filename
-        if event == "call" and ("/engine/tracing" in file or file.endswith("/holdfast/observing.py")):
+        if event == "call" and ("/engine/tracing" in file or file.endswith("/perdure/observing.py")):
             called.append(frame.f_code.co_name)
 
     async def work(left: Any, ctx: Context) -> None:
@@ -532,10 +532,10 @@ async def _run() -> None:
 def test_a_setting_that_means_nothing_is_told_and_leaves_tracing_off(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_TRACING", "jaeger")
-    with caplog.at_level(logging.WARNING, "holdfast"):
+    monkeypatch.setenv("PERDURE_TRACING", "jaeger")
+    with caplog.at_level(logging.WARNING, "perdure"):
         configure_from_environment()
-    assert "HOLDFAST_TRACING=jaeger is not 1, 0 or sensitive" in caplog.text
+    assert "PERDURE_TRACING=jaeger is not 1, 0 or sensitive" in caplog.text
 
 
 async def test_the_global_provider_may_be_set_after_tracing_was_switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -560,7 +560,7 @@ async def test_an_observer_that_fails_harms_nobody(caplog: pytest.LogCaptureFixt
 
     observers.extend([broken, seen.append])
     try:
-        with caplog.at_level(logging.WARNING, "holdfast"):
+        with caplog.at_level(logging.WARNING, "perdure"):
             result = await shouting().run("hi")
     finally:
         observers.clear()

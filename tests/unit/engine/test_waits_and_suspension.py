@@ -13,7 +13,7 @@ from tests.turns import AwaitingStore, turns
 from tests.unit.engine.function_flows import THREAD, Calls, begin, questions, resume
 from tests.unit.engine.policy_flows import Boom, Context, alone, asleep, cancelled, started
 
-from holdfast import (
+from perdure import (
     InMemoryCheckpointStorage,
     RetryPolicy,
     RunContext,
@@ -24,8 +24,8 @@ from holdfast import (
     step,
     workflow,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.testing import FakeClock
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.testing import FakeClock
 
 
 def slow_storage() -> StoreCheckpointStorage:

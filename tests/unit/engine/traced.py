@@ -11,11 +11,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import Sampler
 
-from holdfast.engine.tracing import configure_tracing
+from perdure.engine.tracing import configure_tracing
 
 
 class Traced:
-    """What a program of holdfast traced."""
+    """What a program of perdure traced."""
 
     def __init__(self, sampler: Sampler | None = None) -> None:
         self._exporter = InMemorySpanExporter()
@@ -52,7 +52,7 @@ class Traced:
         def lines(parent: int | None, depth: int) -> Iterator[str]:
             for one in below.get(parent, []):
                 if one.name != without and one.context is not None:
-                    outcome = attributes(one).get("holdfast.outcome")
+                    outcome = attributes(one).get("perdure.outcome")
                     yield f"{'  ' * depth}{one.name}{f' ({outcome})' if outcome else ''}"
                     yield from lines(one.context.span_id, depth + 1)
 

@@ -2,7 +2,7 @@
 
 from typing import Never
 
-from holdfast import Executor, WorkflowContext, handler, response_handler
+from perdure import Executor, WorkflowContext, handler, response_handler
 
 
 class Real(Executor):

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from tests.unit.engine.flows import alone, function
 
-from holdfast import InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, WorkflowRunState
-from holdfast.graph.comparison import same_structure
+from perdure import InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, WorkflowRunState
+from perdure.graph.comparison import same_structure
 
 
 class Plain:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import Edge, FanInEdgeGroup, FanOutEdgeGroup
+from perdure import Edge, FanInEdgeGroup, FanOutEdgeGroup
 
 
 def is_even(number: int) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Generic, Never, TypeVar
 import pytest
 from tests.unit.graph.real_annotations import Later, Real
 
-from holdfast import (
+from perdure import (
     Executor,
     FunctionExecutor,
     Workflow,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.engine.policy_flows import Boom, Flaky, failing, relay, sink, worker
 
-from holdfast import (
+from perdure import (
     Executor,
     GraphConnectivityError,
     RetryPolicy,
@@ -19,7 +19,7 @@ from holdfast import (
     handler,
     step,
 )
-from holdfast.graph.policy import DEFAULT
+from perdure.graph.policy import DEFAULT
 
 # ---------------------------------------------------------------- when to try again
 

@@ -10,7 +10,7 @@ from typing import Any, Never
 import pytest
 from tests.unit.engine.flows import relay, sink
 
-from holdfast import (
+from perdure import (
     Case,
     Default,
     Executor,

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from tests.unit.engine.flows import Countdown, Tally, relay, sink
 
-from holdfast import Case, Default, Executor, Workflow, WorkflowBuilder, WorkflowContext, executor
-from holdfast.graph.signature import differences
+from perdure import Case, Default, Executor, Workflow, WorkflowBuilder, WorkflowContext, executor
+from perdure.graph.signature import differences
 
 SCRIPT = """
 from dataclasses import dataclass
-from holdfast import Executor, WorkflowBuilder, WorkflowContext, executor, handler
+from perdure import Executor, WorkflowBuilder, WorkflowContext, executor, handler
 
 class Start(Executor):
     @handler

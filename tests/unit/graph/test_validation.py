@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.engine.flows import relay, sink
 
-from holdfast import (
+from perdure import (
     Case,
     Default,
     EdgeDuplicationError,

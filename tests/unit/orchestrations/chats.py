@@ -7,11 +7,11 @@ from typing import Any
 
 from tests.unit.orchestrations.teams import kept_by, texts
 
-from holdfast import Workflow, WorkflowContext
-from holdfast.orchestrations.group_chat import GroupChatBuilder
-from holdfast.orchestrations.group_chat_orchestrator import BaseGroupChatOrchestrator
-from holdfast.orchestrations.group_chat_types import AgentOrchestrationOutput, GroupChatState, OrchestrationState
-from holdfast.testing.scripted_agent import ScriptedAgent
+from perdure import Workflow, WorkflowContext
+from perdure.orchestrations.group_chat import GroupChatBuilder
+from perdure.orchestrations.group_chat_orchestrator import BaseGroupChatOrchestrator
+from perdure.orchestrations.group_chat_types import AgentOrchestrationOutput, GroupChatState, OrchestrationState
+from perdure.testing.scripted_agent import ScriptedAgent
 
 OVER = "The group chat has reached its termination condition."
 LONG_ENOUGH = "The group chat has reached the maximum number of rounds."

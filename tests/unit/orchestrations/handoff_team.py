@@ -7,15 +7,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from holdfast.agents.content import Content
-from holdfast.agents.message import Message
-from holdfast.agents.tools import tool
-from holdfast.agents.workflows import Workflow
-from holdfast.engine.result import WorkflowRunResult
-from holdfast.events import WorkflowEvent
-from holdfast.orchestrations.handoff import HandoffBuilder
-from holdfast.orchestrations.handoff_messages import HandoffAgentUserRequest, HandoffSentEvent
-from holdfast.testing.scripted_agent import Call, ScriptedAgent
+from perdure.agents.content import Content
+from perdure.agents.message import Message
+from perdure.agents.tools import tool
+from perdure.agents.workflows import Workflow
+from perdure.engine.result import WorkflowRunResult
+from perdure.events import WorkflowEvent
+from perdure.orchestrations.handoff import HandoffBuilder
+from perdure.orchestrations.handoff_messages import HandoffAgentUserRequest, HandoffSentEvent
+from perdure.testing.scripted_agent import Call, ScriptedAgent
 
 FIRST = "My lamp arrived broken, and so did the bulb."
 REPLIES = {

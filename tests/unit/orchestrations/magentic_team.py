@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from holdfast.agents.message import Message
-from holdfast.agents.workflows import Workflow
-from holdfast.events import WorkflowEvent
-from holdfast.orchestrations.magentic import MagenticBuilder
-from holdfast.orchestrations.magentic_state import MagenticState
-from holdfast.testing.scripted_agent import ScriptedAgent
+from perdure.agents.message import Message
+from perdure.agents.workflows import Workflow
+from perdure.events import WorkflowEvent
+from perdure.orchestrations.magentic import MagenticBuilder
+from perdure.orchestrations.magentic_state import MagenticState
+from perdure.testing.scripted_agent import ScriptedAgent
 
 TASK = "How high is the spring tide at Brest?"
 TEAM = ("researcher", "writer")

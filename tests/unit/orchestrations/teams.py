@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast import InMemoryCheckpointStorage
-from holdfast.agents.executor import AgentExecutorResponse
-from holdfast.agents.message import Message
-from holdfast.agents.session import AgentSession
-from holdfast.agents.workflows import Workflow
-from holdfast.testing import Faults, ProcessGone
-from holdfast.testing.crashing import MOMENTS, POINTS
-from holdfast.testing.scripted_agent import ScriptedAgent
-from holdfast.testing.survival import Answers, take_to_the_end
+from perdure import InMemoryCheckpointStorage
+from perdure.agents.executor import AgentExecutorResponse
+from perdure.agents.message import Message
+from perdure.agents.session import AgentSession
+from perdure.agents.workflows import Workflow
+from perdure.testing import Faults, ProcessGone
+from perdure.testing.crashing import MOMENTS, POINTS
+from perdure.testing.scripted_agent import ScriptedAgent
+from perdure.testing.survival import Answers, take_to_the_end
 
 MakeTeam = Callable[[Any, Path], Workflow]
 """With a storage, and the file where its agents write down each request to a model."""

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.magentic_team import Manager, crew
 
-from holdfast import AnswerRejected, FileCheckpointStorage, InMemoryCheckpointStorage, Secret, Workflow, tool
-from holdfast.orchestrations import MagenticBuilder, SequentialBuilder
-from holdfast.testing import Call, ScriptedAgent
+from perdure import AnswerRejected, FileCheckpointStorage, InMemoryCheckpointStorage, Secret, Workflow, tool
+from perdure.orchestrations import MagenticBuilder, SequentialBuilder
+from perdure.testing import Call, ScriptedAgent
 
 
 @tool(approval=True)

@@ -11,7 +11,7 @@ from typing import Any, Never
 import pytest
 from tests.unit.orchestrations.teams import Hearing, assert_nothing_is_said_twice, said, texts
 
-from holdfast import (
+from perdure import (
     AgentExecutorRequest,
     AgentExecutorResponse,
     AgentResponse,
@@ -24,9 +24,9 @@ from holdfast import (
     WorkflowContext,
     handler,
 )
-from holdfast.errors import DuplicateExecutorId
-from holdfast.orchestrations.concurrent import ConcurrentBuilder
-from holdfast.testing.scripted_agent import Call, ScriptedAgent
+from perdure.errors import DuplicateExecutorId
+from perdure.orchestrations.concurrent import ConcurrentBuilder
+from perdure.testing.scripted_agent import Call, ScriptedAgent
 
 
 def panel(storage: Any = None, log: Path | None = None, **options: Any) -> ConcurrentBuilder:

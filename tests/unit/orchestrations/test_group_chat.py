@@ -19,7 +19,7 @@ from tests.unit.orchestrations.chats import (
 )
 from tests.unit.orchestrations.teams import Hearing, assert_nothing_is_said_twice, kept_by, texts
 
-from holdfast import (
+from perdure import (
     AgentResponse,
     AgentSession,
     Executor,
@@ -30,11 +30,11 @@ from holdfast import (
     WorkflowRunState,
     handler,
 )
-from holdfast.agents.tools import tool
-from holdfast.errors import WorkflowConvergenceException
-from holdfast.orchestrations.group_chat import GroupChatBuilder
-from holdfast.orchestrations.group_chat_orchestrator import BaseGroupChatOrchestrator
-from holdfast.orchestrations.group_chat_types import (
+from perdure.agents.tools import tool
+from perdure.errors import WorkflowConvergenceException
+from perdure.orchestrations.group_chat import GroupChatBuilder
+from perdure.orchestrations.group_chat_orchestrator import BaseGroupChatOrchestrator
+from perdure.orchestrations.group_chat_types import (
     GroupChatParticipantMessage,
     GroupChatRequestMessage,
     GroupChatRequestSentEvent,
@@ -43,8 +43,8 @@ from holdfast.orchestrations.group_chat_types import (
     GroupChatState,
     OrchestrationState,
 )
-from holdfast.orchestrations.request_info import AgentRequestInfoResponse
-from holdfast.testing.scripted_agent import Call, ScriptedAgent
+from perdure.orchestrations.request_info import AgentRequestInfoResponse
+from perdure.testing.scripted_agent import Call, ScriptedAgent
 
 # ---------------------------------------------------------------- how it goes
 

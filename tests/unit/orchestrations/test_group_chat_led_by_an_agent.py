@@ -11,13 +11,13 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from tests.unit.orchestrations.teams import Hearing, assert_nothing_is_said_twice, kept_by, lines, texts
 
-from holdfast import AgentSession, InMemoryCheckpointStorage, Message, Workflow
-from holdfast.agents.pydantic.agent import Agent
-from holdfast.errors import InvalidSelection
-from holdfast.orchestrations.agent_orchestrator import AgentBasedGroupChatOrchestrator
-from holdfast.orchestrations.group_chat import GroupChatBuilder
-from holdfast.orchestrations.group_chat_types import OrchestrationState
-from holdfast.testing.scripted_agent import ScriptedAgent
+from perdure import AgentSession, InMemoryCheckpointStorage, Message, Workflow
+from perdure.agents.pydantic.agent import Agent
+from perdure.errors import InvalidSelection
+from perdure.orchestrations.agent_orchestrator import AgentBasedGroupChatOrchestrator
+from perdure.orchestrations.group_chat import GroupChatBuilder
+from perdure.orchestrations.group_chat_types import OrchestrationState
+from perdure.testing.scripted_agent import ScriptedAgent
 
 LEADER = GroupChatBuilder.DEFAULT_ORCHESTRATOR_ID
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.chats import LEADER, LONG_ENOUGH, AsksTheShortest, chat, conversation, in_turn, trio
 
-from holdfast import InMemoryCheckpointStorage, Message
-from holdfast.errors import InvalidSelection
-from holdfast.orchestrations.group_chat import GroupChatBuilder
-from holdfast.orchestrations.group_chat_orchestrator import BaseGroupChatOrchestrator
-from holdfast.orchestrations.group_chat_types import GroupChatState
-from holdfast.testing.scripted_agent import ScriptedAgent
+from perdure import InMemoryCheckpointStorage, Message
+from perdure.errors import InvalidSelection
+from perdure.orchestrations.group_chat import GroupChatBuilder
+from perdure.orchestrations.group_chat_orchestrator import BaseGroupChatOrchestrator
+from perdure.orchestrations.group_chat_types import GroupChatState
+from perdure.testing.scripted_agent import ScriptedAgent
 
 
 @pytest.mark.parametrize("is_async", [False, True])

@@ -21,14 +21,14 @@ from tests.unit.orchestrations.handoff_team import (
     told_to,
 )
 
-from holdfast import InMemoryCheckpointStorage, WorkflowRunState
-from holdfast.agents.content import Content
-from holdfast.agents.message import Message
-from holdfast.agents.response import AgentResponse, AgentResponseUpdate
-from holdfast.orchestrations import handoff_executor
-from holdfast.orchestrations.conversations import clean_conversation_for_handoff
-from holdfast.orchestrations.handoff_messages import HandoffSentEvent
-from holdfast.testing.scripted_agent import Call, ScriptedAgent
+from perdure import InMemoryCheckpointStorage, WorkflowRunState
+from perdure.agents.content import Content
+from perdure.agents.message import Message
+from perdure.agents.response import AgentResponse, AgentResponseUpdate
+from perdure.orchestrations import handoff_executor
+from perdure.orchestrations.conversations import clean_conversation_for_handoff
+from perdure.orchestrations.handoff_messages import HandoffSentEvent
+from perdure.testing.scripted_agent import Call, ScriptedAgent
 
 Storage: TypeAlias = InMemoryCheckpointStorage
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.handoff_team import CONVERSATION, FIRST, REPLIES, as_told, support, talked
 
-from holdfast import InMemoryCheckpointStorage
-from holdfast.agents.content import Content
-from holdfast.agents.message import Message
-from holdfast.agents.response import AgentResponse, AgentResponseUpdate
-from holdfast.agents.session import AgentSession
+from perdure import InMemoryCheckpointStorage
+from perdure.agents.content import Content
+from perdure.agents.message import Message
+from perdure.agents.response import AgentResponse, AgentResponseUpdate
+from perdure.agents.session import AgentSession
 
 
 def asked(response: AgentResponse) -> list[Content]:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Executor, InMemoryCheckpointStorage, WorkflowContext, handler
-from holdfast.agents.tools import tool
-from holdfast.errors import DuplicateExecutorId
-from holdfast.orchestrations.handoff import HandoffBuilder, get_handoff_tool_name
-from holdfast.testing.scripted_agent import ScriptedAgent
+from perdure import Executor, InMemoryCheckpointStorage, WorkflowContext, handler
+from perdure.agents.tools import tool
+from perdure.errors import DuplicateExecutorId
+from perdure.orchestrations.handoff import HandoffBuilder, get_handoff_tool_name
+from perdure.testing.scripted_agent import ScriptedAgent
 
 
 def agent(name: str, **options: Any) -> ScriptedAgent:

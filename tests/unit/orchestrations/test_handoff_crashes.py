@@ -20,13 +20,13 @@ from tests.unit.orchestrations.handoff_team import (
     team,
 )
 
-from holdfast import InMemoryCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage
-from holdfast.agents.workflows import Workflow
-from holdfast.testing import Faults, ProcessGone, assert_survives_crash
-from holdfast.testing.crashing import MOMENTS, POINTS
-from holdfast.testing.faults import Point, When
-from holdfast.testing.scripted_agent import ScriptedAgent
-from holdfast.testing.survival import THREAD, take_to_the_end
+from perdure import InMemoryCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage
+from perdure.agents.workflows import Workflow
+from perdure.testing import Faults, ProcessGone, assert_survives_crash
+from perdure.testing.crashing import MOMENTS, POINTS
+from perdure.testing.faults import Point, When
+from perdure.testing.scripted_agent import ScriptedAgent
+from perdure.testing.survival import THREAD, take_to_the_end
 
 
 def alone(storage: Any) -> Workflow:

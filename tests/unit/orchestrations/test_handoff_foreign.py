@@ -10,10 +10,10 @@ from agent_framework import BaseChatClient, ChatResponse, FunctionInvocationLaye
 from langchain_core.runnables import RunnableLambda
 from tests.unit.orchestrations.handoff_team import as_told, talked
 
-from holdfast import InMemoryCheckpointStorage
-from holdfast.agents.workflows import Workflow
-from holdfast.orchestrations.handoff import HandoffBuilder
-from holdfast.testing.scripted_agent import Call, ScriptedAgent
+from perdure import InMemoryCheckpointStorage
+from perdure.agents.workflows import Workflow
+from perdure.orchestrations.handoff import HandoffBuilder
+from perdure.testing.scripted_agent import Call, ScriptedAgent
 
 
 class Client(FunctionInvocationLayer, BaseChatClient):  # type: ignore[misc]  # an untyped base

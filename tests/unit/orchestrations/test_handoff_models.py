@@ -8,11 +8,11 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from tests.unit.orchestrations.handoff_team import as_told, refund, talked
 
-from holdfast import InMemoryCheckpointStorage
-from holdfast.agents.pydantic.agent import Agent
-from holdfast.agents.workflows import Workflow
-from holdfast.orchestrations.handoff import HandoffBuilder
-from holdfast.orchestrations.handoff_messages import HandoffSentEvent
+from perdure import InMemoryCheckpointStorage
+from perdure.agents.pydantic.agent import Agent
+from perdure.agents.workflows import Workflow
+from perdure.orchestrations.handoff import HandoffBuilder
+from perdure.orchestrations.handoff_messages import HandoffSentEvent
 
 
 class Model:

@@ -7,14 +7,14 @@ from typing import Any, TypeAlias
 import pytest
 from tests.unit.orchestrations.handoff_team import as_told, question, refund, say, talked, team
 
-from holdfast import InMemoryCheckpointStorage, WorkflowRunState
-from holdfast.agents.content import Content
-from holdfast.agents.message import Message
-from holdfast.agents.workflows import Workflow
-from holdfast.engine.result import WorkflowRunResult
-from holdfast.errors import AnswerRejected
-from holdfast.orchestrations.handoff_messages import HandoffAgentUserRequest
-from holdfast.testing.scripted_agent import Call, ScriptedAgent
+from perdure import InMemoryCheckpointStorage, WorkflowRunState
+from perdure.agents.content import Content
+from perdure.agents.message import Message
+from perdure.agents.workflows import Workflow
+from perdure.engine.result import WorkflowRunResult
+from perdure.errors import AnswerRejected
+from perdure.orchestrations.handoff_messages import HandoffAgentUserRequest
+from perdure.testing.scripted_agent import Call, ScriptedAgent
 
 Storage: TypeAlias = InMemoryCheckpointStorage
 

@@ -20,21 +20,21 @@ from tests.unit.orchestrations.magentic_team import (
     warned,
 )
 
-from holdfast import InMemoryCheckpointStorage, WorkflowRunState
-from holdfast.agents.executor import AgentExecutorRequest, AgentExecutorResponse
-from holdfast.agents.message import Message
-from holdfast.agents.response import AgentResponse, AgentResponseUpdate
-from holdfast.agents.tools import tool
-from holdfast.graph.context import WorkflowContext
-from holdfast.graph.executor import Executor
-from holdfast.graph.handlers import handler
-from holdfast.orchestrations.group_chat_types import (
+from perdure import InMemoryCheckpointStorage, WorkflowRunState
+from perdure.agents.executor import AgentExecutorRequest, AgentExecutorResponse
+from perdure.agents.message import Message
+from perdure.agents.response import AgentResponse, AgentResponseUpdate
+from perdure.agents.tools import tool
+from perdure.graph.context import WorkflowContext
+from perdure.graph.executor import Executor
+from perdure.graph.handlers import handler
+from perdure.orchestrations.group_chat_types import (
     GroupChatParticipantMessage,
     GroupChatRequestMessage,
     GroupChatResponseMessage,
 )
-from holdfast.orchestrations.magentic_ledger import MagenticProgressLedger, MagenticResetSignal, MagenticTaskLedger
-from holdfast.testing.scripted_agent import Call, ScriptedAgent
+from perdure.orchestrations.magentic_ledger import MagenticProgressLedger, MagenticResetSignal, MagenticTaskLedger
+from perdure.testing.scripted_agent import Call, ScriptedAgent
 
 
 async def test_the_manager_plans_says_who_does_what_and_answers() -> None:

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.magentic_team import PLAIN, TASK, Manager, crew, kinds, remembered, team
 
-from holdfast import InMemoryCheckpointStorage
-from holdfast.agents.message import Message
-from holdfast.errors import DuplicateExecutorId, WorkflowRunnerException
-from holdfast.orchestrations.magentic import MagenticBuilder
-from holdfast.orchestrations.magentic_ledger import (
+from perdure import InMemoryCheckpointStorage
+from perdure.agents.message import Message
+from perdure.errors import DuplicateExecutorId, WorkflowRunnerException
+from perdure.orchestrations.magentic import MagenticBuilder
+from perdure.orchestrations.magentic_ledger import (
     MagenticContext,
     MagenticProgressLedger,
     MagenticProgressLedgerItem,
 )
-from holdfast.orchestrations.magentic_manager import MagenticManagerBase, StandardMagenticManager
-from holdfast.orchestrations.magentic_prompts import DEFAULTS
-from holdfast.testing import Faults, ProcessGone
-from holdfast.testing.scripted_agent import ScriptedAgent
+from perdure.orchestrations.magentic_manager import MagenticManagerBase, StandardMagenticManager
+from perdure.orchestrations.magentic_prompts import DEFAULTS
+from perdure.testing import Faults, ProcessGone
+from perdure.testing.scripted_agent import ScriptedAgent
 
 
 class Foreman(MagenticManagerBase):

@@ -9,13 +9,13 @@ import pytest
 from tests.conftest import SOAK
 from tests.unit.orchestrations.magentic_team import STALLING, TASK, Manager, crew, judged, remembered, said, team
 
-from holdfast import InMemoryCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage, WorkflowEvent
-from holdfast.agents.tools import tool
-from holdfast.agents.workflows import Workflow
-from holdfast.orchestrations.magentic_review import MagenticPlanReviewResponse
-from holdfast.testing import Faults, ProcessGone, assert_survives_crash
-from holdfast.testing.scripted_agent import Call, Reply, ScriptedAgent
-from holdfast.testing.survival import Ending, take_to_the_end
+from perdure import InMemoryCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage, WorkflowEvent
+from perdure.agents.tools import tool
+from perdure.agents.workflows import Workflow
+from perdure.orchestrations.magentic_review import MagenticPlanReviewResponse
+from perdure.testing import Faults, ProcessGone, assert_survives_crash
+from perdure.testing.scripted_agent import Call, Reply, ScriptedAgent
+from perdure.testing.survival import Ending, take_to_the_end
 
 CONVERSATION = [
     ("magentic_manager", "Look it up."),

@@ -20,9 +20,9 @@ from tests.unit.orchestrations.magentic_team import (
     warned,
 )
 
-from holdfast import InMemoryCheckpointStorage
-from holdfast.errors import WorkflowRunnerException
-from holdfast.testing.scripted_agent import ScriptedAgent
+from perdure import InMemoryCheckpointStorage
+from perdure.errors import WorkflowRunnerException
+from perdure.testing.scripted_agent import ScriptedAgent
 
 
 def first(*judgements: Judgement) -> list[Any]:

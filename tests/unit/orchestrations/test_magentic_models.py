@@ -1,4 +1,4 @@
-"""A Magentic team of agents with models: judgements as structured output, and agents that know nothing of holdfast."""
+"""A Magentic team of agents with models: judgements as structured output, and agents that know nothing of perdure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from tests.unit.orchestrations.magentic_team import PLAIN, TASK, Manager, crew, judged, kinds, team
 
-from holdfast import InMemoryCheckpointStorage
-from holdfast.agents.message import Message
-from holdfast.agents.pydantic.agent import Agent
-from holdfast.orchestrations.magentic import MagenticBuilder
-from holdfast.orchestrations.magentic_ledger import ProgressAnswer
+from perdure import InMemoryCheckpointStorage
+from perdure.agents.message import Message
+from perdure.agents.pydantic.agent import Agent
+from perdure.orchestrations.magentic import MagenticBuilder
+from perdure.orchestrations.magentic_ledger import ProgressAnswer
 
 
 class Model:
@@ -70,7 +70,7 @@ class Foreign:
 
 
 @pytest.mark.parametrize("where", ["manager", "participant"])
-async def test_an_agent_that_knows_nothing_of_holdfast_takes_part_and_is_not_asked_twice(where: str) -> None:
+async def test_an_agent_that_knows_nothing_of_perdure_takes_part_and_is_not_asked_twice(where: str) -> None:
     storage = InMemoryCheckpointStorage()
     manager = Foreign("manager", Manager(PLAIN))
     writer = Foreign("writer", lambda messages: "It is 7 metres.")

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.magentic_team import PLAIN, STALLING, TASK, Manager, crew, kinds, remembered, said, team
 
-from holdfast import AlreadyAnswered, AnswerRejected, InMemoryCheckpointStorage, WorkflowRunState
-from holdfast.agents.content import Content
-from holdfast.agents.message import Message
-from holdfast.agents.session import AgentSession
-from holdfast.agents.workflows import WorkflowBuilder
-from holdfast.graph.workflow_executor import WorkflowExecutor
-from holdfast.orchestrations.magentic import MagenticBuilder
-from holdfast.orchestrations.magentic_review import MagenticPlanReviewRequest, MagenticPlanReviewResponse
-from holdfast.testing.scripted_agent import ScriptedAgent
+from perdure import AlreadyAnswered, AnswerRejected, InMemoryCheckpointStorage, WorkflowRunState
+from perdure.agents.content import Content
+from perdure.agents.message import Message
+from perdure.agents.session import AgentSession
+from perdure.agents.workflows import WorkflowBuilder
+from perdure.graph.workflow_executor import WorkflowExecutor
+from perdure.orchestrations.magentic import MagenticBuilder
+from perdure.orchestrations.magentic_review import MagenticPlanReviewRequest, MagenticPlanReviewResponse
+from perdure.testing.scripted_agent import ScriptedAgent
 
 ANSWER = "Answer from: It is 7 metres."
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import InMemoryCheckpointStorage, Workflow, WorkflowBuilder, WorkflowRunState
-from holdfast.orchestrations import GroupChatBuilder, SequentialBuilder
-from holdfast.testing import ScriptedAgent
+from perdure import InMemoryCheckpointStorage, Workflow, WorkflowBuilder, WorkflowRunState
+from perdure.orchestrations import GroupChatBuilder, SequentialBuilder
+from perdure.testing import ScriptedAgent
 
 
 def ann() -> ScriptedAgent:

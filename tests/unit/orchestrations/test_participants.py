@@ -8,18 +8,18 @@ import pydantic_ai
 import pytest
 from pydantic_ai.models.test import TestModel
 
-from holdfast import Executor, WorkflowBuilder, WorkflowContext, handler
-from holdfast.agents.executor import AgentExecutor
-from holdfast.agents.message import Message
-from holdfast.errors import DuplicateExecutorId
-from holdfast.orchestrations.participants import (
+from perdure import Executor, WorkflowBuilder, WorkflowContext, handler
+from perdure.agents.executor import AgentExecutor
+from perdure.agents.message import Message
+from perdure.errors import DuplicateExecutorId
+from perdure.orchestrations.participants import (
     InputConversation,
     Participant,
     designate,
     find_participant,
     read_participants,
 )
-from holdfast.testing.scripted_agent import ScriptedAgent
+from perdure.testing.scripted_agent import ScriptedAgent
 
 
 class Silent(Executor):

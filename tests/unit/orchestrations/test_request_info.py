@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.unit.orchestrations.teams import Hearing, assert_nothing_is_said_twice, heard_by, texts
 
-from holdfast import (
+from perdure import (
     AgentExecutorResponse,
     AgentSession,
     Content,
@@ -23,13 +23,13 @@ from holdfast import (
     WorkflowRunState,
     handler,
 )
-from holdfast.errors import AnswerRejected
-from holdfast.orchestrations.concurrent import ConcurrentBuilder
-from holdfast.orchestrations.group_chat import GroupChatBuilder
-from holdfast.orchestrations.group_chat_types import GroupChatState
-from holdfast.orchestrations.request_info import AgentRequestInfoResponse
-from holdfast.orchestrations.sequential import SequentialBuilder
-from holdfast.testing.scripted_agent import ScriptedAgent
+from perdure.errors import AnswerRejected
+from perdure.orchestrations.concurrent import ConcurrentBuilder
+from perdure.orchestrations.group_chat import GroupChatBuilder
+from perdure.orchestrations.group_chat_types import GroupChatState
+from perdure.orchestrations.request_info import AgentRequestInfoResponse
+from perdure.orchestrations.sequential import SequentialBuilder
+from perdure.testing.scripted_agent import ScriptedAgent
 
 approve = AgentRequestInfoResponse.approve
 

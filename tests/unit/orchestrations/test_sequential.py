@@ -8,7 +8,7 @@ from typing import Any, Never
 import pytest
 from tests.unit.orchestrations.teams import Hearing, assert_nothing_is_said_twice, heard_by, texts
 
-from holdfast import (
+from perdure import (
     AgentExecutorResponse,
     AgentResponse,
     AgentSession,
@@ -20,11 +20,11 @@ from holdfast import (
     WorkflowValidationError,
     handler,
 )
-from holdfast.agents.response import AgentResponseUpdate
-from holdfast.errors import DuplicateExecutorId, InvalidRun
-from holdfast.orchestrations.request_info import AgentRequestInfoResponse
-from holdfast.orchestrations.sequential import SequentialBuilder
-from holdfast.testing.scripted_agent import Call, ScriptedAgent
+from perdure.agents.response import AgentResponseUpdate
+from perdure.errors import DuplicateExecutorId, InvalidRun
+from perdure.orchestrations.request_info import AgentRequestInfoResponse
+from perdure.orchestrations.sequential import SequentialBuilder
+from perdure.testing.scripted_agent import Call, ScriptedAgent
 
 
 def trio(storage: Any = None, log: Path | None = None, **options: Any) -> Workflow:

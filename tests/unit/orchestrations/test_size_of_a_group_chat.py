@@ -10,10 +10,10 @@ import pytest
 from tests.promises.processes import Place
 from tests.schemas import SCHEMAS
 
-from holdfast import Workflow
-from holdfast.orchestrations.group_chat import GroupChatBuilder
-from holdfast.orchestrations.group_chat_types import GroupChatState, OrchestrationState
-from holdfast.testing.scripted_agent import ScriptedAgent
+from perdure import Workflow
+from perdure.orchestrations.group_chat import GroupChatBuilder
+from perdure.orchestrations.group_chat_types import GroupChatState, OrchestrationState
+from perdure.testing.scripted_agent import ScriptedAgent
 
 TURNS, KB, NAMES = 40, 1024, ("ann", "bob", "cy")
 

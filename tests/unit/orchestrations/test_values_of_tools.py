@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import InMemoryCheckpointStorage, Workflow
-from holdfast.orchestrations import GroupChatBuilder, HandoffBuilder, SequentialBuilder
-from holdfast.testing import Call, ScriptedAgent
+from perdure import InMemoryCheckpointStorage, Workflow
+from perdure.orchestrations import GroupChatBuilder, HandoffBuilder, SequentialBuilder
+from perdure.testing import Call, ScriptedAgent
 
 
 class Weather(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""`holdfast.json`: what is found, what is refused and how it is said, all of it at once, and never a secret."""
+"""`perdure.json`: what is found, what is refused and how it is said, all of it at once, and never a secret."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.server.config import AuthConfig, AuthorizationConfig, RateLimitConfig, ServerConfig
-from holdfast.server.config_errors import InvalidConfig
-from holdfast.server.config_files import load_config
+from perdure.server.config import AuthConfig, AuthorizationConfig, RateLimitConfig, ServerConfig
+from perdure.server.config_errors import InvalidConfig
+from perdure.server.config_files import load_config
 
 AGENT = {"agent": "graph.react:app"}
 
 
-def written(folder: Path, tree: Any, name: str = "holdfast.json") -> Path:
+def written(folder: Path, tree: Any, name: str = "perdure.json") -> Path:
     path = folder / name
     path.write_text(tree if isinstance(tree, str) else json.dumps(tree), encoding="utf-8")
     return path
@@ -43,7 +43,7 @@ def test_a_file_is_found_in_the_folder_and_its_folder_is_the_projects(tmp_path: 
 
 
 def test_toml_is_read_too(tmp_path: Path) -> None:
-    written(tmp_path, 'agent = "a:b"\nport = 9000\n[auth]\nmethod = "jwt"\n', "holdfast.toml")
+    written(tmp_path, 'agent = "a:b"\nport = 9000\n[auth]\nmethod = "jwt"\n', "perdure.toml")
     config = load(tmp_path)
     assert (config.agent, config.port, config.auth.method) == ("a:b", 9000, "jwt")
 
@@ -57,8 +57,8 @@ def test_a_file_can_be_named_and_so_can_its_folder(tmp_path: Path) -> None:
 
 
 def test_of_two_files_of_ours_none_is_taken(tmp_path: Path) -> None:
-    written(tmp_path, 'agent = "a:b"', "holdfast.toml")
-    assert "holdfast.json and holdfast.toml are both in" in refused(tmp_path, AGENT)
+    written(tmp_path, 'agent = "a:b"', "perdure.toml")
+    assert "perdure.json and perdure.toml are both in" in refused(tmp_path, AGENT)
 
 
 def test_ours_is_taken_before_one_of_agentflow(tmp_path: Path) -> None:
@@ -69,14 +69,14 @@ def test_ours_is_taken_before_one_of_agentflow(tmp_path: Path) -> None:
 
 
 def test_without_a_file_it_says_what_makes_one(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match="`holdfast init` makes a project"):
+    with pytest.raises(InvalidConfig, match="`perdure init` makes a project"):
         load(tmp_path)
     with pytest.raises(InvalidConfig, match="There is no folder"):
         load(tmp_path / "nowhere")
 
 
 def test_without_a_file_the_environment_may_say_all_of_it(tmp_path: Path) -> None:
-    assert load(tmp_path, HOLDFAST_AGENT="a:b").agent == "a:b"
+    assert load(tmp_path, PERDURE_AGENT="a:b").agent == "a:b"
 
 
 @pytest.mark.parametrize(
@@ -90,16 +90,16 @@ def test_without_a_file_the_environment_may_say_all_of_it(tmp_path: Path) -> Non
     ],
 )
 def test_what_is_no_json_is_told_with_the_file(tmp_path: Path, text: str, said: str) -> None:
-    assert refused(tmp_path, text).startswith(f"holdfast.json: {said}")
+    assert refused(tmp_path, text).startswith(f"perdure.json: {said}")
 
 
 def test_what_is_no_utf8_no_toml_or_not_there_is_told(tmp_path: Path) -> None:
-    (tmp_path / "holdfast.json").write_bytes(b'{"agent": "\xff"}')
+    (tmp_path / "perdure.json").write_bytes(b'{"agent": "\xff"}')
     with pytest.raises(InvalidConfig, match="it is not UTF-8: byte 11"):
         load(tmp_path)
     with pytest.raises(InvalidConfig, match="it is not TOML: Expected '='"):
         load_config(written(tmp_path, "agent", "x.toml"), environ={})
-    with pytest.raises(InvalidConfig, match=r"there is no such file \(did you mean 'holdfast.json'\?\)"):
+    with pytest.raises(InvalidConfig, match=r"there is no such file \(did you mean 'perdure.json'\?\)"):
         load_config(tmp_path / "holdfst.json", environ={})
 
 
@@ -202,7 +202,7 @@ ROLES = {"backend": "rbac", "roles": {"a": ["graph"]}}
 )
 def test_each_key_is_checked_and_named(tmp_path: Path, tree: Any, said: str) -> None:
     [line] = refused(tmp_path, AGENT | tree).splitlines()
-    assert line.startswith("holdfast.json: ")
+    assert line.startswith("perdure.json: ")
     assert said in line
 
 
@@ -241,6 +241,6 @@ def test_no_secret_is_shown(tmp_path: Path, tree: Any) -> None:
 
 
 def test_a_secret_in_a_variable_is_not_shown_either(tmp_path: Path) -> None:
-    said = refused(tmp_path, AGENT, HOLDFAST_REDIS=f"me:{SECRET}@host", HOLDFAST_AUTH=SECRET)
+    said = refused(tmp_path, AGENT, PERDURE_REDIS=f"me:{SECRET}@host", PERDURE_AUTH=SECRET)
     assert SECRET not in said
-    assert {line.split(":")[0] for line in said.splitlines()} == {"HOLDFAST_REDIS", "HOLDFAST_AUTH"}
+    assert {line.split(":")[0] for line in said.splitlines()} == {"PERDURE_REDIS", "PERDURE_AUTH"}

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.server.config import ServerConfig
-from holdfast.server.config_errors import InvalidConfig
-from holdfast.server.config_files import Loaded, read_config
+from perdure.server.config import ServerConfig
+from perdure.server.config_errors import InvalidConfig
+from perdure.server.config_files import Loaded, read_config
 
 AGENT = {"agent": "graph.react:app"}
 PROXIES = {"trusted_proxies": ["10.0.0.0/8"]}

@@ -9,61 +9,61 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.server.config_errors import InvalidConfig
-from holdfast.server.config_files import load_config, read_config
-from holdfast.server.environment import read_variables, variables
+from perdure.server.config_errors import InvalidConfig
+from perdure.server.config_files import load_config, read_config
+from perdure.server.environment import read_variables, variables
 
 AGENT = {"agent": "a:b"}
 
 
 def load(folder: Path, tree: Any, **environ: str) -> Any:
-    (folder / "holdfast.json").write_text(json.dumps(AGENT | tree), encoding="utf-8")
+    (folder / "perdure.json").write_text(json.dumps(AGENT | tree), encoding="utf-8")
     return load_config(folder=folder, environ=environ)
 
 
 VALUES: dict[str, tuple[str, Any]] = {
-    "HOLDFAST_AGENT": ("m:a", "m:a"),
-    "HOLDFAST_WORKFLOWS": ('{"x": "m:a"}', {"x": "m:a"}),
-    "HOLDFAST_CHECKPOINTER": ("sqlite:///x.db", "sqlite:///x.db"),
-    "HOLDFAST_ENV": ("variables", "variables"),
-    "HOLDFAST_AUTH": ("jwt", {"method": "jwt"}),
-    "HOLDFAST_AUTH__METHOD": ("api_key", "api_key"),
-    "HOLDFAST_AUTHORIZATION": ("none", {"backend": "allow_all"}),
-    "HOLDFAST_AUTHORIZATION__BACKEND": ("allow_all", "allow_all"),
-    "HOLDFAST_RATE_LIMIT": ('{"requests": 3}', {"requests": 3}),
-    "HOLDFAST_RATE_LIMIT__BY": ("user", "user"),
-    "HOLDFAST_RATE_LIMIT__ENABLED": ("false", False),
-    "HOLDFAST_RATE_LIMIT__TRUSTED_PROXIES": ('["10.0.0.1"]', ["10.0.0.1"]),
-    "HOLDFAST_RATE_LIMIT__EXCLUDE_PATHS": ('["/x"]', ["/x"]),
-    "HOLDFAST_RATE_LIMIT__FAIL_OPEN": ("false", False),
-    "HOLDFAST_REDIS": ("redis://h", "redis://h"),
-    "HOLDFAST_THREAD_NAME_GENERATOR": ("m:a", "m:a"),
-    "HOLDFAST_CORS": ('{"origins": ["http://x"]}', {"origins": ["http://x"]}),
-    "HOLDFAST_CORS__ORIGINS": ('["http://x"]', ["http://x"]),
-    "HOLDFAST_CORS__ALLOW_CREDENTIALS": ("true", True),
-    "HOLDFAST_LIMITS": ('{"max_runs": 3}', {"max_runs": 3}),
-    "HOLDFAST_AUTH__ALGORITHM": ("HS512", "HS512"),
-    "HOLDFAST_AUTH__SECRET_ENV": ("NAME", "NAME"),
-    "HOLDFAST_MODE": ("production", "production"),
-    "HOLDFAST_HOST": ("localhost", "localhost"),
-    "HOLDFAST_ROOT_PATH": ("/x", "/x"),
+    "PERDURE_AGENT": ("m:a", "m:a"),
+    "PERDURE_WORKFLOWS": ('{"x": "m:a"}', {"x": "m:a"}),
+    "PERDURE_CHECKPOINTER": ("sqlite:///x.db", "sqlite:///x.db"),
+    "PERDURE_ENV": ("variables", "variables"),
+    "PERDURE_AUTH": ("jwt", {"method": "jwt"}),
+    "PERDURE_AUTH__METHOD": ("api_key", "api_key"),
+    "PERDURE_AUTHORIZATION": ("none", {"backend": "allow_all"}),
+    "PERDURE_AUTHORIZATION__BACKEND": ("allow_all", "allow_all"),
+    "PERDURE_RATE_LIMIT": ('{"requests": 3}', {"requests": 3}),
+    "PERDURE_RATE_LIMIT__BY": ("user", "user"),
+    "PERDURE_RATE_LIMIT__ENABLED": ("false", False),
+    "PERDURE_RATE_LIMIT__TRUSTED_PROXIES": ('["10.0.0.1"]', ["10.0.0.1"]),
+    "PERDURE_RATE_LIMIT__EXCLUDE_PATHS": ('["/x"]', ["/x"]),
+    "PERDURE_RATE_LIMIT__FAIL_OPEN": ("false", False),
+    "PERDURE_REDIS": ("redis://h", "redis://h"),
+    "PERDURE_THREAD_NAME_GENERATOR": ("m:a", "m:a"),
+    "PERDURE_CORS": ('{"origins": ["http://x"]}', {"origins": ["http://x"]}),
+    "PERDURE_CORS__ORIGINS": ('["http://x"]', ["http://x"]),
+    "PERDURE_CORS__ALLOW_CREDENTIALS": ("true", True),
+    "PERDURE_LIMITS": ('{"max_runs": 3}', {"max_runs": 3}),
+    "PERDURE_AUTH__ALGORITHM": ("HS512", "HS512"),
+    "PERDURE_AUTH__SECRET_ENV": ("NAME", "NAME"),
+    "PERDURE_MODE": ("production", "production"),
+    "PERDURE_HOST": ("localhost", "localhost"),
+    "PERDURE_ROOT_PATH": ("/x", "/x"),
 }
 ONLY_WITH = {
-    "HOLDFAST_AUTH__PATH": {"HOLDFAST_AUTH__METHOD": "custom"},
-    "HOLDFAST_AUTHORIZATION__PATH": {"HOLDFAST_AUTHORIZATION__BACKEND": "custom"},
-    "HOLDFAST_AUTHORIZATION__ROLES": {"HOLDFAST_AUTHORIZATION__BACKEND": "rbac"},
-    "HOLDFAST_AUTHORIZATION__DEFAULT_SCOPES": {"HOLDFAST_AUTHORIZATION__BACKEND": "rbac"},
-    "HOLDFAST_AUTHORIZATION__ISOLATION": {
-        "HOLDFAST_AUTHORIZATION__BACKEND": "rbac",
-        "HOLDFAST_AUTHORIZATION__DEFAULT_SCOPES": '["*"]',
+    "PERDURE_AUTH__PATH": {"PERDURE_AUTH__METHOD": "custom"},
+    "PERDURE_AUTHORIZATION__PATH": {"PERDURE_AUTHORIZATION__BACKEND": "custom"},
+    "PERDURE_AUTHORIZATION__ROLES": {"PERDURE_AUTHORIZATION__BACKEND": "rbac"},
+    "PERDURE_AUTHORIZATION__DEFAULT_SCOPES": {"PERDURE_AUTHORIZATION__BACKEND": "rbac"},
+    "PERDURE_AUTHORIZATION__ISOLATION": {
+        "PERDURE_AUTHORIZATION__BACKEND": "rbac",
+        "PERDURE_AUTHORIZATION__DEFAULT_SCOPES": '["*"]',
     },
-    "HOLDFAST_RATE_LIMIT__BACKEND": {"HOLDFAST_REDIS": "redis://h"},
+    "PERDURE_RATE_LIMIT__BACKEND": {"PERDURE_REDIS": "redis://h"},
 }
 MORE_VALUES: dict[str, tuple[str, Any]] = {
-    "HOLDFAST_AUTHORIZATION__ROLES": ('{"r": ["*"]}', {"r": ["*"]}),
-    "HOLDFAST_AUTHORIZATION__DEFAULT_SCOPES": ('["*"]', ["*"]),
-    "HOLDFAST_AUTHORIZATION__ISOLATION": ("none", "none"),
-    "HOLDFAST_RATE_LIMIT__BACKEND": ("redis", "redis"),
+    "PERDURE_AUTHORIZATION__ROLES": ('{"r": ["*"]}', {"r": ["*"]}),
+    "PERDURE_AUTHORIZATION__DEFAULT_SCOPES": ('["*"]', ["*"]),
+    "PERDURE_AUTHORIZATION__ISOLATION": ("none", "none"),
+    "PERDURE_RATE_LIMIT__BACKEND": ("redis", "redis"),
 }
 
 
@@ -82,41 +82,41 @@ def test_every_key_can_be_set_by_a_variable(tmp_path: Path, name: str, path: tup
 
 def test_a_variable_comes_before_the_file_and_adds_to_what_it_says(tmp_path: Path) -> None:
     tree = {"rate_limit": {"requests": 100, "window": 9}, "auth": "jwt"}
-    config = load(tmp_path, tree, HOLDFAST_RATE_LIMIT__REQUESTS="5", HOLDFAST_AUTH__ISSUER="us")
+    config = load(tmp_path, tree, PERDURE_RATE_LIMIT__REQUESTS="5", PERDURE_AUTH__ISSUER="us")
     assert (config.rate_limit.requests, config.rate_limit.window) == (5, 9)
     assert (config.auth.method, config.auth.issuer) == ("jwt", "us")
 
 
 def test_null_takes_away_and_an_empty_variable_says_nothing(tmp_path: Path) -> None:
     tree = {"rate_limit": {}, "redis": "redis://h"}
-    config = load(tmp_path, tree, HOLDFAST_RATE_LIMIT="null", HOLDFAST_REDIS="")
+    config = load(tmp_path, tree, PERDURE_RATE_LIMIT="null", PERDURE_REDIS="")
     assert (config.rate_limit, config.redis) == (None, "redis://h")
 
 
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("HOLDFAST_PORT", "abc", "HOLDFAST_PORT: expected a whole number, got 'abc'."),
-        ("HOLDFAST_PORT", "70000", "HOLDFAST_PORT: expected a port"),
-        ("HOLDFAST_CORS__ORIGINS", "x", 'expected a list of texts as JSON, such as ["a", "b"], got \'x\'.'),
-        ("HOLDFAST_WORKFLOWS", "x", 'expected an object as JSON, such as {"name": "value"}'),
-        ("HOLDFAST_RATE_LIMIT", '{"requests": 0}', "HOLDFAST_RATE_LIMIT: rate_limit.requests: expected 1 or more"),
-        ("HOLDFAST_AUTH__METHOD", "jwtt", "HOLDFAST_AUTH__METHOD: expected one of"),
+        ("PERDURE_PORT", "abc", "PERDURE_PORT: expected a whole number, got 'abc'."),
+        ("PERDURE_PORT", "70000", "PERDURE_PORT: expected a port"),
+        ("PERDURE_CORS__ORIGINS", "x", 'expected a list of texts as JSON, such as ["a", "b"], got \'x\'.'),
+        ("PERDURE_WORKFLOWS", "x", 'expected an object as JSON, such as {"name": "value"}'),
+        ("PERDURE_RATE_LIMIT", '{"requests": 0}', "PERDURE_RATE_LIMIT: rate_limit.requests: expected 1 or more"),
+        ("PERDURE_AUTH__METHOD", "jwtt", "PERDURE_AUTH__METHOD: expected one of"),
     ],
 )
 def test_what_is_wrong_with_a_variable_names_it(tmp_path: Path, name: str, text: str, said: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         load(tmp_path, {}, **{name: text})
     assert said in str(caught.value)
-    assert "holdfast.json" not in str(caught.value)
+    assert "perdure.json" not in str(caught.value)
 
 
 def test_a_variable_that_sets_nothing_is_warned_of_unless_it_is_of_something_else(tmp_path: Path) -> None:
-    (tmp_path / "holdfast.json").write_text(json.dumps(AGENT))
-    others = {"HOLDFAST_LOG": "info", "HOLDFAST_KEYS": "k", "HOLDFAST_STORE": "x", "HOLDFAST_REDIS_URL": "y"}
-    environ = {"HOLDFAST_RATELIMIT": "3", "HOLDFAST_TEST_POSTGRES_URL": "z", "OTHER": "1", **others}
+    (tmp_path / "perdure.json").write_text(json.dumps(AGENT))
+    others = {"PERDURE_LOG": "info", "PERDURE_KEYS": "k", "PERDURE_STORE": "x", "PERDURE_REDIS_URL": "y"}
+    environ = {"PERDURE_RATELIMIT": "3", "PERDURE_TEST_POSTGRES_URL": "z", "OTHER": "1", **others}
     assert read_config(folder=tmp_path, environ=environ).warnings == [
-        "The environment variable HOLDFAST_RATELIMIT sets no key of the server (did you mean 'HOLDFAST_RATE_LIMIT'?)."
+        "The environment variable PERDURE_RATELIMIT sets no key of the server (did you mean 'PERDURE_RATE_LIMIT'?)."
     ]
 
 
@@ -176,17 +176,17 @@ def test_a_line_that_cannot_be_read_is_named_and_not_shown(tmp_path: Path, text:
 
 
 def test_what_is_set_already_stays_and_the_rest_is_put_into_the_environment(tmp_path: Path) -> None:
-    (tmp_path / ".env").write_text("KEPT=file\nADDED=file\nHOLDFAST_PORT=9001\n")
-    (tmp_path / "holdfast.json").write_text(json.dumps(AGENT | {"env": ".env", "redis": "redis://${ADDED}/${KEPT}"}))
+    (tmp_path / ".env").write_text("KEPT=file\nADDED=file\nPERDURE_PORT=9001\n")
+    (tmp_path / "perdure.json").write_text(json.dumps(AGENT | {"env": ".env", "redis": "redis://${ADDED}/${KEPT}"}))
     environ = {"KEPT": "before"}
     config = load_config(folder=tmp_path, environ=environ)
-    assert environ == {"KEPT": "before", "ADDED": "file", "HOLDFAST_PORT": "9001"}
+    assert environ == {"KEPT": "before", "ADDED": "file", "PERDURE_PORT": "9001"}
     assert (config.port, config.redis) == (9001, "redis://file/before")
 
 
 def test_the_environment_stays_as_it_is_if_the_configuration_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("ADDED=file\n")
-    (tmp_path / "holdfast.json").write_text(json.dumps({"env": ".env"}))
+    (tmp_path / "perdure.json").write_text(json.dumps({"env": ".env"}))
     environ: dict[str, str] = {}
     with pytest.raises(InvalidConfig):
         load_config(folder=tmp_path, environ=environ)

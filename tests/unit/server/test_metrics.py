@@ -17,10 +17,10 @@ from tests.unit.engine.flows import alone, shouting
 from tests.unit.engine.nested import Ask
 from tests.unit.engine.policy_flows import Boom
 
-from holdfast import InMemoryCheckpointStorage, ThreadConflict, WorkflowBuilder
-from holdfast.errors import StorageFailed
-from holdfast.observing import observers
-from holdfast.server.metrics import MOST_VALUES, Metrics
+from perdure import InMemoryCheckpointStorage, ThreadConflict, WorkflowBuilder
+from perdure.errors import StorageFailed
+from perdure.observing import observers
+from perdure.server.metrics import MOST_VALUES, Metrics
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def read(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float:
-    return read(metrics).get((f"holdfast_{name}", frozenset(labels.items())), 0)
+    return read(metrics).get((f"perdure_{name}", frozenset(labels.items())), 0)
 
 
 async def turns_until(is_so: Callable[[], bool]) -> None:
@@ -209,7 +209,7 @@ def test_each_has_a_registry_of_its_own_and_none_is_the_global_one(metrics: Metr
     other.stream_opened()
     assert (value(other, "streams_open"), value(metrics, "streams_open")) == (1, 0)
     other.close()
-    assert not [one.name for one in REGISTRY.collect() if one.name.startswith("holdfast")]
+    assert not [one.name for one in REGISTRY.collect() if one.name.startswith("perdure")]
 
 
 def test_one_that_is_closed_or_forgotten_is_told_nothing() -> None:
@@ -225,8 +225,8 @@ def test_one_that_is_closed_or_forgotten_is_told_nothing() -> None:
 
 def test_the_reference_names_every_metric_and_no_other(metrics: Metrics) -> None:
     page = Path(__file__).parents[3] / "docs" / "reference" / "metrics-and-spans.md"
-    named = set(re.findall(r"`(holdfast_\w+)`", page.read_text(encoding="utf-8")))
+    named = set(re.findall(r"`(perdure_\w+)`", page.read_text(encoding="utf-8")))
     metrics.gauge("server_runs", "", lambda: 0)  # those of the service
     metrics.gauge("server_runs_waiting", "", lambda: 0)
-    made = set(re.findall(r"# TYPE (holdfast_\w+)", metrics.render().decode()))
+    made = set(re.findall(r"# TYPE (perdure_\w+)", metrics.render().decode()))
     assert named == made

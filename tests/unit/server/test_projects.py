@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.server.config_errors import NotImportable
-from holdfast.server.projects import Project
+from perdure.server.config_errors import NotImportable
+from perdure.server.projects import Project
 
 TOP = "graph_of_test"
 

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from tests.six_methods import SixMethods
 
-import holdfast
-from holdfast import Executor, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, handler
-from holdfast.agents import AgentResponse, Message
-from holdfast.agents.base import RecordingAgent
-from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
-from holdfast.server.config import ServerConfig
-from holdfast.server.config_errors import NotServable, UnknownWorkflow
-from holdfast.server.projects import Project
-from holdfast.server.registry import Registry
-from holdfast.server.storing import storage_of, within
+import perdure
+from perdure import Executor, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, handler
+from perdure.agents import AgentResponse, Message
+from perdure.agents.base import RecordingAgent
+from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.server.config import ServerConfig
+from perdure.server.config_errors import NotServable, UnknownWorkflow
+from perdure.server.projects import Project
+from perdure.server.registry import Registry
+from perdure.server.storing import storage_of, within
 
 
 class Echo(RecordingAgent):
@@ -34,7 +34,7 @@ class Upper(Executor):
         await ctx.yield_output(text.upper())
 
 
-@holdfast.workflow
+@perdure.workflow
 async def shout(text: str) -> str:
     return text.upper()
 
@@ -184,7 +184,7 @@ def kept(folder: Path, shelf: Any, checkpointer: str | None, own: Any = None) ->
 @pytest.mark.parametrize(
     ("url", "path"),
     [
-        (None, "holdfast.db"),
+        (None, "perdure.db"),
         ("sqlite:///data/x y.db", "data/x y.db"),
         ("sqlite:./x.db", "x.db"),
         ("file:threads", "threads"),
@@ -217,7 +217,7 @@ def test_without_a_checkpointer_it_is_the_default_workflows_own(tmp_path: Path, 
 def test_a_workflows_own_storage_that_is_not_used_is_warned_of(
     tmp_path: Path, shelf: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, "holdfast"):
+    with caplog.at_level(logging.WARNING, "perdure"):
         kept(tmp_path, shelf, "memory:", InMemoryCheckpointStorage())
     assert caplog.messages == ["upper has a storage of its own, which is not used: threads are kept in the server's."]
 
@@ -240,5 +240,5 @@ def test_what_is_no_storage_of_a_server_is_refused(tmp_path: Path, shelf: Any, t
 def test_keys_in_the_environment_encrypt_what_a_url_names(
     tmp_path: Path, shelf: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_KEYS", f"one:{holdfast.AesGcm.generate_key()}")
+    monkeypatch.setenv("PERDURE_KEYS", f"one:{perdure.AesGcm.generate_key()}")
     assert type(kept(tmp_path, shelf, "sqlite:///x.db").store).__name__ == "EncryptedStore"

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta, timezone
 
 from hypothesis import example, given, strategies as st
 
-from holdfast.checkpoints.checkpoint import WorkflowCheckpoint, utc_now
-from holdfast.names import new_run_id
-from holdfast.stores.columns import RUN, from_id, from_time, from_timestamp, to_id, to_time, to_timestamp
+from perdure.checkpoints.checkpoint import WorkflowCheckpoint, utc_now
+from perdure.names import new_run_id
+from perdure.stores.columns import RUN, from_id, from_time, from_timestamp, to_id, to_time, to_timestamp
 
 OFFSETS = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 DAYS = timedelta(days=2)

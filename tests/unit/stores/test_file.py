@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from tests.contract.acts import at, ids, own, saved, thread_ids
 
-from holdfast import FileCheckpointStorage, WorkflowCheckpoint
-from holdfast.errors import DamagedStore, StorageFailed
-from holdfast.stores.disk import Disk
-from holdfast.stores.file import FileStore
+from perdure import FileCheckpointStorage, WorkflowCheckpoint
+from perdure.errors import DamagedStore, StorageFailed
+from perdure.stores.disk import Disk
+from perdure.stores.file import FileStore
 
 
 def open_files() -> int:

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from tests.contract.acts import ids, own, saved
 
-from holdfast.errors import StorageFailed, ThreadConflict
-from holdfast.stores.disk import Disk
-from holdfast.stores.file import FileStore
-from holdfast.stores.file_index import INDEX, FileIndex
-from holdfast.stores.thread_files import ThreadFiles
+from perdure.errors import StorageFailed, ThreadConflict
+from perdure.stores.disk import Disk
+from perdure.stores.file import FileStore
+from perdure.stores.file_index import INDEX, FileIndex
+from perdure.stores.thread_files import ThreadFiles
 
 Make = Callable[..., FileStore]
 

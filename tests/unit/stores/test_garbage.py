@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from holdfast.stores.garbage import Lineage, Pruning, plan_pruning
+from perdure.stores.garbage import Lineage, Pruning, plan_pruning
 
 
 def digest(name: str) -> str:

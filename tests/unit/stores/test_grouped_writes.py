@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import DamagedStore, StorageFailed, ThreadBusy
-from holdfast.records import OpenedThread
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite_tables import Tables
+from perdure.errors import DamagedStore, StorageFailed, ThreadBusy
+from perdure.records import OpenedThread
+from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite_tables import Tables
 
 
 @pytest.fixture

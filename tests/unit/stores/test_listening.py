@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store import Store
-from holdfast.stores.file import FileStore
-from holdfast.stores.listening import UNTAKEN_BODIES, UNTAKEN_BYTES, Ear, Hall, hall_of
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.conformance.acts import own
+from perdure.store import Store
+from perdure.stores.file import FileStore
+from perdure.stores.listening import UNTAKEN_BODIES, UNTAKEN_BYTES, Ear, Hall, hall_of
+from perdure.stores.memory import MemoryStore
+from perdure.stores.sqlite import SqliteStore
+from perdure.testing.conformance.acts import own
 
 SECONDS = 15.0
 

@@ -13,11 +13,11 @@ import pytest
 from tests.contract.acts import ids, own, saved, thread_ids
 from tests.contract.raw import all_of, read_out, renamed
 
-from holdfast.errors import StorageFailed
-from holdfast.store import Store
-from holdfast.stores.disk import Disk
-from holdfast.stores.file import FileStore
-from holdfast.stores.sqlite import SqliteStore
+from perdure.errors import StorageFailed
+from perdure.store import Store
+from perdure.stores.disk import Disk
+from perdure.stores.file import FileStore
+from perdure.stores.sqlite import SqliteStore
 
 # ---------------------------------------------------------------- a thread that comes to be, and a kill
 

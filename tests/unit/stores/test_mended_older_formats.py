@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from tests.contract.acts import everything, own
 
-from holdfast.records import Damage
-from holdfast.stores.connection import Connection
-from holdfast.stores.file import FileStore
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite_schema import UPGRADES, is_made, prepare
+from perdure.records import Damage
+from perdure.stores.connection import Connection
+from perdure.stores.file import FileStore
+from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite_schema import UPGRADES, is_made, prepare
 
 OF_FORMAT_1 = Path(__file__).parents[2] / "fixtures" / "format-1"
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from tests.contract.acts import everything, ids, own, saved, thread_ids
 
-from holdfast.errors import DamagedCheckpoint, DamagedStore, ThreadBusy, ThreadConflict
-from holdfast.store import Store
-from holdfast.stores.file import FileStore
-from holdfast.stores.sqlite import SqliteStore
+from perdure.errors import DamagedCheckpoint, DamagedStore, ThreadBusy, ThreadConflict
+from perdure.store import Store
+from perdure.stores.file import FileStore
+from perdure.stores.sqlite import SqliteStore
 
 MADE: dict[str, tuple[Callable[[Path], Store], str]] = {
     "sqlite": (lambda folder: SqliteStore(folder / "threads.db", synchronous="NORMAL"), "threads.db"),

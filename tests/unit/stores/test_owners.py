@@ -12,8 +12,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from holdfast.platform import process_identity
-from holdfast.stores.owners import LEASE_SECONDS, RENEW_SECONDS, Process, from_json, is_gone, this_process, to_json
+from perdure.platform import process_identity
+from perdure.stores.owners import LEASE_SECONDS, RENEW_SECONDS, Process, from_json, is_gone, this_process, to_json
 
 FUTURE, PAST = 3_600.0, -3_600.0
 

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from tests.property.changing_trees import PROSE
 
-from holdfast.checkpoints.chunks import Chunker
-from holdfast.digests import digest_of
-from holdfast.records import CheckpointInfo, Commit, Lease, LoggedEvents
-from holdfast.stores.packing import NOTHING, logged_events, pack_body, repack_body, seal, unpack_body, unpack_chunks
+from perdure.checkpoints.chunks import Chunker
+from perdure.digests import digest_of
+from perdure.records import CheckpointInfo, Commit, Lease, LoggedEvents
+from perdure.stores.packing import NOTHING, logged_events, pack_body, repack_body, seal, unpack_body, unpack_chunks
 
 LEASE = Lease("t", "owner", 1)
 INFO = CheckpointInfo("c", "t", "w", 1, 1, None, "2026-01-01T00:00:00+00:00")

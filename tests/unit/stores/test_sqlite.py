@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from tests.contract.acts import ids, own, saved, thread_ids
 
-from holdfast.errors import DamagedStore, NewerFormat, StorageFailed
-from holdfast.stores.sqlite import SqliteStore
+from perdure.errors import DamagedStore, NewerFormat, StorageFailed
+from perdure.stores.sqlite import SqliteStore
 
 ROOT = Path(__file__).parents[3]
 
@@ -135,7 +135,7 @@ def test_a_process_that_ends_without_closing_ends_quietly_and_loses_nothing(path
     script = """
         import asyncio, sys
         from tests.contract.acts import own
-        from holdfast.stores.sqlite import SqliteStore
+        from perdure.stores.sqlite import SqliteStore
         store = SqliteStore(sys.argv[1])
         owner = asyncio.run(own(store))
         asyncio.run(owner.save())
@@ -193,7 +193,7 @@ async def test_a_newer_format_is_refused_and_left_as_it_is(path: Path) -> None:
     newer.execute("PRAGMA user_version = 99")
     newer.close()
     before = content_of(path)
-    with pytest.raises(NewerFormat, match="has format 99; this holdfast knows up to 2"):
+    with pytest.raises(NewerFormat, match="has format 99; this perdure knows up to 2"):
         await store.open("t", "run-1")
     await store.close()
     assert content_of(path) == before
@@ -228,8 +228,8 @@ async def test_a_file_in_the_place_of_a_folder_is_an_error_that_names_it(tmp_pat
 AS_NOBODY = """
     import asyncio, os, sys
     from tests.contract.acts import ids, own
-    from holdfast.errors import HoldfastError
-    from holdfast.stores.sqlite import SqliteStore
+    from perdure.errors import PerdureError
+    from perdure.stores.sqlite import SqliteStore
     if os.getuid() == 0:
         os.setuid(65534)  # root may write anywhere
     async def main():
@@ -237,7 +237,7 @@ AS_NOBODY = """
         for act in (own(store), ids(store)):
             try:
                 print("done", await act)
-            except HoldfastError as error:
+            except PerdureError as error:
                 print(type(error).__name__, sys.argv[1] in str(error))
         await store.close()
     asyncio.run(main())
@@ -267,8 +267,8 @@ def test_when_the_disk_is_full_the_commit_fails_and_all_before_it_stays(path: Pa
     script = """
         import asyncio, resource, sys
         from tests.contract.acts import ids, own
-        from holdfast.errors import StorageFailed
-        from holdfast.stores.sqlite import SqliteStore
+        from perdure.errors import StorageFailed
+        from perdure.stores.sqlite import SqliteStore
         async def main():
             store = SqliteStore(sys.argv[1])
             owner = await own(store)
@@ -303,8 +303,8 @@ def test_what_a_full_disk_undid_is_not_remembered_as_done(path: Path) -> None:
     script = """
         import asyncio, resource, sys
         from tests.contract.acts import ids, own
-        from holdfast.errors import StorageFailed, ThreadBusy
-        from holdfast.stores.sqlite import SqliteStore
+        from perdure.errors import StorageFailed, ThreadBusy
+        from perdure.stores.sqlite import SqliteStore
         def limit(size):
             resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
         async def fails(act):
@@ -344,9 +344,9 @@ def test_a_forked_process_uses_the_store_beside_its_parent(path: Path) -> None:
     script = """
         import asyncio, os, sys, warnings
         from tests.contract.acts import ids, own, saved
-        from holdfast.errors import ThreadBusy
+        from perdure.errors import ThreadBusy
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of forking beside threads
-        from holdfast.stores.sqlite import SqliteStore
+        from perdure.stores.sqlite import SqliteStore
         store = SqliteStore(sys.argv[1])
         owner = asyncio.run(own(store, "parent"))
         asyncio.run(owner.save())

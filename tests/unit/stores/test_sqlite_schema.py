@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import StorageFailed
-from holdfast.stores.connection import Connection
-from holdfast.stores.sqlite_schema import is_made, prepare
-from holdfast.stores.sqlite_tables import Tables
+from perdure.errors import StorageFailed
+from perdure.stores.connection import Connection
+from perdure.stores.sqlite_schema import is_made, prepare
+from perdure.stores.sqlite_tables import Tables
 
 
 def connect(path: Path) -> sqlite3.Connection:

@@ -13,13 +13,13 @@ import pytest
 from tests.contract.acts import Owner, inside, own, saved
 from tests.turns import turns
 
-from holdfast.errors import DamagedStore, StorageFailed, ThreadConflict
-from holdfast.records import JournalEntry, Lease
-from holdfast.stores.disk import Disk
-from holdfast.stores.file import FileStore
-from holdfast.stores.own_thread import OwnThread
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.together import WaitingEntry, WrittenTogether
+from perdure.errors import DamagedStore, StorageFailed, ThreadConflict
+from perdure.records import JournalEntry, Lease
+from perdure.stores.disk import Disk
+from perdure.stores.file import FileStore
+from perdure.stores.own_thread import OwnThread
+from perdure.stores.sqlite import SqliteStore
+from perdure.stores.together import WaitingEntry, WrittenTogether
 
 MANY = 20
 AnyStore = SqliteStore | FileStore

@@ -12,7 +12,7 @@ from typing import Any, Never
 import msgspec
 from tests.six_methods import SixMethods
 
-from holdfast import (
+from perdure import (
     CheckpointNotFound,
     Executor,
     InMemoryCheckpointStorage,
@@ -28,9 +28,9 @@ from holdfast import (
     step,
     workflow,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.records import Commit, JournalEntry, Lease
-from holdfast.stores.memory import MemoryStore
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.records import Commit, JournalEntry, Lease
+from perdure.stores.memory import MemoryStore
 
 
 class FolderStorage:

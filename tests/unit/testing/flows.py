@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Never
 
-from holdfast import Workflow, WorkflowBuilder, WorkflowContext, WorkflowExecutor, executor
+from perdure import Workflow, WorkflowBuilder, WorkflowContext, WorkflowExecutor, executor
 
 
 async def strip(text: str) -> str:

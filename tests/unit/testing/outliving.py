@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast import FileCheckpointStorage, RunContext, SqliteCheckpointStorage, step, workflow
+from perdure import FileCheckpointStorage, RunContext, SqliteCheckpointStorage, step, workflow
 
 
 def files(folder: Path) -> FileCheckpointStorage:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from holdfast import RetryPolicy, WorkflowBuilder, WorkflowContext, executor
-from holdfast.testing import FakeClock, ScriptedExecutor
+from perdure import RetryPolicy, WorkflowBuilder, WorkflowContext, executor
+from perdure.testing import FakeClock, ScriptedExecutor
 
 
 async def test_time_goes_on_to_where_the_first_sleeper_wakes() -> None:

@@ -11,7 +11,7 @@ from tests.six_methods import SixMethods
 from tests.unit.testing.durable import parcels
 from tests.unit.testing.flows import fan_out, nested, two_steps
 
-from holdfast import (
+from perdure import (
     InMemoryCheckpointStorage,
     RetryPolicy,
     RunContext,
@@ -22,10 +22,10 @@ from holdfast import (
     step,
     workflow,
 )
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.records import JournalEntry, Lease
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import Ask, FakeClock, ScriptedExecutor, assert_survives_crash
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.records import JournalEntry, Lease
+from perdure.stores.memory import MemoryStore
+from perdure.testing import Ask, FakeClock, ScriptedExecutor, assert_survives_crash
 
 
 class Forgetful(MemoryStore):

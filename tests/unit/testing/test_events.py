@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from tests.unit.testing.flows import two_steps
 
-from holdfast import InMemoryCheckpointStorage, WorkflowBuilder
-from holdfast.testing import EventRecorder, Faults, ScriptedExecutor
+from perdure import InMemoryCheckpointStorage, WorkflowBuilder
+from perdure.testing import EventRecorder, Faults, ScriptedExecutor
 
 
 async def test_it_collects_a_stream_and_gives_the_result() -> None:

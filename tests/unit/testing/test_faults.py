@@ -9,8 +9,8 @@ import pytest
 from tests.six_methods import SixMethods
 from tests.unit.testing.flows import fan_out, two_steps
 
-from holdfast import InMemoryCheckpointStorage, StorageFailed, ThreadBusy, Workflow
-from holdfast.testing import Faults, FaultyStorage, InjectedFault, ProcessGone
+from perdure import InMemoryCheckpointStorage, StorageFailed, ThreadBusy, Workflow
+from perdure.testing import Faults, FaultyStorage, InjectedFault, ProcessGone
 
 COMMITS = 3
 """Of an undisturbed run of `two_steps`: the input, and two supersteps."""

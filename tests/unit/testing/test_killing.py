@@ -12,11 +12,11 @@ import pytest
 from tests.six_methods import SixMethods
 from tests.unit.testing import durable, outliving
 
-from holdfast import InMemoryCheckpointStorage
-from holdfast.checkpoints.format import tool_codec
-from holdfast.testing import assert_survives_kill
-from holdfast.testing.children import ChildFailed, child
-from holdfast.testing.importable import Importable, importable
+from perdure import InMemoryCheckpointStorage
+from perdure.checkpoints.format import tool_codec
+from perdure.testing import assert_survives_kill
+from perdure.testing.children import ChildFailed, child
+from perdure.testing.importable import Importable, importable
 
 
 def order(folder: Path, **more: Any) -> dict[str, Any]:

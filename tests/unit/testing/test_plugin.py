@@ -1,4 +1,4 @@
-"""The fixtures come with holdfast, cost nothing until they are asked for, and need nothing else."""
+"""The fixtures come with perdure, cost nothing until they are asked for, and need nothing else."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-import holdfast.testing
-from holdfast import InMemoryCheckpointStorage
-from holdfast.testing import EventRecorder, FakeClock, Faults
+import perdure.testing
+from perdure import InMemoryCheckpointStorage
+from perdure.testing import EventRecorder, FakeClock, Faults
 
 ROOT = Path(__file__).parents[3]
 
 TEST_OF_A_STRANGER = """
 import asyncio
 
-from holdfast import WorkflowBuilder, executor
+from perdure import WorkflowBuilder, executor
 
 
 def test_all_four_together(fake_clock, memory_storage, faults, event_recorder):
@@ -37,7 +37,7 @@ def test_all_four_together(fake_clock, memory_storage, faults, event_recorder):
 
 
 def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "HOLDFAST"))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PERDURE"))}
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
@@ -49,7 +49,7 @@ def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_stranger_who_installed_holdfast_has_the_fixtures(tmp_path: Path) -> None:
+def test_a_stranger_who_installed_perdure_has_the_fixtures(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(TEST_OF_A_STRANGER, encoding="utf-8")
     done = run("-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "-p", "no:asyncio", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -58,22 +58,22 @@ def test_a_stranger_who_installed_holdfast_has_the_fixtures(tmp_path: Path) -> N
 
 def test_the_entry_point_names_the_plugin() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["entry-points"]["pytest11"] == {"holdfast": "holdfast.testing.plugin"}
-    [installed] = entry_points(group="pytest11", name="holdfast")
-    assert installed.value == "holdfast.testing.plugin"
+    assert project["entry-points"]["pytest11"] == {"perdure": "perdure.testing.plugin"}
+    [installed] = entry_points(group="pytest11", name="perdure")
+    assert installed.value == "perdure.testing.plugin"
 
 
 def test_pytest_loads_nothing_but_the_plugin_for_those_who_do_not_use_it(tmp_path: Path) -> None:
-    code = "import sys, holdfast.testing.plugin; print(*[m for m in sys.modules if m.startswith('holdfast')])"
+    code = "import sys, perdure.testing.plugin; print(*[m for m in sys.modules if m.startswith('perdure')])"
     done = run("-c", code, folder=tmp_path)
-    assert done.stdout.split() == ["holdfast", "holdfast.testing", "holdfast.testing.plugin"]
+    assert done.stdout.split() == ["perdure", "perdure.testing", "perdure.testing.plugin"]
 
 
 def test_the_helpers_need_no_pytest(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['pytest'] = None\n"
-        f"from holdfast.testing import {', '.join(holdfast.testing.__all__)}\n"
-        "import holdfast.testing.child_process"
+        f"from perdure.testing import {', '.join(perdure.testing.__all__)}\n"
+        "import perdure.testing.child_process"
     )
     done = run("-c", code, folder=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -92,13 +92,13 @@ def test_every_fixture_is_new_for_each_test(
 # ---------------------------------------------------------------- the names
 
 
-@pytest.mark.parametrize("name", holdfast.testing.__all__)
+@pytest.mark.parametrize("name", perdure.testing.__all__)
 def test_a_name_resolves_and_is_documented(name: str) -> None:
-    assert getattr(holdfast.testing, name).__doc__
+    assert getattr(perdure.testing, name).__doc__
     assert name in (ROOT / "docs" / "how-to" / "test-a-workflow.md").read_text(encoding="utf-8")
 
 
 def test_a_misspelt_name_is_an_error_that_helps() -> None:
     with pytest.raises(AttributeError, match=r"no attribute 'FakeClok' \(did you mean 'FakeClock'\?\)"):
-        holdfast.testing.FakeClok  # type: ignore[attr-defined] # noqa: B018
-    assert set(holdfast.testing.__all__) <= set(dir(holdfast.testing))
+        perdure.testing.FakeClok  # type: ignore[attr-defined] # noqa: B018
+    assert set(perdure.testing.__all__) <= set(dir(perdure.testing))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.unit.testing.flows import fan_out, nested, strip
 
-from holdfast import InMemoryCheckpointStorage, RetryPolicy, Workflow, WorkflowBuilder, WorkflowContext, executor
-from holdfast.testing import FakeClock, Faults, ProcessGone
-from holdfast.testing.recorded import Doing, RecordedWork
+from perdure import InMemoryCheckpointStorage, RetryPolicy, Workflow, WorkflowBuilder, WorkflowContext, executor
+from perdure.testing import FakeClock, Faults, ProcessGone
+from perdure.testing.recorded import Doing, RecordedWork
 
 
 async def recorded(make: Any, message: str, faults: Faults) -> Counter[Doing]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from perdure import (
     InMemoryCheckpointStorage,
     RetryPolicy,
     TypeCompatibilityError,
@@ -18,7 +18,7 @@ from holdfast import (
     WorkflowRunState,
     executor,
 )
-from holdfast.testing import Ask, FakeClock, ScriptedExecutor, ScriptOver
+from perdure.testing import Ask, FakeClock, ScriptedExecutor, ScriptOver
 
 
 @dataclass

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.graph.builder import GraphBuilder
-from holdfast.graph.edges import Case, Default
-from holdfast.graph.executor import Executor
-from holdfast.graph.function_executor import FunctionExecutor
-from holdfast.graph.graph import Graph
-from holdfast.graph.workflow_executor import WorkflowExecutor
+from perdure.graph.builder import GraphBuilder
+from perdure.graph.edges import Case, Default
+from perdure.graph.executor import Executor
+from perdure.graph.function_executor import FunctionExecutor
+from perdure.graph.graph import Graph
+from perdure.graph.workflow_executor import WorkflowExecutor
 
 
 async def pass_on(message: Any) -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from tests.unit.graph.drawing.gallery import Sketch, child, choose_channels, named
 
-from holdfast.graph.executor import Executor
-from holdfast.graph.graph import Graph
+from perdure.graph.executor import Executor
+from perdure.graph.graph import Graph
 
 CONDITIONS = ["ok", "is_long_enough", "a_condition_whose_name_needs_more_than_one_line"]
 KINDS = ["plain", "conditional", "fan_out", "fan_in", "switch", "selection"]

@@ -20,7 +20,7 @@ if __name__ == "__main__":
 from examples.drawing import build as newsroom  # noqa: E402  # found only now when run as a script
 from tests.unit.graph.drawing.gallery import GALLERY  # noqa: E402  # found only now when run as a script
 
-from holdfast.graph.drawing.svg import to_svg  # noqa: E402  # after the path is set: it also runs as a script
+from perdure.graph.drawing.svg import to_svg  # noqa: E402  # after the path is set: it also runs as a script
 
 APPROVED = Path(__file__).parent / "approved"
 DOCS = ROOT / "docs" / "drawings"
@@ -29,9 +29,7 @@ INTERRUPTED = {
     "search_news": "due",
     "search_papers": "failed",
 }
-DRAW_ONE = (
-    "from tests.unit.graph.drawing.gallery import dense as graph; from holdfast.graph.drawing.svg import to_svg; "
-)
+DRAW_ONE = "from tests.unit.graph.drawing.gallery import dense as graph; from perdure.graph.drawing.svg import to_svg; "
 
 
 @pytest.mark.parametrize("name", GALLERY)

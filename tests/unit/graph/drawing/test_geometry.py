@@ -10,10 +10,10 @@ from tests.unit.graph.drawing.gallery import GALLERY
 from tests.unit.graph.drawing.geometry import of_drawing, of_svg, problems
 from tests.unit.graph.drawing.random_graphs import graphs
 
-from holdfast.graph.drawing.layout import lay_out
-from holdfast.graph.drawing.picture import picture_of
-from holdfast.graph.drawing.svg import to_svg
-from holdfast.graph.graph import Graph
+from perdure.graph.drawing.layout import lay_out
+from perdure.graph.drawing.picture import picture_of
+from perdure.graph.drawing.svg import to_svg
+from perdure.graph.graph import Graph
 
 each_of_the_gallery = pytest.mark.parametrize("build", GALLERY.values(), ids=GALLERY)
 

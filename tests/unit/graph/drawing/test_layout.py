@@ -13,10 +13,10 @@ from tests.unit.graph.drawing.gallery import (
     wide_fan,
 )
 
-from holdfast.graph.drawing.figures import Box, Drawing, Stroke
-from holdfast.graph.drawing.layout import lay_out
-from holdfast.graph.drawing.picture import picture_of
-from holdfast.graph.graph import Graph
+from perdure.graph.drawing.figures import Box, Drawing, Stroke
+from perdure.graph.drawing.layout import lay_out
+from perdure.graph.drawing.picture import picture_of
+from perdure.graph.graph import Graph
 
 
 def drawing(graph: Graph) -> Drawing:

@@ -18,9 +18,9 @@ from tests.unit.graph.drawing.gallery import (
     review_loop,
 )
 
-from holdfast.graph.drawing.dot import to_dot
-from holdfast.graph.drawing.mermaid import to_mermaid
-from holdfast.graph.graph import Graph
+from perdure.graph.drawing.dot import to_dot
+from perdure.graph.drawing.mermaid import to_mermaid
+from perdure.graph.graph import Graph
 
 MERMAID_LINE = re.compile(
     r"""flowchart\ TD

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import RequestExpired, WorkflowErrorDetails, WorkflowEvent
-from holdfast.graph.drawing.outcomes import outcomes_of
+from perdure import RequestExpired, WorkflowErrorDetails, WorkflowEvent
+from perdure.graph.drawing.outcomes import outcomes_of
 
 
 def event(kind: str, path: str) -> WorkflowEvent:

@@ -9,8 +9,8 @@ from hypothesis import given, strategies as st
 from tests.unit.graph.drawing.gallery import Sketch, named, nested_once, odd_names, self_loop, switch
 from tests.unit.graph.drawing.geometry import SVG, of_svg
 
-from holdfast.graph.drawing.outcomes import OUTCOMES
-from holdfast.graph.drawing.svg import to_svg
+from perdure.graph.drawing.outcomes import OUTCOMES
+from perdure.graph.drawing.svg import to_svg
 
 
 def texts(source: str) -> list[str]:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests.unit.graph.drawing.gallery import Drawn, node, review_loop
 
-from holdfast import WorkflowBuilder
-from holdfast.graph.drawing.dot import to_dot
-from holdfast.graph.drawing.mermaid import to_mermaid
-from holdfast.graph.drawing.svg import to_svg
-from holdfast.graph.drawing.viz import WorkflowViz
+from perdure import WorkflowBuilder
+from perdure.graph.drawing.dot import to_dot
+from perdure.graph.drawing.mermaid import to_mermaid
+from perdure.graph.drawing.svg import to_svg
+from perdure.graph.drawing.viz import WorkflowViz
 
 
 @pytest.fixture

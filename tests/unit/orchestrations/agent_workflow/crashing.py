@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from holdfast import InMemoryCheckpointStorage
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from holdfast.orchestrations.agent_workflow.result import WorkflowResult
-from holdfast.testing import Faults, ProcessGone
-from holdfast.testing.crashing import POINTS
+from perdure import InMemoryCheckpointStorage
+from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.orchestrations.agent_workflow.result import WorkflowResult
+from perdure.testing import Faults, ProcessGone
+from perdure.testing.crashing import POINTS
 
 Log = Callable[[dict[str, Any]], object]
 Make = Callable[[Any, Log], AgentWorkflowInstance]

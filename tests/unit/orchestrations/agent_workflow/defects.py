@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from holdfast.orchestrations.agent_workflow.result import WorkflowResult
-from holdfast.orchestrations.agent_workflow.standing import Standing
-from holdfast.storages import FileCheckpointStorage, InMemoryCheckpointStorage, SqliteCheckpointStorage
-from holdfast.testing import Faults, ProcessGone, ScriptedAgent
-from holdfast.testing.faults import Point, When
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.orchestrations.agent_workflow.result import WorkflowResult
+from perdure.orchestrations.agent_workflow.standing import Standing
+from perdure.storages import FileCheckpointStorage, InMemoryCheckpointStorage, SqliteCheckpointStorage
+from perdure.testing import Faults, ProcessGone, ScriptedAgent
+from perdure.testing.faults import Point, When
 
 PLACES: dict[str, Callable[..., StoreCheckpointStorage]] = {
     "memory": lambda folder, **given: InMemoryCheckpointStorage(**given),

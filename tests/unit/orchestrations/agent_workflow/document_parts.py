@@ -10,11 +10,11 @@ import msgspec
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from holdfast.agents.tools import tool
-from holdfast.errors import InvalidDefinition
-from holdfast.orchestrations.agent_workflow.approvals import ApprovalContext
-from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
-from holdfast.testing import ScriptedAgent
+from perdure.agents.tools import tool
+from perdure.errors import InvalidDefinition
+from perdure.orchestrations.agent_workflow.approvals import ApprovalContext
+from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.testing import ScriptedAgent
 
 HERE = __name__
 

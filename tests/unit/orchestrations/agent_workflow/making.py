@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from holdfast.agents.message import Message
-from holdfast.orchestrations.agent_workflow import events as told
-from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
-from holdfast.orchestrations.agent_workflow.result import WorkflowResult
-from holdfast.testing import FakeClock, ScriptedAgent
+from perdure.agents.message import Message
+from perdure.orchestrations.agent_workflow import events as told
+from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.orchestrations.agent_workflow.result import WorkflowResult
+from perdure.testing import FakeClock, ScriptedAgent
 
 EventT = TypeVar("EventT")
 

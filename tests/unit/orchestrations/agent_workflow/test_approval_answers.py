@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, says, watched
 
-from holdfast.agents.message import Message
-from holdfast.agents.response import AgentResponse
-from holdfast.agents.tools import tool
-from holdfast.errors import AlreadyAnswered
-from holdfast.orchestrations.agent_workflow import events as told
-from holdfast.orchestrations.agent_workflow.builder import Configure
-from holdfast.orchestrations.agent_workflow.execution import Execution
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from holdfast.testing import Call, FakeClock
+from perdure.agents.message import Message
+from perdure.agents.response import AgentResponse
+from perdure.agents.tools import tool
+from perdure.errors import AlreadyAnswered
+from perdure.orchestrations.agent_workflow import events as told
+from perdure.orchestrations.agent_workflow.builder import Configure
+from perdure.orchestrations.agent_workflow.execution import Execution
+from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.testing import Call, FakeClock
 
 # ---------------------------------------------------------------- nobody answers
 

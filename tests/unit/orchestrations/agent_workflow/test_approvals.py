@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, kept, of_kind, own, says, watched
 
-from holdfast.errors import AlreadyAnswered, RequestError, UnknownRequest
-from holdfast.orchestrations.agent_workflow import condition, events as told
-from holdfast.orchestrations.agent_workflow.approvals import ApprovalContext
-from holdfast.orchestrations.agent_workflow.builder import Configure
-from holdfast.orchestrations.agent_workflow.definition import ApprovalConfig
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.errors import AlreadyAnswered, RequestError, UnknownRequest
+from perdure.orchestrations.agent_workflow import condition, events as told
+from perdure.orchestrations.agent_workflow.approvals import ApprovalContext
+from perdure.orchestrations.agent_workflow.builder import Configure
+from perdure.orchestrations.agent_workflow.definition import ApprovalConfig
+from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 
 
 class Review(msgspec.Struct):

@@ -9,17 +9,17 @@ import pytest
 from tests.unit.orchestrations.agent_workflow.crashing import Log, assert_survives
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, echo, kept, of_kind, says, watched
 
-from holdfast import InMemoryCheckpointStorage, SqliteCheckpointStorage, WorkflowBuilder
-from holdfast.agents.executor import AgentExecutor
-from holdfast.agents.message import Message
-from holdfast.agents.tools import tool
-from holdfast.events import WorkflowEvent
-from holdfast.orchestrations.agent_workflow import events as told
-from holdfast.orchestrations.agent_workflow.approvals import ApprovalDecision
-from holdfast.orchestrations.agent_workflow.as_tool import workflow_tool
-from holdfast.orchestrations.agent_workflow.definition import AgentConfig
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from holdfast.testing import Call, FakeClock, ScriptedAgent
+from perdure import InMemoryCheckpointStorage, SqliteCheckpointStorage, WorkflowBuilder
+from perdure.agents.executor import AgentExecutor
+from perdure.agents.message import Message
+from perdure.agents.tools import tool
+from perdure.events import WorkflowEvent
+from perdure.orchestrations.agent_workflow import events as told
+from perdure.orchestrations.agent_workflow.approvals import ApprovalDecision
+from perdure.orchestrations.agent_workflow.as_tool import workflow_tool
+from perdure.orchestrations.agent_workflow.definition import AgentConfig
+from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.testing import Call, FakeClock, ScriptedAgent
 
 research = kept("research").add_agent("x", ScriptedAgent("x", echo)).build().as_tool()
 

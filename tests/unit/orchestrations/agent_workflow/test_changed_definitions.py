@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import says
 
-from holdfast import AgentWorkflow, IncompatibleWorkflow, InMemoryCheckpointStorage, condition
+from perdure import AgentWorkflow, IncompatibleWorkflow, InMemoryCheckpointStorage, condition
 
 
 def built(storage: InMemoryCheckpointStorage, edges: Callable[[AgentWorkflow], object]) -> AgentWorkflow:

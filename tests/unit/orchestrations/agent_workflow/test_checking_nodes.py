@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.document_parts import HERE, agent, document, edge, nodes, problems_of
 
-from holdfast.errors import InvalidDefinition
-from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
-from holdfast.orchestrations.agent_workflow.definition import AgentConfig
+from perdure.errors import InvalidDefinition
+from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.orchestrations.agent_workflow.definition import AgentConfig
 
 
 def of(*edges: dict[str, Any], **configs: Any) -> dict[str, Any]:

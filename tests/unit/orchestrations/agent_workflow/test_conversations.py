@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept
 
-from holdfast.agents.message import Message
-from holdfast.agents.session import AgentSession
-from holdfast.errors import ConversationNotFound
-from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
-from holdfast.orchestrations.agent_workflow.definition import ConversationConfig
-from holdfast.orchestrations.agent_workflow.sessions import InMemorySessionStore
-from holdfast.testing import Call, FakeClock, ScriptedAgent
+from perdure.agents.message import Message
+from perdure.agents.session import AgentSession
+from perdure.errors import ConversationNotFound
+from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.orchestrations.agent_workflow.definition import ConversationConfig
+from perdure.orchestrations.agent_workflow.sessions import InMemorySessionStore
+from perdure.testing import Call, FakeClock, ScriptedAgent
 
 NODES = ("a", "b", "c", "d")
 

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.agents.foreign_agents import MAKERS
 from tests.unit.orchestrations.agent_workflow.making import Overheard, kept
 
-from holdfast.orchestrations.agent_workflow.definition import ConversationConfig
-from holdfast.orchestrations.agent_workflow.sessions import JsonSessionStore
+from perdure.orchestrations.agent_workflow.definition import ConversationConfig
+from perdure.orchestrations.agent_workflow.sessions import JsonSessionStore
 
 
 @pytest.mark.parametrize("framework", MAKERS)

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from tests.conftest import SOAK
 
-from holdfast.agents.message import Message
-from holdfast.agents.workflows import Workflow
-from holdfast.checkpoints.format import encode_checkpoint, tool_codec
-from holdfast.checkpoints.retention import FullHistory
-from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from holdfast.orchestrations.agent_workflow.node import CONDUCTOR
-from holdfast.orchestrations.agent_workflow.sessions import InMemorySessionStore, JsonSessionStore, SessionStore
-from holdfast.orchestrations.agent_workflow.standing import NodeOutcome, SessionRef
-from holdfast.storages import InMemoryCheckpointStorage
-from holdfast.testing import Call, FakeClock, Faults, ProcessGone, ScriptedAgent, assert_survives_crash
-from holdfast.testing.survival import THREAD
+from perdure.agents.message import Message
+from perdure.agents.workflows import Workflow
+from perdure.checkpoints.format import encode_checkpoint, tool_codec
+from perdure.checkpoints.retention import FullHistory
+from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.orchestrations.agent_workflow.node import CONDUCTOR
+from perdure.orchestrations.agent_workflow.sessions import InMemorySessionStore, JsonSessionStore, SessionStore
+from perdure.orchestrations.agent_workflow.standing import NodeOutcome, SessionRef
+from perdure.storages import InMemoryCheckpointStorage
+from perdure.testing import Call, FakeClock, Faults, ProcessGone, ScriptedAgent, assert_survives_crash
+from perdure.testing.survival import THREAD
 
 SESSION = f"workflow-W-{THREAD}"
 

@@ -9,12 +9,12 @@ import pytest
 from tests.unit.orchestrations.agent_workflow.defects import Calls, Place, stored
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, says, watched
 
-from holdfast import AgentWorkflow
-from holdfast.errors import InvalidDefinition
-from holdfast.orchestrations.agent_workflow import events as told
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from holdfast.storages import InMemoryCheckpointStorage
-from holdfast.testing import FakeClock, ScriptedAgent
+from perdure import AgentWorkflow
+from perdure.errors import InvalidDefinition
+from perdure.orchestrations.agent_workflow import events as told
+from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.storages import InMemoryCheckpointStorage
+from perdure.testing import FakeClock, ScriptedAgent
 
 # ---------------------------------------------------------------- 1: no resume, no execution id
 

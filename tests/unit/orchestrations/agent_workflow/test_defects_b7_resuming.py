@@ -20,11 +20,11 @@ from tests.unit.orchestrations.agent_workflow.defects import (
 )
 from tests.unit.orchestrations.agent_workflow.making import Overheard, echo, says
 
-from holdfast.agents.message import Message
-from holdfast.orchestrations.agent_workflow.approvals import ApprovalContext
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from holdfast.testing import Call, FakeClock
-from holdfast.testing.faults import Point, When
+from perdure.agents.message import Message
+from perdure.orchestrations.agent_workflow.approvals import ApprovalContext
+from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.testing import Call, FakeClock
+from perdure.testing.faults import Point, When
 
 
 async def instants(make: Make, given: Any, place: Place) -> list[tuple[str, tuple[Point, int, When]]]:

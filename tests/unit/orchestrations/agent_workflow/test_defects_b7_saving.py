@@ -14,15 +14,15 @@ import pytest
 from tests.unit.orchestrations.agent_workflow.defects import Calls, Place, standing_of, stored
 from tests.unit.orchestrations.agent_workflow.making import drafted, of_kind, says, watched
 
-from holdfast import FullHistory, LatestOnly, WorkflowCheckpointException
-from holdfast.codecs.aes_gcm import AesGcm
-from holdfast.errors import InvalidDefinition
-from holdfast.orchestrations.agent_workflow import events as told
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from holdfast.records import Commit
-from holdfast.storages import FileCheckpointStorage, InMemoryCheckpointStorage
-from holdfast.testing import FakeClock, Faults
-from holdfast.testing.clock import START
+from perdure import FullHistory, LatestOnly, WorkflowCheckpointException
+from perdure.codecs.aes_gcm import AesGcm
+from perdure.errors import InvalidDefinition
+from perdure.orchestrations.agent_workflow import events as told
+from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.records import Commit
+from perdure.storages import FileCheckpointStorage, InMemoryCheckpointStorage
+from perdure.testing import FakeClock, Faults
+from perdure.testing.clock import START
 
 CHAIN = ["first", "second", "third"]
 

@@ -11,10 +11,10 @@ import pytest
 from tests.unit.orchestrations.agent_workflow.defects import Place, stored
 from tests.unit.orchestrations.agent_workflow.making import drafted, kept, of_kind, says, watched
 
-from holdfast.events import WorkflowEvent
-from holdfast.orchestrations.agent_workflow import events as told
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from holdfast.testing import ScriptedAgent
+from perdure.events import WorkflowEvent
+from perdure.orchestrations.agent_workflow import events as told
+from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.testing import ScriptedAgent
 
 # ---------------------------------------------------------------- 11: success, and the final answer
 

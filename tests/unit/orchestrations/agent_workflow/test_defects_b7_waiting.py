@@ -10,10 +10,10 @@ from typing import Any
 from tests.unit.orchestrations.agent_workflow.defects import Calls, Place, cut_off, go_on, stored, writes_of
 from tests.unit.orchestrations.agent_workflow.making import drafted, echo, of_kind, says, watched
 
-from holdfast.orchestrations.agent_workflow import events as told
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from holdfast.storages import InMemoryCheckpointStorage
-from holdfast.testing import FakeClock
+from perdure.orchestrations.agent_workflow import events as told
+from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.storages import InMemoryCheckpointStorage
+from perdure.testing import FakeClock
 
 # ---------------------------------------------------------------- 9: approved, and then without outputs
 

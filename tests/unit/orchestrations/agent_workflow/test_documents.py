@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.document_parts import agent, document, edge, nodes, problems_of
 
-from holdfast.errors import InvalidDefinition
-from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
-from holdfast.orchestrations.agent_workflow.definition import (
+from perdure.errors import InvalidDefinition
+from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.orchestrations.agent_workflow.definition import (
     AgentConfig,
     EdgeConfig,
     NodeConfig,
     RetryConfig,
     WorkflowConfig,
 )
-from holdfast.orchestrations.agent_workflow.documents import drafted
-from holdfast.orchestrations.agent_workflow.result import WorkflowResult
+from perdure.orchestrations.agent_workflow.documents import drafted
+from perdure.orchestrations.agent_workflow.result import WorkflowResult
 
 
 def conditioned(**when: Any) -> dict[str, Any]:
@@ -116,12 +116,12 @@ def test_what_is_no_document_at_all_is_refused() -> None:
 @pytest.mark.parametrize(("given", "shown"), [("2", '"2"'), (2, "2"), ("1.1", '"1.1"')])
 def test_a_document_of_a_newer_format_is_refused_and_nothing_else_is_said_of_it(given: Any, shown: str) -> None:
     newer = {"format": given, "title": "other keys", "agents": 3}
-    assert problems_of(newer) == [f'format: the document is of format {shown}; known here is "1". Use a newer holdfast']
+    assert problems_of(newer) == [f'format: the document is of format {shown}; known here is "1". Use a newer perdure']
 
 
 def test_a_newer_format_of_a_workflow_inside_is_refused_with_its_place() -> None:
     given = document(agents={"sub": {"workflow": {"format": "2", "name": "x"}}}, edges=[])
-    said = 'agents.sub.workflow.format: the document is of format "2"; known here is "1". Use a newer holdfast'
+    said = 'agents.sub.workflow.format: the document is of format "2"; known here is "1". Use a newer perdure'
     assert problems_of(given) == [said]
 
 

@@ -12,16 +12,16 @@ import pytest
 from tests.unit.orchestrations.agent_workflow import document_parts as parts
 from tests.unit.orchestrations.agent_workflow.document_parts import HERE, agent, document
 
-from holdfast.agents.tools import Tool
-from holdfast.errors import InvalidDefinition
-from holdfast.orchestrations.agent_workflow import condition
-from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
-from holdfast.orchestrations.agent_workflow.definition import AgentConfig, NodeConfig, WorkflowConfig
-from holdfast.orchestrations.agent_workflow.documents import drafted
-from holdfast.orchestrations.agent_workflow.exporting import exported
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from holdfast.orchestrations.agent_workflow.node_options import AgentNodeOptions
-from holdfast.testing import ScriptedAgent
+from perdure.agents.tools import Tool
+from perdure.errors import InvalidDefinition
+from perdure.orchestrations.agent_workflow import condition
+from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.orchestrations.agent_workflow.definition import AgentConfig, NodeConfig, WorkflowConfig
+from perdure.orchestrations.agent_workflow.documents import drafted
+from perdure.orchestrations.agent_workflow.exporting import exported
+from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.orchestrations.agent_workflow.node_options import AgentNodeOptions
+from perdure.testing import ScriptedAgent
 
 local = ScriptedAgent("local", ["said"])
 
@@ -213,9 +213,9 @@ def test_a_document_is_written_as_it_was_read() -> None:
 
 PROGRAM = """
 import sys
-from holdfast import run_sync
-from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
-from holdfast.testing import ScriptedAgent
+from perdure import run_sync
+from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.testing import ScriptedAgent
 
 def is_long(outputs): return len(outputs["answer"]) > 3
 writer = ScriptedAgent("writer", ["a draft"])

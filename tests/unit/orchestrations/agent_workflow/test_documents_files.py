@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.document_parts import agent, problems_in_file, problems_of
 
-from holdfast.errors import MissingExtra
-from holdfast.orchestrations.agent_workflow.document_reading import read_text
-from holdfast.orchestrations.agent_workflow.documents import drafted
+from perdure.errors import MissingExtra
+from perdure.orchestrations.agent_workflow.document_reading import read_text
+from perdure.orchestrations.agent_workflow.documents import drafted
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_without_pyyaml_json_is_read_and_yaml_names_the_extra(tmp_path: Path, mo
     path = tmp_path / "w.yaml"
     path.write_text("name: w")
     with pytest.raises(
-        MissingExtra, match=r"A workflow in YAML needs the package 'pyyaml'.*pip install 'holdfast\[yaml\]'"
+        MissingExtra, match=r"A workflow in YAML needs the package 'pyyaml'.*pip install 'perdure\[yaml\]'"
     ):
         drafted(path)
     (tmp_path / "w.json").write_text('{"name": "w"}')

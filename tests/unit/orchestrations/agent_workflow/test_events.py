@@ -7,13 +7,13 @@ from typing import Any
 
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, own, says, watched
 
-from holdfast.agents.message import Message
-from holdfast.agents.response import AgentResponse, AgentResponseUpdate
-from holdfast.events import WorkflowEvent
-from holdfast.orchestrations.agent_workflow import events as told
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from holdfast.storages import InMemoryCheckpointStorage
-from holdfast.testing import FakeClock, ScriptedAgent
+from perdure.agents.message import Message
+from perdure.agents.response import AgentResponse, AgentResponseUpdate
+from perdure.events import WorkflowEvent
+from perdure.orchestrations.agent_workflow import events as told
+from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.storages import InMemoryCheckpointStorage
+from perdure.testing import FakeClock, ScriptedAgent
 
 
 def names(events: list[Any]) -> list[str]:

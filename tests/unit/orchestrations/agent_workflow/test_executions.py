@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, says
 
-from holdfast.agents.message import Message
-from holdfast.agents.response import AgentResponse
-from holdfast.errors import HoldfastError, InputMismatch, ThreadNotFound
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from holdfast.testing import Faults
-from holdfast.testing.faults import Point
+from perdure.agents.message import Message
+from perdure.agents.response import AgentResponse
+from perdure.errors import InputMismatch, PerdureError, ThreadNotFound
+from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.testing import Faults
+from perdure.testing.faults import Point
 
 
 async def test_an_execution_that_has_ended_gives_its_result_again() -> None:
@@ -103,7 +103,7 @@ async def test_the_id_of_an_execution_of_another_workflow_is_refused(tmp_path: P
 
     agent = Overheard("y")
     await named("one", says("x")).run("i", "e")
-    with pytest.raises(HoldfastError, match="one"):
+    with pytest.raises(PerdureError, match="one"):
         await named("other", agent).run("i", "e")
     assert agent.turns == 0
 
@@ -119,7 +119,7 @@ async def test_an_execution_that_there_is_not_cannot_be_resumed() -> None:
 async def test_what_is_no_id_is_refused(wrong: Any) -> None:
     workflow = kept().add_agent("a", says("x")).build()
 
-    with pytest.raises(HoldfastError, match="execution_id"):
+    with pytest.raises(PerdureError, match="execution_id"):
         await workflow.run("i", wrong)
 
 
@@ -175,9 +175,9 @@ async def test_without_checkpointing_one_that_waits_or_stopped_goes_on_in_this_p
 
 
 async def test_trouble_with_the_store_is_told_and_raised() -> None:
-    from holdfast import InMemoryCheckpointStorage
-    from holdfast.errors import StorageFailed
-    from holdfast.orchestrations.agent_workflow.events import WorkflowDiagnosticEvent
+    from perdure import InMemoryCheckpointStorage
+    from perdure.errors import StorageFailed
+    from perdure.orchestrations.agent_workflow.events import WorkflowDiagnosticEvent
 
     points: tuple[Point, ...] = ("commit", "journal")
     for point in points:

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, echo, kept, says
 
-from holdfast.agents.message import Message
-from holdfast.errors import InvalidDefinition, InvalidRun
-from holdfast.orchestrations.agent_workflow.builder import Configure
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agents.message import Message
+from perdure.errors import InvalidDefinition, InvalidRun
+from perdure.orchestrations.agent_workflow.builder import Configure
+from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 
 
 class Review(msgspec.Struct):
@@ -174,7 +174,7 @@ async def test_instructions_and_context_reach_the_model_of_an_agent() -> None:
     from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
     from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-    from holdfast import Agent
+    from perdure import Agent
 
     requests: list[str] = []
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, watched
 
-from holdfast.orchestrations.agent_workflow import events as told
-from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.orchestrations.agent_workflow import events as told
+from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
 
 
 class Verdict(msgspec.Struct):

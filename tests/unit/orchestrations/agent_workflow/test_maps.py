@@ -10,13 +10,13 @@ import pytest
 from tests.unit.orchestrations.agent_workflow.crashing import Log, assert_survives
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, echo, kept, says
 
-from holdfast.agents.message import Message
-from holdfast.agents.response import AgentResponse
-from holdfast.agents.tools import tool
-from holdfast.orchestrations.agent_workflow.builder import Configure
-from holdfast.orchestrations.agent_workflow.definition import MapErrors
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from holdfast.testing import Call, FakeClock, ScriptedAgent
+from perdure.agents.message import Message
+from perdure.agents.response import AgentResponse
+from perdure.agents.tools import tool
+from perdure.orchestrations.agent_workflow.builder import Configure
+from perdure.orchestrations.agent_workflow.definition import MapErrors
+from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.testing import Call, FakeClock, ScriptedAgent
 
 
 class Crowd:

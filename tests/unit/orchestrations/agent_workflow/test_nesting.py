@@ -8,10 +8,10 @@ import pytest
 from tests.unit.orchestrations.agent_workflow.crashing import Log, assert_survives
 from tests.unit.orchestrations.agent_workflow.making import Overheard, boom, drafted, echo, kept, of_kind, says, watched
 
-from holdfast.orchestrations.agent_workflow import events as told
-from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from holdfast.testing import FakeClock, ScriptedAgent
+from perdure.orchestrations.agent_workflow import events as told
+from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.testing import FakeClock, ScriptedAgent
 
 
 def inner(*agents: Any, name: str = "inner") -> AgentWorkflowInstance:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.orchestrations.agent_workflow.definition import END, START, ErrorMode
-from holdfast.orchestrations.agent_workflow.planner import Next, Planner
-from holdfast.orchestrations.agent_workflow.standing import Standing, Status
-from holdfast.orchestrations.agent_workflow.ways import Edge
+from perdure.orchestrations.agent_workflow.definition import END, START, ErrorMode
+from perdure.orchestrations.agent_workflow.planner import Next, Planner
+from perdure.orchestrations.agent_workflow.standing import Standing, Status
+from perdure.orchestrations.agent_workflow.ways import Edge
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.orchestrations.agent_workflow.test_planner import Play, says
 
-from holdfast.orchestrations.agent_workflow.ways import Edge
+from perdure.orchestrations.agent_workflow.ways import Edge
 
 LOOP = (Edge("a", "b"), Edge("b", "a", says("again")))
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, boom, drafted, kept, of_kind, watched
 
-from holdfast import InMemoryCheckpointStorage, InvalidDefinition, RetryPolicy
-from holdfast.orchestrations.agent_workflow import events as told
-from holdfast.orchestrations.agent_workflow.builder import Configure
-from holdfast.orchestrations.agent_workflow.definition import RetryConfig, RetryStrategy
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from holdfast.orchestrations.agent_workflow.result import WorkflowResult
-from holdfast.orchestrations.agent_workflow.retrying import is_transient, policy_of
-from holdfast.testing import FakeClock
+from perdure import InMemoryCheckpointStorage, InvalidDefinition, RetryPolicy
+from perdure.orchestrations.agent_workflow import events as told
+from perdure.orchestrations.agent_workflow.builder import Configure
+from perdure.orchestrations.agent_workflow.definition import RetryConfig, RetryStrategy
+from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.orchestrations.agent_workflow.result import WorkflowResult
+from perdure.orchestrations.agent_workflow.retrying import is_transient, policy_of
+from perdure.testing import FakeClock
 
 
 class Busy(Exception):

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, says, watched
 
-from holdfast.orchestrations.agent_workflow import events as told
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from holdfast.testing import Call, FakeClock
+from perdure.orchestrations.agent_workflow import events as told
+from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.testing import Call, FakeClock
 
 
 class Invoice(msgspec.Struct):
@@ -77,7 +77,7 @@ async def test_a_model_is_told_what_each_handoff_is_for() -> None:
     from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
     from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-    from holdfast import Agent
+    from perdure import Agent
 
     tools: dict[str, str | None] = {}
 

@@ -1,4 +1,4 @@
-"""The JSON Schema that is shipped is that of the parts, and says of documents what holdfast says."""
+"""The JSON Schema that is shipped is that of the parts, and says of documents what perdure says."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from msgspec import inspect as types
 from tests.unit.orchestrations.agent_workflow.document_parts import document, edge, nodes
 
-from holdfast.orchestrations.agent_workflow import schema
-from holdfast.orchestrations.agent_workflow.definition import WorkflowConfig
-from holdfast.orchestrations.agent_workflow.document_rules import RULES
-from holdfast.orchestrations.agent_workflow.document_shape import form_of, problems_in
+from perdure.orchestrations.agent_workflow import schema
+from perdure.orchestrations.agent_workflow.definition import WorkflowConfig
+from perdure.orchestrations.agent_workflow.document_rules import RULES
+from perdure.orchestrations.agent_workflow.document_shape import form_of, problems_in
 
 MAKE = (
-    "from pathlib import Path; from holdfast.orchestrations.agent_workflow import schema; "
+    "from pathlib import Path; from perdure.orchestrations.agent_workflow import schema; "
     "Path(schema.__file__).with_name(schema.FILE).write_text(schema.make_text(), encoding='utf-8')"
 )
 VALIDATOR = jsonschema.Draft202012Validator(schema.document_schema())

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents.content import Content
-from holdfast.agents.message import Message
-from holdfast.errors import ConversationNotFound, InvalidRun
-from holdfast.orchestrations.agent_workflow.session_log import SessionEntry, SessionHead
-from holdfast.orchestrations.agent_workflow.sessions import (
+from perdure.agents.content import Content
+from perdure.agents.message import Message
+from perdure.errors import ConversationNotFound, InvalidRun
+from perdure.orchestrations.agent_workflow.session_log import SessionEntry, SessionHead
+from perdure.orchestrations.agent_workflow.sessions import (
     InMemorySessionStore,
     JsonSessionStore,
     SessionStore,

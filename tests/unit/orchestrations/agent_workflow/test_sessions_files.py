@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents.message import Message
-from holdfast.errors import DamagedStore, NewerFormat, StorageFailed
-from holdfast.orchestrations.agent_workflow import session_files, session_rows
-from holdfast.orchestrations.agent_workflow.session_log import SessionEntry, SessionHead, SessionLine, to_bytes
-from holdfast.orchestrations.agent_workflow.sessions import (
+from perdure.agents.message import Message
+from perdure.errors import DamagedStore, NewerFormat, StorageFailed
+from perdure.orchestrations.agent_workflow import session_files, session_rows
+from perdure.orchestrations.agent_workflow.session_log import SessionEntry, SessionHead, SessionLine, to_bytes
+from perdure.orchestrations.agent_workflow.sessions import (
     JsonSessionStore,
     LoggedSessionStore,
     SessionStore,
     SqliteSessionStore,
 )
-from holdfast.platform import kill_hard, lock_file
+from perdure.platform import kill_hard, lock_file
 
 ROOT = Path(__file__).parents[4]
 MODULE = "tests.unit.orchestrations.agent_workflow.session_speaker"
@@ -118,7 +118,7 @@ async def test_a_damaged_first_line_is_named_in_the_log_and_other_sessions_are_l
     await said(store, "two", session_id="other")
     path = the_file(tmp_path)
     path.write_bytes(path.read_bytes().replace(b'"session"', b'"sessiom"'))
-    with caplog.at_level(logging.WARNING, "holdfast"):
+    with caplog.at_level(logging.WARNING, "perdure"):
         assert await JsonSessionStore(tmp_path).sessions() == ["other"]
     assert f"line 1 of {path} cannot be read: its content does not have its checksum" in caplog.text
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted
 
-from holdfast.agents.message import Message
-from holdfast.codecs.aes_gcm import AesGcm
-from holdfast.digests import digest_of
-from holdfast.errors import DamagedStore, InvalidDefinition, MissingKey, PlaintextRefused
-from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
-from holdfast.orchestrations.agent_workflow.session_files import file_name
-from holdfast.orchestrations.agent_workflow.session_log import (
+from perdure.agents.message import Message
+from perdure.codecs.aes_gcm import AesGcm
+from perdure.digests import digest_of
+from perdure.errors import DamagedStore, InvalidDefinition, MissingKey, PlaintextRefused
+from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.orchestrations.agent_workflow.session_files import file_name
+from perdure.orchestrations.agent_workflow.session_log import (
     EntryLine,
     Line,
     SessionEntry,
@@ -29,13 +29,13 @@ from holdfast.orchestrations.agent_workflow.session_log import (
     to_bytes,
     with_id,
 )
-from holdfast.orchestrations.agent_workflow.sessions import (
+from perdure.orchestrations.agent_workflow.sessions import (
     InMemorySessionStore,
     JsonSessionStore,
     LoggedSessionStore,
     SqliteSessionStore,
 )
-from holdfast.storages import FileCheckpointStorage, InMemoryCheckpointStorage
+from perdure.storages import FileCheckpointStorage, InMemoryCheckpointStorage
 
 OLD, NEW = AesGcm({"old": bytes(32)}), AesGcm({"new": b"n" * 32, "old": bytes(32)}, current="new")
 OTHER = AesGcm({"other": b"o" * 32})

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from tests.contract.places import STORES
 
-from holdfast.checkpoints.checkpoint import WorkflowCheckpoint
-from holdfast.checkpoints.retention import LatestOnly
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.codecs.aes_gcm import AesGcm
-from holdfast.errors import (
+from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+from perdure.checkpoints.retention import LatestOnly
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.codecs.aes_gcm import AesGcm
+from perdure.errors import (
     DamagedDefinition,
     DefinitionNotFound,
     IncompatibleWorkflow,
@@ -24,12 +24,12 @@ from holdfast.errors import (
     StorageFailed,
     WorkflowCheckpointException,
 )
-from holdfast.orchestrations.agent_workflow.builder import AgentWorkflow
-from holdfast.orchestrations.agent_workflow.definition import NodeConfig, WorkflowConfig
-from holdfast.orchestrations.agent_workflow.definitions import PREFIX, DefinitionInfo, DefinitionStore
-from holdfast.storages import FileCheckpointStorage, InMemoryCheckpointStorage, SqliteCheckpointStorage
-from holdfast.testing import FakeClock, Faults, ScriptedAgent
-from holdfast.testing.faults import When
+from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.orchestrations.agent_workflow.definition import NodeConfig, WorkflowConfig
+from perdure.orchestrations.agent_workflow.definitions import PREFIX, DefinitionInfo, DefinitionStore
+from perdure.storages import FileCheckpointStorage, InMemoryCheckpointStorage, SqliteCheckpointStorage
+from perdure.testing import FakeClock, Faults, ScriptedAgent
+from perdure.testing.faults import When
 
 MOMENTS: tuple[When, ...] = ("before", "after")
 HERE = "tests.unit.orchestrations.agent_workflow.test_stored_definitions"
@@ -247,7 +247,7 @@ async def test_what_only_python_has_is_refused_with_its_place_and_nothing_is_wri
 async def test_without_a_workflow_store_there_is_nowhere_to_save() -> None:
     with pytest.raises(InvalidRun, match="'story' has no workflow store to keep its definition in"):
         await story().build().save()
-    with pytest.raises(InvalidRun, match="one of holdfast's storages"):
+    with pytest.raises(InvalidRun, match="one of perdure's storages"):
         DefinitionStore(object())  # type: ignore[arg-type]  # what people try
 
 

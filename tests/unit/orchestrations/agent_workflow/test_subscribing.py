@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, kept, own, says, watched
 
-from holdfast.orchestrations.agent_workflow import events as told
-from holdfast.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.orchestrations.agent_workflow import events as told
+from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 
 
 def small() -> AgentWorkflowInstance:
@@ -98,7 +98,7 @@ async def test_a_subscriber_that_fails_harms_nobody(caplog: pytest.LogCaptureFix
     workflow.subscribe_any(wrong)
     workflow.subscribe(told.WorkflowStartedEvent, later)
     workflow.subscribe(told.WorkflowCompletedEvent, seen.append)
-    with caplog.at_level(logging.WARNING, logger="holdfast"):
+    with caplog.at_level(logging.WARNING, logger="perdure"):
         result = await workflow.run("i")
 
     assert result.success

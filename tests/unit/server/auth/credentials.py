@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.server.auth.principal import Authenticator, Credentials, NotAuthenticated
+from perdure.server.auth.principal import Authenticator, Credentials, NotAuthenticated
 
 
 def with_token(token: str) -> Credentials:

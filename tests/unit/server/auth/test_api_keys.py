@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from tests.unit.server.auth.credentials import refusal, with_key, with_token
 
-from holdfast.server.auth import api_keys
-from holdfast.server.auth.api_keys import FORM, NO_KEY, NOT_VALID, ApiKeys, make_key, revoked
-from holdfast.server.auth.key_file import Contents, KeyFile
-from holdfast.server.auth.principal import Credentials, Principal
-from holdfast.server.auth.unavailable import AuthUnavailable
-from holdfast.server.config_errors import InvalidConfig
-from holdfast.testing import FakeClock
+from perdure.server.auth import api_keys
+from perdure.server.auth.api_keys import FORM, NO_KEY, NOT_VALID, ApiKeys, make_key, revoked
+from perdure.server.auth.key_file import Contents, KeyFile
+from perdure.server.auth.principal import Credentials, Principal
+from perdure.server.auth.unavailable import AuthUnavailable
+from perdure.server.config_errors import InvalidConfig
+from perdure.testing import FakeClock
 
 
 @pytest.fixture

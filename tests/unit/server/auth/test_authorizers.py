@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.server.auth import authorizers
-from holdfast.server.auth.authorizers import make_authorizer
-from holdfast.server.auth.principal import ANYBODY, Authorizer, Principal
-from holdfast.server.auth.scopes import GRANTABLE, PUBLIC, SCOPES, covers
-from holdfast.server.config import AuthorizationConfig, ServerConfig
-from holdfast.server.config_errors import InvalidConfig
+from perdure.server.auth import authorizers
+from perdure.server.auth.authorizers import make_authorizer
+from perdure.server.auth.principal import ANYBODY, Authorizer, Principal
+from perdure.server.auth.scopes import GRANTABLE, PUBLIC, SCOPES, covers
+from perdure.server.config import AuthorizationConfig, ServerConfig
+from perdure.server.config_errors import InvalidConfig
 
 ADA = Principal("ada")
 

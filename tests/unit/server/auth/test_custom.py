@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from tests.unit.server.auth.credentials import refusal, with_token
 
-from holdfast.server.auth import custom
-from holdfast.server.auth.custom import REFUSED, CustomAuthenticator
-from holdfast.server.auth.principal import Credentials, NotAuthenticated, Principal
-from holdfast.server.auth.unavailable import AuthUnavailable
-from holdfast.server.config_errors import InvalidConfig
+from perdure.server.auth import custom
+from perdure.server.auth.custom import REFUSED, CustomAuthenticator
+from perdure.server.auth.principal import Credentials, NotAuthenticated, Principal
+from perdure.server.auth.unavailable import AuthUnavailable
+from perdure.server.config_errors import InvalidConfig
 
 GIVEN = Credentials(
     headers={"authorization": "Bearer s3cret-token", "x-team": "red"},

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from tests.unit.server.auth.credentials import refusal, with_key
 
-from holdfast import AesGcm, InMemoryCheckpointStorage, SqliteCheckpointStorage
-from holdfast.checkpoints.storage import StoreCheckpointStorage
-from holdfast.server.auth.api_keys import ApiKeys, make_key
-from holdfast.server.auth.authenticators import check_exposure, is_loopback, make_authenticator
-from holdfast.server.auth.custom import CustomAuthenticator
-from holdfast.server.auth.jwt_tokens import JwtTokens
-from holdfast.server.auth.key_file import KeyFile
-from holdfast.server.config import AuthConfig, ServerConfig
-from holdfast.server.config_errors import InvalidConfig
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import FakeClock
+from perdure import AesGcm, InMemoryCheckpointStorage, SqliteCheckpointStorage
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.server.auth.api_keys import ApiKeys, make_key
+from perdure.server.auth.authenticators import check_exposure, is_loopback, make_authenticator
+from perdure.server.auth.custom import CustomAuthenticator
+from perdure.server.auth.jwt_tokens import JwtTokens
+from perdure.server.auth.key_file import KeyFile
+from perdure.server.config import AuthConfig, ServerConfig
+from perdure.server.config_errors import InvalidConfig
+from perdure.stores.memory import MemoryStore
+from perdure.testing import FakeClock
 
 KEYS = AuthConfig(method="api_key")
 

@@ -11,9 +11,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from holdfast.server.auth.jwt_tokens import JwtTokens, weakness_of
-from holdfast.server.config import AuthConfig
-from holdfast.server.config_errors import InvalidConfig
+from perdure.server.auth.jwt_tokens import JwtTokens, weakness_of
+from perdure.server.config import AuthConfig
+from perdure.server.config_errors import InvalidConfig
 
 
 def why_not(secret: str | None, algorithm: Any = "HS256", folder: Path | None = None, **config: Any) -> str:

@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from tests.unit.server.auth.credentials import refusal, with_key, with_token
 
-from holdfast.server.auth.jwt_tokens import LEEWAY_SECONDS, NO_TOKEN, NOT_VALID, JwtTokens
-from holdfast.server.auth.principal import Credentials
-from holdfast.server.config import AuthConfig
+from perdure.server.auth.jwt_tokens import LEEWAY_SECONDS, NO_TOKEN, NOT_VALID, JwtTokens
+from perdure.server.auth.principal import Credentials
+from perdure.server.config import AuthConfig
 
 SECRET = secrets.token_urlsafe(64)
 EXPIRED = "The token has expired."
@@ -153,10 +153,10 @@ async def test_a_token_of_the_future_is_refused(claim: str) -> None:
 
 
 async def test_issuer_and_audience_are_demanded_where_they_are_configured() -> None:
-    strict = tokens(issuer="https://id.example.org", audience="holdfast")
-    right: dict[str, Any] = {"iss": "https://id.example.org", "aud": "holdfast"}
+    strict = tokens(issuer="https://id.example.org", audience="perdure")
+    right: dict[str, Any] = {"iss": "https://id.example.org", "aud": "perdure"}
     assert await refusal(strict, with_token(signed(**right))) == ""
-    assert await refusal(strict, with_token(signed(**{**right, "aud": ["other", "holdfast"]}))) == ""
+    assert await refusal(strict, with_token(signed(**{**right, "aud": ["other", "perdure"]}))) == ""
     others: list[dict[str, Any]] = [{"iss": "https://evil.example.org"}, {"aud": "other"}, {"aud": []}]
     for wrong in (*others, {"iss": None}, {"aud": None}):
         assert await refusal(strict, with_token(signed(**{**right, **wrong}))) == NOT_VALID

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.server.config import RateLimitConfig, ServerConfig
-from holdfast.server.config_errors import InvalidConfig
-from holdfast.server.limits.making import make_limiter
-from holdfast.server.limits.memory import MemoryLimiter
-from holdfast.server.limits.valkey import ValkeyLimiter
+from perdure.server.config import RateLimitConfig, ServerConfig
+from perdure.server.config_errors import InvalidConfig
+from perdure.server.limits.making import make_limiter
+from perdure.server.limits.memory import MemoryLimiter
+from perdure.server.limits.valkey import ValkeyLimiter
 
 
 def make(redis: str | None = None, **config: Any) -> Any:

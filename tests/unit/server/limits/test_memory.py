@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from holdfast.server.limits.memory import MemoryLimiter
-from holdfast.server.limits.rate import Verdict
-from holdfast.testing import FakeClock
+from perdure.server.limits.memory import MemoryLimiter
+from perdure.server.limits.rate import Verdict
+from perdure.testing import FakeClock
 
 
 @pytest.fixture

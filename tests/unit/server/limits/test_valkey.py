@@ -11,12 +11,12 @@ import pytest
 import redis
 from tests.servers.valkey import ValkeyServer
 
-from holdfast.server.limits import valkey
-from holdfast.server.limits.valkey import ValkeyLimiter
+from perdure.server.limits import valkey
+from perdure.server.limits.valkey import ValkeyLimiter
 
 
 def limiter_at(url: str, requests: int = 3, window: float = 60, *, fail_open: bool = True) -> ValkeyLimiter:
-    return ValkeyLimiter(url, requests, window, prefix="holdfast:rate-limit", fail_open=fail_open)
+    return ValkeyLimiter(url, requests, window, prefix="perdure:rate-limit", fail_open=fail_open)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ async def test_a_clock_of_the_server_that_was_set_back_locks_nobody_out(limiter:
 async def test_keys_end_by_themselves_and_tell_nobody_who_asked(limiter: ValkeyLimiter, client: Any) -> None:
     await limiter.take("user:ada@example.org")
     [key] = client.keys()
-    assert key.startswith(b"holdfast:rate-limit:") and b"ada" not in key
+    assert key.startswith(b"perdure:rate-limit:") and b"ada" not in key
     assert 59_000 < client.pttl(key) <= 60_000
 
 

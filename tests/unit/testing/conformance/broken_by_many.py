@@ -14,9 +14,9 @@ from tests.unit.testing.conformance.broken_keeping import LosesChunks
 from tests.unit.testing.conformance.broken_owning import OwnersInItself, changed
 from tests.unit.testing.conformance.passing import OnDisk, Passing, breaks
 
-from holdfast.errors import ThreadBusy, ThreadConflict
-from holdfast.records import CheckpointInfo, Commit, Lease, OpenedThread
-from holdfast.testing.conformance import concurrency, crash
+from perdure.errors import ThreadBusy, ThreadConflict
+from perdure.records import CheckpointInfo, Commit, Lease, OpenedThread
+from perdure.testing.conformance import concurrency, crash
 
 breaks(concurrency.two_objects_have_one_owner_between_them)(OwnersInItself)
 breaks(concurrency.of_two_processes_that_open_or_write_at_once_one_does)(OwnersInItself)

@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.unit.testing.conformance.passing import Passing, breaks
 
-from holdfast.records import PendingRequest, ThreadInfo
-from holdfast.testing.conformance import choosing, events
+from perdure.records import PendingRequest, ThreadInfo
+from perdure.testing.conformance import choosing, events
 
 
 @breaks(choosing.threads_are_listed_by_the_beginning_of_their_ids)

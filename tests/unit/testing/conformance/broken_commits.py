@@ -13,8 +13,8 @@ from typing import Any
 from tests.unit.testing.conformance.broken_owning import changed
 from tests.unit.testing.conformance.passing import Passing, breaks
 
-from holdfast.errors import ThreadConflict
-from holdfast.records import (
+from perdure.errors import ThreadConflict
+from perdure.records import (
     Commit,
     JournalEntry,
     Lease,
@@ -23,8 +23,8 @@ from holdfast.records import (
     StoredCheckpoint,
     ThreadInfo,
 )
-from holdfast.testing.conformance import commits, posts, waiting
-from holdfast.testing.conformance.acts import FAR
+from perdure.testing.conformance import commits, posts, waiting
+from perdure.testing.conformance.acts import FAR
 
 
 @breaks(commits.all_of_a_commit_is_stored)

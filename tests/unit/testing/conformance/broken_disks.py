@@ -11,9 +11,9 @@ from urllib.parse import quote
 import msgspec
 from tests.unit.testing.conformance.passing import OnDisk, Passing, breaks
 
-from holdfast.errors import DamagedStore, HoldfastError
-from holdfast.records import Commit, Damage, JournalEntry, Lease, OpenedThread, StoredCheckpoint
-from holdfast.testing.conformance import damage
+from perdure.errors import DamagedStore, PerdureError
+from perdure.records import Commit, Damage, JournalEntry, Lease, OpenedThread, StoredCheckpoint
+from perdure.testing.conformance import damage
 
 Act = tuple[str, list[Any]]
 KINDS: dict[str, Any] = {
@@ -53,7 +53,7 @@ class BelievesWhatItReads(Passing):
                 try:
                     act, *given = msgspec.json.decode(line)
                     await self.again(act, msgspec.convert(given, KINDS[act]))
-                except (HoldfastError, msgspec.MsgspecError, KeyError, TypeError, ValueError):
+                except (PerdureError, msgspec.MsgspecError, KeyError, TypeError, ValueError):
                     break  # the end of what was written
 
     async def again(self, act: str, given: tuple[Any, ...]) -> None:

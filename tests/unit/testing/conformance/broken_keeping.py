@@ -10,9 +10,9 @@ from typing import Any
 from tests.unit.testing.conformance.broken_owning import changed
 from tests.unit.testing.conformance.passing import Passing, breaks
 
-from holdfast.errors import CheckpointNotFound, ThreadBusy
-from holdfast.records import CheckpointInfo, Commit, StoredCheckpoint, ThreadInfo
-from holdfast.testing.conformance import pins, retention
+from perdure.errors import CheckpointNotFound, ThreadBusy
+from perdure.records import CheckpointInfo, Commit, StoredCheckpoint, ThreadInfo
+from perdure.testing.conformance import pins, retention
 
 
 class LosesChunks(Passing):

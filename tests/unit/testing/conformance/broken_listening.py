@@ -10,10 +10,10 @@ from pathlib import Path
 
 from tests.unit.testing.conformance.passing import OnDisk, Passing, breaks
 
-from holdfast.records import Lease
-from holdfast.store import Listener
-from holdfast.stores.listening import Ear, Hall
-from holdfast.testing.conformance import listening
+from perdure.records import Lease
+from perdure.store import Listener
+from perdure.stores.listening import Ear, Hall
+from perdure.testing.conformance import listening
 
 
 @breaks(listening.what_is_told_is_heard_by_all_who_listen_to_the_thread_and_in_order)

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from tests.unit.testing.conformance.passing import OnDisk, Passing, breaks
 
-from holdfast.errors import ThreadBusy, ThreadConflict
-from holdfast.records import CheckpointInfo, Commit, Damage, JournalEntry, Lease, OpenedThread
-from holdfast.testing.conformance import fencing, single_writer, upkeep
+from perdure.errors import ThreadBusy, ThreadConflict
+from perdure.records import CheckpointInfo, Commit, Damage, JournalEntry, Lease, OpenedThread
+from perdure.testing.conformance import fencing, single_writer, upkeep
 
 
 def changed(thing: Any, **parts: Any) -> Any:

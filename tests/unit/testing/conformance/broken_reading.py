@@ -10,8 +10,8 @@ from tests.unit.testing.conformance.broken_commits import RemembersWhatWasConsum
 from tests.unit.testing.conformance.broken_owning import changed
 from tests.unit.testing.conformance.passing import Passing, breaks
 
-from holdfast.errors import CheckpointNotFound, CursorExpired, ThreadBusy, ThreadExists
-from holdfast.records import (
+from perdure.errors import CheckpointNotFound, CursorExpired, ThreadBusy, ThreadExists
+from perdure.records import (
     CheckpointInfo,
     Commit,
     LoggedEvents,
@@ -21,7 +21,7 @@ from holdfast.records import (
     ThreadInfo,
     ThreadStanding,
 )
-from holdfast.testing.conformance import events, paging, raw_copies, whole_threads
+from perdure.testing.conformance import events, paging, raw_copies, whole_threads
 
 
 @breaks(paging.an_empty_store_has_nothing)

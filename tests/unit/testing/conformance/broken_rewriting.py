@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.unit.testing.conformance.passing import Passing, breaks
 
-from holdfast.store import Rewrite
-from holdfast.testing.conformance import rewriting
+from perdure.store import Rewrite
+from perdure.testing.conformance import rewriting
 
 
 @breaks(rewriting.every_payload_goes_through_the_change)

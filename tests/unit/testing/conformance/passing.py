@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.records import (
+from perdure.records import (
     CheckpointInfo,
     Commit,
     Damage,
@@ -21,10 +21,10 @@ from holdfast.records import (
     ThreadInfo,
     ThreadStanding,
 )
-from holdfast.store import Listener, Rewrite, Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.conformance.clause import Clause
+from perdure.store import Listener, Rewrite, Store
+from perdure.stores.memory import MemoryStore
+from perdure.stores.sqlite import SqliteStore
+from perdure.testing.conformance.clause import Clause
 
 
 class Passing:

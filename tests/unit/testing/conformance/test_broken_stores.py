@@ -6,9 +6,9 @@ import pytest
 from tests.unit.testing.conformance.broken_stores import BROKEN
 from tests.unit.testing.conformance.passing import OnDisk, Passing
 
-from holdfast.testing.conformance import validate
-from holdfast.testing.conformance.catalogue import all_clauses
-from holdfast.testing.conformance.clause import Clause, Needs
+from perdure.testing.conformance import validate
+from perdure.testing.conformance.catalogue import all_clauses
+from perdure.testing.conformance.clause import Clause, Needs
 
 
 def test_there_is_a_broken_store_for_each_clause_and_for_nothing_else() -> None:

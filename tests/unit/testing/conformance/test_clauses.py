@@ -7,17 +7,17 @@ import re
 
 import pytest
 
-import holdfast.records
-import holdfast.store
-from holdfast.testing.conformance.catalogue import FAMILIES, all_clauses, chosen_clauses
-from holdfast.testing.conformance.for_pytest import StoreConformance
+import perdure.records
+import perdure.store
+from perdure.testing.conformance.catalogue import FAMILIES, all_clauses, chosen_clauses
+from perdure.testing.conformance.for_pytest import StoreConformance
 
 
 def in_one_line(text: str) -> str:
     return re.sub(r"\s+", " ", text)
 
 
-CONTRACT = in_one_line(inspect.getsource(holdfast.store) + inspect.getsource(holdfast.records))
+CONTRACT = in_one_line(inspect.getsource(perdure.store) + inspect.getsource(perdure.records))
 
 
 def test_a_clause_cites_what_the_contract_says() -> None:

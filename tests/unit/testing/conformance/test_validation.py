@@ -15,10 +15,10 @@ from tests.unit.testing.conformance.broken_disks import BelievesWhatItReads
 from tests.unit.testing.conformance.broken_owning import NeverReleases
 from tests.unit.testing.conformance.passing import OnDisk, Passing
 
-from holdfast.records import Lease
-from holdfast.store import Store
-from holdfast.testing.conformance import StoreConformance, validate
-from holdfast.testing.conformance.catalogue import all_clauses
+from perdure.records import Lease
+from perdure.store import Store
+from perdure.testing.conformance import StoreConformance, validate
+from perdure.testing.conformance.catalogue import all_clauses
 
 NEW = "a_new_thread_opens_empty"
 RELEASED = "a_released_thread_is_free"
@@ -99,9 +99,9 @@ async def test_a_store_that_hangs_or_cannot_be_made_fails_the_clause_and_not_the
 TEST_OF_A_STRANGER = """
 from pathlib import Path
 
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.conformance import StoreConformance
+from perdure.stores.memory import MemoryStore
+from perdure.stores.sqlite import SqliteStore
+from perdure.testing.conformance import StoreConformance
 
 
 class Forgetful(MemoryStore):
@@ -127,7 +127,7 @@ def test_a_stranger_derives_a_class_and_has_a_test_for_each_clause(tmp_path: Pat
     (tmp_path / "test_mine.py").write_text(TEST_OF_A_STRANGER, encoding="utf-8")
     chosen = f"{NEW} or {RELEASED} or {KILLED}"
     options = ["-q", "-ra", "-W", "error", "-p", "no:cacheprovider", "-p", "no:asyncio", "-k", chosen]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "HOLDFAST"))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PERDURE"))}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options],
         cwd=tmp_path,

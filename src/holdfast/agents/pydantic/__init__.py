@@ -1,8 +1,0 @@
-"""The one place that knows pydantic-ai: its messages, models, tools and turns as ours."""
-
-from holdfast.errors import MissingExtra
-
-try:
-    import pydantic_ai as pydantic_ai
-except ImportError as error:
-    raise MissingExtra("holdfast.agents.Agent", "pydantic-ai-slim", "agents") from error

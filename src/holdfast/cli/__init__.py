@@ -1,1 +1,0 @@
-"""The command `holdfast`: main, and one file a command."""

@@ -1,1 +1,0 @@
-"""The files that `holdfast init` writes, as they are written."""

@@ -1,0 +1,52 @@
+"""Who works: agents, what they say, and what they may call. The names are imported when they are first used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from perdure.lazy import lazily
+
+if TYPE_CHECKING:
+    from perdure.agents.approval import ApprovalResponse as ApprovalResponse
+    from perdure.agents.base import BaseAgent as BaseAgent, SupportsAgentRun as SupportsAgentRun
+    from perdure.agents.content import Content as Content, UsageDetails as UsageDetails
+    from perdure.agents.executor import (
+        AgentExecutor as AgentExecutor,
+        AgentExecutorRequest as AgentExecutorRequest,
+        AgentExecutorResponse as AgentExecutorResponse,
+    )
+    from perdure.agents.message import Message as Message
+    from perdure.agents.pydantic.agent import Agent as Agent
+    from perdure.agents.response import AgentResponse as AgentResponse, AgentResponseUpdate as AgentResponseUpdate
+    from perdure.agents.session import AgentSession as AgentSession
+    from perdure.agents.tools import Tool as Tool, ToolContext as ToolContext, tool as tool
+    from perdure.agents.workflow_agent import (
+        RequestInfoFunctionArgs as RequestInfoFunctionArgs,
+        WorkflowAgent as WorkflowAgent,
+    )
+
+_HOME: dict[str, str] = {
+    "Agent": "perdure.agents.pydantic.agent",
+    "AgentExecutor": "perdure.agents.executor",
+    "AgentExecutorRequest": "perdure.agents.executor",
+    "AgentExecutorResponse": "perdure.agents.executor",
+    "AgentResponse": "perdure.agents.response",
+    "AgentResponseUpdate": "perdure.agents.response",
+    "AgentSession": "perdure.agents.session",
+    "ApprovalResponse": "perdure.agents.approval",
+    "BaseAgent": "perdure.agents.base",
+    "Content": "perdure.agents.content",
+    "Message": "perdure.agents.message",
+    "RequestInfoFunctionArgs": "perdure.agents.workflow_agent",
+    "SupportsAgentRun": "perdure.agents.base",
+    "Tool": "perdure.agents.tools",
+    "ToolContext": "perdure.agents.tools",
+    "UsageDetails": "perdure.agents.content",
+    "WorkflowAgent": "perdure.agents.workflow_agent",
+    "tool": "perdure.agents.tools",
+}
+
+__all__ = list(_HOME)
+
+if not TYPE_CHECKING:  # checkers take the imports above; with this in sight they would let every misspelt name pass
+    __getattr__, __dir__ = lazily(__name__, _HOME)

@@ -1,0 +1,296 @@
+"""An agent of the OpenAI Agents SDK, run by its Runner: model requests and function tools are recorded call by call."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Container, Iterable, Sequence
+from typing import Any
+
+import agents as sdk
+from agents.tool_context import ToolContext as SdkToolContext
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
+
+from perdure.agents.adapters.openai_going_back import DEAD_ENDS, dead_end, finished_items
+from perdure.agents.base import RecordingAgent
+from perdure.agents.content import Content
+from perdure.agents.dead_ends import DeadEnds
+from perdure.agents.message import Message
+from perdure.agents.recording import answered, heard_by, recorded, request_id_for, working_for
+from perdure.agents.response import AgentResponse
+from perdure.agents.session import AgentSession
+from perdure.agents.tools import Rejected, Tool, as_tool
+from perdure.errors import InvalidRun, PerdureError
+
+RESPONSE: TypeAdapter[sdk.ModelResponse] = TypeAdapter(sdk.ModelResponse)
+
+
+class Requests:
+    """What happens in one turn, by all of the agents that take part in it."""
+
+    def __init__(self, agent_name: str) -> None:
+        self.agent_name = agent_name
+        self.count = 0
+        """Of requests to models."""
+        self.is_failed = False
+        """Whether the last one failed: it is made again when the turn is."""
+        self.edited: dict[str, str] = {}
+        """By call: arguments that somebody put in the place of the model's."""
+        self.editable: set[str] = set()
+        """Names of the tools that can be called with those: the SDK itself calls others, such as those of MCP servers,
+        with the model's."""
+
+    def key_of(self, call_id: str) -> str:
+        """What tells a call from the others of the turn. Some models use an id again."""
+        return f"{call_id}-{self.count}"
+
+
+class RecordingModel(sdk.Model):  # type: ignore[misc]  # the SDK is not looked at
+    """Another model, for one turn: a request that was recorded is not made again."""
+
+    def __init__(self, wrapped: sdk.Model, requests: Requests) -> None:
+        self._wrapped = wrapped
+        self._requests = requests
+
+    async def get_response(self, *args: Any, **kwargs: Any) -> sdk.ModelResponse:
+        self._requests.count += 1
+
+        async def ask_model() -> str:
+            return RESPONSE.dump_json(await self._wrapped.get_response(*args, **kwargs)).decode()
+
+        name, key = f"{self._requests.agent_name}.model", str(self._requests.count)
+        self._requests.is_failed = True
+        answer = await recorded(ask_model, name=name, key=key)
+        self._requests.is_failed = False
+        return RESPONSE.validate_json(answer)
+
+    def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        raise PerdureError(f"Agent {self._requests.agent_name!r} is not streamed: its requests are recorded.")
+
+
+class RecordingProvider(sdk.ModelProvider):  # type: ignore[misc]
+    """Models by name, recorded."""
+
+    def __init__(self, wrapped: sdk.ModelProvider, requests: Requests) -> None:
+        self._wrapped = wrapped
+        self._requests = requests
+
+    def get_model(self, model_name: str | None) -> sdk.Model:
+        return RecordingModel(self._wrapped.get_model(model_name), self._requests)
+
+
+class SdkAgent(RecordingAgent):
+    """Runs an agent of the SDK, with what was said before from the session."""
+
+    def __init__(self, agent: sdk.Agent[Any]) -> None:
+        super().__init__(agent.name, description=agent.handoff_description)
+        self.agent = agent
+        kind = agent.output_type
+        is_plain = kind in (None, str) or isinstance(kind, sdk.AgentOutputSchemaBase)
+        self.value_types = () if is_plain else (kind,)
+
+    async def turn(
+        self,
+        messages: list[Message],
+        session: AgentSession | None,
+        *,
+        tools: Iterable[Any] = (),
+        response_format: Any = None,
+        **kwargs: Any,
+    ) -> AgentResponse:
+        requests = Requests(self.name)
+        own = _for_one_turn(self.agent, [as_tool(one) for one in tools], response_format)
+        known = sdk.RunConfig()
+        config = dataclasses.replace(known, model_provider=RecordingProvider(known.model_provider, requests))
+        heard = [*(session.messages if session is not None else ()), *messages]
+        items, usage, result = await self._run_to_the_end(
+            _recording(own, requests), self._given(heard), config, requests
+        )
+        return AgentResponse(
+            messages=tuple(one for item in items for one in self._as_ours(item)),
+            agent_id=self.id,
+            response_id=result.last_response_id,
+            usage_details={
+                "input_token_count": usage.input_tokens,
+                "output_token_count": usage.output_tokens,
+                "total_token_count": usage.total_tokens,
+            },
+            value=result.final_output if own.output_type not in (None, str) and not _is_cut(result) else None,
+            finish_reason="stop",
+        )
+
+    async def _run_to_the_end(
+        self, agent: sdk.Agent[Any], given: list[Any], config: sdk.RunConfig, requests: Requests
+    ) -> tuple[list[Any], sdk.Usage, Any]:
+        """All items, all usage, and the last result."""
+        before, usage, dead_ends = list[Any](), sdk.Usage(), DeadEnds(self.name)
+        while True:
+            try:
+                told: Any = [*given, *(one.to_input_item() for one in before)]
+                result = await sdk.Runner.run(agent, told, run_config=config)
+                while result.interruptions:
+                    result = await sdk.Runner.run(agent, await self._answered(result, requests), run_config=config)
+            except DEAD_ENDS as error:
+                failure = dead_end(self.name, error)
+                if requests.is_failed or error.run_data is None:
+                    raise failure from error
+                await dead_ends.meet(failure)
+                usage.add(error.run_data.context_wrapper.usage)
+                before += finished_items(error.run_data.new_items)
+                agent = error.run_data.last_agent
+                continue
+            usage.add(result.context_wrapper.usage)
+            return [*before, *result.new_items], usage, result
+
+    async def _answered(self, result: Any, requests: Requests) -> Any:
+        """The state to go on from, once somebody has answered what the SDK asks. Raises InvalidRun outside of a
+        workflow, where nobody can be asked."""
+        if working_for() is None:
+            names = ", ".join(repr(one.name) for one in result.interruptions)
+            raise InvalidRun(
+                f"Agent {self.name!r} wants approval for its calls of {names}, and nobody can be asked. These calls "
+                "were not made. Run it in a workflow."
+            )
+        state = result.to_state()
+        answers = await asyncio.gather(*(_answer_to(one, requests.key_of(one.call_id)) for one in result.interruptions))
+        for item, answer in zip(result.interruptions, answers, strict=True):
+            edited = _edited(item, answer)
+            if not answer.approved:
+                state.reject(item, rejection_message=str(Rejected(answer.reason)))
+            elif edited is not None and item.name not in requests.editable:
+                state.reject(item, rejection_message=f"It is approved only with these arguments: {edited}")
+            else:
+                if edited is not None:
+                    requests.edited[requests.key_of(item.call_id)] = edited
+                state.approve(item)
+        return state
+
+    def _given(self, heard: Sequence[Message]) -> list[Any]:
+        """What its model is told: results only of its own calls, since those of others are left out."""
+        own = {one.call_id for message in heard for one in message.of_type("function_call") if self._is_own(message)}
+        return [item for message in heard for item in self._as_theirs(message, own)]
+
+    def _is_own(self, message: Message) -> bool:
+        return message.role == "assistant" and message.author_name in (None, self.name)
+
+    def _as_theirs(self, message: Message, own_calls: Container[str | None]) -> list[Any]:
+        text, items = message.text, list[Any]()
+        is_another = message.role == "assistant" and not self._is_own(message)
+        if text:
+            role = "user" if is_another or message.role == "tool" else message.role
+            items.append({"role": role, "content": f"{message.author_name}: {text}" if is_another else text})
+        for one in () if is_another else message.contents:
+            if one.type == "function_call":
+                arguments = one.arguments if isinstance(one.arguments, str) else _json(one.arguments or {})
+                items.append(
+                    {"type": "function_call", "call_id": one.call_id, "name": one.name, "arguments": arguments}
+                )
+            elif one.type == "function_result" and one.call_id in own_calls:
+                told = one.result if one.exception is None else one.exception
+                output = told if isinstance(told, str) else _json(told)
+                items.append({"type": "function_call_output", "call_id": one.call_id, "output": output})
+        return items
+
+    def _as_ours(self, item: Any) -> Sequence[Message]:
+        raw = item.raw_item
+        if isinstance(item, sdk.MessageOutputItem):
+            return [Message("assistant", sdk.ItemHelpers.text_message_output(item), self.name, raw.id)]
+        if isinstance(item, (sdk.ToolCallItem, sdk.HandoffCallItem)) and _field(raw, "type") == "function_call":
+            call_id, name = str(_field(raw, "call_id")), str(_field(raw, "name"))
+            call = Content.from_function_call(call_id, name, arguments=_field(raw, "arguments"))
+            return [Message("assistant", call, self.name)]
+        if isinstance(item, (sdk.ToolCallOutputItem, sdk.HandoffOutputItem)):
+            result = to_jsonable_python(_field(raw, "output"), fallback=str)
+            return [Message("tool", Content.from_function_result(str(_field(raw, "call_id")), result=result))]
+        return []
+
+
+async def _answer_to(item: Any, key: str) -> Content:
+    request_id = request_id_for(key)
+    call = Content.from_function_call(item.call_id, item.name, arguments=item.arguments)
+    answer = await answered(Content.from_function_approval_request(request_id, call), key=request_id)
+    assert answer is not None  # noqa: S101  # asked only inside of a workflow
+    return answer
+
+
+def _edited(item: Any, answer: Content) -> str | None:
+    """The arguments as JSON, if they are others than the model's."""
+    call = answer.function_call
+    if call is None or call.arguments in (None, item.arguments):
+        return None
+    return _json(call.parse_arguments())
+
+
+def _for_one_turn(agent: sdk.Agent[Any], tools: list[Tool], response_format: Any) -> sdk.Agent[Any]:
+    changes: dict[str, Any] = {}
+    if response_format is not None:
+        changes["output_type"] = response_format
+    if tools:
+        changes["tools"] = [*agent.tools, *map(_as_their_tool, tools)]
+    last = [one.name for one in tools if one.ends_turn]
+    if last:
+        changes["tool_use_behavior"] = sdk.StopAtTools(stop_at_tool_names=last)
+    return agent.clone(**changes) if changes else agent
+
+
+def _as_their_tool(tool: Tool) -> Any:
+    if tool.context_parameter is not None:
+        raise TypeError(f"The tool {tool.name!r} takes a ToolContext, which an agent of the OpenAI Agents SDK has not.")
+    approval = tool.approval
+
+    async def needs_approval(context: Any, arguments: dict[str, Any], call_id: str) -> bool:
+        return approval(arguments) if callable(approval) else bool(approval)
+
+    return sdk.function_tool(
+        tool.function,
+        name_override=tool.name,
+        description_override=tool.description,
+        strict_mode=False,
+        needs_approval=needs_approval,
+    )
+
+
+def _is_cut(result: Any) -> bool:
+    """Whether a tool ended the turn: what it gave is no output of the model."""
+    return bool(result.new_items) and isinstance(result.new_items[-1], sdk.ToolCallOutputItem)
+
+
+def _recording(agent: sdk.Agent[Any], requests: Requests) -> sdk.Agent[Any]:
+    """A copy whose model and function tools are recorded."""
+    changes: dict[str, Any] = {"tools": [_recording_tool(one, requests) for one in agent.tools]}
+    if isinstance(agent.model, sdk.Model):
+        changes["model"] = RecordingModel(agent.model, requests)
+    changes["handoffs"] = [_recording(one, requests) if isinstance(one, sdk.Agent) else one for one in agent.handoffs]
+    return agent.clone(**changes)
+
+
+def _recording_tool(tool: Any, requests: Requests) -> Any:
+    if not isinstance(tool, sdk.FunctionTool):
+        return tool
+    invoke = tool.on_invoke_tool
+    requests.editable.add(tool.name)
+
+    async def on_invoke_tool(context: SdkToolContext[Any], arguments: str) -> Any:
+        async def make_call() -> Any:
+            given = requests.edited.get(requests.key_of(context.tool_call_id), arguments)
+            with heard_by(None):  # an agent that it asks says nothing here
+                return to_jsonable_python(await invoke(context, given), fallback=str)
+
+        key = requests.key_of(context.tool_call_id)
+        return await recorded(make_call, name=f"{requests.agent_name}.tool.{tool.name}", key=key)
+
+    return dataclasses.replace(tool, on_invoke_tool=on_invoke_tool)
+
+
+def _field(raw: Any, name: str) -> Any:
+    return raw.get(name) if isinstance(raw, dict) else getattr(raw, name, None)
+
+
+def _json(value: Any) -> str:
+    return str(TypeAdapter(Any).dump_json(value, fallback=str), "utf-8")
+
+
+def adapt(agent: Any) -> Any:
+    """Other things of the package, such as sessions, are no agents, and stay as they are."""
+    return SdkAgent(agent) if isinstance(agent, sdk.Agent) else agent

@@ -1,0 +1,1 @@
+"""The command `perdure`: main, and one file a command."""

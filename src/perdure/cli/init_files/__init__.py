@@ -1,0 +1,1 @@
+"""The files that `perdure init` writes, as they are written."""

@@ -1,0 +1,55 @@
+"""The command `perdure`. A user's mistake ends with one sentence and exit code 1 or 2, never with a stack trace."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import keyword
+import sys
+
+import click
+
+import perdure
+from perdure.errors import PerdureError
+
+COMMANDS = (
+    *("demo", "init", "run", "resume", "answer", "requests", "threads", "show"),
+    *("state", "diff", "fork", "rewind", "pin", "unpin"),
+    *("prune", "export", "import", "transfer", "verify", "serve", "keys", "doctor", "rekey", "workflows", "completion"),
+)
+"""In the order in which one meets them. Each is a function of its name in the module of its name."""
+
+
+class Commands(click.Group):
+    """Loads only the command that is called: one that lists threads needs no engine."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        command: click.Command = getattr(importlib.import_module(f"perdure.cli.{name}"), name)
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(perdure.__version__, prog_name="perdure")
+def commands() -> None:
+    """Durable agent workflows: they survive crashes, restarts and people who answer tomorrow."""
+
+
+def main() -> None:
+    """Run the command that the arguments name, and exit with its code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that knows few characters is no reason to fail
+    try:
+        commands(prog_name="perdure")
+    except (PerdureError, OSError) as problem:
+        from perdure.cli.mistakes import explained
+        from perdure.cli.readable import printable
+
+        click.echo(f"Error: {printable(explained(problem))}", err=True)
+        sys.exit(1)

@@ -1,0 +1,274 @@
+"""Client: a server's threads, runs and conversations, from asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+import httpx
+from msgspec import UNSET
+
+from perdure.client import answers as told, calls, following
+from perdure.client.asking import asked, begun
+from perdure.client.async_steps import AsyncSteps
+from perdure.client.calls import PAGE, AnyCheckpoint, OnBusy, Said, TurnArguments
+from perdure.client.connecting import Connecting, Token
+from perdure.client.files import WholeFile
+from perdure.client.steps import Patience
+from perdure.client.turns import StreamedTurn
+from perdure.names import new_run_id
+
+
+class Client:
+    """Talks to a server, or to several that share a storage: reads and streams then go on at another one.
+
+    Every method raises ClientError: NotFound, Conflict, Invalid, ... Reads that find nobody, or a server that is busy,
+    are tried again; nothing else is ever sent twice.
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        *,
+        api_key: str | None = None,
+        token: Token | None = None,
+        timeout: float | None = 30.0,
+        headers: Mapping[str, str] | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        """`timeout`: seconds without a byte, except where a run is waited for. Raises ValueError."""
+        self._connecting = Connecting(
+            url, api_key=api_key, token=token, timeout=timeout, headers=headers, patience=patience
+        )
+        self._session = self._connecting.session
+        self._steps = AsyncSteps(self._connecting, transport)
+
+    def __repr__(self) -> str:
+        return f"Client({self._connecting!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close its connections. Runs go on."""
+        await self._steps.aclose()
+
+    async def _ask(self, call: calls.Call[calls.T]) -> calls.T:
+        return await self._steps.do(asked(self._session, call))
+
+    # ------------------------------------------------------------ the server and what it serves
+
+    async def ping(self) -> str:
+        return await self._ask(calls.ping())
+
+    async def ready(self) -> told.Ready:
+        """Whether it can do its work, and if not, what is away."""
+        return await self._ask(calls.ready())
+
+    async def workflows(self) -> list[told.Workflow]:
+        return await self._ask(calls.workflows())
+
+    async def workflow(self, name: str) -> told.Workflow:
+        return await self._ask(calls.workflow(name))
+
+    async def graph(self) -> told.Graph:
+        return await self._ask(calls.graph())
+
+    async def tools(self) -> list[told.NodeTools]:
+        return await self._ask(calls.tools())
+
+    async def state_schema(self) -> dict[str, Any]:
+        return await self._ask(calls.state_schema())
+
+    # ------------------------------------------------------------ turns
+
+    async def invoke(self, messages: Said | None = None, **options: Unpack[TurnArguments]) -> told.InvokeResult:
+        """One turn of a conversation. Raises RunFailed if its run fails, and StillRunning if that takes too long."""
+        turn = calls.turn_of(messages, options)
+        return await self._steps.do(begun(self._session, calls.invoke(turn), turn.thread_id, turn.run_id))
+
+    def stream(
+        self, messages: Said | None = None, **options: Unpack[TurnArguments]
+    ) -> AsyncGenerator[told.Chunk, None]:
+        """One turn as it happens, up to the chunk whose `status` is `done`.
+
+        When the connection breaks it goes on with the thread's log: chunks with a `seq` come exactly once and in
+        order, also from another server and after a restart. The turn is begun once: if it cannot be found out whether
+        it was, ConnectionLost says what is known. Raises RunFailed, after the last chunk, if the run fails.
+        """
+        turn = calls.turn_of(messages, options)
+        return self._steps.give(StreamedTurn(self._session, turn).steps())
+
+    async def stop(self, thread_id: str) -> told.Stopped:
+        """End whatever runs the thread."""
+        return await self._ask(calls.stop(thread_id))
+
+    # ------------------------------------------------------------ runs
+
+    async def run(
+        self,
+        thread_id: str,
+        input: Any = UNSET,
+        *,
+        responses: Mapping[str, Any] | None = None,
+        workflow: str | None = None,
+        on_busy: OnBusy = "reject",
+        wait: float | None = None,
+    ) -> told.Run:
+        """Begin with an input, go on with answers, or resume with neither. `wait`: seconds to wait for its end; it
+        goes on after that. A run that failed is returned like any other, with its `error`."""
+        run_id = new_run_id()
+        call = calls.run(
+            thread_id, run_id, given=input, responses=responses, workflow=workflow, on_busy=on_busy, wait=wait
+        )
+        return await self._steps.do(begun(self._session, call, thread_id, run_id))
+
+    async def get_run(self, thread_id: str, run_id: str) -> told.Run:
+        return await self._ask(calls.get_run(thread_id, run_id))
+
+    async def cancel(self, thread_id: str, run_id: str) -> told.Cancelled:
+        return await self._ask(calls.cancel(thread_id, run_id))
+
+    def events(
+        self, thread_id: str, after: int | None = None, *, live: bool = True, reconnect: bool = True
+    ) -> AsyncGenerator[told.Event, None]:
+        """What happens in a thread, without end: leave the loop when you have seen enough.
+
+        `after`: the `seq` of the last one that you have; None: all that are kept. `live`: also what is not committed
+        yet, which has no `seq` and may be told again. Raises CursorExpired if what followed was forgotten.
+        """
+        return self._steps.give(following.events(self._session, thread_id, after, live=live, reconnect=reconnect))
+
+    async def requests(self, thread_id: str | None = None, *, limit: int = PAGE) -> list[told.Request]:
+        """What waits for a person, in all threads or one; those who wait longest first."""
+        return await self._ask(calls.requests(thread_id, limit))
+
+    async def answer(self, thread_id: str, request_id: str, value: Any, *, wait: float | None = None) -> told.Run:
+        """Answer a request. The thread goes on once nothing else is asked; `wait` as in `run`."""
+        run_id = new_run_id()
+        call = calls.answer(thread_id, request_id, value, run_id, wait)
+        return await self._steps.do(begun(self._session, call, thread_id, run_id))
+
+    # ------------------------------------------------------------ threads
+
+    def threads(self, search: str | None = None, *, page_size: int = PAGE) -> AsyncGenerator[told.Thread, None]:
+        """Those that moved last come first."""
+        return self._steps.give(
+            following.pages(
+                self._session,
+                lambda offset, limit: calls.threads(search, offset, limit),
+                lambda one: one.thread_id,
+                page_size,
+            )
+        )
+
+    async def thread(self, thread_id: str) -> told.Thread:
+        return await self._ask(calls.thread(thread_id))
+
+    async def delete_thread(self, thread_id: str) -> None:
+        await self._ask(calls.delete_thread(thread_id))
+
+    async def state(self, thread_id: str) -> dict[str, Any]:
+        """`context`, `execution_meta` and the shared state."""
+        return await self._ask(calls.state(thread_id))
+
+    async def update_state(self, thread_id: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Merge into the state: messages of `context` are added, dicts merged, None passed over."""
+        return await self._ask(calls.update_state(thread_id, values))
+
+    async def clear_state(self, thread_id: str) -> None:
+        """Begin anew: the agent forgets, the history stays."""
+        await self._ask(calls.clear_state(thread_id))
+
+    async def patch_state(
+        self, thread_id: str, update_state: Mapping[str, Any] | None = None, *, remove_state: Iterable[str] = ()
+    ) -> told.Checkpoint:
+        """Set and remove keys of the shared state, as the thread's next checkpoint."""
+        return await self._ask(calls.patch_state(thread_id, update_state or {}, remove_state))
+
+    def messages(
+        self, thread_id: str, search: str | None = None, *, page_size: int = PAGE
+    ) -> AsyncGenerator[told.Message, None]:
+        """What was said, oldest first."""
+        return self._steps.give(
+            following.pages(
+                self._session,
+                lambda offset, limit: calls.messages(thread_id, search, offset, limit),
+                lambda one: one.message_id,
+                page_size,
+            )
+        )
+
+    async def add_messages(self, thread_id: str, messages: Said) -> list[str]:
+        """Note messages, without a turn. Gives their ids."""
+        return await self._ask(calls.add_messages(thread_id, messages))
+
+    async def message(self, thread_id: str, message_id: str) -> told.Message:
+        return await self._ask(calls.message(thread_id, message_id))
+
+    async def delete_message(self, thread_id: str, message_id: str) -> None:
+        await self._ask(calls.delete_message(thread_id, message_id))
+
+    # ------------------------------------------------------------ time travel
+
+    def checkpoints(
+        self, thread_id: str, *, before: AnyCheckpoint | None = None, page_size: int = PAGE
+    ) -> AsyncGenerator[told.Checkpoint, None]:
+        """A thread's history, newest first."""
+        return self._steps.give(following.checkpoints(self._session, thread_id, calls.id_of(before), page_size))
+
+    async def checkpoint(self, thread_id: str, checkpoint: AnyCheckpoint) -> told.CheckpointState:
+        """One of them, with the state at it."""
+        return await self._ask(calls.checkpoint(thread_id, checkpoint))
+
+    async def diff(self, thread_id: str, before: AnyCheckpoint, after: AnyCheckpoint) -> told.Diff:
+        return await self._ask(calls.diff(thread_id, before, after))
+
+    async def fork(
+        self,
+        thread_id: str,
+        checkpoint: AnyCheckpoint | None = None,
+        *,
+        to: str | None = None,
+        update_state: Mapping[str, Any] | None = None,
+        remove_state: Iterable[str] = (),
+    ) -> told.Checkpoint:
+        """A new thread, `to`, that begins at a checkpoint, or at the head. Gives its first checkpoint."""
+        call = calls.fork(thread_id, checkpoint, to=to, update_state=update_state, remove_state=remove_state)
+        return await self._ask(call)
+
+    async def rewind(self, thread_id: str, checkpoint: AnyCheckpoint) -> told.Checkpoint:
+        """Go back; what came after stays as a branch."""
+        return await self._ask(calls.rewind(thread_id, checkpoint))
+
+    async def pin(self, thread_id: str, checkpoint: AnyCheckpoint | None = None) -> told.Checkpoint:
+        """Keep a checkpoint, or the head, whatever is pruned."""
+        return await self._ask(calls.pin(thread_id, checkpoint, is_pinned=True))
+
+    async def unpin(self, thread_id: str, checkpoint: AnyCheckpoint | None = None) -> told.Checkpoint:
+        return await self._ask(calls.pin(thread_id, checkpoint, is_pinned=False))
+
+    # ------------------------------------------------------------ moving
+
+    async def export_thread(self, thread_id: str, path: str | os.PathLike[str]) -> Path:
+        """A thread with its history, as one file: all of it, or no file."""
+        with await asyncio.to_thread(WholeFile, path) as file:
+            async with aclosing(self._steps.give(following.pieces(calls.export_thread(thread_id)))) as pieces:
+                async for piece in pieces:
+                    await asyncio.to_thread(file.write, piece)
+        return file.path
+
+    async def import_thread(self, path: str | os.PathLike[str], thread_id: str) -> told.Thread:
+        """Keep the thread of such a file under this id, all of it or nothing. Raises OSError if it cannot be read."""
+        return await self._ask(calls.import_thread(path, thread_id))

@@ -1,0 +1,111 @@
+"""What both clients know of HTTP: addresses, credentials, requests, and what a broken connection means."""
+
+from __future__ import annotations
+
+import functools
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx
+import msgspec
+from msgspec import UNSET
+
+from perdure.client.calls import Call
+from perdure.client.errors import ClientError, ConnectionLost, NotSent, UnreadableAnswer
+from perdure.client.steps import Patience, Session
+
+Token: TypeAlias = str | Callable[[], str]
+"""A token, or what gives one: it is called for each request, so that one that runs out can be exchanged."""
+
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+"""Every stream is a connection: nobody waits for another's to end."""
+
+
+@functools.cache
+def certificates() -> ssl.SSLContext:
+    """Whom to trust: read once, as that takes longer than all else that a client is made of."""
+    return httpx.create_ssl_context()
+
+
+class Connecting:
+    """How requests are made. It shows no credentials."""
+
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        *,
+        api_key: str | None,
+        token: Token | None,
+        timeout: float | None,
+        headers: Mapping[str, str] | None,
+        patience: Patience | None,
+    ) -> None:
+        if api_key is not None and token is not None:
+            raise ValueError("Give an api_key or a token, not both.")
+        self.patience = patience or Patience()
+        if self.patience.attempts < 1:
+            raise ValueError(f"patience.attempts must be at least 1, got {self.patience.attempts}.")
+        urls = (url,) if isinstance(url, str) else tuple(url)
+        if not urls:
+            raise ValueError("Give the address of at least one server.")
+        self.session = Session([checked(one) for one in urls], self.patience)
+        self._timeout = timeout
+        given = {name: sendable(name, value) for name, value in (headers or {}).items()}
+        self._headers = {"Accept": "application/json", **given}
+        self._token = token if token is None or callable(token) else sendable("token", token)
+        if api_key is not None:
+            self._headers["X-API-Key"] = sendable("api_key", api_key)
+
+    def __repr__(self) -> str:
+        return ", ".join(repr(shown(one)) for one in self.session.urls)
+
+    def request(self, call: Call[Any], content: Any = None) -> dict[str, Any]:
+        """What `httpx.build_request` takes. Raises TypeError for a body that is no JSON."""
+        headers = {**self._headers, **call.headers}
+        if self._token is not None:
+            token = self._token if isinstance(self._token, str) else sendable("token", self._token())
+            headers["Authorization"] = f"Bearer {token}"
+        if call.kind is None:
+            headers["Accept"] = "*/*"
+        if call.body is not UNSET:
+            content = msgspec.json.encode(call.body)
+            headers["Content-Type"] = "application/json"
+        seconds = self._timeout if call.seconds is UNSET else call.seconds
+        timeout = httpx.Timeout(self._timeout, read=seconds)
+        found = {"method": call.method, "url": f"{self.session.url}{call.path}", "headers": headers, "timeout": timeout}
+        return {**found, "params": dict(call.query), "content": content}
+
+    def failure(self, call: Call[Any] | None, error: httpx.HTTPError | httpx.StreamError) -> ClientError:
+        """What a broken connection means. What was not sent can be told from what may have been."""
+        where = shown(self.session.url) if call is None else f"{call.method} {shown(self.session.url)}{call.path}"
+        why = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
+        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
+            return NotSent(f"{where}: no server could be reached, nothing was sent ({why}).")
+        if isinstance(error, httpx.DecodingError | httpx.StreamError):
+            return UnreadableAnswer(f"{where}: the answer cannot be read ({why}).")
+        if isinstance(error, httpx.TimeoutException):
+            return ConnectionLost(f"{where}: no answer in time ({why}).", code="timeout")
+        return ConnectionLost(f"{where}: the connection broke ({why}).")
+
+
+def checked(url: str) -> str:
+    """Without a slash at its end. Raises ValueError for what is no address."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError(f"The address of a server looks like http://127.0.0.1:8000, got {shown(url)!r}.")
+    return url.rstrip("/")
+
+
+def sendable(name: str, value: str) -> str:
+    """What a header can carry. Raises ValueError, which does not show it: what sends requests would."""
+    if not value or not value.isascii() or not value.isprintable() or value != value.strip():
+        raise ValueError(f"{name} is empty, or has characters that no header can carry. Nothing was sent.")
+    return value
+
+
+def shown(url: str) -> str:
+    """Without the password that may be in it."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rsplit("@", 1)[-1]))

@@ -1,0 +1,237 @@
+"""SyncClient: the same as Client, for programs without an event loop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+import httpx
+from msgspec import UNSET
+
+from perdure.client import answers as told, calls, following
+from perdure.client.asking import asked, begun
+from perdure.client.calls import PAGE, AnyCheckpoint, OnBusy, Said, TurnArguments
+from perdure.client.connecting import Connecting, Token
+from perdure.client.files import WholeFile
+from perdure.client.steps import Patience
+from perdure.client.sync_steps import SyncSteps
+from perdure.client.turns import StreamedTurn
+from perdure.names import new_run_id
+
+
+class SyncClient:
+    """Client without async: what its methods promise, these do."""
+
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        *,
+        api_key: str | None = None,
+        token: Token | None = None,
+        timeout: float | None = 30.0,
+        headers: Mapping[str, str] | None = None,
+        transport: httpx.BaseTransport | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        """`timeout`: seconds without a byte, except where a run is waited for. Raises ValueError."""
+        self._connecting = Connecting(
+            url, api_key=api_key, token=token, timeout=timeout, headers=headers, patience=patience
+        )
+        self._session = self._connecting.session
+        self._steps = SyncSteps(self._connecting, transport)
+
+    def __repr__(self) -> str:
+        return f"SyncClient({self._connecting!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close its connections. Runs go on."""
+        self._steps.close()
+
+    def _ask(self, call: calls.Call[calls.T]) -> calls.T:
+        return self._steps.do(asked(self._session, call))
+
+    # ------------------------------------------------------------ the server and what it serves
+
+    def ping(self) -> str:
+        return self._ask(calls.ping())
+
+    def ready(self) -> told.Ready:
+        return self._ask(calls.ready())
+
+    def workflows(self) -> list[told.Workflow]:
+        return self._ask(calls.workflows())
+
+    def workflow(self, name: str) -> told.Workflow:
+        return self._ask(calls.workflow(name))
+
+    def graph(self) -> told.Graph:
+        return self._ask(calls.graph())
+
+    def tools(self) -> list[told.NodeTools]:
+        return self._ask(calls.tools())
+
+    def state_schema(self) -> dict[str, Any]:
+        return self._ask(calls.state_schema())
+
+    # ------------------------------------------------------------ turns
+
+    def invoke(self, messages: Said | None = None, **options: Unpack[TurnArguments]) -> told.InvokeResult:
+        turn = calls.turn_of(messages, options)
+        return self._steps.do(begun(self._session, calls.invoke(turn), turn.thread_id, turn.run_id))
+
+    def stream(
+        self, messages: Said | None = None, **options: Unpack[TurnArguments]
+    ) -> Generator[told.Chunk, None, None]:
+        turn = calls.turn_of(messages, options)
+        return self._steps.give(StreamedTurn(self._session, turn).steps())
+
+    def stop(self, thread_id: str) -> told.Stopped:
+        return self._ask(calls.stop(thread_id))
+
+    # ------------------------------------------------------------ runs
+
+    def run(
+        self,
+        thread_id: str,
+        input: Any = UNSET,
+        *,
+        responses: Mapping[str, Any] | None = None,
+        workflow: str | None = None,
+        on_busy: OnBusy = "reject",
+        wait: float | None = None,
+    ) -> told.Run:
+        run_id = new_run_id()
+        call = calls.run(
+            thread_id, run_id, given=input, responses=responses, workflow=workflow, on_busy=on_busy, wait=wait
+        )
+        return self._steps.do(begun(self._session, call, thread_id, run_id))
+
+    def get_run(self, thread_id: str, run_id: str) -> told.Run:
+        return self._ask(calls.get_run(thread_id, run_id))
+
+    def cancel(self, thread_id: str, run_id: str) -> told.Cancelled:
+        return self._ask(calls.cancel(thread_id, run_id))
+
+    def events(
+        self, thread_id: str, after: int | None = None, *, live: bool = True, reconnect: bool = True
+    ) -> Generator[told.Event, None, None]:
+        return self._steps.give(following.events(self._session, thread_id, after, live=live, reconnect=reconnect))
+
+    def requests(self, thread_id: str | None = None, *, limit: int = PAGE) -> list[told.Request]:
+        return self._ask(calls.requests(thread_id, limit))
+
+    def answer(self, thread_id: str, request_id: str, value: Any, *, wait: float | None = None) -> told.Run:
+        run_id = new_run_id()
+        call = calls.answer(thread_id, request_id, value, run_id, wait)
+        return self._steps.do(begun(self._session, call, thread_id, run_id))
+
+    # ------------------------------------------------------------ threads
+
+    def threads(self, search: str | None = None, *, page_size: int = PAGE) -> Generator[told.Thread, None, None]:
+        return self._steps.give(
+            following.pages(
+                self._session,
+                lambda offset, limit: calls.threads(search, offset, limit),
+                lambda one: one.thread_id,
+                page_size,
+            )
+        )
+
+    def thread(self, thread_id: str) -> told.Thread:
+        return self._ask(calls.thread(thread_id))
+
+    def delete_thread(self, thread_id: str) -> None:
+        self._ask(calls.delete_thread(thread_id))
+
+    def state(self, thread_id: str) -> dict[str, Any]:
+        return self._ask(calls.state(thread_id))
+
+    def update_state(self, thread_id: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        return self._ask(calls.update_state(thread_id, values))
+
+    def clear_state(self, thread_id: str) -> None:
+        self._ask(calls.clear_state(thread_id))
+
+    def patch_state(
+        self, thread_id: str, update_state: Mapping[str, Any] | None = None, *, remove_state: Iterable[str] = ()
+    ) -> told.Checkpoint:
+        return self._ask(calls.patch_state(thread_id, update_state or {}, remove_state))
+
+    def messages(
+        self, thread_id: str, search: str | None = None, *, page_size: int = PAGE
+    ) -> Generator[told.Message, None, None]:
+        return self._steps.give(
+            following.pages(
+                self._session,
+                lambda offset, limit: calls.messages(thread_id, search, offset, limit),
+                lambda one: one.message_id,
+                page_size,
+            )
+        )
+
+    def add_messages(self, thread_id: str, messages: Said) -> list[str]:
+        return self._ask(calls.add_messages(thread_id, messages))
+
+    def message(self, thread_id: str, message_id: str) -> told.Message:
+        return self._ask(calls.message(thread_id, message_id))
+
+    def delete_message(self, thread_id: str, message_id: str) -> None:
+        self._ask(calls.delete_message(thread_id, message_id))
+
+    # ------------------------------------------------------------ time travel
+
+    def checkpoints(
+        self, thread_id: str, *, before: AnyCheckpoint | None = None, page_size: int = PAGE
+    ) -> Generator[told.Checkpoint, None, None]:
+        return self._steps.give(following.checkpoints(self._session, thread_id, calls.id_of(before), page_size))
+
+    def checkpoint(self, thread_id: str, checkpoint: AnyCheckpoint) -> told.CheckpointState:
+        return self._ask(calls.checkpoint(thread_id, checkpoint))
+
+    def diff(self, thread_id: str, before: AnyCheckpoint, after: AnyCheckpoint) -> told.Diff:
+        return self._ask(calls.diff(thread_id, before, after))
+
+    def fork(
+        self,
+        thread_id: str,
+        checkpoint: AnyCheckpoint | None = None,
+        *,
+        to: str | None = None,
+        update_state: Mapping[str, Any] | None = None,
+        remove_state: Iterable[str] = (),
+    ) -> told.Checkpoint:
+        call = calls.fork(thread_id, checkpoint, to=to, update_state=update_state, remove_state=remove_state)
+        return self._ask(call)
+
+    def rewind(self, thread_id: str, checkpoint: AnyCheckpoint) -> told.Checkpoint:
+        return self._ask(calls.rewind(thread_id, checkpoint))
+
+    def pin(self, thread_id: str, checkpoint: AnyCheckpoint | None = None) -> told.Checkpoint:
+        return self._ask(calls.pin(thread_id, checkpoint, is_pinned=True))
+
+    def unpin(self, thread_id: str, checkpoint: AnyCheckpoint | None = None) -> told.Checkpoint:
+        return self._ask(calls.pin(thread_id, checkpoint, is_pinned=False))
+
+    # ------------------------------------------------------------ moving
+
+    def export_thread(self, thread_id: str, path: str | os.PathLike[str]) -> Path:
+        with WholeFile(path) as file:
+            with closing(self._steps.give(following.pieces(calls.export_thread(thread_id)))) as pieces:
+                for piece in pieces:
+                    file.write(piece)
+        return file.path
+
+    def import_thread(self, path: str | os.PathLike[str], thread_id: str) -> told.Thread:
+        return self._ask(calls.import_thread(path, thread_id))

@@ -1,0 +1,29 @@
+"""Codecs: the exact JSON codec, and pickle for those who ask for it."""
+
+from __future__ import annotations
+
+from perdure.codecs.attributes import StoredFieldIgnored
+from perdure.codecs.exceptions import StoredError, encodable_exception
+from perdure.codecs.json_bytes import from_bytes, to_bytes
+from perdure.codecs.json_codec import JsonCodec
+from perdure.codecs.opaque import Opaque
+from perdure.codecs.pickle_codec import PickleSerializer
+from perdure.codecs.reachable import declared_types, reachable_types
+from perdure.codecs.types import TypeRegistry, register_type, remember, remembered
+
+__all__ = [
+    "JsonCodec",
+    "Opaque",
+    "PickleSerializer",
+    "StoredError",
+    "StoredFieldIgnored",
+    "TypeRegistry",
+    "declared_types",
+    "encodable_exception",
+    "from_bytes",
+    "reachable_types",
+    "register_type",
+    "remember",
+    "remembered",
+    "to_bytes",
+]

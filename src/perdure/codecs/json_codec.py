@@ -1,0 +1,161 @@
+"""The JSON codec: exact values in, trees of plain JSON out, and back, with declared types only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.codec import DeclaredTypes, Tree
+from perdure.codecs.annotations import annotation_decoders, annotation_encoder, is_annotation_type
+from perdure.codecs.containers import CONTAINERS
+from perdure.codecs.enums import enum_coder
+from perdure.codecs.exceptions import exception_coder
+from perdure.codecs.fields import dataclass_coder, namedtuple_coder, struct_coder
+from perdure.codecs.kinds import COLLECTIONS, generic_origin, kind_of
+from perdure.codecs.opaque import Opaque, opaque, opaque_tree
+from perdure.codecs.pydantic_models import pydantic_coder
+from perdure.codecs.refusal import MAX_DEPTH, NotDeclared, Refusal, TooDeep
+from perdure.codecs.scalars import SCALARS, Coder, same
+from perdure.codecs.subclasses import subclass_coder
+from perdure.codecs.types import (
+    BUILTIN_NAMES,
+    Registered,
+    TypeRegistry,
+    no_data_type,
+    registered,
+    registered_name,
+)
+from perdure.codecs.walk import DecodeFn, Decoders, EncodeFn, Encoders, decode_any
+from perdure.errors import UnreadableValue, UnsavableValue
+from perdure.names import stable_name
+
+BUILTIN_CODERS: dict[type, tuple[str, Coder]] = {
+    **SCALARS,
+    **CONTAINERS,
+    **{cls: (name, subclass_coder(cls, name)) for name, cls in COLLECTIONS.items()},
+}
+BUILTIN_ENCODERS: dict[type, EncodeFn] = {
+    type(None): same,
+    bool: same,
+    **{cls: coder.encode for cls, (_, coder) in BUILTIN_CODERS.items()},
+}
+BUILTIN_DECODERS: dict[str, DecodeFn] = {name: coder.decode for name, coder in BUILTIN_CODERS.values()}
+
+
+class JsonCodec:
+    """Builds the built-in types and those declared.
+
+    `lenient` is for tools and storages that know no workflow: any data type is saved, and types that no
+    workflow of this process declared come back as `Opaque`.
+    """
+
+    def __init__(self, declared: DeclaredTypes | None = None, lenient: bool = False) -> None:
+        self._registry = TypeRegistry(declared, lenient)
+        self._lenient = lenient
+        self._encode_annotation = annotation_encoder(self._registry)
+        self._encoders = Encoders({**BUILTIN_ENCODERS, Opaque: self._encode_opaque}, self._encoder_of)
+        self._decoders = Decoders(
+            {**BUILTIN_DECODERS, **annotation_decoders(self._registry)},
+            self._decoder_of,
+            opaque if lenient else None,
+        )
+
+    def encode(self, value: object, path: str) -> Tree:
+        walk = self._encoders
+        try:
+            return walk[type(value)](value, walk, 0)
+        except TooDeep as refusal:
+            raise _closing(refusal, path) from None
+        except Refusal as refusal:
+            raise UnsavableValue(refusal.path(path), refusal.reason, refusal.remedy) from refusal.__cause__
+        except Exception as error:
+            raise UnsavableValue(path, f"it cannot be walked through: {type(error).__name__}: {error}") from error
+
+    def decode(self, tree: Tree, path: str) -> Any:
+        try:
+            return decode_any(tree, self._decoders, 0)
+        except Refusal as refusal:
+            raise UnreadableValue(refusal.path(path), refusal.reason, refusal.remedy) from refusal.__cause__
+        except Exception as error:
+            raise UnreadableValue(path, f"{type(error).__name__}: {error}") from error
+
+    def for_types(self, declared: DeclaredTypes) -> JsonCodec:
+        return JsonCodec(declared)
+
+    def _encoder_of(self, cls: type) -> EncodeFn:
+        known = registered(cls)
+        if known is not None:
+            return registered_coder(known).encode
+        if is_annotation_type(cls):
+            return self._encode_annotation
+        self._registry.name_of(generic_origin(cls)[0])
+        return class_coder(cls).encode
+
+    def _decoder_of(self, tag: str) -> DecodeFn:
+        known = registered_name(tag)
+        cls = self._registry.resolve(tag) if known is None else None
+        if cls is not None:
+            known = registered(cls)  # it may have registered itself as it was imported
+        if known is not None:
+            return registered_coder(known).decode
+        if cls is None:
+            raise NotDeclared(tag)
+        return class_coder(cls).decode
+
+    def _encode_opaque(self, value: Opaque, walk: Encoders, depth: int) -> Tree:
+        tree = opaque_tree(value)
+        if not self._lenient:
+            try:
+                decode_any(tree, self._decoders, depth)
+            except Refusal as refusal:
+                raise Refusal(f"it could not be loaded again: {refusal.reason}", refusal.remedy) from None
+        return tree
+
+
+def class_coder(cls: Any) -> Coder:
+    match kind_of(cls):
+        case "enum":
+            return enum_coder(cls)
+        case "exception":
+            return exception_coder(cls, BUILTIN_NAMES.get(cls) or stable_name(cls))
+        case "subclass":
+            return subclass_coder(cls, stable_name(cls))
+        case "namedtuple":
+            return namedtuple_coder(cls)
+        case "struct":
+            return struct_coder(cls)
+        case "pydantic":
+            return pydantic_coder(cls)
+        case "dataclass":
+            return dataclass_coder(cls)
+        case _:
+            raise no_data_type(cls)
+
+
+def registered_coder(known: Registered) -> Coder:
+    def encode(value: Any, walk: Encoders, depth: int) -> Tree:
+        if depth > MAX_DEPTH:
+            raise TooDeep
+        try:
+            plain = known.encode(value)
+        except Exception as error:
+            raise Refusal(f"the encoder of {known.name} failed: {type(error).__name__}: {error}") from error
+        return {"$type": known.name, "$value": walk[type(plain)](plain, walk, depth + 1)}
+
+    def decode(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
+        value = known.decode(decode_any(tree["$value"], walk, depth + 1))
+        if not isinstance(value, known.cls):
+            raise Refusal(f"the decoder of {known.name} gave {type(value).__qualname__}")
+        return value
+
+    return Coder(encode, decode)
+
+
+def _closing(refusal: TooDeep, path: str) -> UnsavableValue:
+    """A walk that does not end is a cycle: name the place where a container turns up inside itself."""
+    first: dict[int, str] = {}
+    for step, container in reversed(refusal.steps):
+        if id(container) in first:
+            return UnsavableValue(path, f"it contains itself: it is the same object as {first[id(container)]}")
+        first[id(container)] = path
+        path += step
+    return UnsavableValue(path, refusal.reason, refusal.remedy)

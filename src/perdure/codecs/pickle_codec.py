@@ -1,0 +1,44 @@
+"""The opt-in codec for values that nothing else can store. It trusts what is stored completely."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from binascii import a2b_base64, b2a_base64
+from typing import Any
+
+from perdure.codec import DeclaredTypes, Tree
+from perdure.errors import UnreadableValue, UnsavableValue
+
+
+class PickleSerializer:
+    """Stores anything that pickle can. Loading runs whatever code the stored data names."""
+
+    def __init__(self) -> None:
+        warnings.warn(
+            "PickleSerializer loads stored data by running it: whoever can write to the storage can run code here. "
+            "Use it only with storage that nobody else can write to; allowed_types=[...] needs no pickle.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+    def encode(self, value: object, path: str) -> Tree:
+        try:
+            data = pickle.dumps(value, protocol=5)
+        except Exception as error:
+            raise UnsavableValue(path, f"pickle refused it: {type(error).__name__}: {error}") from error
+        return {"$pickle": b2a_base64(data, newline=False).decode("ascii")}
+
+    def decode(self, tree: Tree, path: str) -> Any:
+        if type(tree) is not dict or list(tree) != ["$pickle"] or type(tree["$pickle"]) is not str:
+            raise UnreadableValue(
+                path, "it was not stored with PickleSerializer", "Load it with the codec it was saved with."
+            )
+        try:
+            return pickle.loads(a2b_base64(tree["$pickle"], strict_mode=True))
+        except Exception as error:
+            raise UnreadableValue(path, f"pickle failed: {type(error).__name__}: {error}") from error
+
+    def for_types(self, declared: DeclaredTypes) -> PickleSerializer:
+        """Itself: what pickle builds cannot be limited."""
+        return self

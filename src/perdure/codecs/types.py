@@ -1,0 +1,207 @@
+"""Which types a codec may build, and under what name each is stored."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from types import ModuleType
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+from perdure.codec import DeclaredTypes
+from perdure.codecs.containers import CONTAINERS
+from perdure.codecs.kinds import COLLECTIONS, EXCEPTIONS, generic_origin, kind_of
+from perdure.codecs.refusal import Refusal
+from perdure.codecs.scalars import SCALARS
+from perdure.names import OWN_PACKAGE, main_module_name, stable_name
+
+BUILTINS: dict[str, type] = {
+    **{name: cls for cls, (name, _) in {**SCALARS, **CONTAINERS}.items()},
+    **COLLECTIONS,
+    **EXCEPTIONS,
+    "bool": bool,
+    "NoneType": type(None),
+    "object": object,
+}
+BUILTIN_NAMES = {cls: name for name, cls in BUILTINS.items()}
+OTHER_TAGS = frozenset({"type", "alias", "union", "literal", "any", "ellipsis"})
+
+
+class Registered(NamedTuple):
+    """A type that users taught us."""
+
+    name: str
+    cls: type
+    encode: Callable[[Any], object]
+    decode: Callable[[Any], Any]
+
+
+_registered_classes: dict[type, Registered] = {}
+_registered_names: dict[str, Registered] = {}
+
+
+def register_type(
+    cls: type, encode: Callable[[Any], object], decode: Callable[[Any], Any], *, name: str | None = None
+) -> None:
+    """Store values of exactly this class as what `encode` gives, and build them with `decode`.
+
+    Holds for every codec of the process from its first meeting with the class on, so register where the
+    class is defined. The name is what is stored; it must stay the same.
+    """
+    name = name or stable_name(cls)
+    if cls in BUILTIN_NAMES or name in BUILTINS or name in OTHER_TAGS:
+        raise ValueError(f"{name!r} is built in and cannot be registered. Register a class of your own.")
+    known = _registered_names.get(name)
+    if known is not None and known.cls is not cls:
+        raise ValueError(f"The name {name!r} is registered for {known.cls!r}. Give {cls!r} another name=.")
+    _registered_classes[cls] = _registered_names[name] = Registered(name, cls, encode, decode)
+
+
+def registered(cls: type) -> Registered | None:
+    return _registered_classes.get(cls)
+
+
+def registered_name(name: str) -> Registered | None:
+    return _registered_names.get(name)
+
+
+# ---------------------------------------------------------------- declarations
+
+
+class Declarations:
+    """Declared types by name."""
+
+    def __init__(self, types: MutableMapping[str, type]) -> None:
+        self.types = types
+        self.names: set[str] = set()
+        self.packages: set[str] = set()
+
+    def add(self, declared: DeclaredTypes) -> None:
+        for cls in declared.types:
+            origin, _ = generic_origin(cls)
+            self.types[stable_name(cls)] = cls
+            self.types[stable_name(origin)] = origin
+        self.names |= declared.names
+        self.packages |= declared.packages
+
+
+_remembered = Declarations(WeakValueDictionary())
+
+
+def remember(declared: DeclaredTypes) -> None:
+    """Let lenient codecs of this process build these types too. Of two classes of one name the later counts."""
+    _remembered.add(declared)
+
+
+def remembered() -> DeclaredTypes:
+    """Everything that was declared by the workflows built in this process."""
+    return DeclaredTypes(
+        frozenset(_remembered.types.values()), frozenset(_remembered.names), frozenset(_remembered.packages)
+    )
+
+
+# ---------------------------------------------------------------- the registry
+
+
+class TypeRegistry:
+    """The names that may be built. A lenient one also stores data types that nobody declared."""
+
+    def __init__(self, declared: DeclaredTypes | None = None, lenient: bool = False) -> None:
+        own = Declarations({})
+        own.add(declared or DeclaredTypes())
+        self.lenient = lenient
+        self._declarations = (own, _remembered) if lenient else (own,)
+
+    def name_of(self, cls: type) -> str:
+        """The name to store. Raises Refusal for a type that `resolve` would not find again."""
+        known = registered(cls)
+        if known is not None:
+            return known.name
+        if cls in BUILTIN_NAMES:
+            return BUILTIN_NAMES[cls]
+        name = stable_name(cls)
+        if kind_of(cls) is None:
+            raise no_data_type(cls)
+        if not self.lenient and self.resolve(name) is not cls:
+            raise Refusal(
+                f"the type {name} was not declared, so it could not be loaded again",
+                f"Declare it with allowed_types=[{cls.__qualname__}], or use register_type.",
+            )
+        return name
+
+    def resolve(self, name: str) -> type | None:
+        """The class of this name, if it may be built. Raises Refusal if its module cannot be imported."""
+        known = registered_name(name)
+        if known is not None:
+            return known.cls
+        if name in BUILTINS:
+            return BUILTINS[name]
+        for declared in self._declarations:
+            found = declared.types.get(name)
+            if found is not None:
+                return found if kind_of(found) is not None else None
+        module, colon, qualname = name.partition(":")
+        if not colon or not all(part.isidentifier() for part in [*module.split("."), *qualname.split(".")]):
+            return None
+        return self._find(name, module, qualname)
+
+    def _find(self, name: str, module: str, qualname: str) -> type | None:
+        if module == OWN_PACKAGE:
+            return _own_class(qualname)
+        package = module.partition(".")[0]
+        if not any(name in known.names or package in known.packages for known in self._declarations):
+            return None
+        for found in _modules(module):
+            cls = _class_in(found, qualname)
+            # The name must be the class's own: a module also holds what it imported, such as subprocess.Popen.
+            if cls is not None and stable_name(cls) == name and kind_of(cls) is not None:
+                return cls
+        return None
+
+
+def no_data_type(cls: type) -> Refusal:
+    return Refusal(
+        f"{stable_name(cls)} is not a data type: dataclass, msgspec Struct, pydantic model, NamedTuple, Enum or error",
+        f"Make it one, or teach perdure to store it with register_type({cls.__qualname__}, encode, decode).",
+    )
+
+
+def _own_class(qualname: str) -> type | None:
+    """The data type of ours with this name, in whichever of our modules it lives. Imports nothing."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(f"{OWN_PACKAGE}."):
+            cls = _class_in(module, qualname)
+            if cls is not None and cls.__module__ == name and kind_of(cls) is not None:
+                return cls
+    return None
+
+
+def _modules(name: str) -> Iterator[ModuleType]:
+    main = sys.modules.get("__main__")
+    if main is not None and main_module_name() == name:
+        yield main
+    loaded = sys.modules.get(name)
+    # Importing a package's __main__ would run it as a program.
+    if loaded is None and not name.endswith("__main__"):
+        try:
+            loaded = importlib.import_module(name)
+        except (Exception, SystemExit) as error:
+            raise Refusal(
+                f"its module {name} cannot be imported: {type(error).__name__}: {error}",
+                "If the class was moved, give the workflow a migration that renames it.",
+            ) from error
+    if loaded is not None:
+        yield loaded
+
+
+def _class_in(module: ModuleType, qualname: str) -> type | None:
+    """Looks into namespaces only; `getattr` would run a module's or a metaclass's own code."""
+    names: Mapping[str, Any] = vars(module)
+    found: type | None = None
+    for part in qualname.split("."):
+        found = names.get(part)
+        if not isinstance(found, type):
+            return None
+        names = vars(found)
+    return found

@@ -1,0 +1,245 @@
+"""The walk over values and over trees: one loop for each plain container, everything else by its type.
+
+Encoders are found by `type(value)`, decoders by the `$type` tag. Values that JSON holds as they are pass
+inside the loops without a call, because most of what a superstep saves is made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import isfinite
+from typing import Any, TypeAlias
+
+from perdure.codec import Tree
+from perdure.codecs.refusal import MAX_DEPTH, READ_DEPTH, NotDeclared, Refusal, TooDeep, shown
+
+EncodeFn: TypeAlias = Callable[[Any, "Encoders", int], Tree]
+DecodeFn: TypeAlias = Callable[[dict[str, Tree], "Decoders", int], Any]
+
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+LONG_LIST = 24
+ATOMS = frozenset({str, int, float, bool, type(None)})
+
+
+class Encoders(dict[type, EncodeFn]):
+    """How to encode each type; types not met before are asked for once."""
+
+    def __init__(self, known: Mapping[type, EncodeFn], find: Callable[[type], EncodeFn]) -> None:
+        super().__init__(known)
+        self._find = find
+
+    def __missing__(self, cls: type) -> EncodeFn:
+        encode = self[cls] = self._find(cls)
+        return encode
+
+
+class Decoders(dict[str, DecodeFn]):
+    """How to decode each tag. `find` raises NotDeclared; what then comes back is `opaque`'s, if it is given."""
+
+    def __init__(
+        self,
+        known: Mapping[str, DecodeFn],
+        find: Callable[[str], DecodeFn],
+        opaque: Callable[[dict[str, Tree]], object] | None = None,
+    ) -> None:
+        super().__init__(known)
+        self._find = find
+        self.opaque = opaque
+
+    def __missing__(self, tag: str) -> DecodeFn:
+        # Tags that are refused are not kept: stored data could fill the memory with names.
+        decode = self[tag] = self._find(tag)
+        return decode
+
+
+# ---------------------------------------------------------------- values to trees
+
+
+def encode_sequence(items: Iterable[Any], owner: object, walk: Encoders, depth: int) -> list[Tree]:
+    if depth > MAX_DEPTH:
+        raise TooDeep
+    out: list[Tree] = []
+    append = out.append
+    try:
+        for item in items:
+            cls = type(item)
+            if (
+                (cls is str and item.isascii())
+                or (cls is int and INT_MIN <= item <= INT_MAX)
+                or item is None
+                or cls is bool
+                or (cls is float and isfinite(item))
+            ):
+                append(item)
+            else:
+                append(walk[cls](item, walk, depth + 1))
+    except Refusal as refusal:
+        refusal.inside(owner, f"[{len(out)}]")
+        raise
+    return out
+
+
+def encode_list(value: list[Any], walk: Encoders, depth: int) -> list[Tree]:
+    if len(value) > LONG_LIST and depth <= MAX_DEPTH and _all_plain(value):
+        return value.copy()
+    return encode_sequence(value, value, walk, depth)
+
+
+def _all_plain(value: list[Any]) -> bool:
+    """Whether a list of one atomic type can be copied as it is, found out without a loop in Python."""
+    kinds = set(map(type, value))
+    if kinds == {str}:
+        return all(map(str.isascii, value))
+    if kinds == {int}:
+        return bool(min(value) >= INT_MIN and max(value) <= INT_MAX)
+    if kinds == {float}:
+        return all(map(isfinite, value))
+    return False
+
+
+def encode_dict(value: dict[Any, Any], walk: Encoders, depth: int) -> dict[str, Tree]:
+    if depth > MAX_DEPTH:
+        raise TooDeep
+    out: dict[str, Tree] = {}
+    key = None
+    try:
+        for key, item in value.items():
+            if type(key) is not str or "$" <= key < "%" or not (key.isascii() or is_utf8(key)):
+                break
+            cls = type(item)
+            if (
+                (cls is str and item.isascii())
+                or (cls is int and INT_MIN <= item <= INT_MAX)
+                or item is None
+                or cls is bool
+                or (cls is float and isfinite(item))
+            ):
+                out[key] = item
+            else:
+                out[key] = walk[cls](item, walk, depth + 1)
+        else:
+            return out
+    except Refusal as refusal:
+        refusal.inside(value, f"[{shown(key)}]")
+        raise
+    return {"$type": "dict", "items": encode_pairs(value.items(), value, walk, depth)}
+
+
+def encode_pairs(pairs: Iterable[tuple[Any, Any]], owner: object, walk: Encoders, depth: int) -> list[Tree]:
+    """For dicts whose keys JSON cannot hold, or whose order must not be left to JSON."""
+    if depth > MAX_DEPTH:
+        raise TooDeep
+    out: list[Tree] = []
+    for key, item in pairs:
+        try:
+            out.append([walk[type(key)](key, walk, depth + 1), walk[type(item)](item, walk, depth + 1)])
+        except Refusal as refusal:
+            refusal.inside(owner, f"[{shown(key)}]")
+            raise
+    return out
+
+
+def encode_fields(
+    pairs: Iterable[tuple[str, Any]], out: dict[str, Tree], owner: object, walk: Encoders, depth: int
+) -> dict[str, Tree]:
+    """Put the fields of an object into `out`. Their names are known to be plain."""
+    if depth > MAX_DEPTH:
+        raise TooDeep
+    name = ""
+    try:
+        for name, item in pairs:
+            cls = type(item)
+            if (
+                (cls is str and item.isascii())
+                or (cls is int and INT_MIN <= item <= INT_MAX)
+                or item is None
+                or cls is bool
+                or (cls is float and isfinite(item))
+            ):
+                out[name] = item
+            else:
+                out[name] = walk[cls](item, walk, depth + 1)
+    except Refusal as refusal:
+        refusal.inside(owner, f".{name}")
+        raise
+    return out
+
+
+def is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# ---------------------------------------------------------------- trees to values
+
+
+def decode_any(tree: Tree, walk: Decoders, depth: int) -> Any:
+    cls = type(tree)
+    if cls in ATOMS:
+        return tree
+    if cls is dict:
+        return decode_tagged(tree, walk, depth) if "$type" in tree else decode_dict(tree, walk, depth)
+    if cls is list:
+        return decode_list(tree, walk, depth)
+    raise Refusal(f"{cls.__qualname__} is not part of a JSON tree")
+
+
+def decode_list(tree: list[Tree], walk: Decoders, depth: int) -> list[Any]:
+    if depth > READ_DEPTH:
+        raise TooDeep
+    out: list[Any] = []
+    append = out.append
+    try:
+        for item in tree:
+            append(item if type(item) in ATOMS else decode_any(item, walk, depth + 1))
+    except Refusal as refusal:
+        refusal.inside(tree, f"[{len(out)}]")
+        raise
+    return out
+
+
+def decode_dict(tree: dict[str, Tree], walk: Decoders, depth: int) -> dict[str, Any]:
+    if depth > READ_DEPTH:
+        raise TooDeep
+    out: dict[str, Any] = {}
+    key = ""
+    try:
+        for key, item in tree.items():
+            if type(key) is not str or "$" <= key < "%":
+                raise Refusal(f"the key {shown(key)} is not one that a plain object can have")
+            out[key] = item if type(item) in ATOMS else decode_any(item, walk, depth + 1)
+    except Refusal as refusal:
+        refusal.inside(tree, f"[{shown(key)}]")
+        raise
+    return out
+
+
+def decode_tagged(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
+    tag = tree["$type"]
+    if type(tag) is not str:
+        raise Refusal(f"its $type is {shown(tag)}, expected a name")
+    if depth > READ_DEPTH:
+        raise TooDeep
+    try:
+        return walk[tag](tree, walk, depth)
+    except NotDeclared:
+        if walk.opaque is None:
+            raise
+        return walk.opaque(tree)
+    except Refusal:
+        raise
+    except Exception as error:
+        raise Refusal(f"what is stored is not a {tag}: {type(error).__name__}: {error}") from error
+
+
+def decode_pairs(tree: Tree, walk: Decoders, depth: int) -> list[tuple[Any, Any]]:
+    return [(decode_any(key, walk, depth + 1), decode_any(item, walk, depth + 1)) for key, item in expect(tree, list)]
+
+
+def expect(tree: Tree, cls: type) -> Any:
+    if type(tree) is not cls:
+        raise Refusal(f"expected {cls.__name__}, got {type(tree).__name__}")
+    return tree

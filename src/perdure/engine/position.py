@@ -1,0 +1,241 @@
+"""Position: where a workflow stands between two supersteps; that of a thread holds those of its sub-workflows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from perdure.checkpoints.checkpoint import ChildCheckpoint, Counters, WorkflowCheckpoint
+from perdure.events import WorkflowEvent
+from perdure.records import Answer, ExecutorMemory, SuspendedDelivery, WorkflowMessage
+
+
+class Position:
+    """Everything a superstep starts from. A superstep makes the next one and leaves this as it is, so that a
+    failure has nothing to undo. Values in it are never handed to user code: copies are."""
+
+    def __init__(self) -> None:
+        self.mailbox: list[WorkflowMessage] = []
+        self.state: dict[str, Any] = {}
+        self.buffers: dict[str, dict[str, list[Any]]] = {}
+        """Fan-in group -> sender -> messages so far. Replaced, never changed in place."""
+        self.requests: dict[str, WorkflowEvent] = {}
+        self.answered: dict[str, Answer] = {}
+        self.outputs: list[WorkflowEvent] = []
+        self.private: dict[str, dict[str, Any]] = {}
+        self.saved: dict[str, Any] = {}
+        """Hook dicts by executor, frozen."""
+        self.run_kwargs: dict[str, Any] = {}
+        self.usage: dict[str, int] = {}
+        """What its agents used, since the thread began."""
+        self.about: dict[str, Any] = {}
+        """What is said of the thread: its name and the like. Replaced, never changed in place."""
+        self.suspended: dict[int, SuspendedDelivery] = {}
+        """Deliveries that wait for a time or an answer, by id."""
+        self.children: dict[int, Child] = {}
+        """Sub-workflows that have not ended, by the delivery that started them, the oldest first."""
+        self.asked: frozenset[str] = frozenset()
+        """Of a child: its requests that are pending outside of it."""
+        self.iteration = 0
+        self.since_input = 0
+        self.next_delivery_id = 1
+        self.epoch = 0
+        self.renamed_types: tuple[tuple[str, str, str], ...] = ()
+        """What migrations of the thread have renamed: steps stay found by the names that their arguments had."""
+
+    def successor(self) -> Position:
+        """One that shares all parts; whoever changes a part replaces it."""
+        after = Position.__new__(Position)
+        after.__dict__ = self.__dict__.copy()
+        return after
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it goes on by itself, now or at some time: without an answer or a message from outside."""
+        if self.mailbox:
+            return True
+        if not self.suspended and not self.children:
+            return False
+        return any(one.is_ready or one.due_at is not None for one in self.suspended.values()) or any(
+            child.due_at is not None or child.position.is_busy or child.position.has_ended
+            for child in self.children.values()
+        )
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether a run ended before its work was done. A thread where somebody outside is asked is at rest, even if
+        something sleeps in it."""
+        if any(level.mailbox or any(one.is_ready for one in level.suspended.values()) for level in every_level(self)):
+            return True
+        return not self.requests and self.is_busy
+
+    def is_due(self, now: datetime) -> bool:
+        """Whether a superstep would do anything now."""
+        if self.mailbox:
+            return True
+        if not self.suspended and not self.children:
+            return False
+        return any(is_awake(one, now) for one in self.suspended.values()) or any(
+            child.is_due(now) for child in self.children.values()
+        )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether a child at this position has nothing more to do or to wait for."""
+        return not (self.mailbox or self.suspended or self.children or self.requests or self.asked)
+
+
+class Child:
+    """A sub-workflow that has not ended. Replaced, never changed."""
+
+    __slots__ = ("attempts", "due_at", "executor_id", "message", "position")
+
+    def __init__(
+        self,
+        executor_id: str,
+        message: WorkflowMessage,
+        position: Position,
+        attempts: int = 0,
+        due_at: datetime | None = None,
+    ) -> None:
+        self.executor_id = executor_id
+        """The WorkflowExecutor that started it."""
+        self.message = message
+        """The delivery that started it."""
+        self.position = position
+        self.attempts = attempts
+        """How often it was started and failed."""
+        self.due_at = due_at
+        """When it is to be started again; until then nothing of it runs."""
+
+    def at(self, position: Position) -> Child:
+        """The same child, elsewhere."""
+        return Child(self.executor_id, self.message, position, self.attempts, self.due_at)
+
+    def tried_again(self, attempts: int, due_at: datetime) -> Child:
+        return Child(self.executor_id, self.message, self.position, attempts, due_at)
+
+    def begun(self) -> Child:
+        """The same, no longer waiting to be started again."""
+        return self if self.due_at is None else Child(self.executor_id, self.message, self.position, self.attempts)
+
+    def is_due(self, now: datetime) -> bool:
+        if self.due_at is not None:
+            return self.due_at <= now
+        # One that has nothing left to wait for, its last request having expired, is to be ended.
+        return self.position.is_due(now) or self.position.has_ended
+
+
+def is_awake(one: SuspendedDelivery, now: datetime) -> bool:
+    return one.is_ready or (one.due_at is not None and one.due_at <= now)
+
+
+def every_level(position: Position) -> Iterator[Position]:
+    """The position and those of all its children, at any depth."""
+    yield position
+    for child in position.children.values():
+        yield from every_level(child.position)
+
+
+def next_wake_up(position: Position) -> datetime | None:
+    """When the first of its sleepers is due."""
+    times = [
+        time
+        for level in every_level(position)
+        for time in (
+            *(one.due_at for one in level.suspended.values()),
+            *(child.due_at for child in level.children.values()),
+        )
+        if time is not None
+    ]
+    return min(times, default=None)
+
+
+# ---------------------------------------------------------------- from a checkpoint and back
+
+
+def position_of(checkpoint: WorkflowCheckpoint) -> Position:
+    """The position that a loaded checkpoint describes. `saved` of the root is left to the caller, who restores it."""
+    position = _level_of(checkpoint)
+    position.outputs = list(checkpoint.outputs)
+    position.run_kwargs = dict(checkpoint.run_kwargs)
+    position.usage = dict(checkpoint.metadata.get("usage", {}))
+    position.about = dict(checkpoint.metadata.get("about", {}))
+    position.iteration = checkpoint.iteration_count
+    position.since_input = checkpoint.counters.since_input
+    position.next_delivery_id = checkpoint.counters.next_delivery_id
+    position.epoch = checkpoint.counters.epoch
+    position.renamed_types = checkpoint.renamed_types
+    return position
+
+
+def _level_of(checkpoint: WorkflowCheckpoint | ChildCheckpoint) -> Position:
+    position = Position()
+    position.mailbox = checkpoint.deliveries
+    position.state = checkpoint.state
+    position.buffers = checkpoint.buffers
+    position.requests = dict(checkpoint.pending_request_info_events)
+    position.answered = dict(checkpoint.answered)
+    position.private = {
+        executor_id: dict(memory.private) for executor_id, memory in checkpoint.executors.items() if memory.private
+    }
+    position.suspended = dict(checkpoint.suspended)
+    position.children = {child_id: _child_of(child) for child_id, child in checkpoint.children.items()}
+    return position
+
+
+def _child_of(checkpoint: ChildCheckpoint) -> Child:
+    position = _level_of(checkpoint)
+    position.saved = {key: one.saved for key, one in checkpoint.executors.items() if one.saved is not None}
+    position.asked = frozenset(checkpoint.asked)
+    position.since_input = checkpoint.since_input
+    return Child(checkpoint.executor_id, checkpoint.message, position, checkpoint.attempts, checkpoint.due_at)
+
+
+def child_checkpoints(position: Position) -> dict[int, ChildCheckpoint]:
+    return {child_id: _checkpoint_of(child) for child_id, child in position.children.items()}
+
+
+def _checkpoint_of(child: Child) -> ChildCheckpoint:
+    position = child.position
+    return ChildCheckpoint(
+        child.executor_id,
+        child.message,
+        messages=messages_by_source(position.mailbox),
+        state=position.state,
+        pending_request_info_events=position.requests,
+        executors=executor_memories(position),
+        buffers=position.buffers,
+        answered=position.answered,
+        suspended=position.suspended,
+        children=child_checkpoints(position),
+        asked=tuple(sorted(position.asked)),
+        since_input=position.since_input,
+        attempts=child.attempts,
+        due_at=child.due_at,
+    )
+
+
+def executor_memories(position: Position) -> dict[str, ExecutorMemory]:
+    if not position.saved and not position.private:
+        return {}
+    ids = dict.fromkeys((*position.saved, *position.private))
+    return {key: ExecutorMemory(position.saved.get(key), position.private.get(key)) for key in ids}
+
+
+def counters_of(position: Position) -> Counters:
+    return Counters(position.since_input, position.next_delivery_id, position.epoch)
+
+
+def metadata_of(position: Position) -> dict[str, Any]:
+    """What there is of it, so that a thread without any keeps none."""
+    found = {"usage": position.usage, "about": position.about}
+    return {part: values for part, values in found.items() if values}
+
+
+def messages_by_source(mailbox: list[WorkflowMessage]) -> dict[str, list[WorkflowMessage]]:
+    grouped: dict[str, list[WorkflowMessage]] = {}
+    for message in mailbox:
+        grouped.setdefault(message.source_id, []).append(message)
+    return grouped

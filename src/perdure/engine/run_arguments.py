@@ -1,0 +1,124 @@
+"""Arguments of a run for tools and clients: kept for resumes, secrets left out of checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from perdure.errors import InvalidRun, MissingSecret, UnknownExecutor
+
+T = TypeVar("T")
+
+GLOBAL = "__global__"
+"""Under this name stand arguments that were not given by executor."""
+
+
+class Secret(Generic[T]):
+    """Marks a run argument that must not be stored: `client_kwargs={"api_key": Secret(key)}`.
+
+    Handlers get the value itself. A run that is resumed from a checkpoint must be given it again.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return "Secret(...)"
+
+
+@dataclass(frozen=True)
+class WithheldSecret:
+    """Stands in a checkpoint where a secret argument was."""
+
+    name: str
+
+
+class RunArguments(Mapping[str, Any]):
+    """What a handler sees: secrets opened, and an error that helps for one that was not given again."""
+
+    __slots__ = ("_given", "_seen")
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = given
+        self._seen: dict[str, Any] = {}
+
+    @property
+    def as_given(self) -> dict[str, Any]:
+        """Secrets still closed, to be handed on."""
+        return dict(self._given)
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._seen:
+            self._seen[key] = _opened(self._given[key])
+        return self._seen[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+    def __repr__(self) -> str:
+        return f"RunArguments({dict(self._given)!r})"
+
+
+def arranged(given: Mapping[str, Any], executor_ids: Mapping[str, Any], parameter: str) -> dict[str, Any]:
+    """By executor if any key is an executor's id, otherwise for all of them."""
+    if not isinstance(given, Mapping):
+        raise InvalidRun(f"{parameter} must be a mapping, got {type(given).__name__}.")
+    if not any(key in executor_ids for key in given):
+        return {GLOBAL: _own(dict(given))}
+    for key, value in given.items():
+        if key not in executor_ids:
+            raise UnknownExecutor(key, executor_ids, f"{parameter}, given by executor,")
+        if not isinstance(value, Mapping):
+            raise InvalidRun(
+                f"{parameter} is given by executor (it has an executor's id as a key), so {key!r} must hold a mapping, "
+                f"got {type(value).__name__}."
+            )
+    return {key: _own(dict(value)) for key, value in given.items()}
+
+
+def arguments_for(arranged_arguments: Mapping[str, Any] | None, executor_id: str) -> RunArguments:
+    if not arranged_arguments:
+        return RunArguments({})
+    shared = arranged_arguments.get(GLOBAL, {})
+    return RunArguments({**shared, **arranged_arguments.get(executor_id, {})})
+
+
+def _opened(value: Any) -> Any:
+    """The value with its secrets open, in containers of its own: what a handler does to them reaches nobody else."""
+    if isinstance(value, WithheldSecret):
+        raise MissingSecret(value.name)
+    if isinstance(value, Secret):
+        return value.value
+    return _with_parts(value, _opened)
+
+
+def _with_parts(value: Any, made: Callable[[Any], Any]) -> Any:
+    """Plain containers made anew; anything else, such as a client, is shared."""
+    if type(value) is dict:
+        return {key: made(one) for key, one in value.items()}
+    if type(value) in (list, tuple, set):
+        return type(value)(map(made, value))
+    return value
+
+
+def _own(value: Any) -> Any:
+    return _with_parts(value, _own)
+
+
+def without_secrets(value: Any, name: str = "") -> Any:
+    """What may be stored: secrets are replaced by a mark, wherever they stand in dicts, lists and tuples."""
+    if isinstance(value, Secret):
+        return WithheldSecret(name)
+    if type(value) is dict:
+        items = {key: without_secrets(one, str(key)) for key, one in value.items()}
+        return items if any(items[key] is not one for key, one in value.items()) else value
+    if type(value) in (list, tuple):
+        parts = [without_secrets(one, name) for one in value]
+        return type(value)(parts) if any(part is not one for part, one in zip(parts, value, strict=True)) else value
+    return value

@@ -1,0 +1,271 @@
+"""What happens in a run, as its consumer sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import Enum
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from perdure.errors import UnreadableValue
+from perdure.records import CheckpointInfo
+
+
+class WorkflowRunState(str, Enum):
+    """IN_PROGRESS -> IDLE | IDLE_WITH_PENDING_REQUESTS | FAILED | CANCELLED; any of these -> IN_PROGRESS."""
+
+    STARTED = "STARTED"
+    IN_PROGRESS = "IN_PROGRESS"
+    IN_PROGRESS_PENDING_REQUESTS = "IN_PROGRESS_PENDING_REQUESTS"
+    IDLE = "IDLE"
+    IDLE_WITH_PENDING_REQUESTS = "IDLE_WITH_PENDING_REQUESTS"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+class WorkflowEventSource(str, Enum):
+    """Who made an event: the engine, or user code through `ctx.add_event`."""
+
+    FRAMEWORK = "FRAMEWORK"
+    EXECUTOR = "EXECUTOR"
+
+
+WorkflowEventType: TypeAlias = Literal[
+    "started",
+    "status",
+    "failed",
+    "output",
+    "intermediate",
+    "data",
+    "request_info",
+    "warning",
+    "error",
+    "superstep_started",
+    "superstep_completed",
+    "superstep_discarded",
+    "checkpoint_saved",
+    "executor_invoked",
+    "executor_completed",
+    "executor_failed",
+    "executor_bypassed",
+    "executor_retrying",
+    "executor_skipped",
+    "group_chat",
+    "handoff_sent",
+    "magentic_orchestrator",
+    "agent_workflow",
+]
+
+RESERVED_FOR_ENGINE = frozenset({"started", "status", "failed", "output", "intermediate"})
+"""Types that tell the truth about a run, so user code may not make them with `ctx.add_event`."""
+
+
+class WorkflowErrorDetails(msgspec.Struct, frozen=True):
+    """An error as data: it can be stored and shown where the exception itself cannot go."""
+
+    error_type: str
+    message: str
+    traceback: str | None = None
+    executor_id: str | None = None
+    extra: dict[str, Any] | None = None
+
+    @classmethod
+    def from_exception(cls, error: BaseException, *, executor_id: str | None = None) -> WorkflowErrorDetails:
+        return cls(type(error).__name__, _sentence(error), _traceback(error), executor_id)
+
+
+def _sentence(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as second:  # noqa: BLE001  # a user's __str__ may raise anything; the error itself must get through
+        return f"<its text cannot be had: {type(second).__name__}>"
+
+
+def _traceback(error: BaseException) -> str | None:
+    try:
+        import traceback
+
+        return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    except Exception:  # noqa: BLE001  # as above
+        return None
+
+
+class RequestTerms(msgspec.Struct, frozen=True):
+    """What was agreed when a request was made, beside the question itself."""
+
+    deadline: datetime | None = None
+    default: Any = ...
+    """Delivered when the deadline passes; Ellipsis means none: the request then expires."""
+    assignee: str | None = None
+
+
+class WorkflowEvent(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """One thing that happened. Which fields are set depends on `type`; unset ones are None.
+
+    Events of a live stream have no `seq`: they are provisional until their superstep is committed. Those read
+    from a thread's log (`events(after=...)`) have one, gap-free per thread.
+    """
+
+    type: str
+    data: Any = None
+    origin: WorkflowEventSource = WorkflowEventSource.FRAMEWORK
+    state: WorkflowRunState | None = None
+    """`status`: what the run is doing."""
+    details: WorkflowErrorDetails | None = None
+    """`failed`, `executor_failed`."""
+    executor_id: str | None = None
+    iteration: int | None = None
+    """`superstep_*`: number of the superstep since the last message."""
+    request_id: str | None = None
+    source_executor_id: str | None = None
+    """`request_info`: the executor that asks."""
+    request_type: Any = None
+    response_type: Any = None
+    """`request_info`: answers must be of this type."""
+    terms: RequestTerms | None = None
+    """`request_info`: deadline, default and assignee, where given."""
+    checkpoint: CheckpointInfo | None = None
+    """`superstep_completed`, `checkpoint_saved`: accepted wherever a checkpoint id is."""
+    last_seq: int | None = None
+    """`superstep_completed`: the cursor to go on from with `events(after=...)`."""
+    executors: tuple[str, ...] | None = None
+    """`superstep_completed`: the executors that ran, in the order of their deliveries."""
+    has_pending_messages: bool | None = None
+    has_pending_requests: bool | None = None
+    child_id: int | None = None
+    """What happens in a sub-workflow: the delivery that started it, which tells children of one executor apart."""
+    replayed: bool = False
+    """True for what happened before an interruption and is only told again."""
+    seq: int | None = None
+    timestamp: datetime | None = None
+    thread_id: str | None = None
+    run_id: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON of the fields that are set; `from_dict(json.loads(json.dumps(event.to_dict())))` is the event."""
+        from perdure.codecs.json_codec import JsonCodec  # only here: nobody else needs a codec to speak of events
+
+        codec = JsonCodec(lenient=True)
+        defaults = zip(self.__struct_fields__, (..., *self.__struct_defaults__), strict=True)
+        fields = ((name, getattr(self, name), default) for name, default in defaults)
+        return {
+            name: codec.encode(value, f"{self.type} event.{name}")
+            for name, value, default in fields
+            if value is not default
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> WorkflowEvent:
+        """Raises UnreadableValue for anything that is not an event."""
+        from perdure.codecs.json_codec import JsonCodec
+
+        if not isinstance(data, Mapping):
+            raise UnreadableValue("event", f"expected a mapping, got {type(data).__name__}")
+        codec = JsonCodec(lenient=True)
+        known = [name for name in cls.__struct_fields__ if name in data]
+        if "type" not in known:
+            raise UnreadableValue("event", "it has no type")
+        fields = {name: codec.decode(data[name], f"event.{name}") for name in known}
+        for name, kind in _KINDS.items():
+            if not isinstance(fields.get(name), kind | None):
+                raise UnreadableValue(f"event.{name}", f"expected {kind.__name__}, got {fields[name]!r}")
+        return cls(**fields)
+
+    # Ways to make the events of the engine, as a consumer's tests need them.
+
+    @classmethod
+    def started(cls) -> WorkflowEvent:
+        return cls("started")
+
+    @classmethod
+    def status(cls, state: WorkflowRunState) -> WorkflowEvent:
+        return cls("status", state=state)
+
+    @classmethod
+    def failed(cls, details: WorkflowErrorDetails) -> WorkflowEvent:
+        return cls("failed", details=details)
+
+    @classmethod
+    def output(cls, executor_id: str, data: Any) -> WorkflowEvent:
+        return cls("output", data, executor_id=executor_id)
+
+    @classmethod
+    def intermediate(cls, executor_id: str, data: Any) -> WorkflowEvent:
+        return cls("intermediate", data, executor_id=executor_id)
+
+    @classmethod
+    def warning(cls, message: str) -> WorkflowEvent:
+        return cls("warning", message)
+
+    @classmethod
+    def error(cls, error: BaseException) -> WorkflowEvent:
+        return cls("error", error)
+
+    @classmethod
+    def emit(cls, executor_id: str, data: Any) -> WorkflowEvent:
+        return cls("data", data, executor_id=executor_id, origin=WorkflowEventSource.EXECUTOR)
+
+    @classmethod
+    def request_info(
+        cls, request_id: str, source_executor_id: str, request_data: Any, response_type: Any
+    ) -> WorkflowEvent:
+        return cls(
+            "request_info",
+            request_data,
+            executor_id=source_executor_id,
+            request_id=request_id,
+            source_executor_id=source_executor_id,
+            request_type=type(request_data),
+            response_type=response_type,
+        )
+
+    @classmethod
+    def superstep_started(cls, iteration: int) -> WorkflowEvent:
+        return cls("superstep_started", iteration=iteration)
+
+    @classmethod
+    def superstep_completed(cls, iteration: int) -> WorkflowEvent:
+        return cls("superstep_completed", iteration=iteration)
+
+    @classmethod
+    def executor_invoked(cls, executor_id: str, data: Any = None) -> WorkflowEvent:
+        return cls("executor_invoked", data, executor_id=executor_id)
+
+    @classmethod
+    def executor_completed(cls, executor_id: str, data: Any = None) -> WorkflowEvent:
+        return cls("executor_completed", data, executor_id=executor_id)
+
+    @classmethod
+    def executor_failed(cls, executor_id: str, details: WorkflowErrorDetails) -> WorkflowEvent:
+        return cls("executor_failed", executor_id=executor_id, details=details)
+
+    @classmethod
+    def executor_bypassed(cls, executor_id: str, data: Any = None) -> WorkflowEvent:
+        return cls("executor_bypassed", data, executor_id=executor_id)
+
+
+_KINDS: dict[str, type] = {
+    "type": str,
+    "origin": WorkflowEventSource,
+    "state": WorkflowRunState,
+    "details": WorkflowErrorDetails,
+    "executor_id": str,
+    "iteration": int,
+    "request_id": str,
+    "source_executor_id": str,
+    "terms": RequestTerms,
+    "checkpoint": CheckpointInfo,
+    "last_seq": int,
+    "executors": tuple,
+    "has_pending_messages": bool,
+    "has_pending_requests": bool,
+    "child_id": int,
+    "replayed": bool,
+    "seq": int,
+    "timestamp": datetime,
+    "thread_id": str,
+    "run_id": str,
+}
+"""What the fields of an event hold, where they are set; `data` and the types of a request may be anything."""

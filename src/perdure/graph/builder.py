@@ -1,0 +1,313 @@
+"""GraphBuilder: the fluent way to a Graph. `perdure.WorkflowBuilder` is this, with a `build` that makes a Workflow."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, ClassVar, Literal, Self, TypeAlias
+
+from perdure.errors import DuplicateExecutorId, GraphConnectivityError, InvalidRun, did_you_mean
+from perdure.graph.edges import (
+    Case,
+    Default,
+    Edge,
+    EdgeCondition,
+    EdgeGroup,
+    FanInEdgeGroup,
+    FanOutEdgeGroup,
+    SelectionFunction,
+    SingleEdgeGroup,
+    SwitchCaseEdgeGroup,
+    SwitchCaseEdgeGroupCase,
+    SwitchCaseEdgeGroupDefault,
+)
+from perdure.graph.graph import Graph, Node
+from perdure.graph.participants import AgentHost, node_of
+from perdure.graph.policy import DEFAULT, ISOLATE, SKIP, STOP, FailurePolicy, RetryPolicy, Seconds, executor_policy
+from perdure.graph.reducers import Reducer
+from perdure.graph.validation import check_paths, designate, validate_workflow_graph
+from perdure.names import check_identifier
+
+Participant: TypeAlias = Any
+"""An Executor, an agent, a function that makes one of these, or the name it was registered under."""
+
+Designated: TypeAlias = "Sequence[Participant] | Literal['all', 'all_other'] | None"
+
+DEFAULT_MAX_ITERATIONS = 100
+
+_RANDOM_ID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[1-8][0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}", re.IGNORECASE)
+
+
+class GraphBuilder:
+    """Collects executors and edges; `graph()` checks them and freezes the result."""
+
+    agent_host: ClassVar[AgentHost | None] = None
+    """What agents stand in; None where there may be none."""
+
+    def __init__(
+        self,
+        max_iterations: int = DEFAULT_MAX_ITERATIONS,
+        name: str | None = None,
+        description: str | None = None,
+        *,
+        start_executor: Participant | None = None,
+        output_from: Designated = None,
+        intermediate_output_from: Designated = None,
+        output_executors: Designated = None,
+        state: Mapping[str, Reducer] | None = None,
+    ) -> None:
+        if output_from is not None and output_executors is not None:
+            raise TypeError("Give output_from= or its older name output_executors=, not both.")
+        if name is not None:
+            check_identifier("name", name)
+        self._name = name
+        self._description = description
+        self._output_from = output_from if output_from is not None else output_executors
+        self._intermediate_output_from = intermediate_output_from
+        self._reducers = _checked_reducers(state)
+        self._nodes: dict[str, Node] = {}
+        self._ids_by_thing: dict[int, str] = {}
+        self._things: list[Any] = []  # keeps them alive: ids of objects are only unique while they live
+        self._names: dict[str, str] = {}
+        self._policies: dict[str, FailurePolicy] = {}
+        self._groups: list[EdgeGroup] = []
+        self._start_id: str | None = None
+        self._was_built = False
+        self.set_max_iterations(max_iterations)
+        if start_executor is not None:
+            self.set_start_executor(start_executor)
+
+    # ------------------------------------------------------------ executors
+
+    def set_start_executor(self, executor: Participant) -> Self:
+        self._start_id = self._add(executor)
+        return self
+
+    def set_max_iterations(self, max_iterations: int) -> Self:
+        if type(max_iterations) is not int or max_iterations < 1:
+            raise InvalidRun(f"max_iterations must be a positive integer, got {max_iterations!r}.")
+        self._max_iterations = max_iterations
+        return self
+
+    def register_executor(self, factory: Callable[[], Any], name: str) -> Self:
+        """Give a factory a name that edges can use."""
+        if name in self._names:
+            raise DuplicateExecutorId(name)
+        self._names[name] = self._add(factory)
+        return self
+
+    register_agent = register_executor
+
+    def with_policy(
+        self,
+        executor: Participant,
+        *,
+        retry: RetryPolicy | int | None = None,
+        timeout: Seconds | None = None,
+        on_error: Any = STOP,
+    ) -> Self:
+        """Say how failures of an executor or agent are met, in place of what it was made with."""
+        executor_id = self._add(executor)
+        policy = executor_policy(executor_id, retry, timeout, on_error)
+        self._set_policy(executor_id, policy)
+        return self
+
+    def _set_policy(self, executor_id: str, policy: FailurePolicy) -> None:
+        if not isinstance(policy.on_error, str):  # an executor that does the work instead: it joins the graph
+            policy = replace(policy, on_error=self._add(policy.on_error))
+        self._policies[executor_id] = policy
+
+    def _add(self, thing: Participant) -> str:
+        if isinstance(thing, str):
+            return self._named(thing)
+        known = self._ids_by_thing.get(id(thing))
+        if known is not None:
+            return known
+        node = node_of(thing, type(self).agent_host)
+        executor_id = node.executor.id
+        if executor_id in self._nodes:
+            raise DuplicateExecutorId(executor_id)
+        self._nodes[executor_id] = node
+        self._ids_by_thing[id(thing)] = executor_id
+        self._things.append(thing)
+        if node.executor.policy is not DEFAULT:
+            self._set_policy(executor_id, node.executor.policy)
+        return executor_id
+
+    def _named(self, name: str) -> str:
+        found = self._names.get(name) or (name if name in self._nodes else None)
+        if found is None:
+            raise GraphConnectivityError(
+                f"No executor is registered as {name!r}{did_you_mean(name, [*self._names, *self._nodes])}. Register it "
+                "first: register_executor(factory, name)."
+            )
+        return found
+
+    # ------------------------------------------------------------ edges
+
+    def add_edge(self, source: Participant, target: Participant, condition: EdgeCondition | None = None) -> Self:
+        _callable("condition", condition, or_none=True)
+        self._groups.append(SingleEdgeGroup((Edge(self._add(source), self._add(target), condition),)))
+        return self
+
+    def add_fan_out_edges(self, source: Participant, targets: Sequence[Participant]) -> Self:
+        """Every message of `source` goes to all targets."""
+        self._groups.append(FanOutEdgeGroup(self._spread(source, targets, "add_fan_out_edges")))
+        return self
+
+    def add_fan_in_edges(self, sources: Sequence[Participant], target: Participant) -> Self:
+        """`target` gets one list, in the order of `sources`, once each of them has sent."""
+        _at_least_two(sources, "add_fan_in_edges", "sources")
+        target_id = self._add(target)
+        self._groups.append(FanInEdgeGroup(tuple(Edge(self._add(source), target_id) for source in sources)))
+        return self
+
+    def add_switch_case_edge_group(self, source: Participant, cases: Sequence[Case | Default]) -> Self:
+        """The first case whose condition is true gets the message, otherwise the default."""
+        _at_least_two(cases, "add_switch_case_edge_group", "cases")
+        for case in cases:
+            if isinstance(case, Case):
+                _callable("the condition of a Case", case.condition)
+            elif not isinstance(case, Default):
+                raise TypeError(f"add_switch_case_edge_group takes Case(...) and Default(...), got {case!r}.")
+        if sum(isinstance(case, Default) for case in cases) != 1:
+            raise ValueError("add_switch_case_edge_group needs exactly one Default among its cases.")
+        if not isinstance(cases[-1], Default):
+            warnings.warn("The Default of a switch is not its last case; it is tried last all the same.", stacklevel=2)
+        source_id = self._add(source)
+        ordered = sorted(cases, key=lambda case: isinstance(case, Default))
+        self._groups.append(_switch(source_id, [(case, self._add(case.target)) for case in ordered]))
+        return self
+
+    def add_multi_selection_edge_group(
+        self, source: Participant, targets: Sequence[Participant], selection_func: SelectionFunction
+    ) -> Self:
+        """`selection_func(message, target_ids)` names the targets of each message."""
+        _callable("selection_func", selection_func)
+        edges = self._spread(source, targets, "add_multi_selection_edge_group")
+        self._groups.append(FanOutEdgeGroup(edges, selection_func))
+        return self
+
+    def add_chain(self, executors: Sequence[Participant]) -> Self:
+        """One edge from each executor to the next."""
+        _at_least_two(executors, "add_chain", "executors")
+        for source, target in pairwise(executors):
+            self.add_edge(source, target)
+        return self
+
+    def _spread(self, source: Participant, targets: Sequence[Participant], method: str) -> tuple[Edge, ...]:
+        _at_least_two(targets, method, "targets")
+        source_id = self._add(source)
+        return tuple(Edge(source_id, self._add(target)) for target in targets)
+
+    # ------------------------------------------------------------ the result
+
+    def graph(self) -> Graph:
+        """The frozen graph. Raises a WorkflowValidationError that says what is not sound and what to do."""
+        if self._start_id is None:
+            raise GraphConnectivityError(
+                "The workflow has no start executor. Pass WorkflowBuilder(start_executor=...) or call "
+                "set_start_executor(...)."
+            )
+        nodes = dict(self._nodes)
+        if self._was_built:  # every workflow has instances of its own
+            nodes = {executor_id: Node(node.make(), node.make) for executor_id, node in nodes.items()}
+        self._was_built = True
+        executors = {executor_id: node.executor for executor_id, node in nodes.items()}
+        _warn_of_random_ids(executors)
+        fallbacks = self._fallbacks()
+        validate_workflow_graph(self._groups, executors, self._start_id, fallbacks)
+        check_paths(executors)
+        return Graph(
+            name=self._name or _made_up_name(executors[self._start_id]),
+            description=self._description,
+            start_executor_id=self._start_id,
+            nodes=nodes,
+            edge_groups=tuple(self._groups),
+            max_iterations=self._max_iterations,
+            designation=designate(executors, self._ids(self._output_from), self._ids(self._intermediate_output_from)),
+            reducers=dict(self._reducers),
+            policies={key: policy for key, policy in self._policies.items() if policy != DEFAULT},
+            fallbacks=fallbacks,
+        )
+
+    def _fallbacks(self) -> dict[str, str]:
+        modes = (STOP, SKIP, ISOLATE)
+        return {
+            executor_id: self._fallback(executor_id, policy.on_error)
+            for executor_id, policy in self._policies.items()
+            if policy.on_error not in modes
+        }
+
+    def _fallback(self, executor_id: str, name: str) -> str:
+        found = self._names.get(name) or (name if name in self._nodes else None)
+        if found is None:
+            known = [STOP, SKIP, ISOLATE, *self._names, *self._nodes]
+            raise GraphConnectivityError(
+                f"on_error={name!r} of executor {executor_id!r} is neither 'stop', 'skip', 'isolate' nor an executor "
+                f"of the graph{did_you_mean(name, known)}. Pass the executor itself, or add it to the graph first."
+            )
+        return found
+
+    def _ids(self, designated: Designated) -> list[str] | str | None:
+        if designated is None or isinstance(designated, str):
+            return designated
+        return [self._known_id(thing) for thing in designated]
+
+    def _known_id(self, thing: Participant) -> str:
+        """The id of something already in the graph; an unknown one is left for validation to refuse."""
+        if isinstance(thing, str):
+            return self._names.get(thing, thing)
+        found = self._ids_by_thing.get(id(thing))
+        return found if found is not None else str(getattr(thing, "id", thing))
+
+
+def _switch(source_id: str, cases: Iterable[tuple[Case | Default, str]]) -> SwitchCaseEdgeGroup:
+    described: list[SwitchCaseEdgeGroupCase | SwitchCaseEdgeGroupDefault] = []
+    edges = []
+    for case, target_id in cases:
+        if isinstance(case, Case):
+            one = SwitchCaseEdgeGroupCase(case.condition, target_id)
+            described.append(one)
+            edges.append(Edge(source_id, target_id, None, one.condition_name))
+        else:
+            described.append(SwitchCaseEdgeGroupDefault(target_id))
+            edges.append(Edge(source_id, target_id, None, "default"))
+    return SwitchCaseEdgeGroup(tuple(edges), tuple(described))
+
+
+def _callable(what: str, thing: object, *, or_none: bool = False) -> None:
+    if not callable(thing) and not (or_none and thing is None):
+        raise TypeError(f"{what} must be a function, got {thing!r}.")
+
+
+def _checked_reducers(state: Mapping[str, Reducer] | None) -> dict[str, Reducer]:
+    if state is not None and not isinstance(state, Mapping):
+        raise TypeError(f"state= maps keys to reducers, such as {{'notes': append}}, got {state!r}.")
+    for key, reducer in (state or {}).items():
+        _callable(f"The reducer of state key {key!r}", reducer)
+    return dict(state or {})
+
+
+def _warn_of_random_ids(executor_ids: Iterable[str]) -> None:
+    for executor_id in executor_ids:
+        if _RANDOM_ID.search(executor_id):
+            warnings.warn(
+                f"The executor id {executor_id!r} looks random. Checkpoints find an executor's state by its id, so it "
+                "must be the same in every process: give a fixed one, such as 'reviewer'.",
+                UserWarning,
+                stacklevel=4,  # the line that calls build()
+            )
+
+
+def _at_least_two(things: Sequence[Any], method: str, what: str) -> None:
+    if isinstance(things, str) or len(things) < 2:
+        raise ValueError(f"{method} needs at least two {what}, got {things!r}.")
+
+
+def _made_up_name(start: Any) -> str:
+    """Stable, since threads are found by it: a random name would lose them with the process."""
+    return f"{type(start).__name__}-{start.id}"

@@ -1,0 +1,112 @@
+"""A graph in the language of Graphviz."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from perdure.graph.drawing.picture import Link, Picture, Shape, picture_of
+from perdure.graph.drawing.text import shown
+from perdure.graph.drawing.unique import UniqueNames
+from perdure.graph.graph import Graph
+
+_STYLES: dict[str, dict[str, str]] = {"plain": {}, "conditional": {"style": "dashed"}, "fallback": {"style": "dotted"}}
+
+
+def to_dot(graph: Graph, include_internal_executors: bool = False) -> str:
+    """The digraph's source: sub-workflows are clusters, conditions dashed and labelled, a fan-in a node of its own."""
+    picture = picture_of(graph, include_internal_executors=include_internal_executors)
+    lines = [
+        f"digraph {_quoted(graph.name)} {{",
+        "  rankdir=TB;",
+        "  compound=true;",
+        '  node [shape=box, style="rounded,filled", fillcolor="#f4f6f8", color="#5b6570", fontname="Helvetica"];',
+        '  edge [color="#5b6570", fontname="Helvetica", fontsize=11];',
+        *_Writer().picture(picture, "  "),
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """Where edges of a shape begin and end. Graphviz has none between clusters: they run between nodes inside them."""
+
+    first: str
+    last: str
+    cluster: str | None = None
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self._names = UniqueNames()
+        self._clusters = 0
+
+    def picture(self, picture: Picture, indent: str) -> Iterator[str]:
+        lines, _ = self._drawn(picture, indent)
+        yield from lines
+
+    def _drawn(self, picture: Picture, indent: str) -> tuple[list[str], _Ends]:
+        lines: list[str] = []
+        ends: list[_Ends] = []
+        for shape in picture.shapes:
+            made, end = self._shape(shape, indent)
+            lines += made
+            ends.append(end)
+        lines += [f"{indent}{_edge(link, ends[link.source], ends[link.target])}" for link in picture.links]
+        return lines, _Ends(*_first_and_last(picture, ends))
+
+    def _shape(self, shape: Shape, indent: str) -> tuple[list[str], _Ends]:
+        if shape.inside is None:
+            name = self._names.add(shown(f"fan-in {shape.path}" if shape.kind == "join" else shape.path))
+            return [f"{indent}{_quoted(name)} {_attributes(_look(shape))};"], _Ends(name, name)
+        self._clusters += 1
+        cluster = f"cluster_{self._clusters}"
+        inner, ends = self._drawn(shape.inside, f"{indent}  ")
+        opening = [
+            f"{indent}subgraph {cluster} {{",
+            f"{indent}  label={_title(shape)};",
+            f'{indent}  style="rounded"; color="#5b6570"; fontname="Helvetica";',
+        ]
+        return [*opening, *inner, f"{indent}}}"], _Ends(ends.first, ends.last, cluster)
+
+
+def _first_and_last(picture: Picture, ends: list[_Ends]) -> tuple[str, str]:
+    """Where a link into the picture arrives, and where one out of it leaves: the start, and something that ends it."""
+    start = next(number for number, shape in enumerate(picture.shapes) if shape.is_start)
+    leaving = {link.source for link in picture.links}
+    last = next((number for number in range(len(ends) - 1, -1, -1) if number not in leaving), start)
+    return ends[start].first, ends[last].last
+
+
+def _look(shape: Shape) -> dict[str, str]:
+    if shape.kind == "join":
+        return {"label": _quoted("fan-in"), "shape": "ellipse", "fillcolor": '"#fdf3d7"'}
+    if shape.kind == "entry":
+        return {"label": _title(shape), "style": '"rounded,dashed"'}
+    return {"label": _title(shape), **({"fillcolor": '"#d9f2e3"'} if shape.is_start else {})}
+
+
+def _title(shape: Shape) -> str:
+    return _quoted(shape.label, "(Start)") if shape.is_start else _quoted(shape.label)
+
+
+def _edge(link: Link, source: _Ends, target: _Ends) -> str:
+    attributes: dict[str, str] = dict(_STYLES[link.kind])
+    if link.label is not None:
+        attributes["label"] = _quoted(link.label)
+    if link.source != link.target:  # an edge cannot be cut off at the cluster that holds both its ends
+        attributes |= {"ltail": source.cluster} if source.cluster else {}
+        attributes |= {"lhead": target.cluster} if target.cluster else {}
+    shown_attributes = f" {_attributes(attributes)}" if attributes else ""
+    return f"{_quoted(source.last)} -> {_quoted(target.first)}{shown_attributes};"
+
+
+def _attributes(attributes: Mapping[str, str]) -> str:
+    return f"[{', '.join(f'{name}={value}' for name, value in attributes.items())}]"
+
+
+def _quoted(*lines: str) -> str:
+    """As a string: Graphviz gives a meaning to backslashes and to entities, so both are written out."""
+    escaped = (shown(line).replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"') for line in lines)
+    return '"' + "\\n".join(escaped) + '"'

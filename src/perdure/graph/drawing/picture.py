@@ -1,0 +1,147 @@
+"""What is to be drawn: a graph as shapes and links, whatever draws them. Sub-workflows are pictures inside shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from perdure.graph.edges import (
+    Edge,
+    EdgeGroup,
+    FanInEdgeGroup,
+    FanOutEdgeGroup,
+    SwitchCaseEdgeGroup,
+    function_name,
+)
+from perdure.graph.executor import Executor
+from perdure.graph.graph import Graph
+
+ShapeKind: TypeAlias = Literal["executor", "workflow", "entry", "join", "switch", "selection"]
+LinkKind: TypeAlias = Literal["plain", "conditional", "fallback"]
+
+ON_ERROR = "on error"
+
+
+@dataclass(frozen=True)
+class Shape:
+    kind: ShapeKind
+    label: str
+    path: str
+    """Names an executor in the whole drawing: `sub/inner`. Hubs (join, switch, selection) have that of their owner."""
+    is_start: bool = False
+    inside: Picture | None = None
+    """The graph of a sub-workflow."""
+
+    @property
+    def is_hub(self) -> bool:
+        """Whether it stands for an edge group rather than for an executor."""
+        return self.kind in ("join", "switch", "selection")
+
+
+@dataclass(frozen=True)
+class Link:
+    """From one shape to another, both by their index in the picture."""
+
+    source: int
+    target: int
+    kind: LinkKind = "plain"
+    label: str | None = None
+    bundle: int = 0
+    """Links of one bundle are decided on together: an edge group."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    name: str
+    shapes: tuple[Shape, ...]
+    links: tuple[Link, ...]
+
+
+def picture_of(graph: Graph, *, with_hubs: bool = False, include_internal_executors: bool = False) -> Picture:
+    """The whole graph, sub-workflows included, in the order of declaration.
+
+    A fan-in always has a shape of its own. With hubs, so have a switch and a selection function: their links start
+    there, and the name of a selection is said once instead of on each link.
+    """
+    return _Painter(graph, "", with_hubs, include_internal_executors).picture()
+
+
+class _Painter:
+    def __init__(self, graph: Graph, prefix: str, with_hubs: bool, with_entry: bool) -> None:
+        self._graph = graph
+        self._prefix = prefix
+        self._with_hubs = with_hubs
+        self._with_entry = with_entry
+        self._shapes: list[Shape] = []
+        self._links: list[Link] = []
+        self._index: dict[str, int] = {}
+
+    def picture(self) -> Picture:
+        for executor_id, executor in self._graph.executors.items():
+            self._index[executor_id] = self._add(self._shape(executor_id, executor))
+        if self._with_entry:
+            start_id = self._graph.start_executor_id
+            entry = self._add(Shape("entry", f"internal:{start_id}", f"{self._prefix}internal:{start_id}"))
+            self._links.append(Link(entry, self._index[start_id], bundle=-1))
+        for number, group in enumerate(self._graph.edge_groups):
+            self._draw_group(group, number)
+        for source_id, target_id in self._graph.fallbacks.items():
+            self._links.append(Link(self._index[source_id], self._index[target_id], "fallback", ON_ERROR, -2))
+        return Picture(self._graph.name, tuple(self._shapes), tuple(self._links))
+
+    def _add(self, shape: Shape) -> int:
+        self._shapes.append(shape)
+        return len(self._shapes) - 1
+
+    def _shape(self, executor_id: str, executor: Executor) -> Shape:
+        path = f"{self._prefix}{executor_id}"
+        is_start = executor_id == self._graph.start_executor_id
+        inner = getattr(executor, "graph", None)
+        if not isinstance(inner, Graph):
+            return Shape("executor", executor_id, path, is_start)
+        inside = _Painter(inner, f"{path}/", self._with_hubs, self._with_entry).picture()
+        return Shape("workflow", executor_id, path, is_start, inside)
+
+    def _draw_group(self, group: EdgeGroup, number: int) -> None:
+        if isinstance(group, FanInEdgeGroup):
+            target_id = group.edges[0].target_id
+            join = self._hub("join", "fan-in", target_id)
+            self._links += [Link(self._index[edge.source_id], join, bundle=number) for edge in group.edges]
+            self._links.append(Link(join, self._index[target_id], bundle=number))
+            return
+        labels = list(_labels(group))
+        hub = self._hub_of(group, number)
+        for edge, label in zip(group.edges, labels, strict=True):
+            source = self._index[edge.source_id] if hub is None else hub
+            shown = None if hub is not None and isinstance(group, FanOutEdgeGroup) else label
+            kind: LinkKind = "plain" if label is None else "conditional"
+            self._links.append(Link(source, self._index[edge.target_id], kind, shown, number))
+
+    def _hub_of(self, group: EdgeGroup, number: int) -> int | None:
+        """Where the links of a group start that decides for all of them, if that is to be shown."""
+        if not self._with_hubs:
+            return None
+        source_id = group.edges[0].source_id
+        if isinstance(group, SwitchCaseEdgeGroup):
+            hub = self._hub("switch", "switch", source_id)
+        elif isinstance(group, FanOutEdgeGroup) and group.selection_func is not None:
+            hub = self._hub("selection", group.selection_func_name or "selection", source_id)
+        else:
+            return None
+        self._links.append(Link(self._index[source_id], hub, bundle=number))
+        return hub
+
+    def _hub(self, kind: ShapeKind, label: str, owner_id: str) -> int:
+        return self._add(Shape(kind, label, f"{self._prefix}{owner_id}"))
+
+
+def _labels(group: EdgeGroup) -> Iterator[str | None]:
+    """What decides on each edge of a group: a condition, a case, a selection function; None for one always taken."""
+    selection = function_name(group.selection_func) if isinstance(group, FanOutEdgeGroup) else None
+    for edge in group.edges:
+        yield selection or _condition(edge)
+
+
+def _condition(edge: Edge) -> str | None:
+    return edge.condition_name or ("condition" if edge.has_condition else None)

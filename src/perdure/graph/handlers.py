@@ -1,0 +1,224 @@
+"""`@handler` and `@response_handler`: what an executor accepts, read from annotations or given explicitly."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Never, NoReturn, TypeVar, get_args, get_origin, overload
+
+from perdure.errors import type_name
+from perdure.graph.context import WorkflowContext
+from perdure.graph.types import contains_typevar, flatten_union, hints_of, normalize, resolve_annotation
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MARK = "__perdure_handler__"
+
+
+class Returns(Enum):
+    """What becomes of a handler's return value."""
+
+    NOTHING = "nothing"
+    SENT = "sent"
+    YIELDED = "yielded"
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """One way into an executor."""
+
+    name: str
+    function: Callable[..., Any]
+    message_type: Any
+    """What it accepts; for a response handler, the answer."""
+    request_type: Any
+    """Response handlers: the question. Otherwise None."""
+    output_types: tuple[Any, ...]
+    workflow_output_types: tuple[Any, ...]
+    takes_context: bool
+    returns: Returns
+    own_task: bool = False
+    """Whether it is run by a task of its own: `asyncio.timeout`, and a TaskGroup that fails, cancel the task that they
+    are in, which must not look as if somebody had cancelled the run."""
+
+    @property
+    def is_response(self) -> bool:
+        return self.request_type is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What a decorator was told; the annotations are read when the class is first used."""
+
+    is_response: bool
+    explicit: dict[str, Any] | None
+    """None: infer from annotations."""
+    early_hints: dict[str, Any] | None
+    """Hints resolved while decorating, when classes of an enclosing function can still be seen."""
+
+
+@overload
+def handler(func: F) -> F: ...
+@overload
+def handler(
+    func: None = None, *, input: Any = None, output: Any = None, workflow_output: Any = None
+) -> Callable[[F], F]: ...
+def handler(func: F | None = None, *, input: Any = None, output: Any = None, workflow_output: Any = None) -> Any:
+    """Mark a method of an Executor as the handler for a type of message.
+
+    The types come from its annotations, `async def m(self, message: T, ctx: WorkflowContext[Sent, Yielded])`, or, all
+    of them, from `input=`, `output=` and `workflow_output=`.
+    """
+    if func is not None:
+        return _mark(func, is_response=False, explicit=None)
+    if input is None and (output is not None or workflow_output is not None):
+        raise ValueError(
+            "@handler(output=..., workflow_output=...) also needs input=: explicit types replace all annotations."
+        )
+    explicit = None if input is None else {"input": input, "output": output, "workflow_output": workflow_output}
+    return lambda function: _mark(function, is_response=False, explicit=explicit)
+
+
+@overload
+def response_handler(func: F) -> F: ...
+@overload
+def response_handler(
+    func: None = None, *, request: Any = None, response: Any = None, output: Any = None, workflow_output: Any = None
+) -> Callable[[F], F]: ...
+def response_handler(
+    func: F | None = None,
+    *,
+    request: Any = None,
+    response: Any = None,
+    output: Any = None,
+    workflow_output: Any = None,
+) -> Any:
+    """Mark a method as the receiver of answers: `async def m(self, original_request: R, response: S, ctx)`."""
+    if func is not None:
+        return _mark(func, is_response=True, explicit=None)
+    if (request is None) != (response is None):
+        raise ValueError("@response_handler needs both request= and response=, or neither.")
+    if request is None and (output is not None or workflow_output is not None):
+        raise ValueError("@response_handler(output=...) also needs request= and response=.")
+    explicit = {"request": request, "input": response, "output": output, "workflow_output": workflow_output}
+    return lambda function: _mark(function, is_response=True, explicit=None if request is None else explicit)
+
+
+def _mark(function: F, *, is_response: bool, explicit: dict[str, Any] | None) -> F:
+    early = None
+    if explicit is None:
+        try:
+            early = hints_of(function)
+        except ValueError:  # names a class that is defined further down: read again at first use
+            early = None
+    setattr(function, MARK, Declaration(is_response, explicit, early))
+    return function
+
+
+def read_handler(function: Callable[..., Any], declaration: Declaration, *, bound: bool = True) -> Handler:
+    """The handler that a marked function declares. Raises ValueError if its annotations do not say enough."""
+    parameters = inspect.signature(function).parameters.values()
+    demanded = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.default is one.empty]
+    if demanded:
+        raise ValueError(
+            f"Handler {_name(function)!r} demands the keyword {demanded[0]!r}, which nobody gives: handlers are called "
+            "with the message and the context, by position."
+        )
+    names = [one.name for one in parameters if one.kind is not one.KEYWORD_ONLY][1 if bound else 0 :]
+    values = 2 if declaration.is_response else 1
+    if not values <= len(names) <= values + 1:
+        raise ValueError(
+            f"Handler {_name(function)!r} must take {'request, response' if values == 2 else 'a message'} and, "
+            f"optionally, a context; it takes ({', '.join(names)})."
+        )
+    takes_context = len(names) == values + 1
+    if declaration.explicit is not None:
+        return _explicit(function, declaration, takes_context)
+    hints = declaration.early_hints if declaration.early_hints is not None else hints_of(function)
+    types = [_declared(function, hints, name) for name in names[:values]]
+    sent, yielded = _context_types(function, hints.get(names[values])) if takes_context else ((), ())
+    sent, yielded, returns = _with_return(hints.get("return"), sent, yielded)
+    request = types[0] if declaration.is_response else None
+    name, own = _short_name(function), cancels_itself(function)
+    return Handler(name, function, types[-1], request, sent, yielded, takes_context, returns, own)
+
+
+def cancels_itself(function: Any) -> bool:
+    """Whether it uses what cancels the task that it runs in, as far as its own code tells."""
+    code = getattr(function, "__code__", None)
+    return code is not None and not {"TaskGroup", "timeout", "timeout_at"}.isdisjoint(code.co_names)
+
+
+def _name(function: Any) -> str:
+    """What a message calls it: a partial or an object that can be called has no name of its own."""
+    name: str = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return name
+
+
+def _short_name(function: Any) -> str:
+    return _name(function).rpartition(".")[2]
+
+
+def _explicit(function: Callable[..., Any], declaration: Declaration, takes_context: bool) -> Handler:
+    given = declaration.explicit or {}
+    namespace = getattr(function, "__globals__", {})
+
+    def types(key: str) -> tuple[Any, ...]:
+        value = given.get(key)
+        return () if value is None else flatten_union(resolve_annotation(value, namespace, None))
+
+    accepted = normalize(resolve_annotation(given["input"], namespace, None))
+    request = normalize(resolve_annotation(given["request"], namespace, None)) if declaration.is_response else None
+    _refuse_typevar(function, accepted)
+    sent, yielded = types("output"), types("workflow_output")
+    name, own = _short_name(function), cancels_itself(function)
+    return Handler(name, function, accepted, request, sent, yielded, takes_context, Returns.NOTHING, own)
+
+
+def _declared(function: Callable[..., Any], hints: dict[str, Any], name: str) -> Any:
+    if name not in hints:
+        raise ValueError(
+            f"Handler {_name(function)!r} needs a type annotation on {name!r}: it decides which messages arrive "
+            "here. Annotate it, or give explicit types: @handler(input=...)."
+        )
+    _refuse_typevar(function, hints[name])
+    return normalize(hints[name])
+
+
+def _refuse_typevar(function: Callable[..., Any], annotation: Any) -> None:
+    if contains_typevar(annotation):
+        raise ValueError(
+            f"Handler {_name(function)!r} is annotated with {type_name(annotation)}, a type variable, which no "
+            "message can be matched with. Use a concrete type, or @handler(input=...)."
+        )
+
+
+def _context_types(function: Callable[..., Any], annotation: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """What `WorkflowContext[Sent, Yielded]` declares; nothing for a bare or missing annotation."""
+    if annotation is None or annotation is Any or annotation is WorkflowContext:
+        return (), ()
+    if get_origin(annotation) is not WorkflowContext:
+        raise ValueError(
+            f"Handler {_name(function)!r}: the context parameter is annotated with {type_name(annotation)}, "
+            "expected WorkflowContext, WorkflowContext[Sent] or WorkflowContext[Sent, Yielded]."
+        )
+    sent, yielded = get_args(annotation)
+    return _spread(sent), _spread(yielded)
+
+
+def _spread(annotation: Any) -> tuple[Any, ...]:
+    return tuple(one for one in flatten_union(annotation) if one is not Never and one is not NoReturn)
+
+
+def _with_return(
+    annotation: Any, sent: tuple[Any, ...], yielded: tuple[Any, ...]
+) -> tuple[tuple[Any, ...], tuple[Any, ...], Returns]:
+    """A declared return type is sent on, or yielded where only outputs are declared."""
+    returned = () if annotation is None else _spread(annotation)
+    if not returned or returned == (type(None),):
+        return sent, yielded, Returns.NOTHING
+    if yielded and not sent:
+        return sent, tuple(dict.fromkeys((*yielded, *returned))), Returns.YIELDED
+    return tuple(dict.fromkeys((*sent, *returned))), yielded, Returns.SENT

@@ -1,0 +1,174 @@
+"""Is a graph sound? Each error says what is wrong and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import GenericAlias
+from typing import Any
+
+from perdure.errors import (
+    DuplicateExecutorId,
+    EdgeDuplicationError,
+    GraphConnectivityError,
+    TypeCompatibilityError,
+    ValidationTypeEnum,
+    WorkflowValidationError,
+    did_you_mean,
+)
+from perdure.graph.edges import Edge, EdgeGroup, FanInEdgeGroup
+from perdure.graph.executor import Executor
+from perdure.graph.graph import Graph, OutputDesignation
+from perdure.graph.types import is_type_compatible
+from perdure.log import get_logger
+
+logger = get_logger("graph")
+
+
+def validate_workflow_graph(
+    edge_groups: Sequence[EdgeGroup],
+    executors: Mapping[str, Executor],
+    start_executor_id: str,
+    fallbacks: Mapping[str, str] | None = None,
+) -> None:
+    """Raises the first WorkflowValidationError found: duplicate edges, then types, then connectivity."""
+    if start_executor_id not in executors:
+        raise GraphConnectivityError(f"The start executor {start_executor_id!r} is not part of the graph.")
+    _no_duplicate_edges(edge_groups)
+    for group in edge_groups:
+        for edge in group.edges:
+            _types_fit(edge, executors, joined=isinstance(group, FanInEdgeGroup))
+    _fallbacks_fit(fallbacks or {}, executors)
+    _all_reachable(edge_groups, executors, start_executor_id, fallbacks or {})
+
+
+def _fallbacks_fit(fallbacks: Mapping[str, str], executors: Mapping[str, Executor]) -> None:
+    for executor_id, fallback_id in fallbacks.items():
+        given, accepted = executors[executor_id].input_types, executors[fallback_id].input_types
+        if given and accepted and not any(is_type_compatible(one, other) for one in given for other in accepted):
+            raise TypeCompatibilityError(executor_id, fallback_id, given, accepted)
+        seen = {executor_id}
+        while fallback_id and fallback_id not in seen:
+            seen.add(fallback_id)
+            fallback_id = fallbacks.get(fallback_id, "")
+        if fallback_id == executor_id:
+            raise GraphConnectivityError(
+                f"Executor {executor_id!r} is a fallback of itself, so a message that fails would go round for ever. "
+                "Let the last fallback stop, skip or isolate."
+            )
+
+
+def check_paths(executors: Mapping[str, Executor]) -> None:
+    """What happens in a sub-workflow is told under `executor/inner`. Raises DuplicateExecutorId if that is taken."""
+    paths = [path for one in executors.values() for path in _inner_paths(one)]
+    taken = next((path for path in paths if path in executors), None)
+    if taken is not None:
+        raise DuplicateExecutorId(taken)
+
+
+def _inner_paths(executor: Executor) -> list[str]:
+    graph = getattr(executor, "graph", None)
+    if not isinstance(graph, Graph):
+        return []
+    below = [path for one in graph.executors.values() for path in (one.id, *_inner_paths(one))]
+    return [f"{executor.id}/{path}" for path in below]
+
+
+def _no_duplicate_edges(edge_groups: Sequence[EdgeGroup]) -> None:
+    seen: set[str] = set()
+    for group in edge_groups:
+        for edge_id in dict.fromkeys(edge.id for edge in group.edges):
+            # Two cases of one switch may lead to one target: within a group that is meant.
+            if edge_id in seen:
+                raise EdgeDuplicationError(edge_id)
+            seen.add(edge_id)
+
+
+def _types_fit(edge: Edge, executors: Mapping[str, Executor], *, joined: bool) -> None:
+    sent = executors[edge.source_id].output_types
+    accepted = executors[edge.target_id].input_types
+    if edge.source_id == edge.target_id:
+        logger.info("edge %s: the executor sends to itself; make sure that it stops", edge.id)
+    if not sent or not accepted:
+        logger.info("edge %s: %s declares no types, so they are not compared", edge.id, _silent(edge, sent))
+        return
+    arriving = [GenericAlias(list, (one,)) for one in sent] if joined else sent
+    if not any(is_type_compatible(one, other) for one in arriving for other in accepted):
+        raise TypeCompatibilityError(edge.source_id, edge.target_id, arriving, accepted)
+
+
+def _silent(edge: Edge, sent: list[Any]) -> str:
+    return edge.target_id if sent else edge.source_id
+
+
+def _all_reachable(
+    edge_groups: Sequence[EdgeGroup], executors: Mapping[str, Executor], start_id: str, fallbacks: Mapping[str, str]
+) -> None:
+    targets = {executor_id: {fallback_id} for executor_id, fallback_id in fallbacks.items()}
+    for group in edge_groups:
+        for edge in group.edges:
+            targets.setdefault(edge.source_id, set()).add(edge.target_id)
+    reached = {start_id}
+    frontier = [start_id]
+    while frontier:
+        for target in targets.get(frontier.pop(), set()) - reached:
+            reached.add(target)
+            frontier.append(target)
+    unreachable = [executor_id for executor_id in executors if executor_id not in reached]
+    if unreachable:
+        raise GraphConnectivityError(
+            f"No path leads from the start executor {start_id!r} to {', '.join(map(repr, unreachable))}. Add an edge "
+            "to it, or leave it out."
+        )
+
+
+# ---------------------------------------------------------------- outputs
+
+
+def designate(
+    executors: Mapping[str, Executor], output: list[str] | str | None, intermediate: list[str] | str | None
+) -> OutputDesignation:
+    """Check and resolve `output_from` and `intermediate_output_from`."""
+    if output is None and intermediate is None:
+        return OutputDesignation()
+    if output == "all_other":
+        raise _wrong_output("output_from accepts a list or 'all'; 'all_other' belongs to intermediate_output_from.")
+    yielding = [executor_id for executor_id, one in executors.items() if one.workflow_output_types]
+    outputs = _resolve(output, yielding, executors, "output_from")
+    others = [executor_id for executor_id in yielding if executor_id not in outputs]
+    intermediates = _resolve(
+        others if intermediate == "all_other" else intermediate, yielding, executors, "intermediate_output_from"
+    )
+    both = sorted(set(outputs) & set(intermediates))
+    if both:
+        raise _wrong_output(f"{both[0]!r} is in output_from and in intermediate_output_from; it can be only one.")
+    if not outputs and not intermediates:
+        raise _wrong_output(
+            "output_from and intermediate_output_from name no executor, so the workflow would have no output."
+        )
+    return OutputDesignation(frozenset(outputs), frozenset(intermediates))
+
+
+def _resolve(given: Any, yielding: list[str], executors: Mapping[str, Executor], parameter: str) -> list[str]:
+    if given is None:
+        return []
+    if isinstance(given, str):
+        if given != "all":
+            raise _wrong_output(f"{parameter} must be a list of executors or 'all', got {given!r}.")
+        return list(yielding)
+    if len(set(given)) != len(given):
+        raise _wrong_output(f"{parameter} names an executor twice: {given!r}.")
+    for executor_id in given:
+        if executor_id not in executors:
+            raise _wrong_output(
+                f"{parameter} names {executor_id!r}, which is not in the graph{did_you_mean(executor_id, executors)}."
+            )
+        if executor_id not in yielding:
+            raise _wrong_output(
+                f"{parameter} names {executor_id!r}, whose handlers declare no workflow output. Annotate the context: "
+                "WorkflowContext[Sent, Yielded]."
+            )
+    return list(given)
+
+
+def _wrong_output(message: str) -> WorkflowValidationError:
+    return WorkflowValidationError(message, ValidationTypeEnum.OUTPUT_VALIDATION)

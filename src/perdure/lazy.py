@@ -1,0 +1,24 @@
+"""Names of a package that are imported when they are first used."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+
+from perdure.errors import did_you_mean
+
+
+def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` for a package whose names have these homes."""
+    module = sys.modules[package]
+
+    def find(name: str) -> object:
+        home = homes.get(name)
+        if home is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{did_you_mean(name, homes)}")
+        value: object = getattr(import_module(home), name)
+        setattr(module, name, value)  # found directly from now on
+        return value
+
+    return find, lambda: sorted([*vars(module), *homes])

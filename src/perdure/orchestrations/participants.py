@@ -1,0 +1,198 @@
+"""What all orchestrations share: who takes part, whose outputs count, and how a conversation begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, TypedDict
+
+from perdure.agents.adapters import adapted
+from perdure.agents.executor import AgentExecutor
+from perdure.agents.message import Message, as_messages
+from perdure.errors import DuplicateExecutorId, did_you_mean
+from perdure.graph.context import WorkflowContext
+from perdure.graph.executor import Executor
+from perdure.graph.handlers import handler
+from perdure.graph.participants import agent_name, is_agent
+from perdure.graph.workflow_executor import find_graph
+
+INPUT_ID = "input-conversation"
+
+OutputFrom: TypeAlias = "Sequence[Any] | Literal['all'] | None"
+"""Participants, by name or as they were given."""
+IntermediateOutputFrom: TypeAlias = "Sequence[Any] | Literal['all', 'all_other'] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Participant:
+    """One of a team: an agent, or an executor."""
+
+    name: str
+    given: Any
+    """As the caller has it."""
+    agent: Any | None
+    """None for an executor."""
+
+    @property
+    def description(self) -> str | None:
+        found = getattr(self.given, "description", None)
+        return found if isinstance(found, str) and found else None
+
+    def executor(self, host: Callable[[Any], Executor] = AgentExecutor) -> Executor:
+        """What stands in the graph, under the participant's name. `host` is for agents."""
+        if self.agent is not None:
+            return host(self.agent)
+        stands: Executor = self.given
+        return stands
+
+
+# ---------------------------------------------------------------- who takes part
+
+
+def read_participants(
+    participants: Iterable[Any] | None, factories: Iterable[Callable[[], Any]] | None = None, *, least: int = 1
+) -> list[Participant]:
+    """The team: as given, or as the factories make it. Raises TypeError for what can take no part, ValueError for too
+    few, and DuplicateExecutorId for two of one name."""
+    if participants is not None and factories is not None:
+        raise ValueError("Give participants= or participant_factories=, not both.")
+    if factories is not None:
+        given = [_made_by(factory) for factory in _several("participant_factories", factories)]
+    else:
+        given = _several("participants", participants)
+    if len(given) < least:
+        needed = "a participant" if least == 1 else f"{least} participants"
+        raise ValueError(f"A team needs at least {needed}, got {len(given)}.")
+    team = [_read(one) for one in given]
+    names: set[str] = set()
+    for one in team:
+        if one.name in names:
+            raise DuplicateExecutorId(one.name)
+        names.add(one.name)
+    return team
+
+
+def find_participant(team: Sequence[Participant], wanted: Any, parameter: str) -> Participant:
+    """By name, or as it was given. Raises ValueError, which names the parameter."""
+    found = next((one for one in team if wanted is one.given or wanted is one.agent), None)
+    if found is None:
+        name = wanted if isinstance(wanted, str) else _name_of(wanted)
+        found = next((one for one in team if one.name == name), None)
+    if found is None:
+        shown = wanted if isinstance(wanted, str) else _name_of(wanted) or wanted
+        names = [one.name for one in team]
+        near = did_you_mean(shown, names) if isinstance(shown, str) else ""
+        raise ValueError(f"{parameter} names {shown!r}, who takes no part{near}. Those who do: {', '.join(names)}.")
+    return found
+
+
+def _several(parameter: str, given: Iterable[Any] | None) -> list[Any]:
+    if given is None or isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise TypeError(f"{parameter} is a list of agents and executors, got {given!r}.")
+    return list(given)
+
+
+def _made_by(factory: Callable[[], Any]) -> Any:
+    if not callable(factory):
+        raise TypeError(f"A participant factory is a function that makes an agent or an executor, got {factory!r}.")
+    return factory()
+
+
+def _read(given: Any) -> Participant:
+    if isinstance(given, Executor):
+        return Participant(given.id, given, None)
+    if find_graph(given) is not None:
+        raise TypeError(f"A workflow takes part as an agent: pass {given!r}.as_agent().")
+    agent = None if isinstance(given, (str, type)) else adapted(given)
+    if agent is None or not is_agent(agent):
+        raise TypeError(f"A participant is an agent (something with run() and a name) or an Executor, got {given!r}.")
+    return Participant(agent_name(agent), given, agent)
+
+
+def _name_of(thing: Any) -> str | None:
+    try:
+        return thing.id if isinstance(thing, Executor) else agent_name(thing)
+    except ValueError:
+        return None
+
+
+# ---------------------------------------------------------------- whose outputs count
+
+
+class Designation(TypedDict):
+    """For WorkflowBuilder(**designation)."""
+
+    output_from: list[str]
+    intermediate_output_from: list[str]
+
+
+def designate(
+    team: Sequence[Participant],
+    output_from: OutputFrom,
+    intermediate_output_from: IntermediateOutputFrom,
+    *,
+    default: Sequence[str] = (),
+    always: Sequence[str] = (),
+) -> Designation:
+    """Whose outputs are the workflow's, and whose are shown on the way; those of others stay between them.
+
+    `default` are the participants whose outputs count unless something else is said of them; `always` are executors
+    that are no participants, such as an orchestrator. Raises ValueError for one who takes no part, is named twice, or
+    in both.
+    """
+    for given in (output_from, intermediate_output_from):
+        if given is not None and not given:
+            raise ValueError("output_from and intermediate_output_from may be left out, but not be empty.")
+    if isinstance(output_from, str) and output_from != "all":
+        raise ValueError(f"output_from is a list of participants or 'all', got {output_from!r}.")
+    outputs = _chosen(team, output_from, "output_from")
+    if intermediate_output_from == "all_other":
+        intermediates = [name for name in _yielding(team) if name not in (outputs or ())]
+    else:
+        intermediates = _chosen(team, intermediate_output_from, "intermediate_output_from") or []
+    if outputs is None:
+        outputs = [name for name in default if name not in intermediates]
+    both = next((name for name in outputs if name in intermediates), None)
+    if both is not None:
+        raise ValueError(f"{both!r} is in output_from and in intermediate_output_from; it can be only in one.")
+    return {"output_from": [*always, *outputs], "intermediate_output_from": intermediates}
+
+
+def _chosen(team: Sequence[Participant], given: Any, parameter: str) -> list[str] | None:
+    if given is None:
+        return None
+    if isinstance(given, str):
+        if given != "all":
+            raise ValueError(f"{parameter} is a list of participants, 'all' or 'all_other', got {given!r}.")
+        return _yielding(team)
+    names = [find_participant(team, one, parameter).name for one in given]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{parameter} names {twice!r} twice.")
+    return names
+
+
+def _yielding(team: Sequence[Participant]) -> list[str]:
+    return [one.name for one in team if one.agent is not None or one.given.workflow_output_types]
+
+
+# ---------------------------------------------------------------- how a conversation begins
+
+
+class InputConversation(Executor):
+    """Makes a conversation of whatever a run is given: a text, a message, or several."""
+
+    def __init__(self, id: str = INPUT_ID) -> None:
+        super().__init__(id)
+
+    @handler
+    async def from_str(self, text: str, ctx: WorkflowContext[list[Message]]) -> None:
+        await ctx.send_message(as_messages(text))
+
+    @handler
+    async def from_message(self, message: Message, ctx: WorkflowContext[list[Message]]) -> None:
+        await ctx.send_message([message])
+
+    @handler
+    async def from_messages(self, messages: list[str | Message], ctx: WorkflowContext[list[Message]]) -> None:
+        await ctx.send_message(as_messages(messages))

@@ -1,0 +1,96 @@
+"""SequentialBuilder: one after the other, each with the conversation so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+from perdure.agents.executor import AgentExecutorResponse
+from perdure.agents.message import Message
+from perdure.agents.workflows import Workflow
+from perdure.engine.request import Durability
+from perdure.graph.builder import DEFAULT_MAX_ITERATIONS
+from perdure.graph.context import WorkflowContext
+from perdure.graph.executor import Executor
+from perdure.graph.handlers import handler
+from perdure.graph.types import is_type_compatible
+from perdure.orchestrations.participants import (
+    InputConversation,
+    IntermediateOutputFrom,
+    OutputFrom,
+    designate,
+    read_participants,
+)
+from perdure.orchestrations.request_info import Reviewing
+from perdure.orchestrations.settings import Settings
+
+KIND = "sequential"
+
+
+class SequentialBuilder:
+    """`SequentialBuilder(participants=[writer, editor]).build()`.
+
+    Each participant gets the whole conversation, with `chain_only_agent_responses` only what the agent before it said.
+    The output is the AgentResponse of the last one. An executor among them gets an AgentExecutorResponse or, if it
+    takes none, the conversation as `list[Message]`, which it may also send on.
+    """
+
+    def __init__(
+        self,
+        *,
+        participants: Sequence[Any],
+        checkpoint_storage: Any = None,
+        chain_only_agent_responses: bool = False,
+        output_from: OutputFrom = None,
+        intermediate_output_from: IntermediateOutputFrom = None,
+        name: str | None = None,
+        description: str | None = None,
+        durability: Durability = "sync",
+        allowed_types: Iterable[type | str] = (),
+    ) -> None:
+        self._settings = Settings(KIND, name, description, checkpoint_storage, durability, tuple(allowed_types))
+        self._team = read_participants(participants)
+        last = self._team[-1].name
+        self._designation = designate(self._team, output_from, intermediate_output_from, default=[last])
+        self._context_mode = "last_agent" if chain_only_agent_responses else None
+        self._reviewing = Reviewing()
+
+    def with_checkpointing(self, checkpoint_storage: Any) -> Self:
+        self._settings.keep_in(checkpoint_storage)
+        return self
+
+    def with_request_info(self, *, agents: Sequence[Any] | None = None) -> Self:
+        """Ask somebody about each answer of these agents, or of all, before the next participant hears of it."""
+        self._reviewing.ask(agents)
+        return self
+
+    def build(self) -> Workflow:
+        """Raises WorkflowValidationError, or ValueError for what does not fit together."""
+        made = self._reviewing.executors(self._team, context_mode=self._context_mode)
+        start = InputConversation()
+        longest = max(DEFAULT_MAX_ITERATIONS, 2 * len(made) + 1)
+        builder = self._settings.builder(self._team, start, self._designation, max_iterations=longest)
+        before: Executor = start
+        for executor in made.values():
+            if _takes_only_a_conversation(executor, before):
+                between = ResponseToConversation(f"conversation-for-{executor.id}")
+                builder.add_edge(before, between)
+                before = between
+            builder.add_edge(before, executor)
+            before = executor
+        return builder.build()
+
+
+def _takes_only_a_conversation(executor: Executor, before: Executor) -> bool:
+    def takes(kind: Any) -> bool:
+        return any(is_type_compatible(kind, one) for one in executor.input_types)
+
+    return AgentExecutorResponse in before.output_types and not takes(AgentExecutorResponse) and takes(list[Message])
+
+
+class ResponseToConversation(Executor):
+    """Before an executor that knows of no agents."""
+
+    @handler
+    async def unpack(self, response: AgentExecutorResponse, ctx: WorkflowContext[list[Message]]) -> None:
+        await ctx.send_message(response.full_conversation)

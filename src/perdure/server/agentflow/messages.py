@@ -1,0 +1,162 @@
+"""Messages in the form that clients of AgentFlow send and read."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from perdure.agents.content import Content
+from perdure.agents.message import Message
+from perdure.names import random_digits
+from perdure.server.plain import plain
+from perdure.server.problems import Problem
+
+_MEDIA = ("image", "audio", "video", "document")
+
+
+class MessageBody(msgspec.Struct, frozen=True):
+    """A message of a client: its text, or blocks of content."""
+
+    content: str | list[dict[str, Any]]
+    role: str = "user"
+    message_id: str | int | None = None
+    metadata: dict[str, Any] | None = None
+    tools_calls: list[dict[str, Any]] | None = None
+
+
+def message_from_client(body: MessageBody, place: str) -> Message:
+    """Raises Problem for what a client may not say: calls of tools, and results of calls that nobody made."""
+    if body.role not in ("user", "assistant", "system"):
+        raise _refused(f"{place}.role", f"role is user, assistant or system, got {body.role!r}")
+    if body.tools_calls:
+        raise _refused(f"{place}.tools_calls", "calls of tools are made by agents, not sent by clients")
+    if isinstance(body.content, str):
+        contents: tuple[Content, ...] = (Content.from_text(_checked(body.content, f"{place}.content")),)
+    else:
+        contents = tuple(_content(block, f"{place}.content[{at}]") for at, block in enumerate(body.content))
+    if not contents:
+        raise _refused(f"{place}.content", "a message has content")
+    message_id = random_digits() + random_digits() if body.message_id is None else str(body.message_id)
+    return Message(body.role, contents, message_id=message_id, additional_properties=body.metadata or None)
+
+
+def messages_from_client(bodies: Iterable[MessageBody], place: str = "messages") -> list[Message]:
+    return [message_from_client(body, f"{place}[{at}]") for at, body in enumerate(bodies)]
+
+
+def context_of(state: Mapping[str, Any], place: str) -> list[MessageBody]:
+    """The messages in a client's state. Raises Problem."""
+    try:
+        return msgspec.convert(state.get("context") or [], list[MessageBody])
+    except msgspec.ValidationError as error:
+        raise Problem(422, "invalid_message", f"{place}: {error}", field=place) from error
+
+
+def _checked(text: Any, place: str) -> str:
+    if not isinstance(text, str):
+        raise _refused(place, f"expected a text, got {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _refused(place, "expected text that can be written as UTF-8") from None
+    return text
+
+
+def _content(block: Mapping[str, Any], place: str) -> Content:
+    kind = block.get("type", "text")
+    if kind == "text":
+        return Content.from_text(_checked(block.get("text"), f"{place}.text"))
+    if kind == "data" and "data" in block and "media" not in block:
+        return Content.from_text(msgspec.json.encode(block["data"]).decode())
+    if kind in _MEDIA or kind == "data":
+        media = block.get("media")
+        return _media(media if isinstance(media, Mapping) else block, kind, f"{place}.media")
+    if kind in ("tool_call", "remote_tool_call", "tool_result"):
+        raise _refused(f"{place}.type", f"{kind} is said by agents, not sent by clients")
+    raise _refused(f"{place}.type", f"expected text, {', '.join(_MEDIA)} or data, got {kind!r}")
+
+
+def _media(media: Mapping[str, Any], kind: str, place: str) -> Content:
+    kind_of_type = {"image": "image/png", "audio": "audio/wav", "video": "video/mp4"}.get(
+        kind, "application/octet-stream"
+    )
+    media_type = media.get("mime_type") or kind_of_type
+    url, data = media.get("url"), media.get("data_base64") or media.get("data")
+    if isinstance(url, str) and url.startswith(("http://", "https://", "data:")):
+        return Content.from_uri(_checked(url, f"{place}.url"), media_type=_checked(media_type, f"{place}.mime_type"))
+    if isinstance(data, str):
+        try:
+            return Content.from_data(base64.b64decode(data, validate=True), _checked(media_type, f"{place}.mime_type"))
+        except binascii.Error:
+            raise _refused(f"{place}.data_base64", "expected base64") from None
+    raise _refused(place, "expected a url (http, https or data) or data_base64")
+
+
+def _refused(field: str, reason: str) -> Problem:
+    return Problem(422, "invalid_message", f"{field}: {reason}. Nothing was started.", field=field)
+
+
+# ---------------------------------------------------------------- to clients
+
+
+def message_to_client(message: Message, message_id: str) -> dict[str, Any]:
+    calls = [_block(one) for one in message.of_type("function_call")]
+    reasoning = "".join(one.text or "" for one in message.of_type("text_reasoning"))
+    usages = [one.usage_details for one in message.of_type("usage")]
+    return {
+        "message_id": message.message_id or message_id,
+        "role": message.role,
+        "content": [_block(one) for one in message.contents if one.type != "usage"],
+        "delta": False,
+        "tools_calls": calls or None,
+        "reasoning": reasoning,
+        "timestamp": None,
+        "metadata": plain(message.additional_properties or {}),
+        "usages": plain(usages[-1]) if usages else None,
+        "author_name": message.author_name,
+    }
+
+
+def messages_to_client(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Those without an id get one from their place, which a conversation that only grows does not change."""
+    return [message_to_client(message, place_id(at)) for at, message in enumerate(messages)]
+
+
+def place_id(at: int) -> str:
+    return f"m{at}"
+
+
+def _block(content: Content) -> dict[str, Any]:
+    if content.type == "text":
+        return {"type": "text", "text": plain(content.text or ""), "annotations": []}
+    if content.type == "text_reasoning":
+        return {"type": "reasoning", "summary": plain(content.text or "")}
+    if content.type == "function_call":
+        return {"type": "tool_call", "id": content.call_id, "name": content.name, "args": _arguments(content)}
+    if content.type == "function_result":
+        is_error = content.exception is not None
+        return {
+            "type": "tool_result",
+            "call_id": content.call_id,
+            "output": plain(content.exception if is_error else content.result),
+            "is_error": is_error,
+            "status": "failed" if is_error else "completed",
+        }
+    if content.type == "error":
+        return {"type": "error", "message": plain(content.message or "")}
+    if content.uri is not None:
+        kind = (content.media_type or "").split("/", 1)[0]
+        media = {"kind": "url", "url": plain(content.uri), "mime_type": content.media_type}
+        return {"type": kind if kind in _MEDIA else "document", "media": media}
+    return {"type": "data", "data": plain(content)}
+
+
+def _arguments(content: Content) -> Any:
+    try:
+        return plain(content.parse_arguments())
+    except ValueError:
+        return plain(content.arguments)

@@ -1,0 +1,182 @@
+"""What goes wrong with a request: a status, a code for machines, a sentence for people, and the fields it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from perdure.errors import (
+    AlreadyAnswered,
+    AnswerRejected,
+    CheckpointNotFound,
+    CheckpointPinned,
+    ConversationNotFound,
+    CursorExpired,
+    DamagedCheckpoint,
+    DefinitionNotFound,
+    DuplicateRequest,
+    IncompatibleWorkflow,
+    InputMismatch,
+    InvalidRun,
+    MigrationFailed,
+    NewerFormat,
+    NoPendingRequests,
+    NoThreadFile,
+    PerdureError,
+    PoolExhausted,
+    RequestExpired,
+    RequestWithdrawn,
+    RunInterrupted,
+    StorageFailed,
+    ThreadBusy,
+    ThreadConflict,
+    ThreadExists,
+    ThreadNotFound,
+    ThreadNotIdle,
+    UnknownRequest,
+    UnreadableValue,
+    UnsavableValue,
+    UnsupportedId,
+    WrongInputType,
+    WrongStateType,
+)
+
+_STATUSES: dict[type[PerdureError], int] = {
+    ThreadNotFound: 404,
+    CheckpointNotFound: 404,
+    ConversationNotFound: 404,
+    DefinitionNotFound: 404,
+    UnknownRequest: 404,
+    CursorExpired: 410,
+    NoPendingRequests: 409,
+    AlreadyAnswered: 409,
+    RequestExpired: 409,
+    RequestWithdrawn: 409,
+    DuplicateRequest: 409,
+    ThreadBusy: 409,
+    ThreadNotIdle: 409,
+    ThreadConflict: 409,
+    ThreadExists: 409,
+    RunInterrupted: 409,
+    CheckpointPinned: 409,
+    IncompatibleWorkflow: 409,
+    MigrationFailed: 409,
+    InputMismatch: 409,
+    DamagedCheckpoint: 409,
+    AnswerRejected: 422,
+    WrongInputType: 422,
+    WrongStateType: 422,
+    UnsavableValue: 422,
+    UnreadableValue: 422,
+    UnsupportedId: 422,
+    NoThreadFile: 422,
+    NewerFormat: 422,
+    InvalidRun: 422,
+    PoolExhausted: 503,
+    StorageFailed: 503,
+}
+
+_FIELDS: dict[type[PerdureError], str] = {
+    WrongInputType: "input",
+    AnswerRejected: "value",
+    UnknownRequest: "request_id",
+    CursorExpired: "after",
+    NoThreadFile: "body",
+}
+"""The field of a request that an error is about."""
+
+
+class Detail(msgspec.Struct, frozen=True):
+    """One thing that is wrong."""
+
+    message: str
+    field: str | None = None
+
+
+class Problem(PerdureError):
+    """A request that cannot be served."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        field: str | None = None,
+        details: tuple[Detail, ...] = (),
+        headers: Mapping[str, str] | None = None,
+        thread_id: str | None = None,
+        limit: int | None = None,
+        window_seconds: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.details = details or (() if field is None else (Detail(message, field),))
+        self.headers = dict(headers or {})
+        self.thread_id = thread_id
+        self.limit = limit
+        self.window_seconds = window_seconds
+
+    @property
+    def retry_after_seconds(self) -> int | None:
+        found = self.headers.get("Retry-After")
+        return None if found is None else int(found)
+
+
+def status_of(error: BaseException) -> int | None:
+    """Of an error that a caller can do something about; None for any other."""
+    return next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), None)
+
+
+def problem_of(error: PerdureError) -> Problem | None:
+    """None for an error that is nobody's fault but ours, or that of a workflow's own code."""
+    if isinstance(error, Problem):
+        return error
+    status = status_of(error)
+    if status is None:
+        return None
+    field = next((name for kind, name in _FIELDS.items() if isinstance(error, kind)), None)
+    headers = {"Retry-After": "1"} if status == 503 else {}
+    if status == 503:  # what a driver says may hold addresses
+        return Problem(503, error.code, "The storage cannot be reached. Nothing is lost; try again.", headers=headers)
+    thread_id = getattr(error, "thread_id", None)
+    return Problem(status, error.code, _sentence(error), field=field, thread_id=thread_id)
+
+
+def _sentence(error: PerdureError) -> str:
+    """What an error of the engine advises is for Python; over HTTP there are other ways."""
+    if isinstance(error, ThreadBusy):
+        by = f" by run {error.run_id!r}" if error.run_id else ""
+        return (
+            f"Thread {error.thread_id!r} is being run{by}. Nothing was written. Wait for it, send on_busy 'enqueue', "
+            "or end it with POST /v1/graph/stop."
+        )
+    if isinstance(error, ThreadNotIdle):
+        return (
+            f"Thread {error.thread_id!r} was interrupted, and something is still due. Nothing was written. Go on with "
+            "it first: POST /v1/threads/{thread_id}/runs with an empty object."
+        )
+    if isinstance(error, CursorExpired):
+        return "What followed the cursor was forgotten. Read the thread from what is left of it, without a cursor."
+    if isinstance(error, IncompatibleWorkflow):
+        return f"{str(error).splitlines()[0]} Nothing was changed. The server's log says more."
+    return str(error)
+
+
+def not_found(thread_id: str) -> Problem:
+    return Problem(404, "thread_not_found", f"There is no thread {thread_id!r}.", thread_id=thread_id)
+
+
+def too_often(limit: int, window: float, seconds: float) -> Problem:
+    wait = max(1, int(seconds + 0.999))
+    return Problem(
+        429,
+        "rate_limited",
+        f"At most {limit} requests in {window:g} s. Try again in {wait} s.",
+        headers={"Retry-After": str(wait)},
+        limit=limit,
+        window_seconds=window,
+    )

@@ -1,0 +1,256 @@
+"""The storages users construct: a driver under the one storage class."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import unquote
+
+from perdure.checkpoints.retention import Retention
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.codec import Codec
+from perdure.errors import did_you_mean
+from perdure.store import Store
+from perdure.stores.file import FileStore
+from perdure.stores.memory import MemoryStore
+from perdure.stores.postgres.urls import shown, split_schema
+from perdure.stores.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from perdure.codecs.aes_gcm import AesGcm
+
+
+class InMemoryCheckpointStorage(StoreCheckpointStorage):
+    """Keeps checkpoints as long as the process lives: for tests, demonstrations and short-lived work."""
+
+    def __init__(
+        self,
+        *,
+        serializer: Codec | None = None,
+        allowed_types: Iterable[type | str] | None = None,
+        allowed_checkpoint_types: Iterable[type | str] | None = None,
+        retention: Retention | type[Retention] | None = None,
+        encryption: AesGcm | None = None,
+    ) -> None:
+        super().__init__(
+            _layered(MemoryStore(), encryption),
+            serializer=serializer,
+            allowed_types=allowed_types,
+            allowed_checkpoint_types=allowed_checkpoint_types,
+            retention=retention,
+        )
+
+
+class SqliteCheckpointStorage(StoreCheckpointStorage):
+    """Keeps checkpoints in one SQLite file, for any number of processes of one machine.
+
+    `synchronous="FULL"` survives a power cut with everything that was acknowledged. `"NORMAL"` is faster, survives any
+    crash of the process, and may lose the last commits to a power cut.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        synchronous: Literal["FULL", "NORMAL"] = "FULL",
+        busy_seconds: float = 30.0,
+        serializer: Codec | None = None,
+        allowed_types: Iterable[type | str] | None = None,
+        allowed_checkpoint_types: Iterable[type | str] | None = None,
+        retention: Retention | type[Retention] | None = None,
+        encryption: AesGcm | None = None,
+    ) -> None:
+        if synchronous not in ("FULL", "NORMAL"):
+            raise ValueError(f"synchronous expects 'FULL' or 'NORMAL', got {synchronous!r}.")
+        _check_path(path, "SqliteCheckpointStorage")
+        _check_seconds(busy_seconds)
+        if os.fspath(path) == ":memory:":
+            raise ValueError("A SqliteCheckpointStorage is a file. For one in memory use InMemoryCheckpointStorage().")
+        super().__init__(
+            _layered(SqliteStore(path, synchronous=synchronous, busy_seconds=busy_seconds), encryption),
+            serializer=serializer,
+            allowed_types=allowed_types,
+            allowed_checkpoint_types=allowed_checkpoint_types,
+            retention=retention,
+        )
+
+
+class FileCheckpointStorage(StoreCheckpointStorage):
+    """Keeps checkpoints in a folder, a file of JSON lines for each thread, for any number of processes of one machine.
+
+    `fsync=False` is faster, survives any crash of the process, and may lose the last commits to a power cut.
+    """
+
+    def __init__(
+        self,
+        storage_path: str | os.PathLike[str],
+        *,
+        fsync: bool = True,
+        busy_seconds: float = 30.0,
+        serializer: Codec | None = None,
+        allowed_types: Iterable[type | str] | None = None,
+        allowed_checkpoint_types: Iterable[type | str] | None = None,
+        retention: Retention | type[Retention] | None = None,
+        encryption: AesGcm | None = None,
+    ) -> None:
+        _check_path(storage_path, "FileCheckpointStorage")
+        _check_seconds(busy_seconds)
+        if not isinstance(fsync, bool):
+            raise TypeError(f"fsync expects True or False, got {fsync!r}.")
+        super().__init__(
+            _layered(FileStore(storage_path, fsync=fsync, busy_seconds=busy_seconds), encryption),
+            serializer=serializer,
+            allowed_types=allowed_types,
+            allowed_checkpoint_types=allowed_checkpoint_types,
+            retention=retention,
+        )
+
+
+class PostgresCheckpointStorage(StoreCheckpointStorage):
+    """Keeps checkpoints in PostgreSQL, for any number of processes on any number of machines.
+
+    The tables are made in `schema` on first use. `redis_url` names a Valkey or Redis that wakes those who wait and
+    passes on events as they happen: without it, or while it is away, everything works, and some of it later. At most
+    `pool_size` connections are open; whoever gets none for `acquire_seconds` is told so with `PoolExhausted`, and a
+    statement that is not answered for `statement_seconds` is given up.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        redis_url: str | None = None,
+        schema: str = "perdure",
+        pool_size: int = 10,
+        acquire_seconds: float = 30.0,
+        statement_seconds: float = 30.0,
+        serializer: Codec | None = None,
+        allowed_types: Iterable[type | str] | None = None,
+        allowed_checkpoint_types: Iterable[type | str] | None = None,
+        retention: Retention | type[Retention] | None = None,
+        encryption: AesGcm | None = None,
+    ) -> None:
+        _check_dsn(dsn)
+        _check_schema(schema)
+        if type(pool_size) is not int or pool_size < 1:
+            raise ValueError(f"pool_size expects a number of connections, 1 or more, got {pool_size!r}.")
+        _check_seconds(acquire_seconds, "acquire_seconds")
+        _check_seconds(statement_seconds, "statement_seconds")
+        from perdure.stores.postgres.store import PostgresStore  # needs the extra `postgres`
+
+        store = PostgresStore(
+            dsn,
+            schema=schema,
+            pool_size=pool_size,
+            acquire_seconds=acquire_seconds,
+            statement_seconds=statement_seconds,
+        )
+        super().__init__(
+            _layered(_accelerated(store, redis_url, store.place), encryption),
+            serializer=serializer,
+            allowed_types=allowed_types,
+            allowed_checkpoint_types=allowed_checkpoint_types,
+            retention=retention,
+        )
+
+
+def open_store(
+    url: str | os.PathLike[str],
+    *,
+    retention: Retention | type[Retention] | None = None,
+    encryption: AesGcm | None = None,
+    redis_url: str | None = None,
+) -> StoreCheckpointStorage:
+    """The storage that a URL names: `sqlite:///threads.db`, `file:folder`, `memory:`, `postgresql://host/database`.
+    Opens nothing yet.
+
+    As everywhere, `sqlite:///` is followed by a path from here and `sqlite:////` by one from the root; `file:///var/x`
+    is a path from the root and `file:x` one from here. `postgresql://host/database?schema=name` names a schema other
+    than `perdure`. A path without a scheme is a SQLite file if it ends in `.db`,
+    `.sqlite` or `.sqlite3`. Raises ValueError for anything else.
+    """
+    text = os.fspath(url)
+    scheme, found, rest = text.partition(":")
+    scheme = scheme.lower()
+    if not found or len(scheme) == 1:  # no scheme; or C:, which is none
+        if text.endswith((".db", ".sqlite", ".sqlite3")):
+            return SqliteCheckpointStorage(text, retention=retention, encryption=encryption)
+        raise ValueError(f"{text!r} names no store. Expected {_EXAMPLES}.")
+    if scheme in ("postgresql", "postgres"):
+        dsn, schema = split_schema(text)
+        return PostgresCheckpointStorage(
+            dsn, retention=retention, encryption=encryption, redis_url=redis_url, schema=schema or "perdure"
+        )
+    if redis_url is not None:
+        raise ValueError(f"redis_url is for a store in PostgreSQL, not for {text!r}.")
+    if scheme not in _SCHEMES:
+        named = shown(text) if "@" in text else text  # a mistyped scheme must not show a password
+        raise ValueError(f"{named!r} names no store{did_you_mean(scheme, _SCHEMES)}. Expected {_EXAMPLES}.")
+    if "?" in rest or "#" in rest:
+        raise ValueError(f"{text!r}: options are given to the storage's constructor, not in a URL.")
+    path = unquote(rest.removeprefix("///" if scheme == "sqlite" and rest.startswith("///") else "//"))
+    if os.name == "nt" and path[2:3] == ":":  # file:///C:/folder
+        path = path.removeprefix("/")
+    if not path and scheme != "memory":
+        raise ValueError(f"{text!r} has no path. Expected {_EXAMPLES}.")
+    return _SCHEMES[scheme](path, retention=retention, encryption=encryption)
+
+
+def keys_in_environment() -> AesGcm | None:
+    """The keys in PERDURE_KEYS, which encrypt what is kept; None without. Raises ValueError for what is no key."""
+    from perdure.codecs.aes_gcm import VARIABLE, AesGcm
+
+    return AesGcm.from_environment() if os.environ.get(VARIABLE) else None
+
+
+_SCHEMES: dict[str, Callable[..., StoreCheckpointStorage]] = {
+    "sqlite": SqliteCheckpointStorage,
+    "file": FileCheckpointStorage,
+    "memory": lambda _, **given: InMemoryCheckpointStorage(**given),
+}
+_EXAMPLES = "sqlite:///threads.db, file:folder, postgresql://host/database or memory:"
+
+
+def _layered(store: Store, encryption: AesGcm | None) -> Store:
+    if encryption is None:
+        return store
+    from perdure.stores.encrypted.store import EncryptedStore
+
+    if not hasattr(encryption, "encrypt"):  # never shown: it may be a key
+        raise TypeError(f"encryption expects AesGcm(key), got a {type(encryption).__name__}.")
+    return EncryptedStore(store, encryption)
+
+
+def _accelerated(store: Store, redis_url: str | None, place: str) -> Store:
+    if redis_url is None:
+        return store
+    from perdure.stores.valkey.connection import Valkey
+    from perdure.stores.valkey.store import AcceleratedStore  # needs the extra `redis`
+
+    return AcceleratedStore(store, Valkey(redis_url), place)
+
+
+def _check_dsn(dsn: object) -> None:
+    if not isinstance(dsn, str) or not dsn.startswith(("postgresql://", "postgres://")):
+        shown = "a text that does not" if isinstance(dsn, str) else f"a {type(dsn).__name__}"  # it may hold a password
+        raise ValueError(f"A PostgreSQL storage needs a URL that begins with postgresql://, got {shown}.")
+
+
+def _check_schema(schema: object) -> None:
+    is_name = isinstance(schema, str) and 0 < len(schema.encode()) <= 63 and "\0" not in schema
+    if not is_name or str(schema).startswith("pg_"):
+        raise ValueError(f"schema expects a name of at most 63 bytes that does not begin with pg_, got {schema!r}.")
+
+
+def _check_path(given: str | os.PathLike[str], kind: str) -> None:
+    path = os.fspath(given)
+    if not path:
+        raise ValueError(f"A {kind} needs a path, got an empty one.")
+    if "://" in path:
+        raise ValueError(f"A {kind} takes a path, and {path!r} is a URL. Use open_store({path!r}).")
+
+
+def _check_seconds(seconds: object, name: str = "busy_seconds") -> None:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < float("inf"):
+        raise ValueError(f"{name} expects a number of seconds, got {seconds!r}.")

@@ -1,0 +1,238 @@
+"""A store over another, of whatever kind, which sees nothing of what users' values reach.
+
+Payloads are encrypted one by one, names of chunks are turned into others; ids, numbers and times stay in clear. What is
+above and what is below need not know: plain payloads come in and go out, and the store below keeps JSON like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import lru_cache
+from typing import Any
+
+from perdure.cancelling import to_its_end
+from perdure.errors import DamagedCheckpoint, MissingKey, PlaintextRefused, UnsupportedId
+from perdure.log import get_logger
+from perdure.names import RESERVED_THREAD
+from perdure.records import (
+    Commit,
+    Damage,
+    InboxItem,
+    JournalEntry,
+    Lease,
+    LoggedEvents,
+    OpenedThread,
+    StoredCheckpoint,
+    ThreadStanding,
+)
+from perdure.store import Listener, Rewrite, Store
+from perdure.stores.encrypted.copying import copy_thread
+from perdure.stores.encrypted.key import find_key, make_key
+from perdure.stores.encrypted.lists import EncryptedLists
+from perdure.stores.encrypted.names import Names
+from perdure.stores.encrypted.payloads import Encryption, ThreadPayloads
+from perdure.stores.encrypted.rekey import Progress, RekeyReport, damages, rekey
+
+logger = get_logger("stores")
+THREADS = 1024
+"""Whose names are remembered how to make."""
+
+
+class EncryptedStore(EncryptedLists):
+    """Implements `perdure.store.Store` over another one: `EncryptedStore(store, AesGcm(key))`."""
+
+    def __init__(self, store: Store, encryption: Encryption) -> None:
+        self.inner = self._store = store
+        self.finishes_commits = store.finishes_commits
+        self._encryption = encryption
+        self._key: bytes | None = None
+        """That names are made with. It is read once, and never changes."""
+        self._of = lru_cache(maxsize=THREADS)(self._payloads)
+        if hasattr(store, "path"):
+            self.path: Any = store.path
+
+    # ------------------------------------------------------------ keys
+
+    async def _check(self) -> None:
+        if self._key is None:
+            self._key = await find_key(self._store, self._encryption)
+
+    async def _make_ready(self) -> None:
+        """Before something is written."""
+        await self._check()
+        if self._key is None:
+            self._key = await make_key(self._store, self._encryption)
+
+    def _payloads(self, thread_id: str, key: bytes | None) -> ThreadPayloads:
+        names = None if key is None else Names(self._encryption.scrambler(key, thread_id))
+        return ThreadPayloads(self._encryption, thread_id, names)
+
+    async def _read(self, thread_id: str) -> ThreadPayloads:
+        """For what was just read: whoever wrote it has made the key before."""
+        await self._check()
+        return self._of(thread_id, self._key)
+
+    async def _written(self, thread_id: str) -> ThreadPayloads:
+        if thread_id == RESERVED_THREAD:
+            raise UnsupportedId("thread_id", thread_id, "an encrypted store keeps its own key under this id")
+        if self._key is None:
+            await self._make_ready()
+        return self._of(thread_id, self._key)
+
+    # ------------------------------------------------------------ owning and writing
+
+    async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
+        payloads = await self._written(thread_id)
+        if takeover:
+            await self._refuse_without_key(thread_id)
+        opened = await self._store.open(thread_id, owner, takeover=takeover)
+        try:
+            return payloads.unseal_opened(opened)
+        except MissingKey:
+            await to_its_end(self._store.release(opened.lease))
+            raise
+
+    async def _refuse_without_key(self, thread_id: str) -> None:
+        """Nobody is to lose the thread to one who cannot read it. Raises MissingKey."""
+        try:
+            await self.standing(thread_id)
+            await self.head(thread_id)
+        except (DamagedCheckpoint, PlaintextRefused):
+            pass  # it can be taken, and is told when it is opened
+
+    async def commit(self, commit: Commit) -> None:
+        if self._key is None:
+            await to_its_end(self._make_ready())  # as `finishes_commits` says
+        payloads = await self._written(commit.lease.thread_id)
+        await self._store.commit(payloads.seal_commit(commit))
+
+    async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
+        payloads = await self._written(lease.thread_id)
+        await self._store.append_journal(lease, payloads.seal_entry(entry))
+
+    async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
+        payloads = await self._written(thread_id)
+        item = payloads.seal_item(InboxItem(item_id, kind, body))
+        await self._store.post(thread_id, item_id, kind, item.body)
+
+    # ------------------------------------------------------------ reading
+
+    async def find_checkpoint(self, checkpoint_id: str) -> StoredCheckpoint | None:
+        await self._check()
+        return await self._checkpoint(await self._store.find_checkpoint(checkpoint_id))
+
+    async def head(self, thread_id: str) -> StoredCheckpoint | None:
+        await self._check()
+        return await self._checkpoint(await self._store.head(thread_id))
+
+    async def _checkpoint(self, found: StoredCheckpoint | None) -> StoredCheckpoint | None:
+        return None if found is None else (await self._read(found.info.thread_id)).unseal_checkpoint(found)
+
+    async def read_chunks(self, thread_id: str, numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
+        await self._check()
+        found = await self._store.read_chunks(thread_id, numbers)
+        return (await self._read(thread_id)).unseal_chunks(found)
+
+    async def recall(self, thread_id: str) -> Mapping[int, Mapping[str, bytes]]:
+        """What the store below has at hand, if it has such a thing (`AcceleratedStore`). It may be wrong in any way."""
+        recall = getattr(self._store, "recall", None)
+        if recall is None or self._key is None:
+            return {}
+        return (await self._read(thread_id)).unseal_recalled(await recall(thread_id))
+
+    def remember(self, thread_id: str, number: int, numbers: Iterable[int]) -> None:
+        """As `AcceleratedStore` does."""
+        remember = getattr(self._store, "remember", None)
+        if remember is not None:
+            remember(thread_id, number, numbers)
+
+    async def events_after(self, thread_id: str, seq: int | None) -> Sequence[LoggedEvents]:
+        await self._check()
+        found = await self._store.events_after(thread_id, seq)
+        return (await self._read(thread_id)).unseal_events(found)
+
+    async def standing(self, thread_id: str) -> ThreadStanding | None:
+        await self._check()
+        found = None if thread_id == RESERVED_THREAD else await self._store.standing(thread_id)
+        return None if found is None else (await self._read(thread_id)).unseal_standing(found)
+
+    async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
+        await self._check()
+        found = await self._store.commits(thread_id, after=after, limit=limit)
+        return (await self._read(thread_id)).unseal_commits(found)
+
+    # ------------------------------------------------------------ listening
+
+    def tell(self, thread_id: str, body: bytes) -> None:
+        try:
+            told = self._encryption.encrypt(thread_id, "told", body)
+        except Exception as error:  # noqa: BLE001  # of a key provider: what is told may be lost
+            logger.debug("what was told of thread %s is lost: %r", thread_id, error)
+        else:
+            self._store.tell(thread_id, told)
+
+    def is_heard(self, thread_id: str) -> bool:
+        return self._store.is_heard(thread_id)
+
+    def listen(self, thread_id: str) -> AbstractAsyncContextManager[Listener]:
+        return _Listening(self._store.listen(thread_id), self._encryption, thread_id)
+
+    # ------------------------------------------------------------ whole threads
+
+    async def copy_thread(self, thread_id: str, to: str) -> None:
+        await self._check()
+        await self._written(to)
+        await copy_thread(self, thread_id, to)
+
+    async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+        payloads = await self._written(standing.thread_id)
+        await self._store.add_thread(payloads.seal_standing(standing), map(payloads.seal_commit, commits))
+
+    async def rewrite(self, thread_id: str, change: Rewrite) -> int:
+        await self._check()
+        if thread_id == RESERVED_THREAD:
+            return 0
+        return await self._store.rewrite(thread_id, (await self._read(thread_id)).rewriting(change))
+
+    async def rekey(self, *, dry_run: bool = False, progress: Progress | None = None) -> RekeyReport:
+        """Put everything under the current key. Threads that are being run go on; what is interrupted is completed by
+        calling it again. `dry_run` only counts."""
+        await self._check()
+        return await rekey(self._store, self._encryption, dry_run=dry_run, progress=progress)
+
+    # ------------------------------------------------------------ as a whole
+
+    async def check(self) -> Sequence[Damage]:
+        await self._check()
+        return [*await self._store.check(), *await damages(self._store, self._encryption)]
+
+
+class _Listening(AbstractAsyncContextManager[Listener]):
+    """No generator: of several within each other, an event loop that ends closes all at once."""
+
+    def __init__(self, inner: AbstractAsyncContextManager[Listener], encryption: Encryption, thread_id: str) -> None:
+        self._inner = inner
+        self._given = (encryption, thread_id)
+
+    async def __aenter__(self) -> Listener:
+        return _Listener(await self._inner.__aenter__(), *self._given)
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._inner.__aexit__(*error)
+
+
+class _Listener:
+    """What was told by somebody without the key is not heard."""
+
+    def __init__(self, listener: Listener, encryption: Encryption, thread_id: str) -> None:
+        self._listener = listener
+        self._encryption = encryption
+        self._thread_id = thread_id
+
+    async def next(self, seconds: float) -> bytes | None:
+        body = await self._listener.next(seconds)
+        try:
+            return None if body is None else self._encryption.decrypt(self._thread_id, "told", body)
+        except (KeyError, ValueError):
+            return None

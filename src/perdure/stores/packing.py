@@ -1,0 +1,106 @@
+"""A commit's payload as one piece of JSON: root, chunks and events, with what is known about chunks beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from zlib import crc32
+
+import msgspec
+
+from perdure.records import Commit, LoggedEvents
+
+NOTHING = msgspec.Raw(b"null")
+
+
+class Body(msgspec.Struct, omit_defaults=True, gc=False):
+    root: msgspec.Raw = NOTHING
+    chunks: dict[str, msgspec.Raw] = {}
+    dropped: Sequence[str] = ()
+    carried: Sequence[str] = ()
+    """References that the checkpoint has from commits which are no longer in its line."""
+    events: msgspec.Raw = NOTHING
+    refers: bool = False
+    own: Sequence[str] = ()
+
+
+class _Chunks(msgspec.Struct, gc=False):
+    """A body of which nothing else is wanted."""
+
+    chunks: dict[str, msgspec.Raw] = {}
+
+
+class Chunks(Mapping[str, bytes]):
+    """By digest. A chunk is copied out of the body when it is asked for."""
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: Mapping[str, msgspec.Raw]) -> None:
+        self._raw = raw
+
+    def __getitem__(self, digest: str) -> bytes:
+        return bytes(self._raw[digest])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._raw)
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+
+_decoder = msgspec.json.Decoder(Body)
+_chunks_decoder = msgspec.json.Decoder(_Chunks)
+_encode = msgspec.json.encode
+
+
+def pack_body(commit: Commit) -> bytes:
+    events = commit.events
+    return _encode(
+        Body(
+            NOTHING if commit.root is None else msgspec.Raw(commit.root),
+            {digest: msgspec.Raw(chunk) for digest, chunk in commit.chunks.items()},
+            commit.dropped,
+            commit.carried,
+            NOTHING if events is None else msgspec.Raw(events.body),
+            events is not None and events.refers,
+            () if events is None else events.own,
+        )
+    )
+
+
+def unpack_body(data: bytes) -> Body:
+    """Raises msgspec.DecodeError, or ValidationError, which is one."""
+    return _decoder.decode(data)
+
+
+def unpack_chunks(data: bytes) -> Chunks:
+    """The same."""
+    return Chunks(_chunks_decoder.decode(data).chunks)
+
+
+def repack_body(body: Body) -> bytes:
+    return _encode(body)
+
+
+def logged_events(body: Body, first_seq: int, count: int) -> LoggedEvents | None:
+    if body.events is NOTHING:
+        return None
+    return LoggedEvents(first_seq, count, bytes(body.events), body.refers, body.own)
+
+
+SEAL_BYTES = 16
+
+
+def seal(thread_id: str, number: int, body: bytes) -> bytes:
+    """Binds a payload to its place: a row that was changed, or stands where another belongs, does not have it."""
+    return sha256(b"%b\0%d\0%b" % (thread_id.encode(), number, body)).digest()[:SEAL_BYTES]
+
+
+def consumed_seal(thread_id: str, item_id: str) -> bytes:
+    """Of an inbox item that is there only so that it is not taken a second time."""
+    return b"c" + seal(f"{thread_id}\0{item_id}", 0, b"")
+
+
+def column_sum(columns: tuple[object, ...]) -> bytes:
+    """Stands behind a seal, and tells whether what lists say of a commit was changed. Rows of format 1 have none."""
+    return crc32(repr(columns).encode()).to_bytes(4)

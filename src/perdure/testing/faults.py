@@ -1,0 +1,180 @@
+"""Faults: named points in the path of a storage where a test makes something happen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, get_args
+
+from perdure.errors import did_you_mean
+
+Point: TypeAlias = Literal["open", "commit", "journal", "post", "release"]
+When: TypeAlias = Literal["before", "after"]
+Watcher: TypeAlias = Callable[[str, Any], None]
+
+T = TypeVar("T")
+
+
+class InjectedFault(Exception):
+    """What a point raises that a test told to fail, unless it gave an error of its own."""
+
+
+class ProcessGone(BaseException):
+    """Raised by a storage from the moment of its crash on, as if the process that used it were no more.
+
+    Not an `Exception`, so that no `except Exception` of the code under test goes on after its own death.
+    """
+
+
+class Pause:
+    """A point that waits for the test: `await pause` returns when it is reached, `pause.resume()` lets it go on.
+
+    As a block, `with faults.pause("commit") as pause:`, it goes on at the end in any case: a run waits for a write that
+    it has begun even if it is cancelled, so a test that fails in the middle would never end.
+    """
+
+    def __init__(self) -> None:
+        self._reached = asyncio.Event()
+        self._resumed = asyncio.Event()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        yield from self._reached.wait().__await__()
+
+    @property
+    def is_reached(self) -> bool:
+        return self._reached.is_set()
+
+    def resume(self) -> None:
+        """Let it go on. Before the point is reached: it will not wait there."""
+        self._resumed.set()
+
+    def __enter__(self) -> Pause:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.resume()
+
+    async def hold(self) -> None:
+        """What happens at the point."""
+        self._reached.set()
+        await self._resumed.wait()
+
+
+class Faults:
+    """What is to happen at which call of a storage.
+
+    Points are `open`, `commit`, `journal` (a delivery or step is recorded), `post` (a handle sent something) and
+    `release`. `nth` counts the calls from now on, for each point by itself. `when="before"`: the store did nothing
+    yet; `"after"`: it did, and its caller never hears of it.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        """How often each point was reached."""
+        self.is_crashed = False
+        self._planned: dict[tuple[str, int, str], Callable[[], Any]] = {}
+        self._pauses: list[Pause] = []
+        self._watchers: list[Watcher] = []
+
+    # ------------------------------------------------------------ what a test may ask for
+
+    def fail(
+        self,
+        point: Point,
+        *,
+        nth: int = 1,
+        when: When = "before",
+        error: BaseException | type[BaseException] | None = None,
+    ) -> None:
+        """Raise there, once: an InjectedFault, or the error given."""
+        raised = InjectedFault(f"the test failed {point} {when} call {nth}") if error is None else error
+
+        def act() -> NoReturn:
+            raise raised
+
+        self.call(point, act, nth=nth, when=when)
+
+    def pause(self, point: Point, *, nth: int = 1, when: When = "before") -> Pause:
+        """Wait there until the test says `resume()`; everything else goes on meanwhile."""
+        pause = Pause()
+        self.call(point, pause.hold, nth=nth, when=when)
+        self._pauses.append(pause)
+        return pause
+
+    def resume_all(self) -> None:
+        """Let every pause go on, those to come included. The fixture `faults` does so at the end of a test."""
+        for pause in self._pauses:
+            pause.resume()
+
+    def crash(self, point: Point, *, nth: int = 1, when: When = "before") -> None:
+        """Raise ProcessGone there and at every later call, reading included.
+
+        What was stored stays stored: resume with the storage itself, in another workflow object, and with
+        `takeover=True`, since nobody was left to give the thread up.
+        """
+
+        def act() -> None:
+            self.is_crashed = True
+
+        self.call(point, act, nth=nth, when=when)
+
+    def call(self, point: Point, function: Callable[[], Any], *, nth: int = 1, when: When = "before") -> None:
+        """Call a function there; what it gives is awaited if that is possible."""
+        _check(point, nth, when)
+        place = (point, self.counts[point] + nth, when)
+        if place in self._planned:
+            raise ValueError(f"Something is planned {when} {point} {nth} already: one thing for each point and call.")
+        self._planned[place] = function
+
+    def watch(self, watcher: Watcher) -> None:
+        """Have it called with the point and what was written, each time that the store did it."""
+        self._watchers.append(watcher)
+
+    def wrap(self, storage: Any) -> Any:
+        """The storage with these points in its path.
+
+        One that has only the six methods has one point: its `save` is `commit`.
+        """
+        from perdure.checkpoints.storage import StoreCheckpointStorage
+        from perdure.testing.faulty_storage import FaultySixMethods, FaultyStorage
+
+        is_ours = isinstance(storage, StoreCheckpointStorage)
+        return FaultyStorage(storage, self) if is_ours else FaultySixMethods(storage, self)
+
+    # ------------------------------------------------------------ what a storage does
+
+    async def around(self, point: Point, work: Callable[[], Awaitable[T]], written: Any = None) -> T:
+        """Do the work, and what is planned before and after it."""
+        self.check_alive()
+        self.counts[point] += 1
+        number = self.counts[point]
+        await self._act(point, number, "before")
+        result = await work()
+        for watcher in self._watchers:
+            watcher(point, written)
+        await self._act(point, number, "after")
+        return result
+
+    async def _act(self, point: str, number: int, when: str) -> None:
+        function = self._planned.pop((point, number, when), None)
+        if function is not None:
+            done = function()
+            if isinstance(done, Awaitable):
+                await done
+        self.check_alive()
+
+    def check_alive(self) -> None:
+        """Raises ProcessGone after a crash."""
+        if self.is_crashed:
+            raise ProcessGone("This storage crashed, as the test asked for: its process would not run any more.")
+
+
+def _check(point: str, nth: int, when: str) -> None:
+    points = get_args(Point)
+    if point not in points:
+        raise ValueError(f"There is no point {point!r}{did_you_mean(point, points)}. Points: {', '.join(points)}.")
+    if when not in get_args(When):
+        raise ValueError(f"when= expects 'before' or 'after', got {when!r}.")
+    if type(nth) is not int or nth < 1:
+        raise ValueError(f"nth= expects a positive integer, the first call being 1, got {nth!r}.")
