@@ -125,7 +125,7 @@ def test_the_whole_document_is_the_same_in_yaml_and_json_and_can_be_built(
 
 
 def test_the_drawing_on_the_page_is_that_of_its_workflow() -> None:
-    page = DOCS / "how-to" / "build-an-agent-workflow.md"
+    page = DOCS / "how-to" / "agents" / "build-an-agent-workflow.md"
     [code] = [block.code for block in python_blocks(page) if "announcement = (" in block.code]
     [drawn] = [block.code for block in blocks_of(page) if block.language == "mermaid"]
     names: dict[str, Any] = {"msgspec": msgspec, "AgentWorkflow": AgentWorkflow, "ScriptedAgent": ScriptedAgent}

@@ -17,10 +17,10 @@ from tests.servers.postgres import Databases, PostgresServer
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-RUN_ON_POSTGRESQL = ROOT / "docs" / "how-to" / "run-on-postgresql.md"
+RUN_ON_POSTGRESQL = ROOT / "docs" / "how-to" / "storage" / "run-on-postgresql.md"
 FOLLOWED = [
     RUN_ON_POSTGRESQL,
-    ROOT / "docs" / "how-to" / "back-up-and-restore.md",
+    ROOT / "docs" / "how-to" / "operate" / "back-up-and-restore.md",
     ROOT / "docs" / "reference" / "postgresql.md",
 ]
 """Of these the SQL and the commands are run too."""

@@ -9,7 +9,7 @@ from perdure.stores.postgres.schema import TABLES
 
 DOCS = Path(__file__).parents[2] / "docs"
 REFERENCE = DOCS / "reference" / "postgresql.md"
-HOW_TO = DOCS / "how-to" / "run-on-postgresql.md"
+HOW_TO = DOCS / "how-to" / "storage" / "run-on-postgresql.md"
 
 
 def columns() -> dict[str, list[str]]:

@@ -16,7 +16,7 @@ from tests.servers.postgres import Databases, PostgresServer, programs
 
 from perdure import AesGcm, MissingKey, PostgresCheckpointStorage, ThreadBusy, ThreadConflict
 
-HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "back-up-and-restore.md"
+HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "operate" / "back-up-and-restore.md"
 
 
 @pytest.fixture(scope="module")

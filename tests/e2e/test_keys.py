@@ -24,7 +24,7 @@ from perdure.server.auth.scopes import SCOPES
 from perdure.server.config_files import read_config
 from perdure.server.limits.making import make_limiter
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "secure-a-server.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "serve" / "secure-a-server.md"
 
 
 def user_of(file: Path, key: str) -> str | None:

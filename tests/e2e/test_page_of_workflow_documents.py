@@ -24,7 +24,7 @@ from tests.e2e.recording import Recorder, replayed
 
 from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "run-a-workflow-document.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "agents" / "run-a-workflow-document.md"
 AT_WORK = "looking at the tide table"
 
 

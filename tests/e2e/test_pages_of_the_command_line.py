@@ -22,7 +22,7 @@ from tests.e2e.recording import Recorder, replayed, steps_of
 from perdure.cli.main import COMMANDS, commands
 
 DOCS = Path(__file__).parents[2] / "docs"
-HOW_TO = DOCS / "how-to" / "run-from-the-command-line.md"
+HOW_TO = DOCS / "how-to" / "operate" / "run-from-the-command-line.md"
 REFERENCE = DOCS / "reference" / "cli.md"
 PAGES = [HOW_TO, REFERENCE]
 

@@ -134,7 +134,7 @@ def test_a_renamed_executor_and_a_renamed_type_are_three_lines() -> None:
 
 
 def test_the_migrations_that_the_page_shows_are_three_lines_long() -> None:
-    page = Path(__file__).parents[3] / "docs" / "how-to" / "change-a-workflow.md"
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "workflows" / "change-a-workflow.md"
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     shown = {
         node.name: (node.end_lineno or 0) - node.lineno + 1

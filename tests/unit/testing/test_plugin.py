@@ -95,7 +95,7 @@ def test_every_fixture_is_new_for_each_test(
 @pytest.mark.parametrize("name", perdure.testing.__all__)
 def test_a_name_resolves_and_is_documented(name: str) -> None:
     assert getattr(perdure.testing, name).__doc__
-    assert name in (ROOT / "docs" / "how-to" / "test-a-workflow.md").read_text(encoding="utf-8")
+    assert name in (ROOT / "docs" / "how-to" / "workflows" / "test-a-workflow.md").read_text(encoding="utf-8")
 
 
 def test_a_misspelt_name_is_an_error_that_helps() -> None:
