@@ -5,28 +5,35 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import random
 import warnings
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.chance import SEED, SOAK
 from tests.over_postgres import choose
 from tests.schemas import SCHEMAS
 from tests.servers.fixtures import postgres_dsn, postgres_place, postgres_server, valkey_server, valkey_url
 
-__all__ = ["postgres_dsn", "postgres_place", "postgres_server", "valkey_server", "valkey_url"]
+__all__ = ["SOAK", "postgres_dsn", "postgres_place", "postgres_server", "valkey_server", "valkey_url"]
 
-# Examples are random in every run, so that runs add up; a failure prints a blob, and `@reproduce_failure` repeats it.
 # No deadline: a busy machine is not a bug, and each test has its 20 seconds.
 settings.register_profile(
-    "default", max_examples=50, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "default",
+    max_examples=50,
+    derandomize=True,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
+# A soak draws new examples; a failure prints a blob, and `@reproduce_failure` repeats it.
 settings.register_profile(
     "soak",
     parent=settings.get_profile("default"),
     max_examples=int(os.environ.get("PERDURE_SOAK_EXAMPLES", "5000")),
+    derandomize=False,
 )
-SOAK = bool(os.environ.get("PERDURE_SOAK"))
 settings.load_profile("soak" if SOAK else "default")
 
 
@@ -54,6 +61,12 @@ def _schemas_are_given_back() -> Iterator[None]:
 def _no_settings_of_the_callers_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PERDURE_LOG", "PERDURE_KEYS", "PERDURE_REDIS_URL", "PERDURE_TRACING"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _chance_is_the_same_in_every_run() -> None:
+    """Of jitter and of whatever else draws from the module's own generator."""
+    random.seed(SEED)
 
 
 @pytest.fixture(autouse=True)

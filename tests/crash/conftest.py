@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import random
 from collections.abc import Iterator
 
 import pytest
+from tests.chance import draw_seed
 from tests.crash.zygote import Zygote, zygote as started_zygote
 
 
@@ -18,7 +17,4 @@ def zygote() -> Iterator[Zygote]:
 
 @pytest.fixture
 def seed() -> int:
-    """Another one in every run, so that runs add up. pytest shows it with a failure; PERDURE_CRASH_SEED repeats it."""
-    given = int(os.environ.get("PERDURE_CRASH_SEED") or random.randrange(2**32))
-    print(f"PERDURE_CRASH_SEED={given}")
-    return given
+    return draw_seed()

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import SOAK
+from tests.chance import SOAK
 from tests.crash import notes
 from tests.crash.flows import Flow
 from tests.crash.lives import Acknowledged

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from tests.conftest import SOAK
+from tests.chance import SOAK
 from tests.crash import notes
 from tests.crash.flows import FLOWS, Flow
 from tests.crash.lives import PLACES, Acknowledged

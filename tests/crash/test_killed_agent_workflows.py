@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import SOAK
+from tests.chance import SOAK
 from tests.crash.agent_workflow_crashes import CrashTrials
 from tests.crash.agent_workflow_trials import WorkflowTrials
 from tests.crash.zygote import Zygote

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.conftest import SOAK
+from tests.chance import SOAK
 from tests.crash.team_trials import TeamTrials
 from tests.crash.teams import TEAMS
 from tests.crash.zygote import Zygote

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.conftest import SOAK
+from tests.chance import SOAK
 from tests.crash import notes
 from tests.crash.loss_windows import PAUSE_AFTER, ROUNDS, THREAD, measure, rounds
 from tests.crash.zygote import Zygote

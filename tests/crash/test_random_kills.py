@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.conftest import SOAK
+from tests.chance import SOAK
 from tests.crash.crowd import run_crowds
 from tests.crash.flows import FLOWS
 from tests.crash.posting import PostTrials

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import SOAK
+from tests.chance import SOAK
 from tests.crash.scarce import HEAP, Shortage
 from tests.crash.zygote import Zygote
 

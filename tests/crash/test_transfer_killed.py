@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.conftest import SOAK
+from tests.chance import SOAK
 from tests.crash.moving import copy, export, killed_at, take_in
 from tests.promises.moved_threads import GOING_ON, make_all, written
 from tests.promises.processes import STORAGES, Place

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.chance import draw_seed
 from tests.e2e.conftest import Call, Told
 from tests.e2e.test_cli import refusal
 from tests.e2e.test_doctor import as_it_is, found
@@ -77,9 +78,7 @@ def test_it_makes_no_second_configuration_and_no_folder_in_place_of_a_file(call:
 
 
 def test_the_agent_remembers_a_name_by_the_thread_alone(demo: Path) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    name = "".join(random.Random(seed).choices("abcdefghij", k=10)).capitalize()
+    name = "".join(random.Random(draw_seed()).choices("abcdefghij", k=10)).capitalize()
     said = [_said_by_a_process(demo, text) for text in (f"Remember my name is {name}", "What is my name?")]
     assert said[1] == f"Your name is {name}."
     assert _said_by_a_process(demo, "What is my name?", thread="other") == "You have not told me your name yet."

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
-import secrets
 import stat
 from pathlib import Path
 from typing import Any
@@ -144,7 +144,7 @@ def test_every_configuration_of_the_page_starts(tmp_path: Path) -> None:
     assert (len(whole), len(parts)) == (2, 2)
     for code in (*whole, *(json.dumps({"agent": "graph.react:app", **json.loads(part)}) for part in parts)):
         (tmp_path / "perdure.json").write_text(code)
-        environ = {"JWT_SECRET_KEY": secrets.token_urlsafe(32)}
+        environ = {"JWT_SECRET_KEY": random.Random(1).randbytes(32).hex()}
         config = read_config(tmp_path, environ=environ).config
         make_authenticator(config, lambda path: lambda credentials: None, environ)
         make_authorizer(config, lambda path: None)

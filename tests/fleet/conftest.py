@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import random
 from collections.abc import Iterator
 
 import pytest
+from tests.chance import draw_seed
 from tests.crash.zygote import Zygote
 from tests.fleet.harbour import harbour as started_harbour
 from tests.servers.fixtures import postgres_dsn, postgres_place, postgres_server
@@ -22,7 +21,4 @@ def harbour() -> Iterator[Zygote]:
 
 @pytest.fixture
 def seed() -> int:
-    """Another one in every run, so that runs add up. pytest shows it with a failure; PERDURE_CRASH_SEED repeats it."""
-    given = int(os.environ.get("PERDURE_CRASH_SEED") or random.randrange(2**32))
-    print(f"PERDURE_CRASH_SEED={given}")
-    return given
+    return draw_seed()

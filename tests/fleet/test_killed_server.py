@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.conftest import SOAK
+from tests.chance import SOAK
 from tests.crash.zygote import Zygote
 from tests.fleet.test_racing import check_histories, race
 from tests.servers.fixtures import Place

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.conftest import SOAK
+from tests.chance import SOAK
 from tests.crash.zygote import Zygote
 from tests.fleet.acts import read_logs
 from tests.fleet.history import problems_of

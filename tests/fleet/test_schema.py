@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.conftest import SOAK
+from tests.chance import SOAK
 from tests.crash.zygote import Zygote
 from tests.fleet.preparing import Prepare
 from tests.servers.fixtures import Place

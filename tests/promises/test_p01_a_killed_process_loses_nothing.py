@@ -7,6 +7,7 @@ import random
 import time
 from typing import Any, Never
 
+from tests.chance import draw_seed
 from tests.promises.processes import FarStage, Place
 from tests.promises.stages import Stage, alone, fan, ledger
 
@@ -184,9 +185,7 @@ async def stands(place: Place, thread_id: str) -> tuple[int, list[int]]:
 
 async def test_kills_at_random_instants_lose_no_acknowledged_commit_and_repeat_none(place: Place) -> None:
     """Each thread loses two processes somewhere in their runs; the third comes to the end."""
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
+    chance = random.Random(draw_seed())
     began = time.monotonic()
     await place.run(turns, 1, thread_id="calm").result()
     duration = time.monotonic() - began

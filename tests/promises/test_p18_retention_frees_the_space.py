@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.conftest import SOAK
+from tests.chance import SOAK
 from tests.promises.histories import Seen, numbers
 from tests.promises.processes import Place
 from tests.promises.stages import Does

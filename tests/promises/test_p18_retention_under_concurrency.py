@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.chance import draw_seed
 from tests.promises.histories import DAY, Days, Seen, log, numbers
 from tests.promises.processes import FarStage, Place
 from tests.promises.stages import Relay, Sink, Stage, chain, ledger
@@ -96,8 +97,7 @@ async def check(storage: StoreCheckpointStorage, pinned: dict[str, Any], writers
 async def test_tasks_prune_while_others_write_fork_pin_and_read(
     storage: StoreCheckpointStorage, retention: Retention | None
 ) -> None:
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")
+    seed = draw_seed()
     storage.retention = retention or storage.retention
     writers, done = ["ann", "bob"], asyncio.Event()
     others = [asyncio.create_task(prune(storage, done, seed)), asyncio.create_task(read(storage, done, writers))]
@@ -123,8 +123,7 @@ async def prune_there(stage: FarStage, storage: StoreCheckpointStorage, seed: in
 
 @pytest.mark.parametrize("retention", [KeepLast(50), LatestOnly()], ids=repr)
 async def test_processes_prune_while_others_write_fork_pin_and_read(place: Place, retention: Retention) -> None:
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")
+    seed = draw_seed()
     writers, done = ["ann", "bob"], asyncio.Event()
     pruning = place.start(prune_there, seed, held=["stop"])
     await pruning.tells("prunes")
@@ -142,8 +141,7 @@ async def test_processes_prune_while_others_write_fork_pin_and_read(place: Place
 
 
 async def test_a_process_that_is_killed_while_it_prunes_breaks_nothing(place: Place) -> None:
-    chance = random.Random(seed := random.randrange(10**6))
-    print(f"seed {seed}")
+    chance = random.Random(seed := draw_seed())
     async with place.storage() as storage:
         workflow, seen = ledger(Stage(), storage), Seen()
         for turn in range(6):

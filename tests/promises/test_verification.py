@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import SOAK
+from tests.chance import SOAK, draw_seed
 from tests.contract.acts import everything
 from tests.promises.harm import IN_ROWS, Harm, column, damages, make_whole, named, of_commit, sql
 from tests.promises.moved_threads import GOING_ON, Counting, make_all, make_forked, make_half, make_sleeping
@@ -122,9 +122,7 @@ async def test_a_flipped_byte_of_any_payload_is_found_and_its_checkpoint_named(w
 
 async def test_a_flipped_bit_anywhere_is_found_or_changes_nothing(tmp_path: Path) -> None:
     """Without pins and requests: that something is pinned, and when it was asked, is said in one place only."""
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    chance, whole = random.Random(seed), tmp_path / "whole"
+    chance, whole = random.Random(draw_seed()), tmp_path / "whole"
     whole.mkdir()
     async with Place("sqlite", whole).storage() as storage:
         for make in (make_forked, make_sleeping, make_half):

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import msgspec
 from hypothesis import given, settings, strategies as st
-from tests.conftest import SOAK
+from tests.chance import SOAK
 
 from perdure.agents.message import Message
 from perdure.orchestrations.agent_workflow import condition, definition

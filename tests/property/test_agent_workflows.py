@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from hypothesis import given, settings, strategies as st
-from tests.conftest import SOAK
+from tests.chance import SOAK
 from tests.property.agent_workflow_driving import taken_to_its_end
 from tests.property.agent_workflow_model import Expected, expected_of
 from tests.property.agent_workflow_plans import Plan, a_plan, built

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import random
 import time
 import tracemalloc
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from tests.chance import draw_seed
 from tests.unit.codecs.samples import TYPES
 from tests.unit.codecs.values import EVERYTHING, STRICT, TYPES_AS_VALUES
 
@@ -45,10 +45,7 @@ JUNK: list[Tree] = [
 
 @pytest.fixture
 def rng() -> random.Random:
-    """Another seed each run; PERDURE_FUZZ_SEED repeats one."""
-    seed = int(os.environ.get("PERDURE_FUZZ_SEED") or random.randrange(2**32))
-    print(f"PERDURE_FUZZ_SEED={seed}")
-    return random.Random(seed)
+    return random.Random(draw_seed())
 
 
 def check(tree: Tree) -> None:

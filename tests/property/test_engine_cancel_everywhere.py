@@ -4,7 +4,6 @@ ends as if nothing had happened, nothing that was accepted is lost or doubled, a
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any, Never
 
 import pytest
 from hypothesis import given, strategies as st
+from tests.chance import SOAK
 from tests.promises.stages import Again, with_a_new_object, with_the_same_object
 from tests.turns import AwaitingStore, awaiting_storage, turns
 
@@ -34,7 +34,6 @@ from perdure import (
 )
 from perdure.checkpoints.storage import StoreCheckpointStorage
 
-SOAK = bool(os.environ.get("PERDURE_SOAK"))
 ROUNDS = 4 if SOAK else 2
 """How often the loop of the graph is gone through."""
 GAPS = (0, 1, 2, 3, 5, 8) if SOAK else (0, 2)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 from hypothesis import given, settings, strategies as st
-from tests.conftest import SOAK
+from tests.chance import SOAK
 from tests.property.function_interpreter import Ledger, build
 from tests.property.function_programs import Program, performed, programs
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 from hypothesis import given, settings, strategies as st
-from tests.conftest import SOAK
+from tests.chance import SOAK
 from tests.property.changing_trees import ChangingTree
 from tests.property.packed_threads import exact, shortened
 from tests.schemas import SCHEMAS, where

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Never
 
 from hypothesis import given, settings, strategies as st
-from tests.conftest import SOAK
+from tests.chance import SOAK
 from tests.property.engine_graphs import (
     HABITS,
     Boom,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import secrets
+import random
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ from perdure.server.auth.key_file import KeyFile
 from perdure.server.config_files import config_from
 from perdure.server.http.app import ServerApp, create_app
 
-JWT_SECRET = secrets.token_urlsafe(48)
+JWT_SECRET = random.Random(1).randbytes(48).hex()
 CHAT = {"messages": [{"content": "hello"}], "config": {"thread_id": "t"}}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -18,13 +17,12 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from tests.chance import SOAK, draw_seed
 from tests.server.hostile.in_process import WORKFLOWS, app_of, bearer, client_of, config, leaving_streams
 
 from perdure.server.http import app as http_app
 from perdure.server.http.app import create_app
 
-SEED = int(os.environ.get("PERDURE_SEED", "0")) or random.SystemRandom().randrange(2**32)
-SOAK = bool(os.environ.get("PERDURE_SOAK"))
 EXAMPLES = 100 if SOAK else 4
 FAILURES = {502, 503, 504}
 """Of which a client is told: those of the workflow, of the storage, and that it takes longer."""
@@ -78,11 +76,11 @@ def prepare(ask: Any) -> dict[str, list[str]]:
 def test_no_request_made_from_the_document_finds_a_failure_or_an_answer_that_it_does_not_say(
     schema: Any, ask: Any, mode: GenerationMode
 ) -> None:
-    print(f"PERDURE_SEED={SEED}")
+    first = draw_seed()
     for number, found in enumerate(schema.get_all_operations()):
         operation = found.ok()
         if mode is GenerationMode.POSITIVE or operation.body or operation.query:  # any text fits into a path
-            check_operation(operation, mode, prepare(ask), SEED + number)
+            check_operation(operation, mode, prepare(ask), first + number)
 
 
 def check_operation(operation: Any, mode: GenerationMode, known: dict[str, list[str]], its_seed: int) -> None:

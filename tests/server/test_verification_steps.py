@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
+from tests.chance import draw_seed
 from tests.server.serving import Server, project
 from tests.server.steps import FOLLOW_UP, INVOKE, MESSAGES, answer, assert_is_kept, assert_remembers, drawn_name, typed
 from tests.servers.fixtures import Place
@@ -13,9 +13,8 @@ from tests.servers.fixtures import Place
 
 @pytest.fixture
 def name() -> str:
-    seed = random.SystemRandom().randrange(2**32)
-    drawn = drawn_name(seed)
-    print(f"seed {seed}: {drawn!r}")
+    drawn = drawn_name(draw_seed())
+    print(f"{drawn!r}")
     return drawn
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.chance import draw_seed
 from tests.server.client.cutting import CuttingProxy
 from tests.server.serving import Server, eventually
 
@@ -19,12 +20,6 @@ from perdure.client import Chunk, Client, Event, Patience, RunFailed, SyncClient
 QUICK = Patience(first_wait=0.02, longest_wait=0.1, seconds=15)
 VOLATILE = {"checkpoint_id", "previous_checkpoint_id", "timestamp", "run_id", "thread_id"}
 TURNS = 4
-
-
-def drawn_seed() -> int:
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")
-    return seed
 
 
 def plain(value: Any) -> Any:
@@ -97,7 +92,7 @@ def test_a_stream_without_asyncio_goes_on_after_the_server_was_killed_and_starte
 
 
 async def test_connections_that_are_cut_at_any_byte_change_nothing_of_what_is_streamed(server: Server) -> None:
-    chance = random.Random(drawn_seed())
+    chance = random.Random(draw_seed())
     async with Client(server.url) as direct:
         wanted = [one async for one in direct.stream("uncut")]
     with CuttingProxy(server.port, chance) as proxy:
@@ -113,7 +108,7 @@ async def test_connections_that_are_cut_at_any_byte_change_nothing_of_what_is_st
 
 
 def test_the_same_holds_without_asyncio(server: Server) -> None:
-    chance = random.Random(drawn_seed())
+    chance = random.Random(draw_seed())
     with SyncClient(server.url) as direct:
         wanted = list(direct.stream("sync uncut"))
     with CuttingProxy(server.port, chance) as proxy, SyncClient(proxy.url, patience=QUICK) as client:
@@ -125,7 +120,7 @@ def test_the_same_holds_without_asyncio(server: Server) -> None:
 
 
 async def test_events_are_the_same_through_connections_that_are_cut(server: Server) -> None:
-    chance = random.Random(drawn_seed())
+    chance = random.Random(draw_seed())
     async with Client(server.url) as direct:
         await direct.invoke("counted", thread_id="counted")
         wanted = await until_idle(direct, "counted")
@@ -154,7 +149,7 @@ async def collect(chunks: AsyncIterator[Chunk], into: list[Chunk]) -> None:
 
 async def test_a_run_that_fails_is_told_to_the_end_and_then_raised(server: Server) -> None:
     for cuts in (0, 3):
-        with CuttingProxy(server.port, random.Random(drawn_seed()), cuts=cuts) as proxy:
+        with CuttingProxy(server.port, random.Random(draw_seed()), cuts=cuts) as proxy:
             async with Client(proxy.url, patience=QUICK) as client:
                 told: list[Chunk] = []
                 with pytest.raises(RunFailed, match="RuntimeError: as told"):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.chance import draw_seed
 from tests.server.hostile.raw import Heard, head, posted, send_all
 from tests.server.serving import Server
 
@@ -131,8 +132,7 @@ def test_no_value_of_another_type_in_any_field_makes_the_server_fail(server: Ser
         "state": {},
     }
     fit |= {"checkpoint_id": "nothing", "value": True, "input": "x", "workflow": "echo"}
-    chance = random.Random(seed := random.SystemRandom().randrange(2**32))
-    print(f"seed {seed}")
+    chance = random.Random(draw_seed())
     with server.client() as client:
         client.post("/v1/graph/invoke", json={"messages": fit["messages"], "config": fit["config"]}).raise_for_status()
         found = list(fields(client.get("/openapi.json").json()))

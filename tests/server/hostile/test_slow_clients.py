@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
+from tests.chance import draw_seed
 from tests.server.hostile.conftest import megabytes
 from tests.server.hostile.raw import connected, head, hear
 from tests.server.serving import Server, eventually
@@ -83,8 +84,7 @@ def test_a_head_that_does_not_end_is_given_up_in_time(server: Server) -> None:
 
 
 def test_a_client_that_leaves_in_the_middle_is_forgotten_and_its_run_goes_on(server: Server) -> None:
-    chance = random.Random(seed := random.SystemRandom().randrange(2**32))
-    print(f"seed {seed}")
+    chance = random.Random(draw_seed())
     for number in range(40):
         turn = {"messages": [{"content": "x"}], "config": {"thread_id": f"left-{number}"}}
         body = json.dumps(turn).encode()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import SOAK
+from tests.chance import SOAK
 from tests.unit.orchestrations.handoff_team import (
     CONVERSATION,
     FIRST,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import SOAK
+from tests.chance import SOAK
 from tests.unit.orchestrations.magentic_team import STALLING, TASK, Manager, crew, judged, remembered, said, team
 
 from perdure import InMemoryCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage, WorkflowEvent

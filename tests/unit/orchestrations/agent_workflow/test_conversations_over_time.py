@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import SOAK
+from tests.chance import SOAK
 
 from perdure.agents.message import Message
 from perdure.agents.workflows import Workflow

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.conftest import SOAK
+from tests.chance import SOAK
 from tests.unit.orchestrations.agent_workflow.defects import (
     Calls,
     Make,

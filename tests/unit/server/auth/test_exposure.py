@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import random
 import socket
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ def make(config: ServerConfig, **environ: str) -> Any:
 async def test_each_method_has_its_authenticator(tmp_path: Path) -> None:
     assert make(config(method="none")) is None
     assert isinstance(make(config(tmp_path, method="api_key")), ApiKeys)
-    assert isinstance(make(config(method="jwt", secret_env="S"), S=secrets.token_urlsafe(32)), JwtTokens)
+    assert isinstance(make(config(method="jwt", secret_env="S"), S=random.Random(1).randbytes(32).hex()), JwtTokens)
     assert isinstance(make(config(method="custom", path="app:who")), CustomAuthenticator)
     with pytest.raises(InvalidConfig, match=r"auth.path: .* must say which"):
         make(config(method="custom"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
+import base64
+import random
 import uuid
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from tests.chance import draw_seed
 
 from perdure.server.auth.jwt_tokens import JwtTokens, weakness_of
 from perdure.server.config import AuthConfig
@@ -36,7 +38,7 @@ def test_a_missing_secret_names_the_variable(given: str | None) -> None:
 
 @pytest.mark.parametrize(("algorithm", "size"), [("HS256", 32), ("HS384", 48), ("HS512", 64)])
 def test_a_secret_needs_as_many_bytes_as_its_hash(algorithm: str, size: int) -> None:
-    secret = secrets.token_hex(64)
+    secret = random.Random(1).randbytes(64).hex()
     assert f"has {size - 1} bytes, and {algorithm} needs {size}" in why_not(secret[: size - 1], algorithm)
     assert why_not(secret[:size], algorithm) == ""
 
@@ -69,13 +71,14 @@ def test_a_secret_that_somebody_would_think_of_is_refused(secret: str) -> None:
 
 
 def test_no_random_secret_is_taken_for_a_weak_one() -> None:
+    chance = random.Random(draw_seed())
     for _ in range(500):
         for secret in (
-            secrets.token_urlsafe(32),
-            secrets.token_hex(16),
-            secrets.token_hex(32),
-            f"{uuid.uuid4()}{uuid.uuid4()}",
-            str(secrets.randbits(256)).zfill(78)[-64:],
+            base64.urlsafe_b64encode(chance.randbytes(32)).decode().rstrip("="),
+            chance.randbytes(16).hex(),
+            chance.randbytes(32).hex(),
+            f"{uuid.UUID(int=chance.getrandbits(128))}{uuid.UUID(int=chance.getrandbits(128))}",
+            str(chance.getrandbits(256)).zfill(78)[-64:],
         ):
             assert weakness_of(secret) is None, secret
 

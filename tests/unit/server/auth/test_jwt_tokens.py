@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import json
 import logging
-import secrets
+import random
 import time
 from functools import cache
 from pathlib import Path
@@ -23,7 +23,7 @@ from perdure.server.auth.jwt_tokens import LEEWAY_SECONDS, NO_TOKEN, NOT_VALID, 
 from perdure.server.auth.principal import Credentials
 from perdure.server.config import AuthConfig
 
-SECRET = secrets.token_urlsafe(64)
+SECRET, ANOTHER_SECRET = (random.Random(number).randbytes(64).hex() for number in (1, 2))
 EXPIRED = "The token has expired."
 
 
@@ -211,7 +211,7 @@ async def test_a_critical_header_that_is_not_known_is_refused() -> None:
 
 
 async def test_another_secret_and_changed_claims_are_refused() -> None:
-    assert await refusal(tokens(), with_token(signed(secrets.token_urlsafe(64)))) == NOT_VALID
+    assert await refusal(tokens(), with_token(signed(ANOTHER_SECRET))) == NOT_VALID
     head, _, signature = signed().split(".")
     assert await refusal(tokens(), with_token(f"{head}.{part(claims(user_id='root'))}.{signature}")) == NOT_VALID
 
@@ -243,7 +243,7 @@ async def test_signed_claims_that_are_nested_too_deeply_or_are_no_object_are_ref
 
 async def test_neither_token_nor_secret_is_told_or_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    token = signed(secrets.token_urlsafe(64))
+    token = signed(ANOTHER_SECRET)
     sentence = await refusal(tokens(), with_token(token))
     for told in (sentence, caplog.text):
         assert token not in told and token.split(".")[1] not in told and SECRET not in told

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from tests.chance import draw_seed
 
 from perdure.server.limits.memory import MemoryLimiter
 from perdure.server.limits.rate import Verdict
@@ -40,9 +41,7 @@ async def test_keys_do_not_count_for_each_other(clock: FakeClock) -> None:
 
 
 async def test_no_window_ever_has_more_than_allowed(clock: FakeClock) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
+    chance = random.Random(draw_seed())
     limiter, taken = MemoryLimiter(5, 10, clock=clock), list[float]()
     for _ in range(3000):
         clock.advance(chance.choice([0, 0.1, 1, 5]))
