@@ -15,7 +15,7 @@ from tests.server.serving import Server
 from tests.server.steps import printed
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "docs" / "how-to" / "serve" / "serve-a-project.md"]
+PAGES = [ROOT / "docs" / "tutorial.md", ROOT / "docs" / "how-to" / "serve" / "serve-a-project.md"]
 CONSOLE = re.compile(r"^```console\n(?P<block>.*?)^```$", re.DOTALL | re.MULTILINE)
 TYPED = re.compile(r"^\$ (?P<command>(?:.*\\\n)*.*)\n(?P<shown>(?:(?!\$ ).*\n)*)", re.MULTILINE)
 
