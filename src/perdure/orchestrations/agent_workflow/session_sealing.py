@@ -37,7 +37,7 @@ class Encryption(Protocol):
         """The key that it was encrypted with; None for what was not encrypted."""
 
 
-class _Said(msgspec.Struct, omit_defaults=True):
+class _LineContent(msgspec.Struct, omit_defaults=True):
     """What of an entry is encrypted."""
 
     messages: list[Any] = []
@@ -105,7 +105,7 @@ class EncryptedSeal(Seal):
         return b2a_base64(made, newline=False)[:22].decode("ascii")
 
     def seal(self, line: EntryLine) -> EntryLine:
-        said = msgspec.json.encode(_Said(line.messages, line.state))
+        said = msgspec.json.encode(_LineContent(line.messages, line.state))
         clear = msgspec.structs.replace(line, messages=[], state=None)
         return msgspec.structs.replace(clear, sealed=self._encrypted(self._place_of(clear), said))
 
@@ -113,7 +113,7 @@ class EncryptedSeal(Seal):
         if not line.sealed or line.messages or line.state is not None:
             raise PlaintextRefused(f"Entry {line.entry_id!r} of session {self.session_id!r} in {self.store!r}")
         clear = msgspec.structs.replace(line, sealed="")
-        said = msgspec.json.decode(self._decrypted(self._place_of(clear), line.sealed), type=_Said)
+        said = msgspec.json.decode(self._decrypted(self._place_of(clear), line.sealed), type=_LineContent)
         return msgspec.structs.replace(clear, messages=said.messages, state=said.state)
 
     def _place_of_key(self) -> str:
