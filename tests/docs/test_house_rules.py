@@ -49,6 +49,13 @@ def test_page_uses_no_banned_words(page: Path) -> None:
     assert BANNED.findall(CODE.sub("", page.read_text(encoding="utf-8"))) == []
 
 
+@pytest.mark.parametrize("page", RULED, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_page_wraps_at_110_characters(page: Path) -> None:
+    """Tables and code excepted, and a link that is longer by itself."""
+    lines = [line for line in prose_of(page).splitlines() if not line.startswith(("|", "!["))]
+    assert [line for line in lines if len(line) > 110 and " " in line.strip()] == []
+
+
 def test_numbers_of_the_readme_promises_are_measured() -> None:
     measured = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
     measured += (DOCS / "reliability.md").read_text(encoding="utf-8")
