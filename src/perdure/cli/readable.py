@@ -42,7 +42,7 @@ def _telling(tree: Any) -> Any:
         return [_telling(item) for item in tree]
     if not isinstance(tree, dict):
         return tree
-    is_ours = str(tree.get("$type", "")).startswith("perdure.")
+    is_ours = str(tree.get("$type", "")).startswith("perdure:")
     return {key: _telling(item) for key, item in tree.items() if not (is_ours and _says_nothing(item))}
 
 
