@@ -37,13 +37,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "checkpoints": {"store", "codec", "codecs", "clock"},  # codecs: the default codec is named in one place
     "engine": {"graph", "checkpoints", "codec", "store", "clock"},  # contracts, never stores/
     "agents": {"graph", "engine", "checkpoints", "codec", "codecs", "clock"},  # codecs: how messages are stored
-    "orchestrations": {"agents", "graph", "engine", "checkpoints", "storages", "clock"},  # storages: with_..._store
-    "interop": {"agents", "graph", "engine", "checkpoints", "storages", "store", "codec", "codecs", "clock"},
+    "workflows": {"agents", "graph", "engine", "checkpoints", "codec", "store", "clock"},  # the public face
+    "orchestrations": {"workflows", "agents", "graph", "engine", "checkpoints", "clock"},
+    "agent_workflow": {  # storages: with_..._store
+        *("workflows", "agents", "graph", "engine", "checkpoints", "storages", "clock"),
+    },
     "storages": {"checkpoints", "stores", "store", "codec", "codecs", "clock"},  # the one place that names stores
     "checkpointers": {"storages", "checkpoints"},  # the same under other names
-    "worker": {"storages", "orchestrations", "agents", "graph", "engine", "checkpoints", "store", "codec", "clock"},
     "client": set(),  # it speaks HTTP: nothing of the engine
-    "server": {"storages", "orchestrations", "agents", "graph", "engine", "checkpoints", "store", "codec", "clock"},
+    "server": {
+        *("storages", "agent_workflow", "orchestrations", "workflows", "agents", "graph", "engine"),
+        *("checkpoints", "store", "codec", "clock"),
+    },
 }
 """For each room (a file or folder below src/perdure) what it may import beside itself and the floor."""
 
@@ -57,7 +62,7 @@ OPTIONAL = {
     "redis": "stores",
     "cryptography": "codecs",
     "pydantic_ai": "agents",
-    "yaml": "orchestrations",
+    "yaml": "agent_workflow",
     "litestar": "server",
     "uvicorn": "server",
     "jwt": "server",
@@ -73,7 +78,7 @@ PLACES = {
     "pydantic": ("agents/pydantic/", "agents/adapters/"),
     "litestar": ("server/http/",),
     "httpx": ("client/",),
-    "prometheus_client": ("server/metrics.py", "server/tallies.py"),
+    "prometheus_client": ("server/metrics.py",),
 }
 """Folders that may import them on top: each is imported only by those who use such an agent."""
 
@@ -86,6 +91,7 @@ FILE_LINES, FUNCTION_LINES, LONG_FUNCTION_LINES, CLASS_LINES = 400, 60, 40, 250
 
 OVER_BUDGET = {
     "errors.py": "every error in one place, so that the tree on top is the whole tree",
+    "stores/postgres/lists.py": "every list of threads, requests, checkpoints and events is one idea",
     "__init__.py": "a list: every public name, for people and for type checkers",
 }
 """`path` or `path:Qualname`, each with its reason."""
@@ -157,7 +163,8 @@ def all_imports() -> tuple[Import, ...]:
 def breaks_the_rules(found: Import) -> bool:
     package, _, rest = found.module.partition(".")
     here, there = room_of(found.file), rest.split(".")[0]
-    if package != "perdure" or here in OPEN_TO_ALL_ROOMS or here == there or there in FLOOR:
+    is_door = found.file.count("/") == 1 and found.file.endswith("/__init__.py")  # a lazy list of public names
+    if package != "perdure" or is_door or here in OPEN_TO_ALL_ROOMS or here == there or there in FLOOR:
         return False
     return there not in MAY_IMPORT[here]
 
@@ -188,15 +195,16 @@ def test_no_module_takes_the_public_names_from_the_lazy_list() -> None:
 @pytest.mark.parametrize(
     ("file", "module", "breaks"),
     [
-        ("engine/loop.py", "perdure.stores.memory.MemoryStore", True),
-        ("graph/edges.py", "perdure.engine.loop", True),
+        ("engine/superstep/loop.py", "perdure.stores.memory.store.MemoryStore", True),
+        ("graph/edges.py", "perdure.engine.superstep.loop", True),
         ("graph/edges.py", "perdure.errors.PerdureError", False),
-        ("server/app.py", "perdure.worker.pool", True),
-        ("worker/pool.py", "perdure.server.app", True),
+        ("agents/executor.py", "perdure.workflows.workflow", True),
+        ("workflows/workflow.py", "perdure.agents.executor", False),
+        ("client/calls.py", "perdure.server.problems", True),
         ("records.py", "perdure.clock.Clock", True),
-        ("cli/main.py", "perdure.stores.memory", False),
+        ("cli/main.py", "perdure.stores.memory.store", False),
         ("checkpoints/storage.py", "perdure.codecs.json_codec", False),
-        ("checkpoints/storage.py", "perdure.engine.state", True),
+        ("checkpoints/storage.py", "perdure.engine.superstep.state", True),
     ],
 )
 def test_the_rule_itself_tells_right_from_wrong(file: str, module: str, breaks: bool) -> None:

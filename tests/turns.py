@@ -8,7 +8,7 @@ from typing import Any
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.records import Commit, JournalEntry, Lease, OpenedThread
-from perdure.stores.memory import MemoryStore
+from perdure.stores.memory.store import MemoryStore
 
 
 async def turns(number: int) -> None:

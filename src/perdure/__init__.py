@@ -6,58 +6,110 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perdure.agents.approval import ApprovalResponse as ApprovalResponse
+    from perdure.agent_workflow.builder.node import AgentNodeOptions as AgentNodeOptions
+    from perdure.agent_workflow.builder.workflow import AgentWorkflow as AgentWorkflow
+    from perdure.agent_workflow.conversations.log import SessionEntry as SessionEntry, SessionHead as SessionHead
+    from perdure.agent_workflow.conversations.store import (
+        InMemorySessionStore as InMemorySessionStore,
+        JsonSessionStore as JsonSessionStore,
+        SessionStore as SessionStore,
+        SqliteSessionStore as SqliteSessionStore,
+    )
+    from perdure.agent_workflow.definition import condition as condition
+    from perdure.agent_workflow.definition.conditions import Condition as Condition
+    from perdure.agent_workflow.definition.config import (
+        AgentConfig as AgentConfig,
+        ApprovalConfig as ApprovalConfig,
+        ConversationConfig as ConversationConfig,
+        EdgeConfig as EdgeConfig,
+        ErrorConfig as ErrorConfig,
+        HandoffConfig as HandoffConfig,
+        MapConfig as MapConfig,
+        NodeConfig as NodeConfig,
+        RetryConfig as RetryConfig,
+        SettingsConfig as SettingsConfig,
+        WorkflowConfig as WorkflowConfig,
+    )
+    from perdure.agent_workflow.events import (
+        AgentWorkflowEvent as AgentWorkflowEvent,
+        EventMetadata as EventMetadata,
+        WorkflowAgentCompletedEvent as WorkflowAgentCompletedEvent,
+        WorkflowAgentSkippedEvent as WorkflowAgentSkippedEvent,
+        WorkflowAgentStartedEvent as WorkflowAgentStartedEvent,
+        WorkflowApprovalRequestedEvent as WorkflowApprovalRequestedEvent,
+        WorkflowApprovalResolvedEvent as WorkflowApprovalResolvedEvent,
+        WorkflowCompletedEvent as WorkflowCompletedEvent,
+        WorkflowDiagnosticEvent as WorkflowDiagnosticEvent,
+        WorkflowEdgeTraversedEvent as WorkflowEdgeTraversedEvent,
+        WorkflowLayerCompletedEvent as WorkflowLayerCompletedEvent,
+        WorkflowLayerStartedEvent as WorkflowLayerStartedEvent,
+        WorkflowStartedEvent as WorkflowStartedEvent,
+    )
+    from perdure.agent_workflow.execution.execution import WorkflowResult as WorkflowResult
+    from perdure.agent_workflow.instance import AgentWorkflowInstance as AgentWorkflowInstance
+    from perdure.agent_workflow.node.approvals import (
+        ApprovalContext as ApprovalContext,
+        ApprovalDecision as ApprovalDecision,
+        ApprovalRequest as ApprovalRequest,
+    )
+    from perdure.agent_workflow.store import (
+        DefinitionInfo as DefinitionInfo,
+        DefinitionStore as DefinitionStore,
+        MultiAgentCheckpointRetention as MultiAgentCheckpointRetention,
+        StoredDefinition as StoredDefinition,
+    )
     from perdure.agents.base import BaseAgent as BaseAgent, SupportsAgentRun as SupportsAgentRun
-    from perdure.agents.content import Content as Content, UsageDetails as UsageDetails
+    from perdure.agents.conversation.content import Content as Content, UsageDetails as UsageDetails
+    from perdure.agents.conversation.message import AgentSession as AgentSession, Message as Message
+    from perdure.agents.conversation.response import (
+        AgentResponse as AgentResponse,
+        AgentResponseUpdate as AgentResponseUpdate,
+    )
     from perdure.agents.executor import (
         AgentExecutor as AgentExecutor,
         AgentExecutorRequest as AgentExecutorRequest,
         AgentExecutorResponse as AgentExecutorResponse,
     )
-    from perdure.agents.functions import FunctionalWorkflow as FunctionalWorkflow, workflow as workflow
-    from perdure.agents.message import Message as Message
     from perdure.agents.pydantic.agent import Agent as Agent
-    from perdure.agents.response import AgentResponse as AgentResponse, AgentResponseUpdate as AgentResponseUpdate
-    from perdure.agents.session import AgentSession as AgentSession
     from perdure.agents.tools import Tool as Tool, ToolContext as ToolContext, tool as tool
-    from perdure.agents.workflow_agent import (
-        RequestInfoFunctionArgs as RequestInfoFunctionArgs,
-        WorkflowAgent as WorkflowAgent,
-    )
-    from perdure.agents.workflows import Workflow as Workflow, WorkflowBuilder as WorkflowBuilder
+    from perdure.agents.turns.recording import ApprovalResponse as ApprovalResponse
     from perdure.checkpoints.checkpoint import CheckpointID as CheckpointID, WorkflowCheckpoint as WorkflowCheckpoint
-    from perdure.checkpoints.copying import CopyReport as CopyReport, NotCopied as NotCopied, copy_store as copy_store
-    from perdure.checkpoints.difference import Change as Change, CheckpointDiff as CheckpointDiff
-    from perdure.checkpoints.history import Branch as Branch, Branches as Branches
-    from perdure.checkpoints.migrations import Migration as Migration
-    from perdure.checkpoints.prune_report import (
+    from perdure.checkpoints.history.branches import Branch as Branch, Branches as Branches
+    from perdure.checkpoints.history.diff import Change as Change, CheckpointDiff as CheckpointDiff
+    from perdure.checkpoints.history.pruning import (
         PrunedThread as PrunedThread,
         PruneReport as PruneReport,
         SkippedThread as SkippedThread,
     )
-    from perdure.checkpoints.retention import (
+    from perdure.checkpoints.history.retention import (
         FullHistory as FullHistory,
         KeepFor as KeepFor,
         KeepLast as KeepLast,
         LatestOnly as LatestOnly,
     )
+    from perdure.checkpoints.migration.migrations import Migration as Migration
+    from perdure.checkpoints.migration.stored_form import StoredForm as StoredForm, StoredLevel as StoredLevel
     from perdure.checkpoints.storage import CheckpointStorage as CheckpointStorage
-    from perdure.checkpoints.stored_form import StoredForm as StoredForm, StoredLevel as StoredLevel
-    from perdure.checkpoints.transfer import ExportReport as ExportReport
+    from perdure.checkpoints.transfer.copy_store import (
+        CopyReport as CopyReport,
+        NotCopied as NotCopied,
+        copy_store as copy_store,
+    )
+    from perdure.checkpoints.transfer.threads import ExportReport as ExportReport
     from perdure.codecs.aes_gcm import AesGcm as AesGcm, KeyProvider as KeyProvider
-    from perdure.codecs.opaque import Opaque as Opaque
     from perdure.codecs.pickle_codec import PickleSerializer as PickleSerializer
     from perdure.codecs.types import register_type as register_type
-    from perdure.engine.handle import RunHandle as RunHandle
-    from perdure.engine.hooks import HookContext as HookContext
-    from perdure.engine.migrating import ThreadFit as ThreadFit, ThreadFits as ThreadFits
-    from perdure.engine.result import WorkflowRunResult as WorkflowRunResult
-    from perdure.engine.run_arguments import Secret as Secret
-    from perdure.engine.run_context import RunContext as RunContext, get_run_context as get_run_context
-    from perdure.engine.step_function import StepWrapper as StepWrapper, step as step
-    from perdure.engine.stream import ResponseStream as ResponseStream
-    from perdure.engine.sync import run_sync as run_sync
-    from perdure.engine.tracing import configure_tracing as configure_tracing
+    from perdure.codecs.values.opaque import Opaque as Opaque
+    from perdure.engine.delivery.executor_state import HookContext as HookContext
+    from perdure.engine.functions.context import RunContext as RunContext, get_run_context as get_run_context
+    from perdure.engine.functions.step import StepWrapper as StepWrapper, step as step
+    from perdure.engine.run.arguments import Secret as Secret
+    from perdure.engine.run.result import (
+        ResponseStream as ResponseStream,
+        WorkflowRunResult as WorkflowRunResult,
+        run_sync as run_sync,
+    )
+    from perdure.engine.tracing.tracing import configure_tracing as configure_tracing
     from perdure.errors import (
         AgentFailed as AgentFailed,
         AlreadyAnswered as AlreadyAnswered,
@@ -163,71 +215,13 @@ if TYPE_CHECKING:
     from perdure.graph.function_executor import FunctionExecutor as FunctionExecutor, executor as executor
     from perdure.graph.handlers import handler as handler, response_handler as response_handler
     from perdure.graph.participants import resolve_agent_id as resolve_agent_id
-    from perdure.graph.policy import RetryPolicy as RetryPolicy
-    from perdure.graph.reducers import add as add, append as append, merge as merge
-    from perdure.graph.validation import validate_workflow_graph as validate_workflow_graph
-    from perdure.graph.workflow_executor import (
+    from perdure.graph.policy import RetryPolicy as RetryPolicy, add as add, append as append, merge as merge
+    from perdure.graph.sub_workflow import (
         SubWorkflowRequestMessage as SubWorkflowRequestMessage,
         SubWorkflowResponseMessage as SubWorkflowResponseMessage,
         WorkflowExecutor as WorkflowExecutor,
     )
-    from perdure.orchestrations.agent_workflow import condition as condition
-    from perdure.orchestrations.agent_workflow.approvals import (
-        ApprovalContext as ApprovalContext,
-        ApprovalDecision as ApprovalDecision,
-        ApprovalRequest as ApprovalRequest,
-    )
-    from perdure.orchestrations.agent_workflow.builder import AgentWorkflow as AgentWorkflow
-    from perdure.orchestrations.agent_workflow.conditions import Condition as Condition
-    from perdure.orchestrations.agent_workflow.definition import (
-        AgentConfig as AgentConfig,
-        ApprovalConfig as ApprovalConfig,
-        ConversationConfig as ConversationConfig,
-        EdgeConfig as EdgeConfig,
-        ErrorConfig as ErrorConfig,
-        HandoffConfig as HandoffConfig,
-        MapConfig as MapConfig,
-        NodeConfig as NodeConfig,
-        RetryConfig as RetryConfig,
-        SettingsConfig as SettingsConfig,
-        WorkflowConfig as WorkflowConfig,
-    )
-    from perdure.orchestrations.agent_workflow.definitions import (
-        DefinitionInfo as DefinitionInfo,
-        DefinitionStore as DefinitionStore,
-        StoredDefinition as StoredDefinition,
-    )
-    from perdure.orchestrations.agent_workflow.events import (
-        AgentWorkflowEvent as AgentWorkflowEvent,
-        EventMetadata as EventMetadata,
-        WorkflowAgentCompletedEvent as WorkflowAgentCompletedEvent,
-        WorkflowAgentSkippedEvent as WorkflowAgentSkippedEvent,
-        WorkflowAgentStartedEvent as WorkflowAgentStartedEvent,
-        WorkflowApprovalRequestedEvent as WorkflowApprovalRequestedEvent,
-        WorkflowApprovalResolvedEvent as WorkflowApprovalResolvedEvent,
-        WorkflowCompletedEvent as WorkflowCompletedEvent,
-        WorkflowDiagnosticEvent as WorkflowDiagnosticEvent,
-        WorkflowEdgeTraversedEvent as WorkflowEdgeTraversedEvent,
-        WorkflowLayerCompletedEvent as WorkflowLayerCompletedEvent,
-        WorkflowLayerStartedEvent as WorkflowLayerStartedEvent,
-        WorkflowStartedEvent as WorkflowStartedEvent,
-    )
-    from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance as AgentWorkflowInstance
-    from perdure.orchestrations.agent_workflow.node_options import AgentNodeOptions as AgentNodeOptions
-    from perdure.orchestrations.agent_workflow.result import WorkflowResult as WorkflowResult
-    from perdure.orchestrations.agent_workflow.session_log import (
-        SessionEntry as SessionEntry,
-        SessionHead as SessionHead,
-    )
-    from perdure.orchestrations.agent_workflow.sessions import (
-        InMemorySessionStore as InMemorySessionStore,
-        JsonSessionStore as JsonSessionStore,
-        SessionStore as SessionStore,
-        SqliteSessionStore as SqliteSessionStore,
-    )
-    from perdure.orchestrations.agent_workflow.stores import (
-        MultiAgentCheckpointRetention as MultiAgentCheckpointRetention,
-    )
+    from perdure.graph.validation import validate_workflow_graph as validate_workflow_graph
     from perdure.records import (
         CheckpointInfo as CheckpointInfo,
         Damage as Damage,
@@ -245,6 +239,15 @@ if TYPE_CHECKING:
     )
     from perdure.stores.encrypted.rekey import NotRekeyed as NotRekeyed, RekeyReport as RekeyReport
     from perdure.stores.encrypted.store import EncryptedStore as EncryptedStore
+    from perdure.workflows.agent import (
+        RequestInfoFunctionArgs as RequestInfoFunctionArgs,
+        WorkflowAgent as WorkflowAgent,
+    )
+    from perdure.workflows.builder import WorkflowBuilder as WorkflowBuilder
+    from perdure.workflows.functions import FunctionalWorkflow as FunctionalWorkflow, workflow as workflow
+    from perdure.workflows.handle import RunHandle as RunHandle
+    from perdure.workflows.migration_check import ThreadFit as ThreadFit, ThreadFits as ThreadFits
+    from perdure.workflows.workflow import Workflow as Workflow
 
 __version__ = "0.1.0"
 
@@ -253,45 +256,45 @@ __version__ = "0.1.0"
 _HOME = {
     "AesGcm": "perdure.codecs.aes_gcm",
     "Agent": "perdure.agents.pydantic.agent",
-    "AgentConfig": "perdure.orchestrations.agent_workflow.definition",
+    "AgentConfig": "perdure.agent_workflow.definition.config",
     "AgentExecutor": "perdure.agents.executor",
     "AgentExecutorRequest": "perdure.agents.executor",
     "AgentExecutorResponse": "perdure.agents.executor",
     "AgentFailed": "perdure.errors",
-    "AgentNodeOptions": "perdure.orchestrations.agent_workflow.node_options",
-    "AgentResponse": "perdure.agents.response",
-    "AgentResponseUpdate": "perdure.agents.response",
-    "AgentSession": "perdure.agents.session",
-    "AgentWorkflow": "perdure.orchestrations.agent_workflow.builder",
-    "AgentWorkflowEvent": "perdure.orchestrations.agent_workflow.events",
-    "AgentWorkflowInstance": "perdure.orchestrations.agent_workflow.instance",
+    "AgentNodeOptions": "perdure.agent_workflow.builder.node",
+    "AgentResponse": "perdure.agents.conversation.response",
+    "AgentResponseUpdate": "perdure.agents.conversation.response",
+    "AgentSession": "perdure.agents.conversation.message",
+    "AgentWorkflow": "perdure.agent_workflow.builder.workflow",
+    "AgentWorkflowEvent": "perdure.agent_workflow.events",
+    "AgentWorkflowInstance": "perdure.agent_workflow.instance",
     "AlreadyAnswered": "perdure.errors",
     "AnswerNotUsable": "perdure.errors",
     "AnswerRejected": "perdure.errors",
-    "ApprovalConfig": "perdure.orchestrations.agent_workflow.definition",
-    "ApprovalContext": "perdure.orchestrations.agent_workflow.approvals",
-    "ApprovalDecision": "perdure.orchestrations.agent_workflow.approvals",
-    "ApprovalRequest": "perdure.orchestrations.agent_workflow.approvals",
-    "ApprovalResponse": "perdure.agents.approval",
+    "ApprovalConfig": "perdure.agent_workflow.definition.config",
+    "ApprovalContext": "perdure.agent_workflow.node.approvals",
+    "ApprovalDecision": "perdure.agent_workflow.node.approvals",
+    "ApprovalRequest": "perdure.agent_workflow.node.approvals",
+    "ApprovalResponse": "perdure.agents.turns.recording",
     "ApprovalTimedOut": "perdure.errors",
     "BaseAgent": "perdure.agents.base",
-    "Branch": "perdure.checkpoints.history",
-    "Branches": "perdure.checkpoints.history",
+    "Branch": "perdure.checkpoints.history.branches",
+    "Branches": "perdure.checkpoints.history.branches",
     "Case": "perdure.graph.edges",
-    "Change": "perdure.checkpoints.difference",
-    "CheckpointDiff": "perdure.checkpoints.difference",
+    "Change": "perdure.checkpoints.history.diff",
+    "CheckpointDiff": "perdure.checkpoints.history.diff",
     "CheckpointHookFailed": "perdure.errors",
     "CheckpointID": "perdure.checkpoints.checkpoint",
     "CheckpointInfo": "perdure.records",
     "CheckpointNotFound": "perdure.errors",
     "CheckpointPinned": "perdure.errors",
     "CheckpointStorage": "perdure.checkpoints.storage",
-    "Condition": "perdure.orchestrations.agent_workflow.conditions",
-    "Content": "perdure.agents.content",
+    "Condition": "perdure.agent_workflow.definition.conditions",
+    "Content": "perdure.agents.conversation.content",
     "ContextEnded": "perdure.errors",
-    "ConversationConfig": "perdure.orchestrations.agent_workflow.definition",
+    "ConversationConfig": "perdure.agent_workflow.definition.config",
     "ConversationNotFound": "perdure.errors",
-    "CopyReport": "perdure.checkpoints.copying",
+    "CopyReport": "perdure.checkpoints.transfer.copy_store",
     "CursorExpired": "perdure.errors",
     "DEFAULT_MAX_ITERATIONS": "perdure.graph.builder",
     "Damage": "perdure.records",
@@ -299,108 +302,108 @@ _HOME = {
     "DamagedDefinition": "perdure.errors",
     "DamagedStore": "perdure.errors",
     "Default": "perdure.graph.edges",
-    "DefinitionInfo": "perdure.orchestrations.agent_workflow.definitions",
+    "DefinitionInfo": "perdure.agent_workflow.store",
     "DefinitionNotFound": "perdure.errors",
-    "DefinitionStore": "perdure.orchestrations.agent_workflow.definitions",
+    "DefinitionStore": "perdure.agent_workflow.store",
     "DuplicateExecutorId": "perdure.errors",
     "DuplicateRequest": "perdure.errors",
     "Edge": "perdure.graph.edges",
     "EdgeCondition": "perdure.graph.edges",
-    "EdgeConfig": "perdure.orchestrations.agent_workflow.definition",
+    "EdgeConfig": "perdure.agent_workflow.definition.config",
     "EdgeDuplicationError": "perdure.errors",
     "EdgeGroup": "perdure.graph.edges",
     "EncryptedStore": "perdure.stores.encrypted.store",
-    "ErrorConfig": "perdure.orchestrations.agent_workflow.definition",
-    "EventMetadata": "perdure.orchestrations.agent_workflow.events",
+    "ErrorConfig": "perdure.agent_workflow.definition.config",
+    "EventMetadata": "perdure.agent_workflow.events",
     "ExecutionNotFound": "perdure.errors",
     "Executor": "perdure.graph.executor",
-    "ExportReport": "perdure.checkpoints.transfer",
+    "ExportReport": "perdure.checkpoints.transfer.threads",
     "FanInEdgeGroup": "perdure.graph.edges",
     "FanOutEdgeGroup": "perdure.graph.edges",
     "FileCheckpointStorage": "perdure.storages",
-    "FullHistory": "perdure.checkpoints.retention",
+    "FullHistory": "perdure.checkpoints.history.retention",
     "FunctionExecutor": "perdure.graph.function_executor",
-    "FunctionalWorkflow": "perdure.agents.functions",
+    "FunctionalWorkflow": "perdure.workflows.functions",
     "GraphConnectivityError": "perdure.errors",
     "HandlerCancelled": "perdure.errors",
-    "HandoffConfig": "perdure.orchestrations.agent_workflow.definition",
+    "HandoffConfig": "perdure.agent_workflow.definition.config",
     "PerdureError": "perdure.errors",
-    "HookContext": "perdure.engine.hooks",
+    "HookContext": "perdure.engine.delivery.executor_state",
     "InMemoryCheckpointStorage": "perdure.storages",
-    "InMemorySessionStore": "perdure.orchestrations.agent_workflow.sessions",
+    "InMemorySessionStore": "perdure.agent_workflow.conversations.store",
     "IncompatibleWorkflow": "perdure.errors",
     "InputMismatch": "perdure.errors",
     "InvalidDefinition": "perdure.errors",
     "InvalidRun": "perdure.errors",
     "InvalidSelection": "perdure.errors",
-    "JsonSessionStore": "perdure.orchestrations.agent_workflow.sessions",
-    "KeepFor": "perdure.checkpoints.retention",
-    "KeepLast": "perdure.checkpoints.retention",
+    "JsonSessionStore": "perdure.agent_workflow.conversations.store",
+    "KeepFor": "perdure.checkpoints.history.retention",
+    "KeepLast": "perdure.checkpoints.history.retention",
     "KeyProvider": "perdure.codecs.aes_gcm",
-    "LatestOnly": "perdure.checkpoints.retention",
-    "MapConfig": "perdure.orchestrations.agent_workflow.definition",
-    "Message": "perdure.agents.message",
+    "LatestOnly": "perdure.checkpoints.history.retention",
+    "MapConfig": "perdure.agent_workflow.definition.config",
+    "Message": "perdure.agents.conversation.message",
     "MessageType": "perdure.records",
-    "Migration": "perdure.checkpoints.migrations",
+    "Migration": "perdure.checkpoints.migration.migrations",
     "MigrationFailed": "perdure.errors",
     "MissingExtra": "perdure.errors",
     "MissingKey": "perdure.errors",
     "MissingProgram": "perdure.errors",
     "MissingSecret": "perdure.errors",
-    "MultiAgentCheckpointRetention": "perdure.orchestrations.agent_workflow.stores",
+    "MultiAgentCheckpointRetention": "perdure.agent_workflow.store",
     "NewerFormat": "perdure.errors",
     "NoEventLog": "perdure.errors",
     "NoPendingRequests": "perdure.errors",
     "NoResponseHandler": "perdure.errors",
     "NoStorage": "perdure.errors",
     "NoThreadFile": "perdure.errors",
-    "NodeConfig": "perdure.orchestrations.agent_workflow.definition",
-    "NotCopied": "perdure.checkpoints.copying",
+    "NodeConfig": "perdure.agent_workflow.definition.config",
+    "NotCopied": "perdure.checkpoints.transfer.copy_store",
     "NotInAsyncCode": "perdure.errors",
     "NotRekeyed": "perdure.stores.encrypted.rekey",
-    "Opaque": "perdure.codecs.opaque",
+    "Opaque": "perdure.codecs.values.opaque",
     "PendingRequest": "perdure.records",
     "PickleSerializer": "perdure.codecs.pickle_codec",
     "PlaintextRefused": "perdure.errors",
     "PoolExhausted": "perdure.errors",
     "PostgresCheckpointStorage": "perdure.storages",
     "PredicateFailed": "perdure.errors",
-    "PruneReport": "perdure.checkpoints.prune_report",
-    "PrunedThread": "perdure.checkpoints.prune_report",
+    "PruneReport": "perdure.checkpoints.history.pruning",
+    "PrunedThread": "perdure.checkpoints.history.pruning",
     "RekeyReport": "perdure.stores.encrypted.rekey",
     "RequestError": "perdure.errors",
     "RequestExpired": "perdure.errors",
-    "RequestInfoFunctionArgs": "perdure.agents.workflow_agent",
+    "RequestInfoFunctionArgs": "perdure.workflows.agent",
     "RequestTerms": "perdure.events",
     "RequestWithdrawn": "perdure.errors",
-    "ResponseStream": "perdure.engine.stream",
-    "RetryConfig": "perdure.orchestrations.agent_workflow.definition",
+    "ResponseStream": "perdure.engine.run.result",
+    "RetryConfig": "perdure.agent_workflow.definition.config",
     "RetryPolicy": "perdure.graph.policy",
-    "RunContext": "perdure.engine.run_context",
-    "RunHandle": "perdure.engine.handle",
+    "RunContext": "perdure.engine.functions.context",
+    "RunHandle": "perdure.workflows.handle",
     "RunInterrupted": "perdure.errors",
-    "Secret": "perdure.engine.run_arguments",
-    "SessionEntry": "perdure.orchestrations.agent_workflow.session_log",
-    "SessionHead": "perdure.orchestrations.agent_workflow.session_log",
-    "SessionStore": "perdure.orchestrations.agent_workflow.sessions",
-    "SettingsConfig": "perdure.orchestrations.agent_workflow.definition",
+    "Secret": "perdure.engine.run.arguments",
+    "SessionEntry": "perdure.agent_workflow.conversations.log",
+    "SessionHead": "perdure.agent_workflow.conversations.log",
+    "SessionStore": "perdure.agent_workflow.conversations.store",
+    "SettingsConfig": "perdure.agent_workflow.definition.config",
     "SingleEdgeGroup": "perdure.graph.edges",
-    "SkippedThread": "perdure.checkpoints.prune_report",
+    "SkippedThread": "perdure.checkpoints.history.pruning",
     "SqliteCheckpointStorage": "perdure.storages",
-    "SqliteSessionStore": "perdure.orchestrations.agent_workflow.sessions",
+    "SqliteSessionStore": "perdure.agent_workflow.conversations.store",
     "StateConflict": "perdure.errors",
     "StepArgumentsUnsavable": "perdure.errors",
     "StepNameTaken": "perdure.errors",
     "StepOutsideWorkflow": "perdure.errors",
-    "StepWrapper": "perdure.engine.step_function",
+    "StepWrapper": "perdure.engine.functions.step",
     "StorageFailed": "perdure.errors",
     "StoreUnavailable": "perdure.errors",
-    "StoredDefinition": "perdure.orchestrations.agent_workflow.definitions",
-    "StoredForm": "perdure.checkpoints.stored_form",
-    "StoredLevel": "perdure.checkpoints.stored_form",
+    "StoredDefinition": "perdure.agent_workflow.store",
+    "StoredForm": "perdure.checkpoints.migration.stored_form",
+    "StoredLevel": "perdure.checkpoints.migration.stored_form",
     "SubWorkflowFailed": "perdure.errors",
-    "SubWorkflowRequestMessage": "perdure.graph.workflow_executor",
-    "SubWorkflowResponseMessage": "perdure.graph.workflow_executor",
+    "SubWorkflowRequestMessage": "perdure.graph.sub_workflow",
+    "SubWorkflowResponseMessage": "perdure.graph.sub_workflow",
     "SupportsAgentRun": "perdure.agents.base",
     "SwitchCaseEdgeGroup": "perdure.graph.edges",
     "SwitchCaseEdgeGroupCase": "perdure.graph.edges",
@@ -408,8 +411,8 @@ _HOME = {
     "ThreadBusy": "perdure.errors",
     "ThreadConflict": "perdure.errors",
     "ThreadExists": "perdure.errors",
-    "ThreadFit": "perdure.engine.migrating",
-    "ThreadFits": "perdure.engine.migrating",
+    "ThreadFit": "perdure.workflows.migration_check",
+    "ThreadFits": "perdure.workflows.migration_check",
     "ThreadInfo": "perdure.records",
     "ThreadNotFound": "perdure.errors",
     "ThreadNotIdle": "perdure.errors",
@@ -422,62 +425,62 @@ _HOME = {
     "UnreadableValue": "perdure.errors",
     "UnsavableValue": "perdure.errors",
     "UnsupportedId": "perdure.errors",
-    "UsageDetails": "perdure.agents.content",
+    "UsageDetails": "perdure.agents.conversation.content",
     "UsageLimitReached": "perdure.errors",
     "ValidationTypeEnum": "perdure.errors",
-    "Workflow": "perdure.agents.workflows",
-    "WorkflowAgent": "perdure.agents.workflow_agent",
-    "WorkflowAgentCompletedEvent": "perdure.orchestrations.agent_workflow.events",
-    "WorkflowAgentSkippedEvent": "perdure.orchestrations.agent_workflow.events",
-    "WorkflowAgentStartedEvent": "perdure.orchestrations.agent_workflow.events",
-    "WorkflowApprovalRequestedEvent": "perdure.orchestrations.agent_workflow.events",
-    "WorkflowApprovalResolvedEvent": "perdure.orchestrations.agent_workflow.events",
-    "WorkflowBuilder": "perdure.agents.workflows",
+    "Workflow": "perdure.workflows.workflow",
+    "WorkflowAgent": "perdure.workflows.agent",
+    "WorkflowAgentCompletedEvent": "perdure.agent_workflow.events",
+    "WorkflowAgentSkippedEvent": "perdure.agent_workflow.events",
+    "WorkflowAgentStartedEvent": "perdure.agent_workflow.events",
+    "WorkflowApprovalRequestedEvent": "perdure.agent_workflow.events",
+    "WorkflowApprovalResolvedEvent": "perdure.agent_workflow.events",
+    "WorkflowBuilder": "perdure.workflows.builder",
     "WorkflowCheckpoint": "perdure.checkpoints.checkpoint",
     "WorkflowCheckpointException": "perdure.errors",
-    "WorkflowCompletedEvent": "perdure.orchestrations.agent_workflow.events",
-    "WorkflowConfig": "perdure.orchestrations.agent_workflow.definition",
+    "WorkflowCompletedEvent": "perdure.agent_workflow.events",
+    "WorkflowConfig": "perdure.agent_workflow.definition.config",
     "WorkflowContext": "perdure.graph.context",
     "WorkflowConvergenceException": "perdure.errors",
-    "WorkflowDiagnosticEvent": "perdure.orchestrations.agent_workflow.events",
-    "WorkflowEdgeTraversedEvent": "perdure.orchestrations.agent_workflow.events",
+    "WorkflowDiagnosticEvent": "perdure.agent_workflow.events",
+    "WorkflowEdgeTraversedEvent": "perdure.agent_workflow.events",
     "WorkflowErrorDetails": "perdure.events",
     "WorkflowEvent": "perdure.events",
     "WorkflowEventSource": "perdure.events",
     "WorkflowEventType": "perdure.events",
     "WorkflowException": "perdure.errors",
-    "WorkflowExecutor": "perdure.graph.workflow_executor",
-    "WorkflowLayerCompletedEvent": "perdure.orchestrations.agent_workflow.events",
-    "WorkflowLayerStartedEvent": "perdure.orchestrations.agent_workflow.events",
+    "WorkflowExecutor": "perdure.graph.sub_workflow",
+    "WorkflowLayerCompletedEvent": "perdure.agent_workflow.events",
+    "WorkflowLayerStartedEvent": "perdure.agent_workflow.events",
     "WorkflowMessage": "perdure.records",
-    "WorkflowResult": "perdure.orchestrations.agent_workflow.result",
-    "WorkflowRunResult": "perdure.engine.result",
+    "WorkflowResult": "perdure.agent_workflow.execution.execution",
+    "WorkflowRunResult": "perdure.engine.run.result",
     "WorkflowRunState": "perdure.events",
     "WorkflowRunnerException": "perdure.errors",
-    "WorkflowStartedEvent": "perdure.orchestrations.agent_workflow.events",
+    "WorkflowStartedEvent": "perdure.agent_workflow.events",
     "WorkflowValidationError": "perdure.errors",
     "WorkflowViz": "perdure.graph.drawing.viz",
     "WrongInputType": "perdure.errors",
     "WrongStateType": "perdure.errors",
-    "add": "perdure.graph.reducers",
-    "append": "perdure.graph.reducers",
-    "condition": "perdure.orchestrations.agent_workflow",
-    "configure_tracing": "perdure.engine.tracing",
-    "copy_store": "perdure.checkpoints.copying",
+    "add": "perdure.graph.policy",
+    "append": "perdure.graph.policy",
+    "condition": "perdure.agent_workflow",
+    "configure_tracing": "perdure.engine.tracing.tracing",
+    "copy_store": "perdure.checkpoints.transfer.copy_store",
     "executor": "perdure.graph.function_executor",
-    "get_run_context": "perdure.engine.run_context",
+    "get_run_context": "perdure.engine.functions.context",
     "handler": "perdure.graph.handlers",
-    "merge": "perdure.graph.reducers",
+    "merge": "perdure.graph.policy",
     "open_store": "perdure.storages",
     "outcomes_of": "perdure.graph.drawing.outcomes",
     "register_type": "perdure.codecs.types",
     "resolve_agent_id": "perdure.graph.participants",
     "response_handler": "perdure.graph.handlers",
-    "run_sync": "perdure.engine.sync",
-    "step": "perdure.engine.step_function",
+    "run_sync": "perdure.engine.run.result",
+    "step": "perdure.engine.functions.step",
     "tool": "perdure.agents.tools",
     "validate_workflow_graph": "perdure.graph.validation",
-    "workflow": "perdure.agents.functions",
+    "workflow": "perdure.workflows.functions",
 }
 
 __all__ = list(_HOME)

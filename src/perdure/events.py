@@ -145,7 +145,7 @@ class WorkflowEvent(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON of the fields that are set; `from_dict(json.loads(json.dumps(event.to_dict())))` is the event."""
-        from perdure.codecs.json_codec import JsonCodec  # only here: nobody else needs a codec to speak of events
+        from perdure.codecs.json_codec import JsonCodec
 
         codec = JsonCodec(lenient=True)
         defaults = zip(self.__struct_fields__, (..., *self.__struct_defaults__), strict=True)

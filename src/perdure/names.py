@@ -35,9 +35,15 @@ def main_module_name() -> str | None:
 
 
 def stable_name(thing: type | object) -> str:
-    """`package.module:Qualname` of a class or function; `perdure:Qualname` of one of ours, wherever it lives."""
+    """`package.module:Qualname` of a class or function.
+
+    A type of ours is `perdure:Qualname`, wherever it lives. The client's models repeat names of the engine's types, so
+    theirs are `perdure:client.Qualname`.
+    """
     module = getattr(thing, "__module__", None) or "builtins"
     qualname = getattr(thing, "__qualname__", None) or type(thing).__qualname__
+    if module.startswith(f"{OWN_PACKAGE}.client."):
+        return f"{OWN_PACKAGE}:client.{qualname}"
     if module.startswith(f"{OWN_PACKAGE}."):
         return f"{OWN_PACKAGE}:{qualname}"
     return f"{stable_module(module)}:{qualname}"

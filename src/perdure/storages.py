@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote
 
-from perdure.checkpoints.retention import Retention
+from perdure.checkpoints.history.retention import Retention
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.codec import Codec
 from perdure.errors import did_you_mean
 from perdure.store import Store
-from perdure.stores.file import FileStore
-from perdure.stores.memory import MemoryStore
+from perdure.stores.file.store import FileStore
+from perdure.stores.memory.store import MemoryStore
 from perdure.stores.postgres.urls import shown, split_schema
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
     from perdure.codecs.aes_gcm import AesGcm
@@ -137,7 +137,7 @@ class PostgresCheckpointStorage(StoreCheckpointStorage):
             raise ValueError(f"pool_size expects a number of connections, 1 or more, got {pool_size!r}.")
         _check_seconds(acquire_seconds, "acquire_seconds")
         _check_seconds(statement_seconds, "statement_seconds")
-        from perdure.stores.postgres.store import PostgresStore  # needs the extra `postgres`
+        from perdure.stores.postgres.store import PostgresStore
 
         store = PostgresStore(
             dsn,
@@ -226,7 +226,7 @@ def _accelerated(store: Store, redis_url: str | None, place: str) -> Store:
     if redis_url is None:
         return store
     from perdure.stores.valkey.connection import Valkey
-    from perdure.stores.valkey.store import AcceleratedStore  # needs the extra `redis`
+    from perdure.stores.valkey.store import AcceleratedStore
 
     return AcceleratedStore(store, Valkey(redis_url), place)
 

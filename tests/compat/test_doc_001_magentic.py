@@ -9,9 +9,9 @@ import pytest
 from tests.unit.orchestrations.magentic_team import PLAIN, Manager, crew, remembered
 
 from perdure import AlreadyAnswered, InMemoryCheckpointStorage, WorkflowRunState
-from perdure.agents.workflows import Workflow
 from perdure.orchestrations import MagenticBuilder, MagenticPlanReviewRequest
-from perdure.testing.scripted_agent import ScriptedAgent
+from perdure.testing.scripted import ScriptedAgent
+from perdure.workflows.workflow import Workflow
 
 MakeStorage = Callable[[], Any]
 

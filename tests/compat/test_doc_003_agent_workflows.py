@@ -33,7 +33,7 @@ from perdure import (
     WorkflowLayerStartedEvent,
     WorkflowStartedEvent,
 )
-from perdure.agents.message import Message
+from perdure.agents.conversation.message import Message
 from perdure.errors import InvalidDefinition
 from perdure.storages import FileCheckpointStorage
 from perdure.testing import ScriptedAgent

@@ -21,7 +21,7 @@ from perdure import (
     step,
     workflow,
 )
-from perdure.engine.request import RunOptions
+from perdure.engine.run.options import RunOptions
 
 # ---------------------------------------------------------------- a harbour's log book
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from perdure.records import CheckpointInfo, Commit, JournalEntry, LoggedEvents, OpenedThread
 from perdure.store import Store
-from perdure.testing.conformance.acts import (
+from perdure.testing.conformance.support.acts import (
     FAR,
     START,
     asked,

@@ -8,10 +8,10 @@ from pathlib import Path
 from tests.schemas import where
 
 from perdure.store import Store
-from perdure.stores.file import FileStore
-from perdure.stores.memory import MemoryStore
+from perdure.stores.file.store import FileStore
+from perdure.stores.memory.store import MemoryStore
 from perdure.stores.postgres.store import PostgresStore
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite.store import SqliteStore
 
 STORES: dict[str, Callable[[Path], Store]] = {
     "memory": lambda folder: MemoryStore(),

@@ -13,10 +13,10 @@ from tests.contract.acts import asked, own, saved, thread_ids
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import ThreadNotFound
 from perdure.store import Store
-from perdure.stores.prefixes import first_after
-from perdure.stores.rows_of_threads import Wanted
-from perdure.stores.sqlite_schema import prepare
-from perdure.stores.sqlite_tables import Tables
+from perdure.stores.packing import first_after
+from perdure.stores.sqlite.lists import ListQuery
+from perdure.stores.sqlite.schema import prepare
+from perdure.stores.sqlite.tables import Tables
 
 ALPHABET = "aAb/%_\\*é\u0301\u200b\ud7ff\ue000\uffff\U00010000\U0010fffe\U0010ffff"
 
@@ -108,11 +108,11 @@ def few_and_many() -> Iterator[tuple[Counted, Counted]]:
 
 
 READS: dict[str, Callable[[Tables], object]] = {
-    "threads": lambda tables: tables.threads(Wanted(prefix="ann/"), 5),
-    "threads before one": lambda tables: tables.threads(Wanted(prefix="ann/"), 5, "ann/7"),
-    "threads by status": lambda tables: tables.threads(Wanted(prefix="ann/", statuses={"", "IDLE"})),
+    "threads": lambda tables: tables.threads(ListQuery(prefix="ann/"), 5),
+    "threads before one": lambda tables: tables.threads(ListQuery(prefix="ann/"), 5, "ann/7"),
+    "threads by status": lambda tables: tables.threads(ListQuery(prefix="ann/", statuses={"", "IDLE"})),
     "ids": lambda tables: tables.thread_ids("ann/", "ann/2", 50),
-    "requests": lambda tables: tables.requests(Wanted(prefix="ann/"), 5),
+    "requests": lambda tables: tables.requests(ListQuery(prefix="ann/"), 5),
     "last event": lambda tables: tables.last_seq("ann/1"),
 }
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perdure.stores.memory import MemoryStore
+from perdure.stores.memory.store import MemoryStore
 from perdure.testing.conformance import validate
 
 

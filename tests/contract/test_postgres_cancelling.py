@@ -19,7 +19,7 @@ from tests.servers.proxy import Instant, Proxy
 
 from perdure.errors import CheckpointNotFound, StoreUnavailable, ThreadBusy, ThreadConflict, ThreadNotFound
 from perdure.records import JournalEntry, Lease
-from perdure.stores.combined import Combined
+from perdure.stores.postgres.owners import Combined
 from perdure.stores.postgres.pool import Pool
 from perdure.stores.postgres.store import PostgresStore
 

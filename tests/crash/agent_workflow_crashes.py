@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from perdure.agents.message import Message
-from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
+from perdure.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agents.conversation.message import Message
 from perdure.records import JournalEntry
 from perdure.testing import Call, FakeClock, Faults, ProcessGone, ScriptedAgent
 from perdure.testing.faults import Point, When

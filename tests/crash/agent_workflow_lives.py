@@ -16,7 +16,7 @@ from tests.crash.teams import Instant, notes_of
 from tests.property.agent_workflow_driving import taken_to_its_end
 from tests.property.agent_workflow_plans import Plan, a_plan, built
 
-from perdure.orchestrations.agent_workflow.definition import START
+from perdure.agent_workflow.definition.config import START
 from perdure.records import JournalEntry
 from perdure.testing import Faults, FaultyStorage
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tests.promises.processes import STORAGES, Act, FarStage, Place
 
-from perdure.checkpoints.copying import copy_store
 from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.transfer.copy_store import copy_store
 
 
 async def copy(stage: FarStage, target: StoreCheckpointStorage, kind: str, folder: Path) -> float:

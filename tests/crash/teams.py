@@ -16,17 +16,18 @@ from tests.crash.lives import PLACES
 from tests.unit.orchestrations import handoff_team, magentic_team
 
 from perdure.agents.tools import tool
-from perdure.agents.workflows import Workflow, WorkflowBuilder
 from perdure.events import WorkflowEvent
 from perdure.orchestrations.concurrent import ConcurrentBuilder
-from perdure.orchestrations.group_chat import GroupChatBuilder
-from perdure.orchestrations.group_chat_types import GroupChatState
-from perdure.orchestrations.magentic import MagenticBuilder
+from perdure.orchestrations.group_chat.builder import GroupChatBuilder
+from perdure.orchestrations.group_chat.types import GroupChatState
+from perdure.orchestrations.magentic.builder import MagenticBuilder
 from perdure.orchestrations.sequential import SequentialBuilder
 from perdure.records import JournalEntry
 from perdure.testing import Faults
-from perdure.testing.scripted_agent import Call, ScriptedAgent
-from perdure.testing.survival import take_to_the_end
+from perdure.testing.scripted import Call, ScriptedAgent
+from perdure.testing.survival.compare import take_to_the_end
+from perdure.workflows.builder import WorkflowBuilder
+from perdure.workflows.workflow import Workflow
 
 Log = Callable[[dict[str, Any]], object]
 

@@ -25,8 +25,8 @@ from perdure import Executor, Workflow, WorkflowBuilder, WorkflowContext, handle
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import ThreadBusy
 from perdure.store import Store
-from perdure.stores.file import FileStore
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.file.store import FileStore
+from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing import FakeClock
 
 HOUR = 3600.0

@@ -21,10 +21,10 @@ from perdure import InMemoryCheckpointStorage, Workflow
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import StorageFailed
 from perdure.stores.disk import Disk
-from perdure.stores.file import FileStore
+from perdure.stores.file.store import FileStore
 from perdure.testing import Faults
 from perdure.testing.faults import Point, When
-from perdure.testing.survival import take_to_the_end
+from perdure.testing.survival.compare import take_to_the_end
 
 STORES: dict[str, Callable[[Path], StoreCheckpointStorage]] = {
     "memory": lambda folder: InMemoryCheckpointStorage(),

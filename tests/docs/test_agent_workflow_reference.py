@@ -23,15 +23,19 @@ from perdure import (
     WorkflowResult,
     condition,
 )
-from perdure.orchestrations.agent_workflow import definition, edge_builder, events, router_builder
-from perdure.orchestrations.agent_workflow.conditions import Condition
+from perdure.agent_workflow import events
+from perdure.agent_workflow.builder import edges as edge_builder, edges as router_builder
+from perdure.agent_workflow.definition import config as definition
+from perdure.agent_workflow.definition.conditions import Condition
 from perdure.testing import ScriptedAgent
 
-PACKAGE = "perdure.orchestrations.agent_workflow"
+PACKAGE = "perdure.agent_workflow"
 DOCS = Path(__file__).parents[2] / "docs"
 REFERENCE = DOCS / "reference"
 BUILDERS = (AgentWorkflow, edge_builder.EdgeBuilder, edge_builder.EdgeTargetBuilder, edge_builder.TypeRouteBuilder)
-PARTS = [one for one in vars(definition).values() if isinstance(one, type) and issubclass(one, definition.Part)]
+PARTS = [
+    one for one in vars(definition).values() if isinstance(one, type) and issubclass(one, definition.DefinitionPart)
+]
 BETWEEN_MODULES = {"find", "inner", "now", "subscribers"}
 """Of the instance: its own modules use them, users need not."""
 CONVERSATIONS = {one for one in dir(perdure) if re.search("Session|Conversation", one)}

@@ -19,7 +19,7 @@ from perdure.storages import open_store
 TEAM = """
 import asyncio, os
 from pathlib import Path
-from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
 from perdure.testing import Call, ScriptedAgent
 
 async def slowly(seconds: str = "0") -> str:

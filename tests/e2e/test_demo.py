@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.command import COMMAND, environment, in_terminal, needs_pseudo_terminals, perdure, read_or_end
 
-from perdure.cli.release_notes import Tally, expected_work
+from perdure.cli.demo.release_notes import DemoTally, expected_work
 
 TALLY = "lost: 0   finished work repeated: 0"
 LINE = re.compile(r"^ +\d+\.\d\d s  process (?P<pid>\d+)  (?P<who>\w*) +(?P<what>.+)$", re.MULTILINE)
@@ -102,22 +102,22 @@ def write_logs(folder: Path, **changed: str) -> None:
 @pytest.mark.parametrize(
     ("log", "tally"),
     [
-        ("started finished", Tally(lost=0, repeated=0)),
-        ("started started finished", Tally(lost=0, repeated=0)),
-        ("started finished started", Tally(lost=0, repeated=1)),
-        ("started finished started finished started finished", Tally(lost=0, repeated=2)),
-        ("started", Tally(lost=1, repeated=0)),
-        ("", Tally(lost=1, repeated=0)),
+        ("started finished", DemoTally(lost=0, repeated=0)),
+        ("started started finished", DemoTally(lost=0, repeated=0)),
+        ("started finished started", DemoTally(lost=0, repeated=1)),
+        ("started finished started finished started finished", DemoTally(lost=0, repeated=2)),
+        ("started", DemoTally(lost=1, repeated=0)),
+        ("", DemoTally(lost=1, repeated=0)),
     ],
 )
 def test_the_tally_counts_what_never_finished_and_what_began_again_after_its_end(
-    log: str, tally: Tally, tmp_path: Path
+    log: str, tally: DemoTally, tmp_path: Path
 ) -> None:
     write_logs(tmp_path, fixes=log)
-    assert Tally.of(tmp_path, approved=True) == tally
+    assert DemoTally.of(tmp_path, approved=True) == tally
 
 
 def test_nothing_has_to_be_published_after_a_no(tmp_path: Path) -> None:
     write_logs(tmp_path, publish="")
-    assert Tally.of(tmp_path, approved=False) == Tally(lost=0, repeated=0)
-    assert Tally.of(tmp_path, approved=True) == Tally(lost=1, repeated=0)
+    assert DemoTally.of(tmp_path, approved=False) == DemoTally(lost=0, repeated=0)
+    assert DemoTally.of(tmp_path, approved=True) == DemoTally(lost=1, repeated=0)

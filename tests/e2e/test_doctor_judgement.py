@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from perdure.cli.findings import Finding, contents_found, disk_found, version_found
-from perdure.cli.postgres_findings import postgres_found
-from perdure.stores.postgres.report import Connections, Holder, Report, Schema, Server, Standby, Table
-from perdure.stores.report import Contents
+from perdure.cli.doctor.findings import Finding, contents_found, disk_found, version_found
+from perdure.cli.doctor.postgres import postgres_found
+from perdure.stores.health import StoreContents
+from perdure.stores.postgres.health import Connections, Holder, Report, Schema, Server, Standby, Table
 
 SETTINGS = {
     "fsync": "on",
@@ -24,7 +24,7 @@ SETTINGS = {
 SERVER = Server("18.1", 180001, "app", "threads", False, False, True, SETTINGS, 0, False, 0.0004, 0.0002, 0.0001)
 SCHEMA = Schema("perdure", 1, is_there=True, version=1, may_create=True, may_use=True)
 THREADS = Table("threads", 0, 1000, 100, 8192, 8192, 5000, 4900, None)
-WELL = Report(SERVER, SCHEMA, (THREADS,), Contents(threads=1000), connections=Connections(10, 97))
+WELL = Report(SERVER, SCHEMA, (THREADS,), StoreContents(threads=1000), connections=Connections(10, 97))
 
 
 def judged(report: Report) -> list[Finding]:
@@ -109,7 +109,7 @@ def test_names_that_sql_does_not_take_as_they_are_are_quoted_in_what_one_is_told
 
 
 def test_counts_that_are_estimates_say_so() -> None:
-    [threads, _] = contents_found(Contents(threads=3, checkpoints=2_000_000, is_estimated=True, owned=1, inbox=2))
+    [threads, _] = contents_found(StoreContents(threads=3, checkpoints=2_000_000, is_estimated=True, owned=1, inbox=2))
     assert threads.found == "3 threads, about 2000000 checkpoints; 1 running; 2 messages not taken in yet"
 
 

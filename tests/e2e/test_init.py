@@ -87,10 +87,10 @@ def test_the_agent_remembers_a_name_by_the_thread_alone(demo: Path) -> None:
 def _said_by_a_process(demo: Path, text: str, thread: str = "demo-thread") -> str:
     script = (
         "import asyncio\n"
-        "from perdure.server.config_files import load_config\n"
-        "from perdure.server.projects import Project\n"
-        "from perdure.server.registry import Registry\n"
-        "from perdure.server.storing import storage_of\n"
+        "from perdure.server.config.files import load_config\n"
+        "from perdure.server.app.project import Project\n"
+        "from perdure.server.app.registry import Registry\n"
+        "from perdure.server.app.storage import storage_of\n"
         "async def main():\n"
         "    config = load_config()\n"
         "    project = Project(config.folder)\n"

@@ -21,8 +21,8 @@ from perdure.server.auth.authorizers import make_authorizer
 from perdure.server.auth.key_file import KeyFile
 from perdure.server.auth.principal import Credentials, NotAuthenticated
 from perdure.server.auth.scopes import SCOPES
-from perdure.server.config_files import read_config
-from perdure.server.limits.making import make_limiter
+from perdure.server.config.files import read_config
+from perdure.server.rate_limit.factory import make_limiter
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "serve" / "secure-a-server.md"
 

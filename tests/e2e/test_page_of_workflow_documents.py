@@ -22,7 +22,7 @@ from tests.docs.following import blocks_of
 from tests.e2e.command import COMMAND, needs_pseudo_terminals
 from tests.e2e.recording import Recorder, replayed
 
-from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "agents" / "run-a-workflow-document.md"
 AT_WORK = "looking at the tide table"

@@ -15,8 +15,8 @@ from tests.e2e.test_cli import refusal
 from tests.e2e.test_run_and_answer import WORK
 from tests.e2e.threads import checkpoints_of
 
-from perdure.cli.durations import duration
-from perdure.cli.prune import prune
+from perdure.cli.commands.prune import prune
+from perdure.cli.output.amounts import duration
 
 
 def pinned(told: Told) -> list[str]:

@@ -12,10 +12,10 @@ import msgspec
 import pydantic
 import pytest
 
-from perdure.cli.answer import the_answer
-from perdure.cli.readable import in_a_line, in_lines, printable, tree_of
-from perdure.cli.samples import UNKNOWN, sample_answer
-from perdure.codecs.opaque import Opaque
+from perdure.cli.commands.answer import the_answer
+from perdure.cli.output.values import in_a_line, in_lines, printable, tree_of
+from perdure.cli.running.progress import UNKNOWN, sample_answer
+from perdure.codecs.values.opaque import Opaque
 from perdure.events import WorkflowEvent
 
 

@@ -10,15 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from perdure import (
-    Executor,
-    Workflow,
-    WorkflowBuilder,
-    WorkflowContext,
-    WorkflowEvent,
-    handler,
-    response_handler,
-)
+from perdure import Executor, Workflow, WorkflowBuilder, WorkflowContext, WorkflowEvent, handler, response_handler
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.codecs.aes_gcm import AesGcm
 from perdure.records import JournalEntry, Lease

@@ -10,11 +10,11 @@ from tests.encryption.places import OLD
 from perdure.codecs.aes_gcm import AesGcm
 from perdure.store import Store
 from perdure.stores.encrypted.store import EncryptedStore
-from perdure.stores.file import FileStore
-from perdure.stores.memory import MemoryStore
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.file.store import FileStore
+from perdure.stores.memory.store import MemoryStore
+from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.conformance import validate
-from perdure.testing.conformance.catalogue import all_clauses
+from perdure.testing.conformance.suite import all_clauses
 
 OF_THE_STORE_BELOW = ("crash", "damage")
 """Families that take long, and are about what lies below; it is tried without a key elsewhere."""

@@ -11,8 +11,8 @@ from tests.encryption.places import NEW, OLD
 from perdure.codecs.aes_gcm import AesGcm
 from perdure.errors import UnreadableValue
 from perdure.stores.encrypted.store import EncryptedStore
-from perdure.stores.memory import MemoryStore
-from perdure.testing.conformance.acts import full, own
+from perdure.stores.memory.store import MemoryStore
+from perdure.testing.conformance.support.acts import full, own
 
 
 async def test_what_is_told_is_heard_by_those_who_have_the_key_and_by_nobody_else() -> None:

@@ -10,13 +10,13 @@ import pytest
 from tests.encryption.places import NEW, OLD, Place, closed
 from tests.encryption.planted import asking, secret
 
-from perdure.checkpoints.copying import copy_store
 from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.transfer.copy_store import copy_store
 from perdure.codecs.aes_gcm import AesGcm
 from perdure.errors import MissingKey
-from perdure.stores.memory import MemoryStore
-from perdure.stores.sqlite import SqliteStore
-from perdure.testing.conformance.acts import full, own
+from perdure.stores.memory.store import MemoryStore
+from perdure.stores.sqlite.store import SqliteStore
+from perdure.testing.conformance.support.acts import full, own
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from perdure.codecs.aes_gcm import AesGcm
 from perdure.errors import DamagedCheckpoint, PlaintextRefused
 from perdure.records import Commit, InboxItem, JournalEntry, ThreadStanding
 from perdure.store import Store
-from perdure.testing.conformance.acts import full, own
+from perdure.testing.conformance.support.acts import full, own
 
 Commits: TypeAlias = list[Commit]
 Change: TypeAlias = Callable[[ThreadStanding, Commits, Commits], tuple[ThreadStanding, Commits]]

@@ -15,14 +15,14 @@ import pytest
 from tests.encryption.places import NEW, OLD, OTHER, Place, closed
 from tests.encryption.planted import asking
 
-from perdure.checkpoints.copying import copy_store
 from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.transfer.copy_store import copy_store
 from perdure.codecs.aes_gcm import AesGcm
 from perdure.errors import DamagedStore, MissingKey, PlaintextRefused, UnsupportedId
 from perdure.stores.encrypted.store import EncryptedStore
-from perdure.stores.memory import MemoryStore
-from perdure.stores.sqlite import SqliteStore
-from perdure.testing.conformance.acts import everything, full, own, saved
+from perdure.stores.memory.store import MemoryStore
+from perdure.stores.sqlite.store import SqliteStore
+from perdure.testing.conformance.support.acts import everything, full, own, saved
 
 Use = Callable[[StoreCheckpointStorage], Awaitable[Any]]
 

@@ -14,11 +14,11 @@ from tests.encryption.places import Place
 
 from perdure.errors import DamagedCheckpoint, DamagedStore
 from perdure.store import Store
-from perdure.stores.file import FileStore
-from perdure.stores.rows_of_payloads import PAGE_ROWS
-from perdure.stores.sqlite import SqliteStore
-from perdure.testing.conformance.acts import full, own, saved
-from perdure.testing.conformance.rewriting import wrapped
+from perdure.stores.file.store import FileStore
+from perdure.stores.sqlite.rewrite import PAGE_ROWS
+from perdure.stores.sqlite.store import SqliteStore
+from perdure.testing.conformance.clauses.rewriting import wrapped
+from perdure.testing.conformance.support.acts import full, own, saved
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 

@@ -18,7 +18,7 @@ from perdure import Executor, RekeyReport, WorkflowBuilder, WorkflowContext, han
 from perdure.codecs.aes_gcm import AesGcm
 from perdure.errors import MissingKey
 from perdure.store import Store
-from perdure.testing.conformance.acts import everything, full, inside, own, saved
+from perdure.testing.conformance.support.acts import everything, full, inside, own, saved
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,7 +10,7 @@ from tests.fleet.harbour import all_at_once
 
 from perdure.stores.postgres import schema as postgres_schema
 from perdure.stores.postgres.store import PostgresStore
-from perdure.testing.conformance.acts import own
+from perdure.testing.conformance.support.acts import own
 
 
 class Prepare(TypedDict):

@@ -17,7 +17,7 @@ from perdure.errors import StoreUnavailable, ThreadBusy, ThreadConflict
 from perdure.records import LoggedEvents
 from perdure.store import Store
 from perdure.stores.postgres.store import PostgresStore
-from perdure.testing.conformance.acts import Owner, own
+from perdure.testing.conformance.support.acts import ThreadOwner, own
 
 RUNS = 3
 """That each process has at the same time."""
@@ -97,7 +97,7 @@ class Racer:
             waiting = []
         await owner.release()
 
-    async def _commit(self, owner: Owner, act: str, consumed: list[str]) -> None:
+    async def _commit(self, owner: ThreadOwner, act: str, consumed: list[str]) -> None:
         if self._chance.random() < 0.3:
             await owner.record(owner.number + 1)
         count = self._chance.randint(1, 3)

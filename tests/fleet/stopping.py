@@ -13,7 +13,7 @@ from typing import TypedDict
 from perdure import platform
 from perdure.errors import ThreadBusy, ThreadConflict
 from perdure.stores.postgres.store import PostgresStore
-from perdure.testing.conformance.acts import Owner, everything, inside, own
+from perdure.testing.conformance.support.acts import ThreadOwner, everything, inside, own
 
 THREAD = "wanted"
 REFUSED = 3
@@ -34,7 +34,7 @@ class Stop(TypedDict):
 # ---------------------------------------------------------------- the owner
 
 
-async def _stop_in_mid_work(owner: Owner) -> int:
+async def _stop_in_mid_work(owner: ThreadOwner) -> int:
     await owner.save(brings=["mine"], events=1)
     await owner.record(1)
     next_one = owner.checkpoint(brings=["never to be stored"], events=1)
@@ -49,14 +49,14 @@ async def _stop_in_mid_work(owner: Owner) -> int:
     return REFUSED
 
 
-async def _stand_still(owner: Owner) -> int:
+async def _stand_still(owner: ThreadOwner) -> int:
     os.kill(os.getpid(), signal.SIGSTOP)
     time.sleep(60)  # noqa: ASYNC251  # no task gets its turn
     return 0
 
 
 @contextmanager
-def _owner(order: Stop, work: Callable[[Owner], Awaitable[int]]) -> Iterator[int]:
+def _owner(order: Stop, work: Callable[[ThreadOwner], Awaitable[int]]) -> Iterator[int]:
     """The pid of a process that owns the thread and has stopped itself. It is gone at the end."""
     child = os.fork()
     if child == 0:
@@ -78,7 +78,7 @@ def _owner(order: Stop, work: Callable[[Owner], Awaitable[int]]) -> Iterator[int
             pass  # it has ended by itself
 
 
-async def _own_and_work(order: Stop, work: Callable[[Owner], Awaitable[int]]) -> int:
+async def _own_and_work(order: Stop, work: Callable[[ThreadOwner], Awaitable[int]]) -> int:
     return await work(await own(_store(order), THREAD, owner="first"))
 
 

@@ -15,59 +15,59 @@ from tests.servers.proxy import Counts, Instant, Proxy
 
 from perdure.store import Store
 from perdure.stores.postgres.store import PostgresStore
-from perdure.testing.conformance.acts import Owner, own, saved
+from perdure.testing.conformance.support.acts import ThreadOwner, own, saved
 
-Act = Callable[[Owner], Awaitable[object]]
+Act = Callable[[ThreadOwner], Awaitable[object]]
 
 
-async def commit(owner: Owner) -> None:
+async def commit(owner: ThreadOwner) -> None:
     await owner.save(brings=["new"], events=2, consumed=["waiting"])
 
 
-async def commit_without_a_checkpoint(owner: Owner) -> None:
+async def commit_without_a_checkpoint(owner: ThreadOwner) -> None:
     await owner.note(events=1, status="FAILED")
 
 
-async def commit_in_the_place_of_another_checkpoint(owner: Owner) -> None:
+async def commit_in_the_place_of_another_checkpoint(owner: ThreadOwner) -> None:
     await owner.save(f"{owner.lease.thread_id}-1", brings=["new"], events=1)
 
 
-async def commit_after_an_older_checkpoint(owner: Owner) -> None:
+async def commit_after_an_older_checkpoint(owner: ThreadOwner) -> None:
     await owner.save(parent=1, brings=["new"])
 
 
-async def post(owner: Owner) -> None:
+async def post(owner: ThreadOwner) -> None:
     await owner.store.post(owner.lease.thread_id, "item", "message", b"1")
 
 
-async def append_journal(owner: Owner) -> None:
+async def append_journal(owner: ThreadOwner) -> None:
     await owner.record(7)
 
 
-async def open_again(owner: Owner) -> None:
+async def open_again(owner: ThreadOwner) -> None:
     opened = await owner.store.open(owner.lease.thread_id, "another run", takeover=True)
     assert (opened.number, opened.lease.owner) == (2, "another run")
     await owner.store.renew(opened.lease)
 
 
-async def release(owner: Owner) -> None:
+async def release(owner: ThreadOwner) -> None:
     await owner.release()
     assert (await owner.store.threads(thread_id=owner.lease.thread_id))[0].run_id is None
 
 
-async def pin(owner: Owner) -> None:
+async def pin(owner: ThreadOwner) -> None:
     await owner.store.pin(f"{owner.lease.thread_id}-1")
 
 
-async def prune(owner: Owner) -> None:
+async def prune(owner: ThreadOwner) -> None:
     assert await owner.store.prune(owner.lease.thread_id, [f"{owner.lease.thread_id}-1"]) == 1
 
 
-async def copy(owner: Owner) -> None:
+async def copy(owner: ThreadOwner) -> None:
     await owner.store.copy_thread(f"{owner.lease.thread_id} beside", f"{owner.lease.thread_id} copied")
 
 
-async def delete(owner: Owner) -> None:
+async def delete(owner: ThreadOwner) -> None:
     assert await owner.store.delete_thread(f"{owner.lease.thread_id} beside")
 
 
@@ -125,7 +125,7 @@ def moments(statements: Sequence[tuple[str, int]], chance: random.Random) -> lis
     return last + (others if SOAK else chance.sample(others, min(4, len(others))))
 
 
-async def prepared(store: Store, thread_id: str) -> Owner:
+async def prepared(store: Store, thread_id: str) -> ThreadOwner:
     """A thread with two checkpoints and something in its inbox, and another beside it."""
     await saved(store, f"{thread_id} beside", 2, brings=["some"], events=1)
     owner = await own(store, thread_id)

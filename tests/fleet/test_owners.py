@@ -12,7 +12,7 @@ from tests.servers.fixtures import Place
 
 from perdure.errors import ThreadConflict
 from perdure.stores.postgres.store import PostgresStore
-from perdure.testing.conformance.acts import inside, own
+from perdure.testing.conformance.support.acts import inside, own
 
 
 def stop(place: Place, *, is_elsewhere: bool, how: str = "lease", has_moved: bool = False) -> Stop:

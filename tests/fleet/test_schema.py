@@ -13,7 +13,7 @@ from perdure.errors import NewerFormat, StorageFailed
 from perdure.stores.postgres import schema as postgres_schema
 from perdure.stores.postgres.schema import VERSION
 from perdure.stores.postgres.store import PostgresStore
-from perdure.testing.conformance.acts import own, saved, thread_ids
+from perdure.testing.conformance.support.acts import own, saved, thread_ids
 
 PROCESSES = 8
 

@@ -16,7 +16,7 @@ from perdure.errors import PoolExhausted, StoreUnavailable, ThreadConflict
 from perdure.records import Commit
 from perdure.stores.postgres import database as postgres_database
 from perdure.stores.postgres.store import PostgresStore
-from perdure.testing.conformance.acts import everything, full, own, saved
+from perdure.testing.conformance.support.acts import everything, full, own, saved
 
 MakeStore = Callable[..., PostgresStore]
 

@@ -21,7 +21,7 @@ from perdure import (
     handler,
     response_handler,
 )
-from perdure.checkpoints.stored_form import StoredForm
+from perdure.checkpoints.migration.stored_form import StoredForm
 from perdure.testing import FakeClock
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perdure.checkpoints import checkpoint as checkpoints
-from perdure.checkpoints.retention import KeepFor, KeepLast, LatestOnly, Retention
+from perdure.checkpoints.history.retention import KeepFor, KeepLast, LatestOnly, Retention
 from perdure.checkpoints.storage import StoreCheckpointStorage, read_events
 from perdure.events import WorkflowEvent
 from perdure.records import CheckpointInfo

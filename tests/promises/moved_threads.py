@@ -11,7 +11,7 @@ import pytest
 from tests.promises.stages import Boom, Does, Stage, alone, fan, ledger
 
 from perdure import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler, response_handler
-from perdure.checkpoints.retention import KeepLast
+from perdure.checkpoints.history.retention import KeepLast
 from perdure.checkpoints.storage import StoreCheckpointStorage, post_message
 from perdure.codec import DeclaredTypes
 from perdure.records import Commit

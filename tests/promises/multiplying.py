@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.promises.processes import Place
 from tests.schemas import SCHEMAS
 
-from perdure.stores.rows_of_commits import BLOCK
+from perdure.stores.sqlite.commits import BLOCK
 
 
 def multiply(place: Place, count: int, *, in_own_threads: bool) -> None:

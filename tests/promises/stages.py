@@ -8,15 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from perdure import (
-    Executor,
-    Workflow,
-    WorkflowBuilder,
-    WorkflowContext,
-    WorkflowEvent,
-    handler,
-    response_handler,
-)
+from perdure import Executor, Workflow, WorkflowBuilder, WorkflowContext, WorkflowEvent, handler, response_handler
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.records import Commit, JournalEntry, Lease
 

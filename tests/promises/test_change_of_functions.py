@@ -11,8 +11,8 @@ from tests.promises.stages import Does
 from tests.promises.test_change_of_values import rename_ticket
 
 from perdure import FunctionalWorkflow, RunContext, StorageFailed, Workflow, step, workflow
+from perdure.checkpoints.migration.stored_form import StoredForm
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.checkpoints.stored_form import StoredForm
 from perdure.records import Commit
 
 

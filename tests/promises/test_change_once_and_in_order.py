@@ -9,7 +9,7 @@ from tests.promises.changing import Case, Ticket, first, pending, second
 from tests.promises.stages import Does
 
 from perdure import Workflow, WorkflowBuilder
-from perdure.checkpoints.stored_form import StoredForm
+from perdure.checkpoints.migration.stored_form import StoredForm
 
 Step = Callable[[StoredForm], None]
 

@@ -17,8 +17,8 @@ from perdure import (
     Workflow,
     WorkflowBuilder,
 )
+from perdure.checkpoints.migration.stored_form import StoredForm
 from perdure.checkpoints.storage import StoreCheckpointStorage, post_message
-from perdure.checkpoints.stored_form import StoredForm
 
 
 async def everything_in(storage: Any) -> list[Any]:

@@ -12,7 +12,7 @@ from tests.six_methods import SixMethods
 from tests.turns import turns
 
 from perdure import CheckpointNotFound, InvalidRun, NoStorage, Workflow, WorkflowContext
-from perdure.checkpoints.retention import KeepLast
+from perdure.checkpoints.history.retention import KeepLast
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.testing import FakeClock
 

@@ -16,8 +16,8 @@ from tests.schemas import SCHEMAS, where
 from tests.six_methods import SixMethods
 
 from perdure import InMemoryCheckpointStorage, StorageFailed
-from perdure.checkpoints.copying import NotCopied, copy_store
 from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.transfer.copy_store import NotCopied, copy_store
 from perdure.records import Commit, ThreadStanding
 from perdure.storages import FileCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage
 

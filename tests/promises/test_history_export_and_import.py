@@ -24,9 +24,9 @@ from perdure import (
     ThreadExists,
     ThreadNotFound,
 )
-from perdure.checkpoints.dump import DumpWriter
-from perdure.checkpoints.retention import LatestOnly
+from perdure.checkpoints.history.retention import LatestOnly
 from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.transfer.dump import DumpWriter
 from perdure.records import Commit
 
 

@@ -9,13 +9,7 @@ import pytest
 from tests.promises.stages import Again, Asker, Boom, Does, Relay, Sink, Stage, Tally, alone, chain, fan, ledger
 from tests.six_methods import SixMethods
 
-from perdure import (
-    CheckpointNotFound,
-    IncompatibleWorkflow,
-    ThreadExists,
-    Workflow,
-    WorkflowContext,
-)
+from perdure import CheckpointNotFound, IncompatibleWorkflow, ThreadExists, Workflow, WorkflowContext
 from perdure.checkpoints.storage import StoreCheckpointStorage
 
 

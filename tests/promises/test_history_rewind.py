@@ -21,14 +21,7 @@ from tests.promises.stages import (
     rewrite_head,
 )
 
-from perdure import (
-    AlreadyAnswered,
-    DamagedCheckpoint,
-    Opaque,
-    Workflow,
-    WorkflowCheckpoint,
-    WorkflowContext,
-)
+from perdure import AlreadyAnswered, DamagedCheckpoint, Opaque, Workflow, WorkflowCheckpoint, WorkflowContext
 from perdure.checkpoints.storage import StoreCheckpointStorage
 
 

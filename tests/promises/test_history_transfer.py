@@ -12,9 +12,9 @@ from tests.contract.acts import everything
 from tests.promises.moved_threads import GOING_ON, make_all
 from tests.promises.processes import STORAGES
 
-from perdure.checkpoints.copying import copy_store
-from perdure.checkpoints.retention import LatestOnly
+from perdure.checkpoints.history.retention import LatestOnly
 from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.checkpoints.transfer.copy_store import copy_store
 from perdure.records import CheckpointInfo
 
 

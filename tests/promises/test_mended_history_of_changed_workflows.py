@@ -17,9 +17,9 @@ from perdure import (
     handler,
     response_handler,
 )
+from perdure.checkpoints.migration.stored_form import StoredForm
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.checkpoints.stored_form import StoredForm
-from perdure.cli.answer import find_request
+from perdure.cli.commands.answer import find_request
 
 
 def reviewer_is_editor(stored: StoredForm) -> None:

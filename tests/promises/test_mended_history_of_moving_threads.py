@@ -10,7 +10,7 @@ import pytest
 from tests.promises.stages import Boom, Stage, ledger
 
 from perdure import CheckpointNotFound, InMemoryCheckpointStorage, ThreadBusy, Workflow
-from perdure.checkpoints.retention import LatestOnly
+from perdure.checkpoints.history.retention import LatestOnly
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.records import Commit
 

@@ -12,7 +12,7 @@ from tests.promises.processes import Place
 from tests.promises.stages import Stage, ledger
 
 from perdure import NewerFormat, WorkflowCheckpointException
-from perdure.stores.lines import ThreadLine, to_line
+from perdure.stores.file.lines import FileThreadLine, to_line
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ async def test_a_folder_in_the_place_of_a_threads_file_is_an_error(folder: Path)
 
 
 async def test_a_file_of_a_newer_version_is_refused_as_such(folder: Path) -> None:
-    first = to_line("t", ThreadLine("t", version=99))
+    first = to_line("t", FileThreadLine("t", version=99))
     (folder / "t.jsonl").write_bytes(b"".join([first, *lines(folder)[1:]]))
     (folder / "index.db").unlink()
     async with place_of(folder).storage() as storage:

@@ -8,14 +8,7 @@ from typing import Any
 import pytest
 from tests.promises.stages import Again, Asker, Boom, Relay, Stage, alone, entries, fan, ledger
 
-from perdure import (
-    NoPendingRequests,
-    StorageFailed,
-    ThreadBusy,
-    ThreadConflict,
-    Workflow,
-    WorkflowRunState,
-)
+from perdure import NoPendingRequests, StorageFailed, ThreadBusy, ThreadConflict, Workflow, WorkflowRunState
 from perdure.checkpoints.storage import StoreCheckpointStorage
 
 

@@ -13,7 +13,7 @@ from tests.promises.processes import Other, Place, Raised
 from tests.promises.stages import Does, Stage, alone, entries, ledger
 
 from perdure import ThreadBusy, Workflow, WorkflowContext
-from perdure.stores.owners import LEASE_SECONDS
+from perdure.stores.process_identity import LEASE_SECONDS
 
 
 async def held(place: Place) -> Other:

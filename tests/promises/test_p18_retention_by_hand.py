@@ -13,7 +13,7 @@ from tests.promises.processes import Place
 from tests.promises.stages import Asker, Boom, Does, Relay, Stage, alone, ledger
 
 from perdure import CheckpointPinned, CursorExpired, ThreadNotFound, WorkflowRunState
-from perdure.checkpoints.prune_report import PruneReport
+from perdure.checkpoints.history.pruning import PruneReport
 from perdure.checkpoints.storage import StoreCheckpointStorage
 
 

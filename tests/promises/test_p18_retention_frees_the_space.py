@@ -15,7 +15,7 @@ from tests.promises.stages import Does
 from tests.schemas import SCHEMAS
 
 from perdure import InMemoryCheckpointStorage, Workflow, WorkflowBuilder
-from perdure.checkpoints.retention import KeepLast, LatestOnly, Retention
+from perdure.checkpoints.history.retention import KeepLast, LatestOnly, Retention
 from perdure.checkpoints.storage import StoreCheckpointStorage
 
 KB, MB = 1024, 1024 * 1024

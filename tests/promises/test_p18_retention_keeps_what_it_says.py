@@ -13,7 +13,7 @@ from tests.promises.stages import Again, Asker, Boom, Relay, Sink, Stage, alone,
 from tests.unit.engine.flows import countdown
 
 from perdure import WorkflowExecutor, WorkflowRunState
-from perdure.checkpoints.retention import FullHistory, KeepFor, KeepLast, LatestOnly, Retention
+from perdure.checkpoints.history.retention import FullHistory, KeepFor, KeepLast, LatestOnly, Retention
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.testing import assert_survives_crash
 

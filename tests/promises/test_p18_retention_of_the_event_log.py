@@ -11,7 +11,7 @@ from tests.promises.stages import Again, Asker, Boom, Does, Relay, Sink, Stage, 
 from tests.unit.engine.flows import countdown
 
 from perdure import CursorExpired, RunContext, WorkflowEvent, step, workflow
-from perdure.checkpoints.retention import KeepLast, LatestOnly, Retention
+from perdure.checkpoints.history.retention import KeepLast, LatestOnly, Retention
 from perdure.checkpoints.storage import StoreCheckpointStorage, read_events
 
 

@@ -14,7 +14,7 @@ from tests.promises.processes import FarStage, Place
 from tests.promises.stages import Relay, Sink, Stage, chain, ledger
 
 from perdure import CheckpointNotFound, CursorExpired, ThreadConflict, Workflow
-from perdure.checkpoints.retention import KeepLast, LatestOnly, Retention
+from perdure.checkpoints.history.retention import KeepLast, LatestOnly, Retention
 from perdure.checkpoints.storage import StoreCheckpointStorage
 
 TURNS = 8

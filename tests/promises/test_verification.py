@@ -16,7 +16,7 @@ from tests.promises.moved_threads import GOING_ON, Counting, make_all, make_fork
 from tests.promises.processes import Place
 
 from perdure import InMemoryCheckpointStorage, NewerFormat, StorageFailed, ThreadNotFound
-from perdure.checkpoints.retention import FullHistory, LatestOnly, Retention
+from perdure.checkpoints.history.retention import FullHistory, LatestOnly, Retention
 from perdure.checkpoints.storage import StoreCheckpointStorage
 
 

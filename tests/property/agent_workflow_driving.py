@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.property.agent_workflow_plans import Plan, is_granted
 
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from perdure.orchestrations.agent_workflow.result import WorkflowResult
+from perdure.agent_workflow.execution.execution import WorkflowResult
+from perdure.agent_workflow.instance import AgentWorkflowInstance
 
 STAMP = {"stamp": "seen"}
 """What whoever approves puts into the outputs."""

@@ -10,13 +10,13 @@ from zlib import crc32
 
 import msgspec
 
-from perdure.agents.message import Message
-from perdure.orchestrations.agent_workflow import condition
-from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
-from perdure.orchestrations.agent_workflow.conditions import Condition
-from perdure.orchestrations.agent_workflow.definition import ErrorMode, MapErrors
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from perdure.orchestrations.agent_workflow.node_options import AgentNodeOptions
+from perdure.agent_workflow.builder.node import AgentNodeOptions
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
+from perdure.agent_workflow.definition import condition
+from perdure.agent_workflow.definition.conditions import Condition
+from perdure.agent_workflow.definition.config import ErrorMode, MapErrors
+from perdure.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agents.conversation.message import Message
 from perdure.testing import ScriptedAgent
 
 Kind: TypeAlias = Literal["graded", "text", "map"]

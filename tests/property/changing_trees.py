@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.checkpoints.chunks import LONG_TEXT, SMALL, SMALL_ROOT, WHOLE
-from perdure.checkpoints.cutting import LEAST, MOST, TEXT_LEAST, TEXT_MOST
+from perdure.checkpoints.delta.chunks import LONG_TEXT, SMALL, SMALL_ROOT, WHOLE
+from perdure.checkpoints.delta.cutting import LEAST, MOST, TEXT_LEAST, TEXT_MOST
 from perdure.codec import Tree
 
 SIZES = sorted(

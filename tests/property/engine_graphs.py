@@ -28,7 +28,7 @@ from perdure import (
     response_handler,
 )
 from perdure.errors import ThreadNotFound
-from perdure.graph.reducers import Reducer, add, append, merge
+from perdure.graph.policy import Reducer, add, append, merge
 
 THREAD = "t"
 

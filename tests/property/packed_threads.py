@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from perdure.checkpoints.assembly import Assembly
-from perdure.checkpoints.chunks import SMALL_ROOT, Base, Chunker, Packed
+from perdure.checkpoints.delta.assembly import Assembly
+from perdure.checkpoints.delta.chunks import SMALL_ROOT, Base, Chunker, Packed
 from perdure.codec import Tree
 from perdure.digests import SHORT
 

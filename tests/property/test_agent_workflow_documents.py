@@ -10,18 +10,17 @@ import msgspec
 from hypothesis import given, settings, strategies as st
 from tests.chance import SOAK
 
-from perdure.agents.message import Message
-from perdure.orchestrations.agent_workflow import condition, definition
-from perdure.orchestrations.agent_workflow.approvals import ApprovalContext
-from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
-from perdure.orchestrations.agent_workflow.condition_shape import takes_value
-from perdure.orchestrations.agent_workflow.conditions import JOINED, TYPES, Condition
-from perdure.orchestrations.agent_workflow.definition import WorkflowConfig
-from perdure.orchestrations.agent_workflow.document_reading import Format, read_text
-from perdure.orchestrations.agent_workflow.documents import config_of, draft_of
-from perdure.orchestrations.agent_workflow.exporting import exported
-from perdure.orchestrations.agent_workflow.node_options import AgentNodeOptions
-from perdure.orchestrations.agent_workflow.schema import document_schema
+from perdure.agent_workflow.builder.node import AgentNodeOptions
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
+from perdure.agent_workflow.definition import condition, config as definition
+from perdure.agent_workflow.definition.conditions import JOINED, TYPES, Condition
+from perdure.agent_workflow.definition.config import WorkflowConfig
+from perdure.agent_workflow.documents.export import exported
+from perdure.agent_workflow.documents.read import Format, config_of, draft_of, read_text
+from perdure.agent_workflow.documents.schema import document_schema
+from perdure.agent_workflow.documents.shape import takes_value
+from perdure.agent_workflow.node.approvals import ApprovalContext
+from perdure.agents.conversation.message import Message
 from perdure.testing import ScriptedAgent
 
 FORMATS: tuple[Format, Format] = ("json", "yaml")

@@ -13,8 +13,8 @@ from tests.property.agent_workflow_driving import taken_to_its_end
 from tests.property.agent_workflow_model import Expected, expected_of
 from tests.property.agent_workflow_plans import Plan, a_plan, built
 
-from perdure.orchestrations.agent_workflow import events as told
-from perdure.orchestrations.agent_workflow.result import WorkflowResult
+from perdure.agent_workflow import events as told
+from perdure.agent_workflow.execution.execution import WorkflowResult
 from perdure.storages import InMemoryCheckpointStorage
 from perdure.testing import FakeClock
 

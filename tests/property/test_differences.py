@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from perdure import WorkflowCheckpoint
-from perdure.checkpoints.difference import Change, CheckpointDiff
+from perdure.checkpoints.history.diff import Change, CheckpointDiff
 
 LEAVES = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.floats(-1, 1), st.text("ab'\"", max_size=3))
 KEYS = st.text("abc'\\", min_size=1, max_size=2) | st.integers(0, 3)

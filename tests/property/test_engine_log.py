@@ -23,13 +23,13 @@ from tests.property.engine_graphs import (
 )
 
 from perdure import InMemoryCheckpointStorage, Workflow, WorkflowCheckpoint, WorkflowEvent, WorkflowRunResult
-from perdure.engine.journal import Journal
-from perdure.engine.lane import Lane
-from perdure.engine.level import Level, child_level, root_level
-from perdure.engine.position import Position, position_of
+from perdure.engine.delivery.lane import Lane
+from perdure.engine.run.live_threads import Instances, LiveThread
 from perdure.engine.scope import RunScope
-from perdure.engine.superstep import apply, plan as plan_lanes
-from perdure.engine.thread import Instances, Thread
+from perdure.engine.steps.journal import Journal
+from perdure.engine.superstep.level import Level, child_level, root_level
+from perdure.engine.superstep.position import Position, position_of
+from perdure.engine.superstep.superstep import apply, plan as plan_lanes
 from perdure.testing import FakeClock
 
 POINTS = st.lists(st.integers(0, 30), max_size=4)
@@ -134,7 +134,7 @@ def parts_of(position: Position) -> dict[str, Any]:
 async def superstep(workflow: Workflow, position: Position, order: list[int]) -> Position:
     """One superstep by hand: lanes run one after the other, those that `order` names first."""
     compiled = workflow._compiled
-    thread = Thread(THREAD, Instances(compiled.graph.nodes))
+    thread = LiveThread(THREAD, Instances(compiled.graph.nodes))
     thread.position = position
 
     told: list[WorkflowEvent] = []

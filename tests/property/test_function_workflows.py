@@ -18,7 +18,7 @@ from perdure import InMemoryCheckpointStorage, ThreadNotFound, Workflow, Workflo
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import NoPendingRequests, StorageFailed, SubWorkflowFailed
 from perdure.records import Commit, JournalEntry, Lease
-from perdure.stores.memory import MemoryStore
+from perdure.stores.memory.store import MemoryStore
 
 THREAD = "t"
 FEW = settings() if SOAK else settings(max_examples=12)

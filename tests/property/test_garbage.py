@@ -16,16 +16,16 @@ from tests.schemas import SCHEMAS, where
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.recent import RecentThreads
-from perdure.checkpoints.stored_thread import StoredThread, read_checkpoint, whole_tree
+from perdure.checkpoints.thread import StoredThread, read_checkpoint, whole_tree
 from perdure.codec import DeclaredTypes
 from perdure.codecs import JsonCodec
 from perdure.events import WorkflowEvent
 from perdure.store import Store
-from perdure.stores.file import FileStore
+from perdure.stores.file.store import FileStore
 from perdure.stores.garbage import Lineage, plan_pruning
-from perdure.stores.memory import MemoryStore
+from perdure.stores.memory.store import MemoryStore
 from perdure.stores.postgres.store import PostgresStore
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite.store import SqliteStore
 
 SEEDS = st.integers(0, 2**48)
 FEW = settings() if SOAK else settings(max_examples=10)

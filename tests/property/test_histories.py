@@ -18,7 +18,7 @@ from tests.contract.test_model import some_examples
 from tests.promises.processes import STORAGES
 
 from perdure import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler, response_handler
-from perdure.checkpoints.retention import FullHistory, KeepLast, LatestOnly, Retention
+from perdure.checkpoints.history.retention import FullHistory, KeepLast, LatestOnly, Retention
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import ThreadBusy, ThreadExists
 from perdure.testing import Faults, ProcessGone

@@ -42,7 +42,7 @@ from perdure import (
     WorkflowRunResult,
     handler,
 )
-from perdure.graph.reducers import Reducer, add, append, merge
+from perdure.graph.policy import Reducer, add, append, merge
 
 REDUCERS: dict[str, Reducer] = {"notes": append, "total": add, "index": merge}
 

@@ -12,9 +12,9 @@ from hypothesis import given, strategies as st
 
 from perdure.codecs import JsonCodec
 from perdure.engine.effects import DELETED
-from perdure.engine.state import LaneState, merge_state
+from perdure.engine.superstep.state import LaneState, merge_state
 from perdure.errors import StateConflict
-from perdure.graph.reducers import Reducer, add, append, merge
+from perdure.graph.policy import Reducer, add, append, merge
 
 REDUCERS: dict[str, Reducer] = {"notes": append, "total": add, "index": merge}
 PLAIN = ("a", "b", "items")

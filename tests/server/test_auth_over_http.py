@@ -18,7 +18,7 @@ from tests.server.hostile.served import SECRET, token
 
 from perdure.server.auth.api_keys import make_key
 from perdure.server.auth.key_file import KeyFile
-from perdure.server.config_files import config_from
+from perdure.server.config.files import config_from
 from perdure.server.http.app import ServerApp, create_app
 
 JWT_SECRET = random.Random(1).randbytes(48).hex()

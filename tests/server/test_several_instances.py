@@ -16,7 +16,7 @@ from tests.server.serving import Server, done, eventually, flows_project, turn
 from tests.servers.postgres import Databases
 from tests.servers.valkey import ValkeyServer
 
-from perdure.server import recovery
+from perdure.server.app import recovery
 from perdure.server.http.app import ServerApp, create_app
 
 

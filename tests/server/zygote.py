@@ -95,11 +95,7 @@ def _warm_up() -> None:
     from litestar import Litestar
 
     import perdure.agents.base
-    import perdure.agents.recording  # noqa: F401  # and what `perdure init` writes needs
-    from perdure.cli import main, serve  # noqa: F401  # and the command
-    from perdure.server import serving  # noqa: F401  # and what it calls
-    from perdure.server.http import app  # noqa: F401  # with Litestar
-    from perdure.stores.postgres import store  # noqa: F401  # and its driver
+    import perdure.agents.turns.recording  # noqa: F401  # and what `perdure init` writes needs
 
     Litestar([], logging_config=None)  # which imports its plugins
 

@@ -20,9 +20,9 @@ from perdure import (
     open_store,
 )
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.stores.file import FileStore
+from perdure.stores.file.store import FileStore
 from perdure.stores.postgres.store import PostgresStore
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite.store import SqliteStore
 
 
 @dataclass

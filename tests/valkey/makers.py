@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from perdure.store import Store
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite.store import SqliteStore
 from perdure.stores.valkey.connection import Valkey
 from perdure.stores.valkey.store import AcceleratedStore
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.store import Store
 from perdure.stores.postgres.store import PostgresStore
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite.store import SqliteStore
 from perdure.stores.valkey.connection import Valkey
 from perdure.stores.valkey.store import AcceleratedStore
 

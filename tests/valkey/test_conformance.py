@@ -6,8 +6,8 @@ import pytest
 from tests.valkey.makers import URL, with_valkey
 
 from perdure.testing.conformance import validate
-from perdure.testing.conformance.catalogue import all_clauses
 from perdure.testing.conformance.clause import Clause, Needs
+from perdure.testing.conformance.suite import all_clauses
 
 FAMILIES = list(dict.fromkeys(one.family for one in all_clauses()))
 BY_FAMILY = {

@@ -17,10 +17,10 @@ from tests.valkey.acts import talking
 from tests.valkey.others import SECONDS
 from tests.valkey.places import Place
 
-from perdure.stores.memory import MemoryStore
+from perdure.stores.memory.store import MemoryStore
 from perdure.stores.valkey.connection import Valkey
 from perdure.stores.valkey.store import AcceleratedStore
-from perdure.testing.conformance.acts import own
+from perdure.testing.conformance.support.acts import own
 
 SQLITE = pytest.mark.parametrize("truth", ["sqlite"], indirect=True)
 

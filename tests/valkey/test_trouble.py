@@ -21,11 +21,11 @@ from tests.valkey.places import Place
 
 from perdure import MissingExtra
 from perdure.store import Store
-from perdure.stores.memory import MemoryStore
+from perdure.stores.memory.store import MemoryStore
+from perdure.stores.valkey.circuit_breaker import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Trouble
 from perdure.stores.valkey.connection import Valkey
 from perdure.stores.valkey.store import AcceleratedStore
-from perdure.stores.valkey.trouble import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Trouble
-from perdure.testing.conformance.acts import own
+from perdure.testing.conformance.support.acts import own
 
 SECRET = "hunter2-%2Fsecret"
 

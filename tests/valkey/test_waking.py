@@ -14,10 +14,10 @@ from tests.valkey.others import SECONDS, Others
 from tests.valkey.places import NEVER, Place
 
 from perdure import Workflow
-from perdure.checkpoints import busy
+from perdure.checkpoints.follow import wait_for_owner as busy
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.store import Listener
-from perdure.stores.memory import MemoryStore
+from perdure.stores.memory.store import MemoryStore
 from perdure.stores.valkey import store as accelerated
 from perdure.stores.valkey.connection import Valkey
 from perdure.stores.valkey.store import AcceleratedStore

@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING
 from perdure.lazy import lazily
 
 if TYPE_CHECKING:
-    from perdure.agents.approval import ApprovalResponse as ApprovalResponse
     from perdure.agents.base import BaseAgent as BaseAgent, SupportsAgentRun as SupportsAgentRun
-    from perdure.agents.content import Content as Content, UsageDetails as UsageDetails
+    from perdure.agents.conversation.content import Content as Content, UsageDetails as UsageDetails
+    from perdure.agents.conversation.message import AgentSession as AgentSession, Message as Message
+    from perdure.agents.conversation.response import (
+        AgentResponse as AgentResponse,
+        AgentResponseUpdate as AgentResponseUpdate,
+    )
     from perdure.agents.executor import (
         AgentExecutor as AgentExecutor,
         AgentExecutorRequest as AgentExecutorRequest,
         AgentExecutorResponse as AgentExecutorResponse,
     )
-    from perdure.agents.message import Message as Message
     from perdure.agents.pydantic.agent import Agent as Agent
-    from perdure.agents.response import AgentResponse as AgentResponse, AgentResponseUpdate as AgentResponseUpdate
-    from perdure.agents.session import AgentSession as AgentSession
     from perdure.agents.tools import Tool as Tool, ToolContext as ToolContext, tool as tool
-    from perdure.agents.workflow_agent import (
+    from perdure.agents.turns.recording import ApprovalResponse as ApprovalResponse
+    from perdure.workflows.agent import (
         RequestInfoFunctionArgs as RequestInfoFunctionArgs,
         WorkflowAgent as WorkflowAgent,
     )
@@ -30,19 +32,19 @@ _HOME: dict[str, str] = {
     "AgentExecutor": "perdure.agents.executor",
     "AgentExecutorRequest": "perdure.agents.executor",
     "AgentExecutorResponse": "perdure.agents.executor",
-    "AgentResponse": "perdure.agents.response",
-    "AgentResponseUpdate": "perdure.agents.response",
-    "AgentSession": "perdure.agents.session",
-    "ApprovalResponse": "perdure.agents.approval",
+    "AgentResponse": "perdure.agents.conversation.response",
+    "AgentResponseUpdate": "perdure.agents.conversation.response",
+    "AgentSession": "perdure.agents.conversation.message",
+    "ApprovalResponse": "perdure.agents.turns.recording",
     "BaseAgent": "perdure.agents.base",
-    "Content": "perdure.agents.content",
-    "Message": "perdure.agents.message",
-    "RequestInfoFunctionArgs": "perdure.agents.workflow_agent",
+    "Content": "perdure.agents.conversation.content",
+    "Message": "perdure.agents.conversation.message",
+    "RequestInfoFunctionArgs": "perdure.workflows.agent",
     "SupportsAgentRun": "perdure.agents.base",
     "Tool": "perdure.agents.tools",
     "ToolContext": "perdure.agents.tools",
-    "UsageDetails": "perdure.agents.content",
-    "WorkflowAgent": "perdure.agents.workflow_agent",
+    "UsageDetails": "perdure.agents.conversation.content",
+    "WorkflowAgent": "perdure.workflows.agent",
     "tool": "perdure.agents.tools",
 }
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, overload, runtime_checkable
 
-from perdure.agents.message import Message, as_messages
-from perdure.agents.recording import heard_by, new_session_id, recorded_turn
-from perdure.agents.response import AgentResponse, AgentResponseUpdate
-from perdure.agents.session import AgentSession
-from perdure.engine.stream import ResponseStream
+from perdure.agents.conversation.message import AgentSession, Message, as_messages
+from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
+from perdure.agents.turns.recording import heard_by, new_session_id, recorded_turn
+from perdure.engine.run.result import ResponseStream
 
 AgentStream: TypeAlias = ResponseStream[AgentResponseUpdate, AgentResponse]
 

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias, get_args, overload
 
 import msgspec
 
-from perdure.agents.content import Content
-from perdure.agents.recording import answered, heard_by, recorded, request_id_for, working_for
-from perdure.engine.work import Work
+from perdure.agents.conversation.content import Content
+from perdure.agents.turns.recording import answered, heard_by, recorded, request_id_for, working_for
+from perdure.engine.steps.attempts import Work
 from perdure.graph.function_executor import is_async
 from perdure.graph.policy import DEFAULT, RetryPolicy, Seconds
 

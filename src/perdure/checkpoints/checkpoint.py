@@ -17,7 +17,7 @@ from perdure.names import random_digits
 from perdure.records import Answer, CheckpointInfo, ExecutorMemory, SuspendedDelivery, WorkflowMessage
 
 if TYPE_CHECKING:
-    from perdure.checkpoints.difference import CheckpointDiff
+    from perdure.checkpoints.history.diff import CheckpointDiff
 
 CheckpointID = str
 
@@ -166,13 +166,13 @@ class WorkflowCheckpoint(msgspec.Struct, frozen=True):
 
         What always differs says nothing, and is left out: ids, numbers and times of checkpoints, threads and runs.
         """
-        from perdure.checkpoints.difference import difference
+        from perdure.checkpoints.history.diff import difference
 
         return difference(self, other)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON: `from_dict(json.loads(json.dumps(checkpoint.to_dict())))` is the same checkpoint."""
-        from perdure.checkpoints.format import encode_checkpoint, tool_codec
+        from perdure.checkpoints.encoding.checkpoint import encode_checkpoint, tool_codec
 
         tree: dict[str, Any] = encode_checkpoint(self, tool_codec())
         if self.graph_signature:
@@ -182,6 +182,6 @@ class WorkflowCheckpoint(msgspec.Struct, frozen=True):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> WorkflowCheckpoint:
         """Raises WorkflowCheckpointException for anything that is not a checkpoint."""
-        from perdure.checkpoints.format import decode_checkpoint, tool_codec
+        from perdure.checkpoints.encoding.checkpoint import decode_checkpoint, tool_codec
 
         return decode_checkpoint(data, tool_codec())

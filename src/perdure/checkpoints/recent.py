@@ -11,9 +11,9 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from perdure.checkpoints.checkpoint import ChildCheckpoint, WorkflowCheckpoint
-from perdure.checkpoints.chunks import Chunker
-from perdure.checkpoints.kept import KeptHistory
-from perdure.checkpoints.unchanged import Unchanged
+from perdure.checkpoints.delta.chunks import Chunker
+from perdure.checkpoints.delta.incremental import Unchanged
+from perdure.checkpoints.history.retention import KeptHistory
 from perdure.codec import Codec, DeclaredTypes
 from perdure.isolation import is_all_copied_here, is_surely_copied
 from perdure.records import Lease, OpenedThread

@@ -6,28 +6,22 @@ from collections.abc import AsyncIterator, Collection, Iterable
 from typing import Any, Protocol, Self, runtime_checkable
 
 from perdure.cancelling import to_its_end
-from perdure.checkpoints.assembly import Assembly
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
-from perdure.checkpoints.following import FollowingMethods
-from perdure.checkpoints.history_methods import HistoryMethods, check_limit
-from perdure.checkpoints.keepers import PlainThread, ThreadKeeper, codec_for, own_copy, storage_errors
-from perdure.checkpoints.log_reader import LogReader
-from perdure.checkpoints.migrations import Migrator
-from perdure.checkpoints.pruning_methods import PruningMethods
+from perdure.checkpoints.delta.assembly import Assembly
+from perdure.checkpoints.follow.follow import FollowingMethods
+from perdure.checkpoints.follow.log_reader import LogReader
+from perdure.checkpoints.history.methods import HistoryMethods, check_limit
+from perdure.checkpoints.history.pruning import PruningMethods
+from perdure.checkpoints.history.retention import Retention, as_retention
+from perdure.checkpoints.migration.migrations import Migrator
+from perdure.checkpoints.open_thread import PlainThread, ThreadKeeper, codec_for, own_copy, storage_errors
 from perdure.checkpoints.recent import RecentThreads
-from perdure.checkpoints.retention import Retention, as_retention
-from perdure.checkpoints.stored_thread import Migrate, StoredThread, new_assembly, read_checkpoint
-from perdure.checkpoints.tail import MESSAGE, posted
-from perdure.checkpoints.transfer_methods import TransferMethods
+from perdure.checkpoints.thread import Migrate, StoredThread, new_assembly, read_checkpoint
+from perdure.checkpoints.transfer.methods import TransferMethods
+from perdure.checkpoints.uncommitted import MESSAGE, posted
 from perdure.codec import Codec, DeclaredTypes, declare
 from perdure.codecs.json_codec import JsonCodec
-from perdure.errors import (
-    CheckpointNotFound,
-    CheckpointPinned,
-    DamagedCheckpoint,
-    NoEventLog,
-    StorageFailed,
-)
+from perdure.errors import CheckpointNotFound, CheckpointPinned, DamagedCheckpoint, NoEventLog, StorageFailed
 from perdure.events import WorkflowEvent
 from perdure.names import checkpoint_id_of, new_item_id, new_thread_id
 from perdure.records import CheckpointInfo, PendingRequest, ThreadInfo

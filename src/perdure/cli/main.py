@@ -12,12 +12,20 @@ import click
 import perdure
 from perdure.errors import PerdureError
 
-COMMANDS = (
-    *("demo", "init", "run", "resume", "answer", "requests", "threads", "show"),
-    *("state", "diff", "fork", "rewind", "pin", "unpin"),
-    *("prune", "export", "import", "transfer", "verify", "serve", "keys", "doctor", "rekey", "workflows", "completion"),
-)
-"""In the order in which one meets them. Each is a function of its name in the module of its name."""
+COMMANDS = {
+    "demo": "demo.command",
+    "init": "init.command",
+    **{name: f"commands.{name}" for name in ("run", "resume", "answer")},
+    "requests": "commands.show",
+    **{name: f"commands.{name}" for name in ("threads", "show", "state", "diff", "fork", "rewind", "pin")},
+    "unpin": "commands.pin",
+    **{name: f"commands.{name}" for name in ("prune", "export")},
+    "import": "commands.import_",
+    **{name: f"commands.{name}" for name in ("transfer", "verify", "serve", "keys")},
+    "doctor": "doctor.command",
+    **{name: f"commands.{name}" for name in ("rekey", "workflows", "completion")},
+}
+"""Each command's module, in the order in which users meet the commands. The function has the command's name."""
 
 
 class Commands(click.Group):
@@ -30,7 +38,7 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
-        command: click.Command = getattr(importlib.import_module(f"perdure.cli.{name}"), name)
+        command: click.Command = getattr(importlib.import_module(f"perdure.cli.{COMMANDS[cmd_name]}"), name)
         return command
 
 
@@ -48,8 +56,8 @@ def main() -> None:
     try:
         commands(prog_name="perdure")
     except (PerdureError, OSError) as problem:
-        from perdure.cli.mistakes import explained
-        from perdure.cli.readable import printable
+        from perdure.cli.output.errors import explained
+        from perdure.cli.output.values import printable
 
         click.echo(f"Error: {printable(explained(problem))}", err=True)
         sys.exit(1)

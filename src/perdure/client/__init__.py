@@ -7,7 +7,26 @@ try:
 except ImportError as missing:
     raise MissingExtra("perdure.client", "httpx", "client") from missing
 
-from perdure.client.answers import (
+from perdure.client.async_client import Client
+from perdure.client.errors import (
+    ClientError,
+    Conflict,
+    ConnectionLost,
+    CursorExpired,
+    Invalid,
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    NotSent,
+    RunFailed,
+    RunInterrupted,
+    ServerError,
+    StillRunning,
+    TooManyRequests,
+    Unavailable,
+    UnreadableAnswer,
+)
+from perdure.client.models import (
     Answer,
     Cancelled,
     Change,
@@ -30,25 +49,6 @@ from perdure.client.answers import (
     Tool,
     TurnMeta,
     Workflow,
-)
-from perdure.client.async_client import Client
-from perdure.client.errors import (
-    ClientError,
-    Conflict,
-    ConnectionLost,
-    CursorExpired,
-    Invalid,
-    NotAllowed,
-    NotAuthenticated,
-    NotFound,
-    NotSent,
-    RunFailed,
-    RunInterrupted,
-    ServerError,
-    StillRunning,
-    TooManyRequests,
-    Unavailable,
-    UnreadableAnswer,
 )
 from perdure.client.steps import Patience
 from perdure.client.sync_client import SyncClient

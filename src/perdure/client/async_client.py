@@ -13,12 +13,11 @@ from typing import Any, Self, Unpack
 import httpx
 from msgspec import UNSET
 
-from perdure.client import answers as told, calls, following
-from perdure.client.asking import asked, begun
+from perdure.client import calls, following, models as told
 from perdure.client.async_steps import AsyncSteps
 from perdure.client.calls import PAGE, AnyCheckpoint, OnBusy, Said, TurnArguments
-from perdure.client.connecting import Connecting, Token
-from perdure.client.files import WholeFile
+from perdure.client.connecting import Connecting, Token, WholeFile
+from perdure.client.retries import asked, begun
 from perdure.client.steps import Patience
 from perdure.client.turns import StreamedTurn
 from perdure.names import new_run_id
@@ -64,7 +63,7 @@ class Client:
         """Close its connections. Runs go on."""
         await self._steps.aclose()
 
-    async def _ask(self, call: calls.Call[calls.T]) -> calls.T:
+    async def _ask(self, call: calls.HttpCall[calls.T]) -> calls.T:
         return await self._steps.do(asked(self._session, call))
 
     # ------------------------------------------------------------ the server and what it serves

@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 
 import httpx
 
-from perdure.client.calls import Call
-from perdure.client.connecting import LIMITS, Connecting, certificates
+from perdure.client.calls import HttpCall
+from perdure.client.connecting import LIMITS, Connecting, certificates, pieces_of
 from perdure.client.errors import ClientError
-from perdure.client.files import pieces_of
 from perdure.client.steps import Answered, Close, Emit, Open, Read, Send, Steps, Wait
 
 T = TypeVar("T")
@@ -30,7 +29,7 @@ class AsyncSteps:
 
     async def do(self, steps: Steps[T]) -> T:
         """To the end. Raises what they raise."""
-        opened = _Opened(self._http, self._connecting)
+        opened = _AsyncOpened(self._http, self._connecting)
         try:
             step = steps.send(None)
             while True:
@@ -46,7 +45,7 @@ class AsyncSteps:
 
     async def give(self, steps: Steps[None]) -> AsyncGenerator[Any, None]:
         """What they emit."""
-        opened = _Opened(self._http, self._connecting)
+        opened = _AsyncOpened(self._http, self._connecting)
         try:
             step = steps.send(None)
             while True:
@@ -67,13 +66,13 @@ class AsyncSteps:
             await opened.close()
 
 
-class _Opened:
+class _AsyncOpened:
     """The stream that is open, if one is."""
 
     def __init__(self, http: httpx.AsyncClient, connecting: Connecting) -> None:
         self._http = http
         self._connecting = connecting
-        self._call: Call[Any] | None = None
+        self._call: HttpCall[Any] | None = None
         self._response: httpx.Response | None = None
         self._pieces: AsyncIterator[bytes] | None = None
 
@@ -94,11 +93,11 @@ class _Opened:
             await self.close()
             raise self._connecting.failure(call, error) from error
 
-    def _request(self, call: Call[Any]) -> httpx.Request:
+    def _request(self, call: HttpCall[Any]) -> httpx.Request:
         content = None if call.file is None else _sent(call.file)
         return self._http.build_request(**self._connecting.request(call, content))
 
-    async def _open(self, call: Call[Any]) -> Answered:
+    async def _open(self, call: HttpCall[Any]) -> Answered:
         await self.close()
         response = await self._http.send(self._request(call), stream=True)
         self._call, self._response = call, response

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from perdure.client import answers as told
+from perdure.client import models as told
 from perdure.names import checkpoint_id_of, new_run_id, new_thread_id
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ AnyCheckpoint: TypeAlias = str | told.Checkpoint
 PAGE = 100
 
 
-class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+class HttpCall(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """One request, and what its answer is."""
 
     method: str
@@ -65,32 +65,32 @@ def _chosen(**given: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------- the server and what it serves
 
 
-def ping() -> Call[str]:
-    return Call(method="GET", path="/ping", kind=str)
+def ping() -> HttpCall[str]:
+    return HttpCall(method="GET", path="/ping", kind=str)
 
 
-def ready() -> Call[told.Ready]:
-    return Call(method="GET", path="/readyz", kind=told.Ready, also=frozenset({503}))
+def ready() -> HttpCall[told.Ready]:
+    return HttpCall(method="GET", path="/readyz", kind=told.Ready, also=frozenset({503}))
 
 
-def workflows() -> Call[list[told.Workflow]]:
-    return Call(method="GET", path=at("workflows"), kind=list[told.Workflow], under="workflows")
+def workflows() -> HttpCall[list[told.Workflow]]:
+    return HttpCall(method="GET", path=at("workflows"), kind=list[told.Workflow], under="workflows")
 
 
-def workflow(name: str) -> Call[told.Workflow]:
-    return Call(method="GET", path=at("workflows", name), kind=told.Workflow, under="workflow")
+def workflow(name: str) -> HttpCall[told.Workflow]:
+    return HttpCall(method="GET", path=at("workflows", name), kind=told.Workflow, under="workflow")
 
 
-def graph() -> Call[told.Graph]:
-    return Call(method="GET", path=at("graph"), kind=told.Graph)
+def graph() -> HttpCall[told.Graph]:
+    return HttpCall(method="GET", path=at("graph"), kind=told.Graph)
 
 
-def tools() -> Call[list[told.NodeTools]]:
-    return Call(method="GET", path=at("graph", "tools"), kind=list[told.NodeTools], under="nodes")
+def tools() -> HttpCall[list[told.NodeTools]]:
+    return HttpCall(method="GET", path=at("graph", "tools"), kind=list[told.NodeTools], under="nodes")
 
 
-def state_schema() -> Call[dict[str, Any]]:
-    return Call(method="GET", path=at("graph:StateSchema"), kind=dict[str, Any])
+def state_schema() -> HttpCall[dict[str, Any]]:
+    return HttpCall(method="GET", path=at("graph:StateSchema"), kind=dict[str, Any])
 
 
 # ---------------------------------------------------------------- turns
@@ -122,7 +122,7 @@ class TurnArguments(TypedDict, total=False):
     """`thread_name`, `thread_meta`."""
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class TurnCall(msgspec.Struct, frozen=True, kw_only=True):
     """A turn that was asked for. Its ids are made here, so that it can be found again if the answer is lost."""
 
     messages: Said | None
@@ -135,7 +135,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     config: Mapping[str, Any] = {}
 
 
-def turn_of(messages: Said | None, options: TurnArguments) -> Turn:
+def turn_of(messages: Said | None, options: TurnArguments) -> TurnCall:
     """Raises ValueError for what is no turn."""
     thread_id = options.get("thread_id")
     is_resumed = options.get("resume", UNSET) is not UNSET
@@ -144,7 +144,7 @@ def turn_of(messages: Said | None, options: TurnArguments) -> Turn:
     if is_resumed and thread_id is None:
         raise ValueError("Say which thread_id goes on with resume. Nothing was sent.")
     more: dict[str, Any] = {name: value for name, value in options.items() if name != "thread_id"}
-    return Turn(
+    return TurnCall(
         messages=messages,
         thread_id=new_thread_id() if thread_id is None else thread_id,
         run_id=new_run_id(),
@@ -152,7 +152,7 @@ def turn_of(messages: Said | None, options: TurnArguments) -> Turn:
     )
 
 
-def turn_body(turn: Turn) -> dict[str, Any]:
+def turn_body(turn: TurnCall) -> dict[str, Any]:
     own = {"thread_id": turn.thread_id, "run_id": turn.run_id, "on_busy": turn.on_busy}
     body: dict[str, Any] = {
         "config": {**turn.config, **own},
@@ -164,18 +164,18 @@ def turn_body(turn: Turn) -> dict[str, Any]:
     return {**body, "messages": said(turn.messages)}
 
 
-def invoke(turn: Turn) -> Call[told.InvokeResult]:
+def invoke(turn: TurnCall) -> HttpCall[told.InvokeResult]:
     # The server says when it waited long enough: it knows its own limit.
     path = at("graph", "invoke")
-    return Call(method="POST", path=path, kind=told.InvokeResult, body=turn_body(turn), seconds=None)
+    return HttpCall(method="POST", path=path, kind=told.InvokeResult, body=turn_body(turn), seconds=None)
 
 
-def stream(turn: Turn, seconds: float | None) -> Call[None]:
-    return Call(method="POST", path=at("graph", "stream"), kind=None, body=turn_body(turn), seconds=seconds)
+def stream(turn: TurnCall, seconds: float | None) -> HttpCall[None]:
+    return HttpCall(method="POST", path=at("graph", "stream"), kind=None, body=turn_body(turn), seconds=seconds)
 
 
-def stop(thread_id: str) -> Call[told.Stopped]:
-    return Call(method="POST", path=at("graph", "stop"), kind=told.Stopped, body={"thread_id": thread_id})
+def stop(thread_id: str) -> HttpCall[told.Stopped]:
+    return HttpCall(method="POST", path=at("graph", "stop"), kind=told.Stopped, body={"thread_id": thread_id})
 
 
 # ---------------------------------------------------------------- runs and requests
@@ -190,14 +190,14 @@ def run(
     workflow: str | None,
     on_busy: OnBusy,
     wait: float | None,
-) -> Call[told.Run]:
+) -> HttpCall[told.Run]:
     if given is not UNSET and responses is not None:
         raise ValueError("Give input or responses, not both. Nothing was sent.")
     body = {"run_id": run_id, "on_busy": on_busy, **_chosen(responses=responses, workflow=workflow)}
     if given is not UNSET:
         body["input"] = given
     path = at("threads", thread_id, "runs")
-    return Call(method="POST", path=path, kind=told.Run, under="run", body=body, **_waiting(wait))
+    return HttpCall(method="POST", path=path, kind=told.Run, under="run", body=body, **_waiting(wait))
 
 
 def _waiting(wait: float | None) -> dict[str, Any]:
@@ -205,108 +205,108 @@ def _waiting(wait: float | None) -> dict[str, Any]:
     return {} if wait is None else {"query": {"wait": wait}, "seconds": wait + 30}
 
 
-def get_run(thread_id: str, run_id: str) -> Call[told.Run]:
-    return Call(method="GET", path=at("threads", thread_id, "runs", run_id), kind=told.Run, under="run")
+def get_run(thread_id: str, run_id: str) -> HttpCall[told.Run]:
+    return HttpCall(method="GET", path=at("threads", thread_id, "runs", run_id), kind=told.Run, under="run")
 
 
-def cancel(thread_id: str, run_id: str) -> Call[told.Cancelled]:
+def cancel(thread_id: str, run_id: str) -> HttpCall[told.Cancelled]:
     path = at("threads", thread_id, "runs", run_id, "cancel")
-    return Call(method="POST", path=path, kind=told.Cancelled)
+    return HttpCall(method="POST", path=path, kind=told.Cancelled)
 
 
-def events(thread_id: str, after: int | None, *, live: bool, seconds: float) -> Call[None]:
+def events(thread_id: str, after: int | None, *, live: bool, seconds: float) -> HttpCall[None]:
     query = {"live": "true" if live else "false", **_chosen(after=after)}
-    return Call(method="GET", path=at("threads", thread_id, "events"), kind=None, query=query, seconds=seconds)
+    return HttpCall(method="GET", path=at("threads", thread_id, "events"), kind=None, query=query, seconds=seconds)
 
 
-def requests(thread_id: str | None = None, limit: int = PAGE) -> Call[list[told.Request]]:
+def requests(thread_id: str | None = None, limit: int = PAGE) -> HttpCall[list[told.Request]]:
     query = {"limit": limit, **_chosen(thread_id=thread_id)}
-    return Call(method="GET", path=at("requests"), kind=list[told.Request], under="requests", query=query)
+    return HttpCall(method="GET", path=at("requests"), kind=list[told.Request], under="requests", query=query)
 
 
-def answer(thread_id: str, request_id: str, value: Any, run_id: str, wait: float | None) -> Call[told.Run]:
+def answer(thread_id: str, request_id: str, value: Any, run_id: str, wait: float | None) -> HttpCall[told.Run]:
     path = at("threads", thread_id, "requests", request_id, "answer")
     body = {"value": value, "run_id": run_id}
-    return Call(method="POST", path=path, kind=told.Run, under="run", body=body, **_waiting(wait))
+    return HttpCall(method="POST", path=path, kind=told.Run, under="run", body=body, **_waiting(wait))
 
 
 # ---------------------------------------------------------------- threads
 
 
-def threads(search: str | None, offset: int, limit: int) -> Call[list[told.Thread]]:
+def threads(search: str | None, offset: int, limit: int) -> HttpCall[list[told.Thread]]:
     query = {"offset": offset, "limit": limit, **_chosen(search=search)}
-    return Call(method="GET", path=at("threads"), kind=list[told.Thread], under="threads", query=query)
+    return HttpCall(method="GET", path=at("threads"), kind=list[told.Thread], under="threads", query=query)
 
 
-def thread(thread_id: str) -> Call[told.Thread]:
-    return Call(method="GET", path=at("threads", thread_id), kind=told.Thread, under="thread")
+def thread(thread_id: str) -> HttpCall[told.Thread]:
+    return HttpCall(method="GET", path=at("threads", thread_id), kind=told.Thread, under="thread")
 
 
-def delete_thread(thread_id: str) -> Call[told.Done]:
-    return Call(method="DELETE", path=at("threads", thread_id), kind=told.Done)
+def delete_thread(thread_id: str) -> HttpCall[told.Done]:
+    return HttpCall(method="DELETE", path=at("threads", thread_id), kind=told.Done)
 
 
-def state(thread_id: str) -> Call[dict[str, Any]]:
-    return Call(method="GET", path=at("threads", thread_id, "state"), kind=dict[str, Any], under="state")
+def state(thread_id: str) -> HttpCall[dict[str, Any]]:
+    return HttpCall(method="GET", path=at("threads", thread_id, "state"), kind=dict[str, Any], under="state")
 
 
-def update_state(thread_id: str, values: Mapping[str, Any]) -> Call[dict[str, Any]]:
+def update_state(thread_id: str, values: Mapping[str, Any]) -> HttpCall[dict[str, Any]]:
     path = at("threads", thread_id, "state")
-    return Call(method="PUT", path=path, kind=dict[str, Any], under="state", body={"state": values})
+    return HttpCall(method="PUT", path=path, kind=dict[str, Any], under="state", body={"state": values})
 
 
-def clear_state(thread_id: str) -> Call[told.Done]:
-    return Call(method="DELETE", path=at("threads", thread_id, "state"), kind=told.Done)
+def clear_state(thread_id: str) -> HttpCall[told.Done]:
+    return HttpCall(method="DELETE", path=at("threads", thread_id, "state"), kind=told.Done)
 
 
-def patch_state(thread_id: str, update: Mapping[str, Any], remove: Iterable[str]) -> Call[told.Checkpoint]:
+def patch_state(thread_id: str, update: Mapping[str, Any], remove: Iterable[str]) -> HttpCall[told.Checkpoint]:
     path = at("threads", thread_id, "state")
     body = {"update_state": update, "remove_state": list(remove)}
-    return Call(method="PATCH", path=path, kind=told.Checkpoint, under="checkpoint", body=body)
+    return HttpCall(method="PATCH", path=path, kind=told.Checkpoint, under="checkpoint", body=body)
 
 
-def messages(thread_id: str, search: str | None, offset: int, limit: int) -> Call[list[told.Message]]:
+def messages(thread_id: str, search: str | None, offset: int, limit: int) -> HttpCall[list[told.Message]]:
     query = {"offset": offset, "limit": limit, **_chosen(search=search)}
     path = at("threads", thread_id, "messages")
-    return Call(method="GET", path=path, kind=list[told.Message], under="messages", query=query)
+    return HttpCall(method="GET", path=path, kind=list[told.Message], under="messages", query=query)
 
 
-def add_messages(thread_id: str, given: Said) -> Call[list[str]]:
+def add_messages(thread_id: str, given: Said) -> HttpCall[list[str]]:
     path = at("threads", thread_id, "messages")
-    return Call(method="POST", path=path, kind=list[str], under="data", body={"messages": said(given)})
+    return HttpCall(method="POST", path=path, kind=list[str], under="data", body={"messages": said(given)})
 
 
-def message(thread_id: str, message_id: str) -> Call[told.Message]:
+def message(thread_id: str, message_id: str) -> HttpCall[told.Message]:
     path = at("threads", thread_id, "messages", message_id)
-    return Call(method="GET", path=path, kind=told.Message, under="message")
+    return HttpCall(method="GET", path=path, kind=told.Message, under="message")
 
 
-def delete_message(thread_id: str, message_id: str) -> Call[told.Done]:
-    return Call(method="DELETE", path=at("threads", thread_id, "messages", message_id), kind=told.Done)
+def delete_message(thread_id: str, message_id: str) -> HttpCall[told.Done]:
+    return HttpCall(method="DELETE", path=at("threads", thread_id, "messages", message_id), kind=told.Done)
 
 
 # ---------------------------------------------------------------- time travel
 
 
-def checkpoints(thread_id: str, before: str | None, limit: int) -> Call[list[told.Checkpoint]]:
+def checkpoints(thread_id: str, before: str | None, limit: int) -> HttpCall[list[told.Checkpoint]]:
     query = {"limit": limit, **_chosen(before=before)}
     path = at("threads", thread_id, "checkpoints")
-    return Call(method="GET", path=path, kind=list[told.Checkpoint], under="checkpoints", query=query)
+    return HttpCall(method="GET", path=path, kind=list[told.Checkpoint], under="checkpoints", query=query)
 
 
-def checkpoint(thread_id: str, which: AnyCheckpoint) -> Call[told.CheckpointState]:
+def checkpoint(thread_id: str, which: AnyCheckpoint) -> HttpCall[told.CheckpointState]:
     path = at("threads", thread_id, "checkpoints", checkpoint_id_of(which))
-    return Call(method="GET", path=path, kind=told.CheckpointState, under="checkpoint")
+    return HttpCall(method="GET", path=path, kind=told.CheckpointState, under="checkpoint")
 
 
-def diff(thread_id: str, before: AnyCheckpoint, after: AnyCheckpoint) -> Call[told.Diff]:
+def diff(thread_id: str, before: AnyCheckpoint, after: AnyCheckpoint) -> HttpCall[told.Diff]:
     path = at("threads", thread_id, "checkpoints", checkpoint_id_of(before), "diff", checkpoint_id_of(after))
-    return Call(method="GET", path=path, kind=told.Diff, under="diff")
+    return HttpCall(method="GET", path=path, kind=told.Diff, under="diff")
 
 
-def _made(thread_id: str, what: str, body: Mapping[str, Any]) -> Call[told.Checkpoint]:
+def _made(thread_id: str, what: str, body: Mapping[str, Any]) -> HttpCall[told.Checkpoint]:
     path = at("threads", thread_id, what)
-    return Call(method="POST", path=path, kind=told.Checkpoint, under="checkpoint", body=body)
+    return HttpCall(method="POST", path=path, kind=told.Checkpoint, under="checkpoint", body=body)
 
 
 def fork(
@@ -316,16 +316,16 @@ def fork(
     to: str | None,
     update_state: Mapping[str, Any] | None,
     remove_state: Iterable[str],
-) -> Call[told.Checkpoint]:
+) -> HttpCall[told.Checkpoint]:
     chosen = _chosen(checkpoint_id=id_of(which), thread_id=to, update_state=update_state)
     return _made(thread_id, "fork", {**chosen, "remove_state": list(remove_state)})
 
 
-def rewind(thread_id: str, which: AnyCheckpoint) -> Call[told.Checkpoint]:
+def rewind(thread_id: str, which: AnyCheckpoint) -> HttpCall[told.Checkpoint]:
     return _made(thread_id, "rewind", {"checkpoint_id": checkpoint_id_of(which)})
 
 
-def pin(thread_id: str, which: AnyCheckpoint | None, *, is_pinned: bool) -> Call[told.Checkpoint]:
+def pin(thread_id: str, which: AnyCheckpoint | None, *, is_pinned: bool) -> HttpCall[told.Checkpoint]:
     return _made(thread_id, "pin", {"is_pinned": is_pinned, **_chosen(checkpoint_id=id_of(which))})
 
 
@@ -336,12 +336,12 @@ def id_of(which: AnyCheckpoint | None) -> str | None:
 # ---------------------------------------------------------------- moving
 
 
-def export_thread(thread_id: str) -> Call[None]:
-    return Call(method="POST", path=at("threads", thread_id, "export"), kind=None)
+def export_thread(thread_id: str) -> HttpCall[None]:
+    return HttpCall(method="POST", path=at("threads", thread_id, "export"), kind=None)
 
 
-def import_thread(path: str | os.PathLike[str], thread_id: str) -> Call[told.Thread]:
-    return Call(
+def import_thread(path: str | os.PathLike[str], thread_id: str) -> HttpCall[told.Thread]:
+    return HttpCall(
         method="POST",
         path=at("threads", "import"),
         kind=told.Thread,

@@ -3,18 +3,62 @@
 from __future__ import annotations
 
 import functools
+import os
 import ssl
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
 
 import httpx
 import msgspec
 from msgspec import UNSET
 
-from perdure.client.calls import Call
+from perdure.client.calls import HttpCall
 from perdure.client.errors import ClientError, ConnectionLost, NotSent, UnreadableAnswer
-from perdure.client.steps import Patience, Session
+from perdure.client.steps import ClientSession, Patience
+
+# ---------------------------------------------------------------- files
+
+
+PIECE = 256 * 1024
+
+
+class WholeFile:
+    """Written beside its place, and moved there when the block ends well. A file that was there is replaced."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._part = self.path.with_name(f".{self.path.name}.{uuid4().hex}.part")
+        self._file = self._part.open("xb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def write(self, piece: bytes) -> None:
+        self._file.write(piece)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        self._file.close()
+        if kind is None:
+            self._part.replace(self.path)
+        else:
+            self._part.unlink(missing_ok=True)
+
+
+def pieces_of(path: Path) -> Iterator[bytes]:
+    """Raises OSError when it is opened, which is when the first piece is asked for."""
+    with path.open("rb") as file:
+        while piece := file.read(PIECE):
+            yield piece
+
 
 Token: TypeAlias = str | Callable[[], str]
 """A token, or what gives one: it is called for each request, so that one that runs out can be exchanged."""
@@ -50,7 +94,7 @@ class Connecting:
         urls = (url,) if isinstance(url, str) else tuple(url)
         if not urls:
             raise ValueError("Give the address of at least one server.")
-        self.session = Session([checked(one) for one in urls], self.patience)
+        self.session = ClientSession([checked(one) for one in urls], self.patience)
         self._timeout = timeout
         given = {name: sendable(name, value) for name, value in (headers or {}).items()}
         self._headers = {"Accept": "application/json", **given}
@@ -61,7 +105,7 @@ class Connecting:
     def __repr__(self) -> str:
         return ", ".join(repr(shown(one)) for one in self.session.urls)
 
-    def request(self, call: Call[Any], content: Any = None) -> dict[str, Any]:
+    def request(self, call: HttpCall[Any], content: Any = None) -> dict[str, Any]:
         """What `httpx.build_request` takes. Raises TypeError for a body that is no JSON."""
         headers = {**self._headers, **call.headers}
         if self._token is not None:
@@ -77,7 +121,7 @@ class Connecting:
         found = {"method": call.method, "url": f"{self.session.url}{call.path}", "headers": headers, "timeout": timeout}
         return {**found, "params": dict(call.query), "content": content}
 
-    def failure(self, call: Call[Any] | None, error: httpx.HTTPError | httpx.StreamError) -> ClientError:
+    def failure(self, call: HttpCall[Any] | None, error: httpx.HTTPError | httpx.StreamError) -> ClientError:
         """What a broken connection means. What was not sent can be told from what may have been."""
         where = shown(self.session.url) if call is None else f"{call.method} {shown(self.session.url)}{call.path}"
         why = f"{type(error).__name__}{f': {error}' if str(error) else ''}"

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from perdure.client.answers import Detail
+from perdure.client.models import Detail
 from perdure.errors import PerdureError
 
 

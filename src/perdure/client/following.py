@@ -8,20 +8,19 @@ from typing import Any, TypeVar
 import msgspec
 
 from perdure.client import calls
-from perdure.client.answers import Checkpoint, Event
-from perdure.client.asking import asked
-from perdure.client.calls import Call
+from perdure.client.calls import HttpCall
 from perdure.client.errors import UnreadableAnswer
-from perdure.client.line import Line
-from perdure.client.reading import refusal
-from perdure.client.steps import TRY_AGAIN, Answered, Close, Emit, Open, Read, Returns, Session, Steps
+from perdure.client.event_stream import Line, refusal
+from perdure.client.models import Checkpoint, Event
+from perdure.client.retries import asked
+from perdure.client.steps import TRY_AGAIN, Answered, ClientSession, Close, Emit, Open, Read, StepReturns, Steps
 
 T = TypeVar("T")
 
 
-def events(session: Session, thread_id: str, after: int | None, *, live: bool, reconnect: bool) -> Steps[None]:
+def events(session: ClientSession, thread_id: str, after: int | None, *, live: bool, reconnect: bool) -> Steps[None]:
     """Each once and in order, until the caller leaves. Raises ClientError."""
-    returns = Returns(session)
+    returns = StepReturns(session)
     line = Line(returns)
     cursor = after
     while True:
@@ -52,8 +51,8 @@ def read_event(told: dict[str, Any]) -> Event:
 
 
 def pages(
-    session: Session,
-    page: Callable[[int, int], Call[list[T]]],
+    session: ClientSession,
+    page: Callable[[int, int], HttpCall[list[T]]],
     known_by: Callable[[T], object],
     size: int,
 ) -> Steps[None]:
@@ -71,7 +70,7 @@ def pages(
         offset += len(found)
 
 
-def checkpoints(session: Session, thread_id: str, before: str | None, size: int) -> Steps[None]:
+def checkpoints(session: ClientSession, thread_id: str, before: str | None, size: int) -> Steps[None]:
     """Newest first."""
     while True:
         found: list[Checkpoint] = yield from asked(session, calls.checkpoints(thread_id, before, size))
@@ -82,7 +81,7 @@ def checkpoints(session: Session, thread_id: str, before: str | None, size: int)
         before = found[-1].checkpoint_id
 
 
-def pieces(call: Call[None]) -> Steps[None]:
+def pieces(call: HttpCall[None]) -> Steps[None]:
     """Of a file that is sent to us. Raises ClientError."""
     answered: Answered = yield Open(call)
     error = refusal(call, answered)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from perdure.client.calls import Call
+from perdure.client.calls import HttpCall
 from perdure.client.errors import ClientError, ConnectionLost, TooManyRequests, Unavailable
 
 T = TypeVar("T")
@@ -22,13 +22,13 @@ T = TypeVar("T")
 class Send(msgspec.Struct, frozen=True):
     """Send a request: an Answered, with its body. Raises NotSent or ConnectionLost."""
 
-    call: Call[Any]
+    call: HttpCall[Any]
 
 
 class Open(msgspec.Struct, frozen=True):
     """Open a stream in place of the one before: an Answered, whose body is there only if it is no success."""
 
-    call: Call[Any]
+    call: HttpCall[Any]
 
 
 class Read(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ TRY_AGAIN = (ConnectionLost, TooManyRequests, Unavailable)
 """What may be better in a moment."""
 
 
-class Session:
+class ClientSession:
     """What all requests of a client share: its servers, its patience, and a clock."""
 
     def __init__(
@@ -126,10 +126,10 @@ def _spread(seconds: float) -> float:
     return seconds * (0.5 + random.random() / 2)  # noqa: S311  # nobody gains by guessing it
 
 
-class Returns:
+class StepReturns:
     """Coming back to a stream that broke."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ClientSession) -> None:
         self._session = session
         self._failures = 0
         self._since: float | None = None

@@ -12,11 +12,10 @@ from typing import Any, Self, Unpack
 import httpx
 from msgspec import UNSET
 
-from perdure.client import answers as told, calls, following
-from perdure.client.asking import asked, begun
+from perdure.client import calls, following, models as told
 from perdure.client.calls import PAGE, AnyCheckpoint, OnBusy, Said, TurnArguments
-from perdure.client.connecting import Connecting, Token
-from perdure.client.files import WholeFile
+from perdure.client.connecting import Connecting, Token, WholeFile
+from perdure.client.retries import asked, begun
 from perdure.client.steps import Patience
 from perdure.client.sync_steps import SyncSteps
 from perdure.client.turns import StreamedTurn
@@ -59,7 +58,7 @@ class SyncClient:
         """Close its connections. Runs go on."""
         self._steps.close()
 
-    def _ask(self, call: calls.Call[calls.T]) -> calls.T:
+    def _ask(self, call: calls.HttpCall[calls.T]) -> calls.T:
         return self._steps.do(asked(self._session, call))
 
     # ------------------------------------------------------------ the server and what it serves

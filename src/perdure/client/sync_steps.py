@@ -8,10 +8,9 @@ from typing import Any, TypeVar
 
 import httpx
 
-from perdure.client.calls import Call
-from perdure.client.connecting import LIMITS, Connecting, certificates
+from perdure.client.calls import HttpCall
+from perdure.client.connecting import LIMITS, Connecting, certificates, pieces_of
 from perdure.client.errors import ClientError
-from perdure.client.files import pieces_of
 from perdure.client.steps import Answered, Close, Emit, Open, Read, Send, Steps, Wait
 
 T = TypeVar("T")
@@ -29,7 +28,7 @@ class SyncSteps:
 
     def do(self, steps: Steps[T]) -> T:
         """To the end. Raises what they raise."""
-        opened = _Opened(self._http, self._connecting)
+        opened = _SyncOpened(self._http, self._connecting)
         try:
             step = steps.send(None)
             while True:
@@ -45,7 +44,7 @@ class SyncSteps:
 
     def give(self, steps: Steps[None]) -> Generator[Any, None, None]:
         """What they emit."""
-        opened = _Opened(self._http, self._connecting)
+        opened = _SyncOpened(self._http, self._connecting)
         try:
             step = steps.send(None)
             while True:
@@ -66,13 +65,13 @@ class SyncSteps:
             opened.close()
 
 
-class _Opened:
+class _SyncOpened:
     """The stream that is open, if one is."""
 
     def __init__(self, http: httpx.Client, connecting: Connecting) -> None:
         self._http = http
         self._connecting = connecting
-        self._call: Call[Any] | None = None
+        self._call: HttpCall[Any] | None = None
         self._response: httpx.Response | None = None
         self._pieces: Iterator[bytes] | None = None
 
@@ -93,11 +92,11 @@ class _Opened:
             self.close()
             raise self._connecting.failure(call, error) from error
 
-    def _request(self, call: Call[Any]) -> httpx.Request:
+    def _request(self, call: HttpCall[Any]) -> httpx.Request:
         content = None if call.file is None else pieces_of(call.file)
         return self._http.build_request(**self._connecting.request(call, content))
 
-    def _open(self, call: Call[Any]) -> Answered:
+    def _open(self, call: HttpCall[Any]) -> Answered:
         self.close()
         response = self._http.send(self._request(call), stream=True)
         self._call, self._response = call, response

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from perdure.codecs.attributes import StoredFieldIgnored
-from perdure.codecs.exceptions import StoredError, encodable_exception
-from perdure.codecs.json_bytes import from_bytes, to_bytes
 from perdure.codecs.json_codec import JsonCodec
-from perdure.codecs.opaque import Opaque
 from perdure.codecs.pickle_codec import PickleSerializer
 from perdure.codecs.reachable import declared_types, reachable_types
 from perdure.codecs.types import TypeRegistry, register_type, remember, remembered
+from perdure.codecs.values.attributes import StoredFieldIgnored
+from perdure.codecs.values.exceptions import StoredError, encodable_exception
+from perdure.codecs.values.opaque import Opaque
+from perdure.codecs.walk import from_bytes, to_bytes
 
 __all__ = [
     "JsonCodec",

@@ -5,26 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.codec import DeclaredTypes, Tree
-from perdure.codecs.annotations import annotation_decoders, annotation_encoder, is_annotation_type
-from perdure.codecs.containers import CONTAINERS
-from perdure.codecs.enums import enum_coder
-from perdure.codecs.exceptions import exception_coder
-from perdure.codecs.fields import dataclass_coder, namedtuple_coder, struct_coder
 from perdure.codecs.kinds import COLLECTIONS, generic_origin, kind_of
-from perdure.codecs.opaque import Opaque, opaque, opaque_tree
-from perdure.codecs.pydantic_models import pydantic_coder
-from perdure.codecs.refusal import MAX_DEPTH, NotDeclared, Refusal, TooDeep
-from perdure.codecs.scalars import SCALARS, Coder, same
-from perdure.codecs.subclasses import subclass_coder
-from perdure.codecs.types import (
-    BUILTIN_NAMES,
-    Registered,
-    TypeRegistry,
-    no_data_type,
-    registered,
-    registered_name,
+from perdure.codecs.types import BUILTIN_NAMES, Registered, TypeRegistry, no_data_type, registered, registered_name
+from perdure.codecs.values.annotations import annotation_decoders, annotation_encoder, is_annotation_type
+from perdure.codecs.values.containers import CONTAINERS
+from perdure.codecs.values.exceptions import exception_coder
+from perdure.codecs.values.fields import dataclass_coder, namedtuple_coder, struct_coder
+from perdure.codecs.values.opaque import Opaque, opaque, opaque_tree
+from perdure.codecs.values.pydantic_models import pydantic_coder
+from perdure.codecs.values.scalars import SCALARS, Coder, same
+from perdure.codecs.values.subclasses import enum_coder, subclass_coder
+from perdure.codecs.walk import (
+    MAX_DEPTH,
+    DecodeFn,
+    Decoders,
+    EncodeFn,
+    Encoders,
+    NotDeclared,
+    Refusal,
+    TooDeep,
+    decode_any,
 )
-from perdure.codecs.walk import DecodeFn, Decoders, EncodeFn, Encoders, decode_any
 from perdure.errors import UnreadableValue, UnsavableValue
 from perdure.names import stable_name
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from perdure.codec import DeclaredTypes
-from perdure.codecs.containers import CONTAINERS
 from perdure.codecs.kinds import COLLECTIONS, EXCEPTIONS, generic_origin, kind_of
-from perdure.codecs.refusal import Refusal
-from perdure.codecs.scalars import SCALARS
+from perdure.codecs.values.containers import CONTAINERS
+from perdure.codecs.values.scalars import SCALARS
+from perdure.codecs.walk import Refusal
 from perdure.names import OWN_PACKAGE, main_module_name, stable_name
 
 BUILTINS: dict[str, type] = {
@@ -148,7 +148,7 @@ class TypeRegistry:
 
     def _find(self, name: str, module: str, qualname: str) -> type | None:
         if module == OWN_PACKAGE:
-            return _own_class(qualname)
+            return _own_class(name)
         package = module.partition(".")[0]
         if not any(name in known.names or package in known.packages for known in self._declarations):
             return None
@@ -167,13 +167,14 @@ def no_data_type(cls: type) -> Refusal:
     )
 
 
-def _own_class(qualname: str) -> type | None:
-    """The data type of ours with this name, in whichever of our modules it lives. Imports nothing."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith(f"{OWN_PACKAGE}."):
+def _own_class(name: str) -> type | None:
+    """The data type of ours with this stored name, in whichever of our modules it lives. Imports nothing."""
+    qualname = name.removeprefix(f"{OWN_PACKAGE}:").removeprefix("client.")
+    for module_name, module in list(sys.modules.items()):
+        if module_name.startswith(f"{OWN_PACKAGE}."):
             cls = _class_in(module, qualname)
-            if cls is not None and cls.__module__ == name and kind_of(cls) is not None:
-                return cls
+            if cls is not None and cls.__module__ == module_name and stable_name(cls) == name:
+                return cls if kind_of(cls) is not None else None
     return None
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from perdure.checkpoints.declared import codec_for, declared_for
-from perdure.checkpoints.migrations import AnyMigration, Migrations, Migrator
+from perdure.checkpoints.encoding.checkpoint import codec_for, declared_for
+from perdure.checkpoints.migration.migrations import AnyMigration, Migrations, Migrator
 from perdure.codec import Codec
-from perdure.engine.routing import Routes
+from perdure.engine.superstep.routing import Routes
 from perdure.graph.graph import Graph
 from perdure.graph.signature import graph_signature, signature_hash
-from perdure.graph.workflow_executor import WorkflowExecutor
+from perdure.graph.sub_workflow import WorkflowExecutor
 
 
 class Compiled:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from perdure.checkpoints.parts import decode_request, encode_request
+from perdure.checkpoints.encoding.parts import decode_request, encode_request
 from perdure.codec import Codec, Encoded, Tree
 from perdure.events import WorkflowEvent
-from perdure.graph.workflow_executor import SubWorkflowResponseMessage
+from perdure.graph.sub_workflow import SubWorkflowResponseMessage
 from perdure.records import SuspendedDelivery, WorkflowMessage
 
 DELETED: Any = type("Deleted", (), {"__repr__": lambda self: "DELETED"})()

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from perdure.checkpoints.keepers import ThreadKeeper
+from perdure.checkpoints.open_thread import ThreadKeeper
 from perdure.clock import Clock
 from perdure.codec import Codec
 from perdure.engine.compiled import Compiled
-from perdure.engine.journal import Journal
-from perdure.engine.thread import Thread
-from perdure.engine.tracing_watch import Watch
+from perdure.engine.run.live_threads import LiveThread
+from perdure.engine.steps.journal import Journal
+from perdure.engine.tracing.watch import Watch
 from perdure.events import WorkflowEvent
 
 
@@ -44,7 +44,7 @@ class RunScope:
     def __init__(
         self,
         compiled: Compiled,
-        thread: Thread,
+        thread: LiveThread,
         keeper: ThreadKeeper | None,
         run_id: str,
         emit: Callable[[WorkflowEvent], None],

@@ -26,8 +26,17 @@ from perdure.graph.edges import (
 )
 from perdure.graph.graph import Graph, Node
 from perdure.graph.participants import AgentHost, node_of
-from perdure.graph.policy import DEFAULT, ISOLATE, SKIP, STOP, FailurePolicy, RetryPolicy, Seconds, executor_policy
-from perdure.graph.reducers import Reducer
+from perdure.graph.policy import (
+    DEFAULT,
+    ISOLATE,
+    SKIP,
+    STOP,
+    FailurePolicy,
+    Reducer,
+    RetryPolicy,
+    Seconds,
+    executor_policy,
+)
 from perdure.graph.validation import check_paths, designate, validate_workflow_graph
 from perdure.names import check_identifier
 

@@ -9,7 +9,13 @@ from typing import Any, ClassVar, Self
 from perdure.errors import type_name
 from perdure.graph.handlers import MARK, Declaration, Handler, read_handler
 from perdure.graph.policy import DEFAULT, STOP, FailurePolicy, RetryPolicy, Seconds, executor_policy
-from perdure.graph.types import depends_on_value, flatten_union, is_instance_of, is_type_compatible, most_specific
+from perdure.graph.types.matching import (
+    depends_on_value,
+    flatten_union,
+    is_instance_of,
+    is_type_compatible,
+    most_specific,
+)
 from perdure.records import WorkflowMessage
 
 _UNSEEN = object()

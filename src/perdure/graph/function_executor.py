@@ -12,7 +12,7 @@ from perdure.cancelling import to_its_end
 from perdure.graph.executor import Executor, HandlerTable
 from perdure.graph.handlers import Declaration, Handler, read_handler
 from perdure.graph.policy import STOP, RetryPolicy, Seconds
-from perdure.graph.types import hints_of
+from perdure.graph.types.matching import hints_of
 
 
 class FunctionExecutor(Executor):

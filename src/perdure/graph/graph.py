@@ -9,8 +9,7 @@ from typing import Any
 
 from perdure.graph.edges import EdgeGroup
 from perdure.graph.executor import Executor
-from perdure.graph.policy import FailurePolicy
-from perdure.graph.reducers import Reducer
+from perdure.graph.policy import FailurePolicy, Reducer
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, Never, NoReturn, TypeVar, get_args, get_origin, overload
 
 from perdure.errors import type_name
 from perdure.graph.context import WorkflowContext
-from perdure.graph.types import contains_typevar, flatten_union, hints_of, normalize, resolve_annotation
+from perdure.graph.types.matching import contains_typevar, flatten_union, hints_of, normalize, resolve_annotation
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from perdure.graph.executor import Executor
 from perdure.graph.graph import Node
-from perdure.graph.workflow_executor import WorkflowExecutor, find_graph
+from perdure.graph.sub_workflow import WorkflowExecutor, find_graph
 
 
 def agent_name(agent: Any) -> str:

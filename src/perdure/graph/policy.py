@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from perdure.errors import did_you_mean
+from perdure.isolation import isolated
 
 Seconds: TypeAlias = "float | timedelta"
 
@@ -141,3 +142,40 @@ def executor_policy(executor_id: str, retry: Any, timeout: Any, on_error: Any) -
 
 def step_policy(name: str, retry: Any, timeout: Any, on_error: Any) -> FailurePolicy:
     return make_policy(f"Step {name!r}", retry, timeout, on_error, fallback="a function", accepts=callable)
+
+
+# ---------------------------------------------------------------- reducers
+
+
+Reducer: TypeAlias = Callable[[Any, Any], Any]
+"""`reducer(current, written) -> joined`. The first write to a key that is not there yet is taken as it is, except by
+`append`, which starts a list."""
+
+
+def append(current: list[Any] | None, item: Any) -> list[Any]:
+    """Each write adds one item to a list."""
+    return [*(current or ()), item]
+
+
+def add(current: Any, amount: Any) -> Any:
+    """Each write is added: numbers, strings, lists."""
+    return current + amount
+
+
+def merge(current: dict[Any, Any], entries: dict[Any, Any]) -> dict[Any, Any]:
+    """Each write updates a dict; later deliveries win where keys meet."""
+    return {**current, **entries}
+
+
+_PURE = (append, add, merge)
+
+
+def reduce_into(state: dict[str, Any], key: str, written: Any, reducer: Reducer) -> None:
+    """Fold one write into the state, in place."""
+    if key not in state:
+        state[key] = append(None, written) if reducer is append else written
+    elif reducer in _PURE:
+        state[key] = reducer(state[key], written)
+    else:
+        # A user's reducer may change what it is given; neither the committed value nor the record may change with it.
+        state[key] = reducer(isolated(state[key]), isolated(written))

@@ -10,7 +10,7 @@ import msgspec
 
 from perdure.graph.edges import EdgeGroup, FanOutEdgeGroup
 from perdure.graph.graph import Graph
-from perdure.graph.workflow_executor import WorkflowExecutor
+from perdure.graph.sub_workflow import WorkflowExecutor
 from perdure.names import stable_name
 
 

@@ -18,7 +18,7 @@ from perdure.errors import (
 from perdure.graph.edges import Edge, EdgeGroup, FanInEdgeGroup
 from perdure.graph.executor import Executor
 from perdure.graph.graph import Graph, OutputDesignation
-from perdure.graph.types import is_type_compatible
+from perdure.graph.types.matching import is_type_compatible
 from perdure.log import get_logger
 
 logger = get_logger("graph")

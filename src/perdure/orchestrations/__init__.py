@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 from perdure.lazy import lazily
 
 if TYPE_CHECKING:
-    from perdure.orchestrations.agent_orchestrator import (
-        AgentBasedGroupChatOrchestrator as AgentBasedGroupChatOrchestrator,
+    from perdure.agent_workflow.builder.node import AgentNodeOptions as AgentNodeOptions
+    from perdure.agent_workflow.builder.workflow import AgentWorkflow as AgentWorkflow
+    from perdure.agent_workflow.conversations.log import SessionEntry as SessionEntry, SessionHead as SessionHead
+    from perdure.agent_workflow.conversations.store import (
+        InMemorySessionStore as InMemorySessionStore,
+        JsonSessionStore as JsonSessionStore,
+        SessionStore as SessionStore,
+        SqliteSessionStore as SqliteSessionStore,
     )
-    from perdure.orchestrations.agent_workflow import condition as condition
-    from perdure.orchestrations.agent_workflow.approvals import (
-        ApprovalContext as ApprovalContext,
-        ApprovalDecision as ApprovalDecision,
-        ApprovalRequest as ApprovalRequest,
-    )
-    from perdure.orchestrations.agent_workflow.builder import AgentWorkflow as AgentWorkflow
-    from perdure.orchestrations.agent_workflow.conditions import Condition as Condition
-    from perdure.orchestrations.agent_workflow.definition import (
+    from perdure.agent_workflow.definition import condition as condition
+    from perdure.agent_workflow.definition.conditions import Condition as Condition
+    from perdure.agent_workflow.definition.config import (
         AgentConfig as AgentConfig,
         ApprovalConfig as ApprovalConfig,
         ConversationConfig as ConversationConfig,
@@ -31,12 +31,7 @@ if TYPE_CHECKING:
         SettingsConfig as SettingsConfig,
         WorkflowConfig as WorkflowConfig,
     )
-    from perdure.orchestrations.agent_workflow.definitions import (
-        DefinitionInfo as DefinitionInfo,
-        DefinitionStore as DefinitionStore,
-        StoredDefinition as StoredDefinition,
-    )
-    from perdure.orchestrations.agent_workflow.events import (
+    from perdure.agent_workflow.events import (
         AgentWorkflowEvent as AgentWorkflowEvent,
         EventMetadata as EventMetadata,
         WorkflowAgentCompletedEvent as WorkflowAgentCompletedEvent,
@@ -51,33 +46,29 @@ if TYPE_CHECKING:
         WorkflowLayerStartedEvent as WorkflowLayerStartedEvent,
         WorkflowStartedEvent as WorkflowStartedEvent,
     )
-    from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance as AgentWorkflowInstance
-    from perdure.orchestrations.agent_workflow.node_options import AgentNodeOptions as AgentNodeOptions
-    from perdure.orchestrations.agent_workflow.result import WorkflowResult as WorkflowResult
-    from perdure.orchestrations.agent_workflow.session_log import (
-        SessionEntry as SessionEntry,
-        SessionHead as SessionHead,
+    from perdure.agent_workflow.execution.execution import WorkflowResult as WorkflowResult
+    from perdure.agent_workflow.instance import AgentWorkflowInstance as AgentWorkflowInstance
+    from perdure.agent_workflow.node.approvals import (
+        ApprovalContext as ApprovalContext,
+        ApprovalDecision as ApprovalDecision,
+        ApprovalRequest as ApprovalRequest,
     )
-    from perdure.orchestrations.agent_workflow.sessions import (
-        InMemorySessionStore as InMemorySessionStore,
-        JsonSessionStore as JsonSessionStore,
-        SessionStore as SessionStore,
-        SqliteSessionStore as SqliteSessionStore,
-    )
-    from perdure.orchestrations.agent_workflow.stores import (
+    from perdure.agent_workflow.store import (
+        DefinitionInfo as DefinitionInfo,
+        DefinitionStore as DefinitionStore,
         MultiAgentCheckpointRetention as MultiAgentCheckpointRetention,
+        StoredDefinition as StoredDefinition,
     )
     from perdure.orchestrations.concurrent import ConcurrentBuilder as ConcurrentBuilder
-    from perdure.orchestrations.conversations import (
-        clean_conversation_for_handoff as clean_conversation_for_handoff,
-        create_completion_message as create_completion_message,
+    from perdure.orchestrations.group_chat.agent_orchestrator import (
+        AgentBasedGroupChatOrchestrator as AgentBasedGroupChatOrchestrator,
     )
-    from perdure.orchestrations.group_chat import GroupChatBuilder as GroupChatBuilder
-    from perdure.orchestrations.group_chat_orchestrator import (
+    from perdure.orchestrations.group_chat.builder import GroupChatBuilder as GroupChatBuilder
+    from perdure.orchestrations.group_chat.orchestrator import (
         BaseGroupChatOrchestrator as BaseGroupChatOrchestrator,
         GroupChatOrchestrator as GroupChatOrchestrator,
     )
-    from perdure.orchestrations.group_chat_types import (
+    from perdure.orchestrations.group_chat.types import (
         AgentOrchestrationOutput as AgentOrchestrationOutput,
         GroupChatParticipantMessage as GroupChatParticipantMessage,
         GroupChatRequestMessage as GroupChatRequestMessage,
@@ -90,17 +81,17 @@ if TYPE_CHECKING:
         ParticipantRegistry as ParticipantRegistry,
         TerminationCondition as TerminationCondition,
     )
-    from perdure.orchestrations.handoff import (
+    from perdure.orchestrations.handoff.builder import (
         HandoffBuilder as HandoffBuilder,
         get_handoff_tool_name as get_handoff_tool_name,
     )
-    from perdure.orchestrations.handoff_executor import HandoffAgentExecutor as HandoffAgentExecutor
-    from perdure.orchestrations.handoff_messages import (
+    from perdure.orchestrations.handoff.executor import (
+        HandoffAgentExecutor as HandoffAgentExecutor,
         HandoffAgentUserRequest as HandoffAgentUserRequest,
         HandoffSentEvent as HandoffSentEvent,
     )
-    from perdure.orchestrations.magentic import MagenticBuilder as MagenticBuilder
-    from perdure.orchestrations.magentic_ledger import (
+    from perdure.orchestrations.magentic.builder import MagenticBuilder as MagenticBuilder
+    from perdure.orchestrations.magentic.ledger import (
         MAGENTIC_MANAGER_NAME as MAGENTIC_MANAGER_NAME,
         MagenticContext as MagenticContext,
         MagenticOrchestratorEvent as MagenticOrchestratorEvent,
@@ -110,13 +101,17 @@ if TYPE_CHECKING:
         MagenticResetSignal as MagenticResetSignal,
         MagenticTaskLedger as MagenticTaskLedger,
     )
-    from perdure.orchestrations.magentic_manager import (
+    from perdure.orchestrations.magentic.manager import (
         MagenticManagerBase as MagenticManagerBase,
         StandardMagenticManager as StandardMagenticManager,
     )
-    from perdure.orchestrations.magentic_orchestrator import MagenticOrchestrator as MagenticOrchestrator
-    from perdure.orchestrations.magentic_participant import MagenticAgentExecutor as MagenticAgentExecutor
-    from perdure.orchestrations.magentic_prompts import (
+    from perdure.orchestrations.magentic.orchestrator import MagenticOrchestrator as MagenticOrchestrator
+    from perdure.orchestrations.magentic.participant import (
+        MagenticAgentExecutor as MagenticAgentExecutor,
+        MagenticPlanReviewRequest as MagenticPlanReviewRequest,
+        MagenticPlanReviewResponse as MagenticPlanReviewResponse,
+    )
+    from perdure.orchestrations.magentic.prompts import (
         ORCHESTRATOR_FINAL_ANSWER_PROMPT as ORCHESTRATOR_FINAL_ANSWER_PROMPT,
         ORCHESTRATOR_PROGRESS_LEDGER_PROMPT as ORCHESTRATOR_PROGRESS_LEDGER_PROMPT,
         ORCHESTRATOR_TASK_LEDGER_FACTS_PROMPT as ORCHESTRATOR_TASK_LEDGER_FACTS_PROMPT,
@@ -125,108 +120,108 @@ if TYPE_CHECKING:
         ORCHESTRATOR_TASK_LEDGER_PLAN_PROMPT as ORCHESTRATOR_TASK_LEDGER_PLAN_PROMPT,
         ORCHESTRATOR_TASK_LEDGER_PLAN_UPDATE_PROMPT as ORCHESTRATOR_TASK_LEDGER_PLAN_UPDATE_PROMPT,
     )
-    from perdure.orchestrations.magentic_review import (
-        MagenticPlanReviewRequest as MagenticPlanReviewRequest,
-        MagenticPlanReviewResponse as MagenticPlanReviewResponse,
-    )
     from perdure.orchestrations.request_info import (
         AgentApprovalExecutor as AgentApprovalExecutor,
         AgentRequestInfoResponse as AgentRequestInfoResponse,
     )
     from perdure.orchestrations.sequential import SequentialBuilder as SequentialBuilder
+    from perdure.orchestrations.settings import (
+        clean_conversation_for_handoff as clean_conversation_for_handoff,
+        create_completion_message as create_completion_message,
+    )
 
 _HOME: dict[str, str] = {
     "AgentApprovalExecutor": "perdure.orchestrations.request_info",
-    "AgentBasedGroupChatOrchestrator": "perdure.orchestrations.agent_orchestrator",
-    "AgentConfig": "perdure.orchestrations.agent_workflow.definition",
-    "AgentNodeOptions": "perdure.orchestrations.agent_workflow.node_options",
-    "AgentOrchestrationOutput": "perdure.orchestrations.group_chat_types",
+    "AgentBasedGroupChatOrchestrator": "perdure.orchestrations.group_chat.agent_orchestrator",
+    "AgentConfig": "perdure.agent_workflow.definition.config",
+    "AgentNodeOptions": "perdure.agent_workflow.builder.node",
+    "AgentOrchestrationOutput": "perdure.orchestrations.group_chat.types",
     "AgentRequestInfoResponse": "perdure.orchestrations.request_info",
-    "AgentWorkflow": "perdure.orchestrations.agent_workflow.builder",
-    "AgentWorkflowEvent": "perdure.orchestrations.agent_workflow.events",
-    "AgentWorkflowInstance": "perdure.orchestrations.agent_workflow.instance",
-    "ApprovalConfig": "perdure.orchestrations.agent_workflow.definition",
-    "ApprovalContext": "perdure.orchestrations.agent_workflow.approvals",
-    "ApprovalDecision": "perdure.orchestrations.agent_workflow.approvals",
-    "ApprovalRequest": "perdure.orchestrations.agent_workflow.approvals",
-    "BaseGroupChatOrchestrator": "perdure.orchestrations.group_chat_orchestrator",
+    "AgentWorkflow": "perdure.agent_workflow.builder.workflow",
+    "AgentWorkflowEvent": "perdure.agent_workflow.events",
+    "AgentWorkflowInstance": "perdure.agent_workflow.instance",
+    "ApprovalConfig": "perdure.agent_workflow.definition.config",
+    "ApprovalContext": "perdure.agent_workflow.node.approvals",
+    "ApprovalDecision": "perdure.agent_workflow.node.approvals",
+    "ApprovalRequest": "perdure.agent_workflow.node.approvals",
+    "BaseGroupChatOrchestrator": "perdure.orchestrations.group_chat.orchestrator",
     "ConcurrentBuilder": "perdure.orchestrations.concurrent",
-    "Condition": "perdure.orchestrations.agent_workflow.conditions",
-    "ConversationConfig": "perdure.orchestrations.agent_workflow.definition",
-    "DefinitionInfo": "perdure.orchestrations.agent_workflow.definitions",
-    "DefinitionStore": "perdure.orchestrations.agent_workflow.definitions",
-    "EdgeConfig": "perdure.orchestrations.agent_workflow.definition",
-    "ErrorConfig": "perdure.orchestrations.agent_workflow.definition",
-    "EventMetadata": "perdure.orchestrations.agent_workflow.events",
-    "GroupChatBuilder": "perdure.orchestrations.group_chat",
-    "GroupChatOrchestrator": "perdure.orchestrations.group_chat_orchestrator",
-    "GroupChatParticipantMessage": "perdure.orchestrations.group_chat_types",
-    "GroupChatRequestMessage": "perdure.orchestrations.group_chat_types",
-    "GroupChatRequestSentEvent": "perdure.orchestrations.group_chat_types",
-    "GroupChatResponseMessage": "perdure.orchestrations.group_chat_types",
-    "GroupChatResponseReceivedEvent": "perdure.orchestrations.group_chat_types",
-    "GroupChatSelectionFunction": "perdure.orchestrations.group_chat_types",
-    "GroupChatState": "perdure.orchestrations.group_chat_types",
-    "HandoffAgentExecutor": "perdure.orchestrations.handoff_executor",
-    "HandoffAgentUserRequest": "perdure.orchestrations.handoff_messages",
-    "HandoffBuilder": "perdure.orchestrations.handoff",
-    "HandoffConfig": "perdure.orchestrations.agent_workflow.definition",
-    "HandoffSentEvent": "perdure.orchestrations.handoff_messages",
-    "InMemorySessionStore": "perdure.orchestrations.agent_workflow.sessions",
-    "JsonSessionStore": "perdure.orchestrations.agent_workflow.sessions",
-    "MAGENTIC_MANAGER_NAME": "perdure.orchestrations.magentic_ledger",
-    "MagenticAgentExecutor": "perdure.orchestrations.magentic_participant",
-    "MagenticBuilder": "perdure.orchestrations.magentic",
-    "MagenticContext": "perdure.orchestrations.magentic_ledger",
-    "MagenticManagerBase": "perdure.orchestrations.magentic_manager",
-    "MagenticOrchestrator": "perdure.orchestrations.magentic_orchestrator",
-    "MagenticOrchestratorEvent": "perdure.orchestrations.magentic_ledger",
-    "MagenticOrchestratorEventType": "perdure.orchestrations.magentic_ledger",
-    "MagenticPlanReviewRequest": "perdure.orchestrations.magentic_review",
-    "MagenticPlanReviewResponse": "perdure.orchestrations.magentic_review",
-    "MagenticProgressLedger": "perdure.orchestrations.magentic_ledger",
-    "MagenticProgressLedgerItem": "perdure.orchestrations.magentic_ledger",
-    "MagenticResetSignal": "perdure.orchestrations.magentic_ledger",
-    "MagenticTaskLedger": "perdure.orchestrations.magentic_ledger",
-    "MapConfig": "perdure.orchestrations.agent_workflow.definition",
-    "MultiAgentCheckpointRetention": "perdure.orchestrations.agent_workflow.stores",
-    "NodeConfig": "perdure.orchestrations.agent_workflow.definition",
-    "ORCHESTRATOR_FINAL_ANSWER_PROMPT": "perdure.orchestrations.magentic_prompts",
-    "ORCHESTRATOR_PROGRESS_LEDGER_PROMPT": "perdure.orchestrations.magentic_prompts",
-    "ORCHESTRATOR_TASK_LEDGER_FACTS_PROMPT": "perdure.orchestrations.magentic_prompts",
-    "ORCHESTRATOR_TASK_LEDGER_FACTS_UPDATE_PROMPT": "perdure.orchestrations.magentic_prompts",
-    "ORCHESTRATOR_TASK_LEDGER_FULL_PROMPT": "perdure.orchestrations.magentic_prompts",
-    "ORCHESTRATOR_TASK_LEDGER_PLAN_PROMPT": "perdure.orchestrations.magentic_prompts",
-    "ORCHESTRATOR_TASK_LEDGER_PLAN_UPDATE_PROMPT": "perdure.orchestrations.magentic_prompts",
-    "OrchestrationState": "perdure.orchestrations.group_chat_types",
-    "ParticipantRegistry": "perdure.orchestrations.group_chat_types",
-    "RetryConfig": "perdure.orchestrations.agent_workflow.definition",
+    "Condition": "perdure.agent_workflow.definition.conditions",
+    "ConversationConfig": "perdure.agent_workflow.definition.config",
+    "DefinitionInfo": "perdure.agent_workflow.store",
+    "DefinitionStore": "perdure.agent_workflow.store",
+    "EdgeConfig": "perdure.agent_workflow.definition.config",
+    "ErrorConfig": "perdure.agent_workflow.definition.config",
+    "EventMetadata": "perdure.agent_workflow.events",
+    "GroupChatBuilder": "perdure.orchestrations.group_chat.builder",
+    "GroupChatOrchestrator": "perdure.orchestrations.group_chat.orchestrator",
+    "GroupChatParticipantMessage": "perdure.orchestrations.group_chat.types",
+    "GroupChatRequestMessage": "perdure.orchestrations.group_chat.types",
+    "GroupChatRequestSentEvent": "perdure.orchestrations.group_chat.types",
+    "GroupChatResponseMessage": "perdure.orchestrations.group_chat.types",
+    "GroupChatResponseReceivedEvent": "perdure.orchestrations.group_chat.types",
+    "GroupChatSelectionFunction": "perdure.orchestrations.group_chat.types",
+    "GroupChatState": "perdure.orchestrations.group_chat.types",
+    "HandoffAgentExecutor": "perdure.orchestrations.handoff.executor",
+    "HandoffAgentUserRequest": "perdure.orchestrations.handoff.executor",
+    "HandoffBuilder": "perdure.orchestrations.handoff.builder",
+    "HandoffConfig": "perdure.agent_workflow.definition.config",
+    "HandoffSentEvent": "perdure.orchestrations.handoff.executor",
+    "InMemorySessionStore": "perdure.agent_workflow.conversations.store",
+    "JsonSessionStore": "perdure.agent_workflow.conversations.store",
+    "MAGENTIC_MANAGER_NAME": "perdure.orchestrations.magentic.ledger",
+    "MagenticAgentExecutor": "perdure.orchestrations.magentic.participant",
+    "MagenticBuilder": "perdure.orchestrations.magentic.builder",
+    "MagenticContext": "perdure.orchestrations.magentic.ledger",
+    "MagenticManagerBase": "perdure.orchestrations.magentic.manager",
+    "MagenticOrchestrator": "perdure.orchestrations.magentic.orchestrator",
+    "MagenticOrchestratorEvent": "perdure.orchestrations.magentic.ledger",
+    "MagenticOrchestratorEventType": "perdure.orchestrations.magentic.ledger",
+    "MagenticPlanReviewRequest": "perdure.orchestrations.magentic.participant",
+    "MagenticPlanReviewResponse": "perdure.orchestrations.magentic.participant",
+    "MagenticProgressLedger": "perdure.orchestrations.magentic.ledger",
+    "MagenticProgressLedgerItem": "perdure.orchestrations.magentic.ledger",
+    "MagenticResetSignal": "perdure.orchestrations.magentic.ledger",
+    "MagenticTaskLedger": "perdure.orchestrations.magentic.ledger",
+    "MapConfig": "perdure.agent_workflow.definition.config",
+    "MultiAgentCheckpointRetention": "perdure.agent_workflow.store",
+    "NodeConfig": "perdure.agent_workflow.definition.config",
+    "ORCHESTRATOR_FINAL_ANSWER_PROMPT": "perdure.orchestrations.magentic.prompts",
+    "ORCHESTRATOR_PROGRESS_LEDGER_PROMPT": "perdure.orchestrations.magentic.prompts",
+    "ORCHESTRATOR_TASK_LEDGER_FACTS_PROMPT": "perdure.orchestrations.magentic.prompts",
+    "ORCHESTRATOR_TASK_LEDGER_FACTS_UPDATE_PROMPT": "perdure.orchestrations.magentic.prompts",
+    "ORCHESTRATOR_TASK_LEDGER_FULL_PROMPT": "perdure.orchestrations.magentic.prompts",
+    "ORCHESTRATOR_TASK_LEDGER_PLAN_PROMPT": "perdure.orchestrations.magentic.prompts",
+    "ORCHESTRATOR_TASK_LEDGER_PLAN_UPDATE_PROMPT": "perdure.orchestrations.magentic.prompts",
+    "OrchestrationState": "perdure.orchestrations.group_chat.types",
+    "ParticipantRegistry": "perdure.orchestrations.group_chat.types",
+    "RetryConfig": "perdure.agent_workflow.definition.config",
     "SequentialBuilder": "perdure.orchestrations.sequential",
-    "SessionEntry": "perdure.orchestrations.agent_workflow.session_log",
-    "SessionHead": "perdure.orchestrations.agent_workflow.session_log",
-    "SessionStore": "perdure.orchestrations.agent_workflow.sessions",
-    "SettingsConfig": "perdure.orchestrations.agent_workflow.definition",
-    "SqliteSessionStore": "perdure.orchestrations.agent_workflow.sessions",
-    "StandardMagenticManager": "perdure.orchestrations.magentic_manager",
-    "StoredDefinition": "perdure.orchestrations.agent_workflow.definitions",
-    "TerminationCondition": "perdure.orchestrations.group_chat_types",
-    "WorkflowAgentCompletedEvent": "perdure.orchestrations.agent_workflow.events",
-    "WorkflowAgentSkippedEvent": "perdure.orchestrations.agent_workflow.events",
-    "WorkflowAgentStartedEvent": "perdure.orchestrations.agent_workflow.events",
-    "WorkflowApprovalRequestedEvent": "perdure.orchestrations.agent_workflow.events",
-    "WorkflowApprovalResolvedEvent": "perdure.orchestrations.agent_workflow.events",
-    "WorkflowCompletedEvent": "perdure.orchestrations.agent_workflow.events",
-    "WorkflowConfig": "perdure.orchestrations.agent_workflow.definition",
-    "WorkflowDiagnosticEvent": "perdure.orchestrations.agent_workflow.events",
-    "WorkflowEdgeTraversedEvent": "perdure.orchestrations.agent_workflow.events",
-    "WorkflowLayerCompletedEvent": "perdure.orchestrations.agent_workflow.events",
-    "WorkflowLayerStartedEvent": "perdure.orchestrations.agent_workflow.events",
-    "WorkflowResult": "perdure.orchestrations.agent_workflow.result",
-    "WorkflowStartedEvent": "perdure.orchestrations.agent_workflow.events",
-    "clean_conversation_for_handoff": "perdure.orchestrations.conversations",
-    "condition": "perdure.orchestrations.agent_workflow",
-    "create_completion_message": "perdure.orchestrations.conversations",
-    "get_handoff_tool_name": "perdure.orchestrations.handoff",
+    "SessionEntry": "perdure.agent_workflow.conversations.log",
+    "SessionHead": "perdure.agent_workflow.conversations.log",
+    "SessionStore": "perdure.agent_workflow.conversations.store",
+    "SettingsConfig": "perdure.agent_workflow.definition.config",
+    "SqliteSessionStore": "perdure.agent_workflow.conversations.store",
+    "StandardMagenticManager": "perdure.orchestrations.magentic.manager",
+    "StoredDefinition": "perdure.agent_workflow.store",
+    "TerminationCondition": "perdure.orchestrations.group_chat.types",
+    "WorkflowAgentCompletedEvent": "perdure.agent_workflow.events",
+    "WorkflowAgentSkippedEvent": "perdure.agent_workflow.events",
+    "WorkflowAgentStartedEvent": "perdure.agent_workflow.events",
+    "WorkflowApprovalRequestedEvent": "perdure.agent_workflow.events",
+    "WorkflowApprovalResolvedEvent": "perdure.agent_workflow.events",
+    "WorkflowCompletedEvent": "perdure.agent_workflow.events",
+    "WorkflowConfig": "perdure.agent_workflow.definition.config",
+    "WorkflowDiagnosticEvent": "perdure.agent_workflow.events",
+    "WorkflowEdgeTraversedEvent": "perdure.agent_workflow.events",
+    "WorkflowLayerCompletedEvent": "perdure.agent_workflow.events",
+    "WorkflowLayerStartedEvent": "perdure.agent_workflow.events",
+    "WorkflowResult": "perdure.agent_workflow.execution.execution",
+    "WorkflowStartedEvent": "perdure.agent_workflow.events",
+    "clean_conversation_for_handoff": "perdure.orchestrations.settings",
+    "condition": "perdure.agent_workflow",
+    "create_completion_message": "perdure.orchestrations.settings",
+    "get_handoff_tool_name": "perdure.orchestrations.handoff.builder",
 }
 
 __all__ = list(_HOME)

@@ -7,12 +7,11 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Never, Self
 
+from perdure.agents.conversation.message import Message, as_messages
+from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutorRequest, AgentExecutorResponse
-from perdure.agents.message import Message, as_messages
-from perdure.agents.response import AgentResponse
-from perdure.agents.workflows import Workflow
 from perdure.cancelling import to_its_end
-from perdure.engine.request import Durability
+from perdure.engine.run.options import Durability
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.graph.function_executor import is_async
@@ -26,6 +25,7 @@ from perdure.orchestrations.participants import (
 )
 from perdure.orchestrations.request_info import Reviewing
 from perdure.orchestrations.settings import Settings
+from perdure.workflows.workflow import Workflow
 
 KIND = "concurrent"
 DISPATCHER_ID = "dispatcher"

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from perdure.agents.adapters import adapted
+from perdure.agents.conversation.message import Message, as_messages
 from perdure.agents.executor import AgentExecutor
-from perdure.agents.message import Message, as_messages
 from perdure.errors import DuplicateExecutorId, did_you_mean
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import handler
 from perdure.graph.participants import agent_name, is_agent
-from perdure.graph.workflow_executor import find_graph
+from perdure.graph.sub_workflow import find_graph
 
 INPUT_ID = "input-conversation"
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
+from perdure.agents.conversation.message import Message
 from perdure.agents.executor import AgentExecutorResponse
-from perdure.agents.message import Message
-from perdure.agents.workflows import Workflow
-from perdure.engine.request import Durability
+from perdure.engine.run.options import Durability
 from perdure.graph.builder import DEFAULT_MAX_ITERATIONS
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import handler
-from perdure.graph.types import is_type_compatible
+from perdure.graph.types.matching import is_type_compatible
 from perdure.orchestrations.participants import (
     InputConversation,
     IntermediateOutputFrom,
@@ -23,6 +22,7 @@ from perdure.orchestrations.participants import (
 )
 from perdure.orchestrations.request_info import Reviewing
 from perdure.orchestrations.settings import Settings
+from perdure.workflows.workflow import Workflow
 
 KIND = "sequential"
 

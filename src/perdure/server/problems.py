@@ -94,7 +94,7 @@ class Detail(msgspec.Struct, frozen=True):
     field: str | None = None
 
 
-class Problem(PerdureError):
+class HttpProblem(PerdureError):
     """A request that cannot be served."""
 
     def __init__(
@@ -131,9 +131,9 @@ def status_of(error: BaseException) -> int | None:
     return next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), None)
 
 
-def problem_of(error: PerdureError) -> Problem | None:
+def problem_of(error: PerdureError) -> HttpProblem | None:
     """None for an error that is nobody's fault but ours, or that of a workflow's own code."""
-    if isinstance(error, Problem):
+    if isinstance(error, HttpProblem):
         return error
     status = status_of(error)
     if status is None:
@@ -141,9 +141,11 @@ def problem_of(error: PerdureError) -> Problem | None:
     field = next((name for kind, name in _FIELDS.items() if isinstance(error, kind)), None)
     headers = {"Retry-After": "1"} if status == 503 else {}
     if status == 503:  # what a driver says may hold addresses
-        return Problem(503, error.code, "The storage cannot be reached. Nothing is lost; try again.", headers=headers)
+        return HttpProblem(
+            503, error.code, "The storage cannot be reached. Nothing is lost; try again.", headers=headers
+        )
     thread_id = getattr(error, "thread_id", None)
-    return Problem(status, error.code, _sentence(error), field=field, thread_id=thread_id)
+    return HttpProblem(status, error.code, _sentence(error), field=field, thread_id=thread_id)
 
 
 def _sentence(error: PerdureError) -> str:
@@ -166,13 +168,13 @@ def _sentence(error: PerdureError) -> str:
     return str(error)
 
 
-def not_found(thread_id: str) -> Problem:
-    return Problem(404, "thread_not_found", f"There is no thread {thread_id!r}.", thread_id=thread_id)
+def not_found(thread_id: str) -> HttpProblem:
+    return HttpProblem(404, "thread_not_found", f"There is no thread {thread_id!r}.", thread_id=thread_id)
 
 
-def too_often(limit: int, window: float, seconds: float) -> Problem:
+def too_often(limit: int, window: float, seconds: float) -> HttpProblem:
     wait = max(1, int(seconds + 0.999))
-    return Problem(
+    return HttpProblem(
         429,
         "rate_limited",
         f"At most {limit} requests in {window:g} s. Try again in {wait} s.",

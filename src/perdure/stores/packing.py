@@ -3,12 +3,94 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from hashlib import sha256
 from zlib import crc32
 
 import msgspec
 
 from perdure.records import Commit, LoggedEvents
+
+# ---------------------------------------------------------------- prefixes
+
+
+LAST_CODE = 0x10FFFF
+SURROGATES = range(0xD800, 0xE000)
+"""Codes that are no characters: no text that is stored has one."""
+
+
+def is_writable(text: str) -> bool:
+    """Whether it can be stored at all. Nothing begins with one that cannot."""
+    return not any(ord(one) in SURROGATES for one in text)
+
+
+def first_after(prefix: str) -> str | None:
+    """The first text after all that begin with this one; None if none comes after them."""
+    for place in range(len(prefix) - 1, -1, -1):
+        code = ord(prefix[place]) + 1
+        if code <= LAST_CODE:
+            return prefix[:place] + chr(SURROGATES.stop if code in SURROGATES else code)
+    return None
+
+
+# ---------------------------------------------------------------- columns
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+RUN = "run-"
+
+
+def from_time(time: datetime) -> int:
+    return (time - _EPOCH) // _MICROSECOND
+
+
+def to_time(microseconds: int) -> datetime:
+    return _EPOCH + microseconds * _MICROSECOND
+
+
+def from_timestamp(text: str) -> int | str:
+    """As a number where the text can be made from it again, to the letter."""
+    try:
+        time = datetime.fromisoformat(text)
+        if time.tzinfo is None:
+            return text
+        number = from_time(time)
+        # As `datetime.isoformat` writes it: then it need not be tried.
+        is_usual = len(text) == 32 and text[26:] == "+00:00" and text[4] + text[7] + text[10] + text[19] == "--T."
+        return number if (is_usual and number % 1_000_000) or to_time(number).isoformat() == text else text
+    except (ValueError, OverflowError):
+        return text
+
+
+def to_timestamp(column: int | str | None) -> str:
+    if not isinstance(column, int):
+        return column or ""
+    seconds, microseconds = divmod(column, 1_000_000)
+    return f"{_second(seconds)}.{str(microseconds).zfill(6)}+00:00" if microseconds else f"{_second(seconds)}+00:00"
+
+
+@lru_cache(maxsize=1024)
+def _second(seconds: int) -> str:
+    """Lists are of commits that follow each other: many in one second."""
+    return (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
+
+
+def from_id(text: str | None, prefix: str = "") -> bytes | str | None:
+    if text is None or not text.startswith(prefix):
+        return text
+    digits = text[len(prefix) :]
+    try:
+        data = bytes.fromhex(digits)
+    except ValueError:
+        return text
+    return data if data and data.hex() == digits else text
+
+
+def to_id(column: bytes | str | None, prefix: str = "") -> str | None:
+    return prefix + column.hex() if isinstance(column, bytes) else column
+
 
 NOTHING = msgspec.Raw(b"null")
 

@@ -11,33 +11,35 @@ import msgspec
 
 from perdure.records import Commit, ThreadStanding
 from perdure.store import Rewrite
-from perdure.stores.lines import (
+from perdure.stores.file.lines import (
     Before,
-    CommitLine,
+    FileCommitLine,
+    FileRequestPart,
+    FileThreadLine,
     JournalLine,
     Line,
     PostLine,
-    RequestPart,
-    ThreadLine,
     commit_line,
 )
+from perdure.stores.garbage import Changed, PackedCommit, prune_bodies
 from perdure.stores.packing import NOTHING, Body, pack_body, repack_body, unpack_body
-from perdure.stores.pruning import Changed, PackedCommit, prune_bodies
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingItems:
     """What is not settled in a thread."""
 
-    requests: Sequence[RequestPart]
+    requests: Sequence[FileRequestPart]
     posts: Sequence[PostLine]
     journal: Sequence[JournalLine]
 
 
-def pruned_lines(lines: Sequence[Line], doomed: Collection[int], first: ThreadLine, waiting: Waiting) -> list[Line]:
+def pruned_lines(
+    lines: Sequence[Line], doomed: Collection[int], first: FileThreadLine, waiting: WaitingItems
+) -> list[Line]:
     """`first` says where the thread stands and what it keeps, and `waiting` what waits in it, since the lines that did
     may be among those that go."""
-    commits = {line.number: line for line in lines if isinstance(line, CommitLine)}
+    commits = {line.number: line for line in lines if isinstance(line, FileCommitLine)}
     packed = [
         PackedCommit(line.number, line.parent, line.checkpoint_id is not None, unpack_body(bytes(line.body)))
         for line in commits.values()
@@ -66,7 +68,7 @@ def pruned_lines(lines: Sequence[Line], doomed: Collection[int], first: ThreadLi
     return [first, *told, *waiting.posts, *(() if is_moved else waiting.journal)]
 
 
-def _changed(line: CommitLine, change: Changed) -> CommitLine:
+def _changed(line: FileCommitLine, change: Changed) -> FileCommitLine:
     return msgspec.structs.replace(
         line,
         body=msgspec.Raw(repack_body(change.body)),
@@ -77,10 +79,10 @@ def _changed(line: CommitLine, change: Changed) -> CommitLine:
     )
 
 
-def copied_lines(lines: Sequence[Line], first: ThreadLine) -> list[Line]:
+def copied_lines(lines: Sequence[Line], first: FileThreadLine) -> list[Line]:
     """As lines of the thread that `first` says, under new checkpoint ids; without journal and inbox."""
     # In a file that was pruned its own first line says what is asked, and not the commit that asked it.
-    asked = next((line.requests for line in lines if isinstance(line, ThreadLine)), ())
+    asked = next((line.requests for line in lines if isinstance(line, FileThreadLine)), ())
     copies: list[Line] = [
         msgspec.structs.replace(
             line,
@@ -92,12 +94,12 @@ def copied_lines(lines: Sequence[Line], first: ThreadLine) -> list[Line]:
             silent_before=0,
         )
         for line in lines
-        if isinstance(line, CommitLine)
+        if isinstance(line, FileCommitLine)
     ]
     return [msgspec.structs.replace(first, requests=asked), *copies]
 
 
-def lines_of(standing: ThreadStanding, commits: Iterable[Commit], first: ThreadLine) -> Iterator[Line]:
+def lines_of(standing: ThreadStanding, commits: Iterable[Commit], first: FileThreadLine) -> Iterator[Line]:
     """Those of a thread as another store had it."""
     yield first
     for commit in commits:
@@ -143,7 +145,7 @@ class Changes:
 
     def line(self, line: Line) -> Line:
         """All payloads in a line."""
-        if isinstance(line, CommitLine):
+        if isinstance(line, FileCommitLine):
             body = self.body(line.number, unpack_body(bytes(line.body)))
             return msgspec.structs.replace(line, body=msgspec.Raw(repack_body(body)))
         if isinstance(line, JournalLine):

@@ -8,56 +8,42 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perdure.testing.clock import (
-        FakeClock as FakeClock,
-    )
-    from perdure.testing.crashing import (
-        assert_survives_crash as assert_survives_crash,
-    )
-    from perdure.testing.events import (
-        EventRecorder as EventRecorder,
-    )
+    from perdure.testing.clock import FakeClock as FakeClock
+    from perdure.testing.events import EventRecorder as EventRecorder
     from perdure.testing.faults import (
         Faults as Faults,
+        FaultyStorage as FaultyStorage,
         InjectedFault as InjectedFault,
         Pause as Pause,
         ProcessGone as ProcessGone,
     )
-    from perdure.testing.faulty_storage import (
-        FaultyStorage as FaultyStorage,
-    )
-    from perdure.testing.killing import (
-        assert_survives_kill as assert_survives_kill,
-    )
     from perdure.testing.scripted import (
         Ask as Ask,
+        Call as Call,
+        ScriptedAgent as ScriptedAgent,
         ScriptedExecutor as ScriptedExecutor,
         ScriptOver as ScriptOver,
     )
-    from perdure.testing.scripted_agent import (
-        Call as Call,
-        ScriptedAgent as ScriptedAgent,
-    )
-    from perdure.testing.survival import (
-        Survival as Survival,
-    )
+    from perdure.testing.survival.compare import Survival as Survival
+    from perdure.testing.survival.crash import assert_survives_crash as assert_survives_crash
+    from perdure.testing.survival.kill import assert_survives_kill as assert_survives_kill
 
 _HOME = {
     "Ask": "perdure.testing.scripted",
-    "Call": "perdure.testing.scripted_agent",
+    "Call": "perdure.testing.scripted",
     "EventRecorder": "perdure.testing.events",
     "FakeClock": "perdure.testing.clock",
     "Faults": "perdure.testing.faults",
-    "FaultyStorage": "perdure.testing.faulty_storage",
+    "FaultyStorage": "perdure.testing.faults",
     "InjectedFault": "perdure.testing.faults",
     "Pause": "perdure.testing.faults",
     "ProcessGone": "perdure.testing.faults",
     "ScriptOver": "perdure.testing.scripted",
-    "ScriptedAgent": "perdure.testing.scripted_agent",
+    "ScriptedAgent": "perdure.testing.scripted",
     "ScriptedExecutor": "perdure.testing.scripted",
-    "Survival": "perdure.testing.survival",
-    "assert_survives_crash": "perdure.testing.crashing",
-    "assert_survives_kill": "perdure.testing.killing",
+    "Survival": "perdure.testing.survival.compare",
+    "assert_survives_crash": "perdure.testing.survival.crash",
+    "assert_survives_kill": "perdure.testing.survival.kill",
 }
 
 __all__ = list(_HOME)
@@ -66,7 +52,7 @@ __all__ = list(_HOME)
 if not TYPE_CHECKING:  # checkers take the imports above; with this in sight they would let every misspelt name pass
 
     def __getattr__(name: str) -> object:
-        from perdure.lazy import lazily  # pytest loads this package for its plugin alone, and nothing else with it
+        from perdure.lazy import lazily
 
         find, _ = lazily(__name__, _HOME)
         return find(name)

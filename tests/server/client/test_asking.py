@@ -33,8 +33,8 @@ from perdure.client import (
     UnreadableAnswer,
     calls,
 )
-from perdure.client.asking import asked
-from perdure.client.steps import Answered, Send, Session, Wait
+from perdure.client.retries import asked
+from perdure.client.steps import Answered, ClientSession, Send, Wait
 from perdure.errors import PerdureError
 
 QUICK = Patience(first_wait=0.01, longest_wait=2, seconds=5)
@@ -103,10 +103,10 @@ async def test_a_read_is_tried_again() -> None:
 
 
 def test_a_read_waits_as_long_as_the_server_asks_for() -> None:
-    steps = asked(Session(["http://one"], Patience()), calls.thread("t"))
+    steps = asked(ClientSession(["http://one"], Patience()), calls.thread("t"))
     assert isinstance(next(steps), Send)
     assert steps.send(Answered(429, {"retry-after": "7"})) == Wait(7.0)
-    several = asked(Session(["http://one", "http://two"], Patience()), calls.thread("t"))
+    several = asked(ClientSession(["http://one", "http://two"], Patience()), calls.thread("t"))
     next(several)
     assert several.send(Answered(429, {"retry-after": "7"})) == Wait(0.0), "the other server may have time"
     next(several)

@@ -9,13 +9,13 @@ import pytest
 
 from perdure.agents import AgentResponse, AgentResponseUpdate, Content, Message
 from perdure.client import Message as ToldMessage
-from perdure.client.chunks import chunks_of
+from perdure.client.turns import chunks_of
 from perdure.events import WorkflowEvent
 from perdure.server.agentflow.messages import messages_to_client
 from perdure.server.agentflow.streaming import _delta
-from perdure.server.conversation import said_by, with_run_ids
-from perdure.server.plain import plain_event
-from perdure.server.space import EVERYTHING
+from perdure.server.threads.conversation import said_by, with_run_ids
+from perdure.server.threads.tenancy import EVERYTHING
+from perdure.server.threads.to_json import plain_event
 
 MESSAGES = [
     Message("assistant", "Hello", "ada", "id-1"),

@@ -8,13 +8,13 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from perdure.client.sse import Frame, Frames, FrameTooLarge
+from perdure.client.event_stream import Frames, FrameTooLarge, SseFrame
 
 NAMES = st.text(st.characters(exclude_characters="\r\n\0", exclude_categories=["Cs"]), min_size=1, max_size=8)
 LINES = st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])), min_size=1, max_size=4)
 FRAMES = st.lists(
     st.builds(
-        lambda event, lines, its_id: Frame(event, "\n".join(lines), its_id),
+        lambda event, lines, its_id: SseFrame(event, "\n".join(lines), its_id),
         NAMES.map(lambda name: f"e{name}"),
         LINES,
         st.none() | st.integers(0, 10**9).map(str),
@@ -24,7 +24,7 @@ FRAMES = st.lists(
 ENDS = st.sampled_from(["\n", "\r\n", "\r"])
 
 
-def written(frame: Frame, end: str, *, comments: bool) -> str:
+def written(frame: SseFrame, end: str, *, comments: bool) -> str:
     lines = [f"event: {frame.event}", *(f"data: {one}" for one in frame.data.split("\n"))]
     if frame.id is not None:
         lines.insert(0, f"id: {frame.id}")
@@ -33,7 +33,7 @@ def written(frame: Frame, end: str, *, comments: bool) -> str:
     return "".join(f"{line}{end}" for line in (*lines, ""))
 
 
-def fed(pieces: list[bytes]) -> list[Frame]:
+def fed(pieces: list[bytes]) -> list[SseFrame]:
     frames = Frames()
     return [frame for piece in pieces for frame in frames.feed(piece)]
 
@@ -45,7 +45,7 @@ def cut(given_bytes: bytes, places: list[int]) -> list[bytes]:
 
 @given(FRAMES, st.lists(st.integers(0, 10_000), max_size=12), ENDS, st.booleans(), st.booleans())
 def test_frames_are_read_however_their_bytes_are_split(
-    frames: list[Frame], places: list[int], end: str, comments: bool, has_mark: bool
+    frames: list[SseFrame], places: list[int], end: str, comments: bool, has_mark: bool
 ) -> None:
     text = "".join(written(frame, end, comments=comments) for frame in frames)
     sent = (b"\xef\xbb\xbf" if has_mark else b"") + text.encode()
@@ -56,7 +56,7 @@ def test_frames_are_read_however_their_bytes_are_split(
 
 @given(st.lists(st.binary(max_size=40), max_size=8))
 def test_bytes_of_any_kind_are_read_alike_in_pieces_and_at_once(pieces: list[bytes]) -> None:
-    def outcome(given_pieces: list[bytes]) -> list[Frame] | str:
+    def outcome(given_pieces: list[bytes]) -> list[SseFrame] | str:
         try:
             return fed(given_pieces)
         except UnicodeDecodeError:
@@ -66,13 +66,13 @@ def test_bytes_of_any_kind_are_read_alike_in_pieces_and_at_once(pieces: list[byt
 
 
 def test_a_frame_that_is_cut_off_is_not_given() -> None:
-    assert fed([b"data: whole\n\ndata: ha"]) == [Frame("message", "whole")]
+    assert fed([b"data: whole\n\ndata: ha"]) == [SseFrame("message", "whole")]
 
 
 def test_fields_are_read_as_the_standard_says() -> None:
     frames = Frames()
     given_bytes = b"retry: 1500\nretry: x\nunknown: 1\ndata\ndata:  two\nid: 7\nid: a\0b\n\nevent: empty\n\n: beat\n\n"
-    assert frames.feed(given_bytes) == [Frame("message", "\n two", "7")]
+    assert frames.feed(given_bytes) == [SseFrame("message", "\n two", "7")]
     assert frames.retry_seconds == 1.5
     assert frames.comments == 1
 
@@ -81,7 +81,7 @@ def test_a_large_frame_in_many_small_pieces_is_read_in_time_that_grows_with_its_
     body = json.dumps({"text": "x" * 4_000_000}).encode()
     sent = b"data: " + body + b"\n\n"
     pieces = [sent[at : at + 1000] for at in range(0, len(sent), 1000)]
-    assert fed(pieces) == [Frame("message", body.decode())]
+    assert fed(pieces) == [SseFrame("message", body.decode())]
 
 
 def test_a_frame_without_end_is_refused() -> None:

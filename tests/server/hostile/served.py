@@ -11,8 +11,8 @@ from typing import Any
 from perdure import RunContext, WorkflowContext, executor, workflow
 from perdure.agents import AgentResponse, AgentSession, Message
 from perdure.agents.base import RecordingAgent
-from perdure.agents.workflows import WorkflowBuilder
 from perdure.server.auth.principal import Credentials, NotAuthenticated, Principal
+from perdure.workflows.builder import WorkflowBuilder
 
 SECRET = "hunter2-of-the-workflow"  # what must not be shown
 

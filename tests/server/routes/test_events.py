@@ -8,8 +8,8 @@ import pytest
 from tests.server.routes.calling import Event, called, error_of, turn
 from tests.server.routes.flows import gates
 
-from perdure.server import hub
 from perdure.server.http import sse
+from perdure.server.runs import hub
 
 
 def ids(events: list[Event]) -> list[int]:

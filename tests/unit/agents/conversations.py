@@ -6,9 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from perdure.agents.content import Content
-from perdure.agents.message import Message
-from perdure.agents.response import AgentResponse
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.response import AgentResponse
 
 texts = st.text(st.characters(), max_size=20)
 """Lone surrogates too."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from perdure.agents.message import Message
-from perdure.agents.response import AgentResponse
-from perdure.agents.session import AgentSession
-from perdure.testing.scripted_agent import ScriptedAgent
+from perdure.agents.conversation.message import AgentSession, Message
+from perdure.agents.conversation.response import AgentResponse
+from perdure.testing.scripted import ScriptedAgent
 
 
 class Hearing:

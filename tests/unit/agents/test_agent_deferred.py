@@ -16,9 +16,9 @@ from tests.unit.agents.agent_models import Script, call, told
 from perdure import SqliteCheckpointStorage, Workflow, WorkflowBuilder
 from perdure.agents import AgentResponse, AgentSession, Content, Message, tool
 from perdure.agents.pydantic.agent import Agent
-from perdure.agents.workflow_agent import WorkflowAgent
 from perdure.errors import InvalidRun
 from perdure.events import WorkflowRunState
+from perdure.workflows.agent import WorkflowAgent
 
 LOOKS = [call("look", {"place": place}, f"c{place}") for place in (1, 2)]
 PENDING = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS

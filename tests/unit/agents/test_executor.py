@@ -9,12 +9,11 @@ import pytest
 from tests.unit.agents.hearing import Hearing
 
 from perdure import Executor, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, handler
+from perdure.agents.conversation.message import AgentSession, Message
+from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutor, AgentExecutorRequest, AgentExecutorResponse
-from perdure.agents.message import Message
-from perdure.agents.response import AgentResponse
-from perdure.agents.session import AgentSession
 from perdure.agents.tools import Tool
-from perdure.testing.scripted_agent import Call, ScriptedAgent
+from perdure.testing.scripted import Call, ScriptedAgent
 
 
 def outputs(result: Any) -> list[str]:

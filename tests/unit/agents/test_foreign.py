@@ -9,10 +9,10 @@ import agent_framework as peer
 import pytest
 from hypothesis import given, strategies as st
 
-from perdure.agents.content import Content
-from perdure.agents.foreign import as_content, as_response, as_spoken, as_update
-from perdure.agents.message import Message
-from perdure.agents.response import AgentResponse, AgentResponseUpdate
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
+from perdure.agents.turns.foreign import as_content, as_response, as_spoken, as_update
 
 plain = st.text(st.characters(codec="utf-8"), max_size=10)
 values: st.SearchStrategy[Any] = st.recursive(

@@ -16,8 +16,8 @@ from tests.unit.agents.test_agent_in_workflows import flow, last
 
 from perdure import Executor, InMemoryCheckpointStorage, RetryPolicy, WorkflowBuilder, WorkflowContext, handler
 from perdure.agents import AgentExecutor
+from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.pydantic.agent import Agent
-from perdure.agents.response import AgentResponse
 from perdure.errors import AgentFailed
 from perdure.testing import Faults, ProcessGone
 

@@ -20,11 +20,11 @@ from perdure import (
     handler,
     workflow,
 )
-from perdure.agents.response import AgentResponseUpdate
+from perdure.agents.conversation.response import AgentResponseUpdate
 from perdure.agents.tools import Tool, tool
 from perdure.events import WorkflowRunState
 from perdure.testing import Faults, ProcessGone
-from perdure.testing.scripted_agent import Call, ScriptedAgent
+from perdure.testing.scripted import Call, ScriptedAgent
 
 
 def double(number: int) -> int:
@@ -274,7 +274,7 @@ async def test_nobody_pays_for_words_that_nobody_watches() -> None:
 
     class Watching(ScriptedAgent):
         def _tell(self, message: Any, *, replayed: bool) -> None:
-            from perdure.agents.recording import is_heard
+            from perdure.agents.turns.recording import is_heard
 
             heard.append(is_heard())
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from tests.unit.agents.conversations import responses
 
-from perdure.agents.content import Content
-from perdure.agents.message import Message
-from perdure.agents.response import AgentResponse, AgentResponseUpdate
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 
 
 @given(responses)

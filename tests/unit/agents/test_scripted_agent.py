@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from tests.unit.agents.logs import begun
 
-from perdure.agents.content import Content
-from perdure.agents.message import Message
-from perdure.agents.response import AgentResponse
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.response import AgentResponse
 from perdure.testing import ScriptOver
-from perdure.testing.scripted_agent import Call, ScriptedAgent
+from perdure.testing.scripted import Call, ScriptedAgent
 
 
 def add(a: int, b: int) -> int:

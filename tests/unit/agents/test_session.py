@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 from tests.unit.agents.conversations import anything, messages, texts
 
-from perdure.agents.message import Message
-from perdure.agents.session import AgentSession
+from perdure.agents.conversation.message import AgentSession, Message
 
 
 @given(st.lists(messages, max_size=3), st.dictionaries(texts, anything, max_size=2))

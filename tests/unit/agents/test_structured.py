@@ -9,9 +9,9 @@ import msgspec
 import pydantic
 import pytest
 
-from perdure.agents.message import Message
-from perdure.agents.response import AgentResponse
-from perdure.agents.structured import value_in
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.turns.structured import value_in
 
 
 class Choice(msgspec.Struct):

@@ -14,13 +14,13 @@ import pytest
 from tests.unit.agents.logs import begun
 
 from perdure import Executor, InMemoryCheckpointStorage, RetryPolicy, WorkflowBuilder, WorkflowContext, handler
-from perdure.agents.content import Content
-from perdure.agents.response import AgentResponse
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.tools import ApprovalNeeded, Tool, ToolContext, as_tool, tool
-from perdure.agents.workflows import Workflow
 from perdure.errors import AnswerRejected
 from perdure.testing import assert_survives_crash
-from perdure.testing.scripted_agent import Call, ScriptedAgent
+from perdure.testing.scripted import Call, ScriptedAgent
+from perdure.workflows.workflow import Workflow
 
 language: ContextVar[str] = ContextVar("language", default="none")
 

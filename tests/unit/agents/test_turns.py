@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from perdure import InMemoryCheckpointStorage, WorkflowBuilder
-from perdure.agents.content import Content
-from perdure.agents.message import Message
-from perdure.agents.response import AgentResponse
-from perdure.agents.session import AgentSession
-from perdure.agents.turns import take_live_turn, take_turn
-from perdure.agents.workflows import Workflow
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import AgentSession, Message
+from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.turns.turn import take_live_turn, take_turn
 from perdure.errors import InvalidRun
 from perdure.testing import Faults, ProcessGone
+from perdure.workflows.workflow import Workflow
 
 
 class Plain:

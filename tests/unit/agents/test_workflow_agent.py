@@ -19,16 +19,15 @@ from perdure import (
     response_handler,
     workflow,
 )
-from perdure.agents.content import Content
-from perdure.agents.message import Message
-from perdure.agents.response import AgentResponse
-from perdure.agents.session import AgentSession
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import AgentSession, Message
+from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.tools import Tool
-from perdure.agents.workflow_agent import WorkflowAgent
-from perdure.agents.workflows import Workflow
 from perdure.errors import AlreadyAnswered, AnswerRejected
 from perdure.testing import Faults, ProcessGone
-from perdure.testing.scripted_agent import Call, ScriptedAgent
+from perdure.testing.scripted import Call, ScriptedAgent
+from perdure.workflows.agent import WorkflowAgent
+from perdure.workflows.workflow import Workflow
 
 
 def pay(amount: int) -> str:

@@ -10,14 +10,14 @@ import pytest
 from tests.unit.agents.logs import begun
 
 from perdure import Executor, InMemoryCheckpointStorage, RetryPolicy, WorkflowBuilder, WorkflowContext, handler
-from perdure.agents.content import Content
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutor
-from perdure.agents.message import Message
-from perdure.agents.response import AgentResponse
 from perdure.agents.tools import Tool
-from perdure.agents.workflows import Workflow
 from perdure.testing import Faults, ProcessGone
-from perdure.testing.scripted_agent import Call, ScriptedAgent
+from perdure.testing.scripted import Call, ScriptedAgent
+from perdure.workflows.workflow import Workflow
 
 
 def pay(amount: int) -> str:

@@ -10,8 +10,8 @@ from tests.property.changing_trees import PROSE
 from tests.property.packed_threads import PackedThread, at_once, exact
 
 from perdure import UnreadableValue
-from perdure.checkpoints.assembly import Assembly
-from perdure.checkpoints.chunks import Chunker
+from perdure.checkpoints.delta.assembly import Assembly
+from perdure.checkpoints.delta.chunks import Chunker
 from perdure.digests import digest_of
 
 STATE = {

@@ -9,9 +9,9 @@ import pytest
 from tests.turns import turns
 
 from perdure import InMemoryCheckpointStorage
-from perdure.checkpoints import busy
-from perdure.checkpoints.busy import SOONEST_LOOK_SECONDS, WaitingFor
-from perdure.testing.conformance.acts import own
+from perdure.checkpoints.follow import wait_for_owner as busy
+from perdure.checkpoints.follow.wait_for_owner import SOONEST_LOOK_SECONDS, WaitingFor
+from perdure.testing.conformance.support.acts import own
 
 SECONDS = 15.0
 

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from tests.property.changing_trees import PROSE
 
-from perdure.checkpoints.cutting import LEAST, MOST, TEXT_LEAST, TEXT_MOST, Elements, Layers, cut_text, cuts
+from perdure.checkpoints.delta.cutting import LEAST, MOST, TEXT_LEAST, TEXT_MOST, Elements, Layers, cut_text, cuts
 
 
 class Node:

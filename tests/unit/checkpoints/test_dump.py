@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from perdure.checkpoints.dump import DumpReader, DumpWriter, renamed_commits, renamed_standing
+from perdure.checkpoints.transfer.dump import DumpReader, DumpWriter, renamed_commits, renamed_standing
 from perdure.digests import digest_of
 from perdure.errors import NewerFormat, NoThreadFile
 from perdure.records import (
@@ -284,7 +284,7 @@ def test_an_empty_file_is_refused_as_such() -> None:
 
 
 def test_a_file_of_a_newer_perdure_is_refused_as_such() -> None:
-    from perdure.checkpoints import dump
+    from perdure.checkpoints.transfer import dump
 
     first = b'{"line":"perdure thread","version":2,"thread_id":"t","something":"new"}'
     line = b'{"sum":"%b",%b\n' % (dump._sum("t", 0, first), first[1:])

@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.engine.flows import Weather, alone, asking, crossing, kinds
 
-from perdure import (
-    InMemoryCheckpointStorage,
-    Workflow,
-    WorkflowEvent,
-    WorkflowEventSource,
-    WorkflowRunState,
-)
+from perdure import InMemoryCheckpointStorage, Workflow, WorkflowEvent, WorkflowEventSource, WorkflowRunState
 
 
 async def log_of(workflow: Workflow, thread_id: str = "t") -> list[WorkflowEvent]:

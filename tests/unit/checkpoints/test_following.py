@@ -26,10 +26,10 @@ from perdure import (
     WorkflowEvent,
     handler,
 )
-from perdure.checkpoints.live_events import LARGEST_TOLD_BYTES, heard
+from perdure.checkpoints.follow.live_events import LARGEST_TOLD_BYTES, heard
 from perdure.checkpoints.storage import StoreCheckpointStorage, read_events
 from perdure.codecs.json_codec import JsonCodec
-from perdure.testing.conformance.acts import own, told as logged
+from perdure.testing.conformance.support.acts import own, told as logged
 
 SECONDS = 15.0
 

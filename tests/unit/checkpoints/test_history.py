@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure import CheckpointInfo, CheckpointNotFound
-from perdure.checkpoints.history import Branches, branches_of
+from perdure.checkpoints.history.branches import Branches, branches_of
 
 
 def info(number: int, previous: int | str | None, **more: Any) -> CheckpointInfo:

@@ -11,15 +11,15 @@ import pytest
 from tests.property.changing_trees import PROSE
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.integrity import ThreadIntegrity
+from perdure.checkpoints.integrity.commits import ThreadIntegrity
 from perdure.checkpoints.recent import RecentThreads
-from perdure.checkpoints.stored_thread import StoredThread
+from perdure.checkpoints.thread import StoredThread
 from perdure.codec import DeclaredTypes
 from perdure.codecs import JsonCodec
 from perdure.digests import digest_of
 from perdure.events import WorkflowEvent
 from perdure.records import Commit, InboxItem, JournalEntry, LoggedEvents, PendingRequest, ThreadStanding
-from perdure.stores.memory import MemoryStore
+from perdure.stores.memory.store import MemoryStore
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 Thread = tuple[ThreadStanding, list[Commit]]

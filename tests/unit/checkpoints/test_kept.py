@@ -10,8 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from perdure.checkpoints.kept import TRUSTED, KeptHistory
-from perdure.checkpoints.retention import KeepFor, KeepLast, LatestOnly, Retention
+from perdure.checkpoints.history.retention import TRUSTED, KeepFor, KeepLast, KeptHistory, LatestOnly, Retention
 from perdure.records import CheckpointInfo
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perdure.checkpoints.lagging import LaggingWrites
+from perdure.checkpoints.uncommitted import LaggingWrites
 
 
 class Writes:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from perdure.checkpoints.chunks import LONG_TEXT, Chunker
-from perdure.checkpoints.memo import Memo
+from perdure.checkpoints.delta.chunk_types import Memo
+from perdure.checkpoints.delta.chunks import LONG_TEXT, Chunker
 
 KEYS = 3000
 SMALL_VALUES: dict[str, Any] = {

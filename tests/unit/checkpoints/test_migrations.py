@@ -12,9 +12,9 @@ import pytest
 
 from perdure import UnreadableValue
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.format import encode_graph
-from perdure.checkpoints.migrations import Migration, Migrations, Migrator, as_first_named
-from perdure.checkpoints.stored_form import StoredForm, Waiting
+from perdure.checkpoints.encoding.checkpoint import encode_graph
+from perdure.checkpoints.migration.migrations import Migration, Migrations, Migrator, as_first_named
+from perdure.checkpoints.migration.stored_form import StoredForm, StoredWaiting
 from perdure.codecs.json_codec import JsonCodec
 from perdure.graph.signature import signature_hash
 from perdure.records import CheckpointInfo
@@ -81,7 +81,7 @@ def test_what_waits_gets_those_that_it_has_not_behind_it() -> None:
         seen.append([one.tree for one in stored._waiting])
 
     steps = [Migration(name, look) for name in ("one", "two", "three")]
-    waiting = [Waiting("old", None), Waiting("newer", "two"), Waiting("newest", "three")]
+    waiting = [StoredWaiting("old", None), StoredWaiting("newer", "two"), StoredWaiting("newest", "three")]
     migrated(tree_of(), *steps, waiting=waiting)
     assert seen == [["old"], ["old"], ["old", "newer"]]
     assert [one.migrated for one in waiting] == ["three"] * 3
@@ -90,7 +90,7 @@ def test_what_waits_gets_those_that_it_has_not_behind_it() -> None:
 def test_what_waits_and_is_older_than_its_head_gets_the_types_of_its_head() -> None:
     tree = tree_of(["rename_both"])
     tree["graph"]["renamed_types"] = [["rename_both", "m:Ticket", "m:Case"]]
-    waiting = [Waiting({"$type": "m:Ticket"}, None), Waiting({"$type": "m:Ticket"}, "rename_both")]
+    waiting = [StoredWaiting({"$type": "m:Ticket"}, None), StoredWaiting({"$type": "m:Ticket"}, "rename_both")]
     migrated(tree, rename_both, count, waiting=waiting)
     assert [one.tree for one in waiting] == [{"$type": "m:Case"}, {"$type": "m:Ticket"}]
 

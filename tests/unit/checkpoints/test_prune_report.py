@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.checkpoints.prune_report import PrunedThread, PruneReport, SkippedThread
+from perdure.checkpoints.history.pruning import PrunedThread, PruneReport, SkippedThread
 
 
 @pytest.mark.parametrize(

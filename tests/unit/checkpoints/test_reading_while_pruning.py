@@ -10,7 +10,7 @@ import pytest
 from perdure import CheckpointNotFound, WorkflowCheckpoint
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.records import CheckpointInfo, StoredCheckpoint
-from perdure.stores.memory import MemoryStore
+from perdure.stores.memory.store import MemoryStore
 
 
 class PrunedMeanwhile(MemoryStore):

@@ -11,15 +11,15 @@ import pytest
 from tests.unit.engine.flows import alone, countdown
 
 from perdure import InMemoryCheckpointStorage, WorkflowCheckpoint, WorkflowContext
-from perdure.checkpoints.chunks import Chunker
+from perdure.checkpoints.delta.chunks import Chunker
+from perdure.checkpoints.delta.incremental import Unchanged
 from perdure.checkpoints.recent import KEPT_BYTES, KEPT_THREADS, Recent, RecentThreads
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.checkpoints.unchanged import Unchanged
 from perdure.codec import DeclaredTypes
 from perdure.codecs import JsonCodec
 from perdure.isolation import is_surely_copied
 from perdure.records import CheckpointInfo, Lease, OpenedThread
-from perdure.stores.memory import MemoryStore
+from perdure.stores.memory.store import MemoryStore
 
 DECLARED = DeclaredTypes()
 INFO = CheckpointInfo("a", "t", "w", 5, 5, None, "2026-01-01T00:00:00+00:00")

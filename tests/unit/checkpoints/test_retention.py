@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from perdure import InMemoryCheckpointStorage, open_store
-from perdure.checkpoints.retention import FullHistory, KeepFor, KeepLast, LatestOnly, Retention, as_retention
+from perdure.checkpoints.history.retention import FullHistory, KeepFor, KeepLast, LatestOnly, Retention, as_retention
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.records import CheckpointInfo
 from perdure.storages import FileCheckpointStorage, SqliteCheckpointStorage
-from perdure.stores.memory import MemoryStore
+from perdure.stores.memory.store import MemoryStore
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

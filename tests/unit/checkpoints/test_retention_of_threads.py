@@ -11,14 +11,14 @@ import pytest
 from tests.unit.engine.flows import alone, countdown, function
 
 from perdure import StorageFailed, UnsavableValue, WorkflowBuilder, WorkflowCheckpoint
+from perdure.checkpoints.history.retention import KeepFor, KeepLast, LatestOnly, Retention
 from perdure.checkpoints.recent import RecentThreads
-from perdure.checkpoints.retention import KeepFor, KeepLast, LatestOnly, Retention
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.checkpoints.stored_thread import StoredThread
+from perdure.checkpoints.thread import StoredThread
 from perdure.codec import DeclaredTypes
 from perdure.codecs import JsonCodec
 from perdure.records import CheckpointInfo, Commit
-from perdure.stores.memory import MemoryStore
+from perdure.stores.memory.store import MemoryStore
 
 MINUTE = timedelta(minutes=1)
 
@@ -292,13 +292,13 @@ async def test_a_thread_that_moves_on_while_it_is_listed_is_in_the_list_all_the_
 
 
 async def test_a_long_list_is_not_carried_to_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.checkpoints.stored_thread.KEPT_ENTRIES", 3)
+    monkeypatch.setattr("perdure.checkpoints.thread.KEPT_ENTRIES", 3)
     store, storage = stored(KeepLast(3))
     workflow = yielding(storage)
     for _ in range(4):
         await workflow.run("x", thread_id="t")
     assert store.lists == 1
-    monkeypatch.setattr("perdure.checkpoints.stored_thread.KEPT_ENTRIES", 2)
+    monkeypatch.setattr("perdure.checkpoints.thread.KEPT_ENTRIES", 2)
     for _ in range(3):
         await workflow.run("x", thread_id="t")
     assert store.lists == 3  # it was still carried to the first of these

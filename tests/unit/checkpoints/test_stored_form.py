@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure import Case, Default, Executor, WorkflowBuilder, WorkflowContext, WorkflowExecutor, handler
-from perdure.checkpoints.stored_form import StoredForm, Waiting
+from perdure.checkpoints.migration.stored_form import StoredForm, StoredWaiting
 from perdure.codecs.json_codec import JsonCodec
 from perdure.graph.signature import graph_signature
 from perdure.records import CheckpointInfo
@@ -135,7 +135,7 @@ def test_only_whole_names_are_renamed() -> None:
 
 def test_what_waits_beside_the_head_is_renamed_where_its_delivery_is_due() -> None:
     effects = {"sends": [["a", "a"]], "requests": [], "outputs": [], "writes": [], "saved": None, "forwarded_to": "a"}
-    waiting = [Waiting(dict(effects), None, 1), Waiting(dict(effects), None, 77), Waiting("a", None)]
+    waiting = [StoredWaiting(dict(effects), None, 1), StoredWaiting(dict(effects), None, 77), StoredWaiting("a", None)]
     changed = form(waiting=waiting, messages={"b": [[1, "a", 0]]}, payloads=["x"])
     changed.rename_executor("a", "z")
     assert waiting[0].tree["sends"] == [["a", "z"]]
@@ -188,7 +188,9 @@ def with_a_child(name: str, inner: str) -> dict[str, Any]:
 
 
 def test_a_name_is_renamed_at_every_place_of_its_own_level_and_of_those_above_it() -> None:
-    changed = form(every_kind_of_edge("x"), [Waiting(effects("child/inner"), None, 2)], **with_a_child("x", "inner"))
+    changed = form(
+        every_kind_of_edge("x"), [StoredWaiting(effects("child/inner"), None, 2)], **with_a_child("x", "inner")
+    )
     changed.rename_executor("x", "y")
     changed.rename_executor("child/inner", "other")
     changed.values("nothing")  # settles it
@@ -251,10 +253,10 @@ def test_a_step_is_renamed_in_the_keys_of_those_inside_and_after_it() -> None:
         {"kind": "step", "key": f"other = act in act {digest}", "name": "other", "within": f"act {digest}"},
         {"kind": "answered", "key": "request act", "name": "request", "after": "acts = 1"},
     ]
-    journal = Waiting({"kind": "step", "key": "act = 7", "name": "act", "n": 4}, None, 1)
+    journal = StoredWaiting({"kind": "step", "key": "act = 7", "name": "act", "n": 4}, None, 1)
     changed = form(
         suspended=[{"delivery": ["b", [1, "a", 0], "x"], "records": records}],
-        waiting=[journal, Waiting("act", None)],
+        waiting=[journal, StoredWaiting("act", None)],
     )
     changed.rename_step("act", "do")
     assert [(one["key"], one["name"]) for one in records] == [

@@ -13,14 +13,14 @@ from tests.property.changing_trees import PROSE
 from perdure import DamagedCheckpoint, StorageFailed, ThreadConflict, UnreadableValue, UnsavableValue
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.recent import RecentThreads
-from perdure.checkpoints.stored_thread import StoredThread, read_checkpoint, whole_tree
+from perdure.checkpoints.thread import StoredThread, read_checkpoint, whole_tree
 from perdure.codec import DeclaredTypes
 from perdure.codecs import JsonCodec
 from perdure.events import WorkflowEvent
 from perdure.records import Commit
 from perdure.store import Store
-from perdure.stores.memory import MemoryStore
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.memory.store import MemoryStore
+from perdure.stores.sqlite.store import SqliteStore
 
 DECLARED = DeclaredTypes()
 BIG = PROSE[:9_000]

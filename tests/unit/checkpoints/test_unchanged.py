@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perdure import UnsavableValue
-from perdure.checkpoints.unchanged import LONG, Unchanged
+from perdure.checkpoints.delta.incremental import LONG, Unchanged
 from perdure.codec import Codec, DeclaredTypes, Tree, declare
 from perdure.codecs import JsonCodec
 from perdure.isolation import is_surely_copied, is_unchangeable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from perdure.agents.response import AgentResponse
+from perdure.agents.conversation.response import AgentResponse
 from perdure.codec import DeclaredTypes
 from perdure.codecs.json_codec import JsonCodec
 

@@ -19,7 +19,7 @@ from tests.unit.codecs.values import LAST, STRICT, SUMMER, a_row, with_attribute
 
 from perdure.codec import DeclaredTypes
 from perdure.codecs import JsonCodec, from_bytes, to_bytes
-from perdure.codecs.refusal import MAX_DEPTH
+from perdure.codecs.walk import MAX_DEPTH
 from perdure.errors import UnreadableValue, UnsavableValue
 
 NOWHERE = object()

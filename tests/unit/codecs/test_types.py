@@ -12,7 +12,7 @@ from tests.unit.codecs.samples import Author, Plain, Right
 
 from perdure.codec import DeclaredTypes, declare
 from perdure.codecs import JsonCodec, TypeRegistry
-from perdure.codecs.refusal import Refusal
+from perdure.codecs.walk import Refusal
 from perdure.errors import UnreadableValue
 
 MODELS = """

@@ -9,7 +9,7 @@ from typing import Any
 from perdure import FunctionalWorkflow, InMemoryCheckpointStorage, StepWrapper, WorkflowEvent, WorkflowRunResult, step
 from perdure.clock import Clock
 from perdure.records import JournalEntry, Lease
-from perdure.stores.memory import MemoryStore
+from perdure.stores.memory.store import MemoryStore
 
 THREAD = "t"
 

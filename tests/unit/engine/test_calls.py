@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perdure.codecs.json_codec import JsonCodec
-from perdure.engine.calls import Calls
+from perdure.engine.steps.calls import Calls
 
 
 def test_the_first_call_of_a_delivery_comes_after_none_of_one_that_is_gone() -> None:

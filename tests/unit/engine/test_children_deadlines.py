@@ -15,13 +15,7 @@ from tests.unit.engine.nested import (
     deep,
 )
 
-from perdure import (
-    InMemoryCheckpointStorage,
-    Workflow,
-    WorkflowBuilder,
-    WorkflowExecutor,
-    WorkflowRunState,
-)
+from perdure import InMemoryCheckpointStorage, Workflow, WorkflowBuilder, WorkflowExecutor, WorkflowRunState
 from perdure.testing import FakeClock
 
 PENDING = WorkflowRunState.IDLE_WITH_PENDING_REQUESTS

@@ -8,12 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.engine.function_flows import THREAD, Calls, Cancelling, answer, begin, questions, resume
 
-from perdure import (
-    InMemoryCheckpointStorage,
-    RunContext,
-    WorkflowRunState,
-    workflow,
-)
+from perdure import InMemoryCheckpointStorage, RunContext, WorkflowRunState, workflow
 from perdure.checkpoints.storage import StoreCheckpointStorage
 
 

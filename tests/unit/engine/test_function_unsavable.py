@@ -13,7 +13,7 @@ from perdure import InMemoryCheckpointStorage, RunContext, UnsavableValue, get_r
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import StorageFailed
 from perdure.records import JournalEntry, Lease
-from perdure.stores.memory import MemoryStore
+from perdure.stores.memory.store import MemoryStore
 from perdure.testing import Faults
 
 

@@ -21,13 +21,7 @@ from tests.unit.engine.policy_flows import (
     worker,
 )
 
-from perdure import (
-    InMemoryCheckpointStorage,
-    WorkflowBuilder,
-    WorkflowExecutor,
-    WorkflowRunState,
-    workflow,
-)
+from perdure import InMemoryCheckpointStorage, WorkflowBuilder, WorkflowExecutor, WorkflowRunState, workflow
 from perdure.errors import StorageFailed, SubWorkflowFailed
 from perdure.testing import FakeClock, Faults
 

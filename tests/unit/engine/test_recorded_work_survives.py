@@ -9,12 +9,7 @@ import pytest
 from tests.unit.engine.function_flows import THREAD, Calls, begin, questions, resume
 from tests.unit.engine.policy_flows import Boom, Context, Flaky, alone, asleep, cancelled, chained, fan, started, worker
 
-from perdure import (
-    InMemoryCheckpointStorage,
-    RetryPolicy,
-    RunContext,
-    workflow,
-)
+from perdure import InMemoryCheckpointStorage, RetryPolicy, RunContext, workflow
 from perdure.errors import StorageFailed, ThreadNotIdle
 from perdure.testing import FakeClock, Faults
 
@@ -44,7 +39,7 @@ class Sum:
 @pytest.fixture
 def short_journal(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint after every third record, so that a few steps do what a hundred do otherwise."""
-    monkeypatch.setattr("perdure.engine.loop.RECORDS_PER_CHECKPOINT", 3)
+    monkeypatch.setattr("perdure.engine.superstep.loop.RECORDS_PER_CHECKPOINT", 3)
 
 
 # ---------------------------------------------------------------- checkpoints in the middle of a function

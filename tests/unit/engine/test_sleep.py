@@ -24,13 +24,7 @@ from tests.unit.engine.policy_flows import (
     worker,
 )
 
-from perdure import (
-    Executor,
-    InMemoryCheckpointStorage,
-    InvalidRun,
-    Workflow,
-    WorkflowBuilder,
-)
+from perdure import Executor, InMemoryCheckpointStorage, InvalidRun, Workflow, WorkflowBuilder
 from perdure.testing import FakeClock
 
 # ---------------------------------------------------------------- how long

@@ -35,7 +35,7 @@ from perdure import (
     WorkflowExecutor,
     workflow,
 )
-from perdure.engine.tracing import called_by, configure_from_environment, configure_tracing, trace_ids
+from perdure.engine.tracing.tracing import called_by, configure_from_environment, configure_tracing, trace_ids
 from perdure.errors import StorageFailed
 from perdure.observing import RunEnded, observers
 
@@ -480,7 +480,7 @@ import sys
 sys.modules["opentelemetry"] = None
 from perdure.errors import MissingExtra
 try:
-    from perdure.engine.tracing import configure_tracing
+    from perdure.engine.tracing.tracing import configure_tracing
     configure_tracing()
 except MissingExtra as error:
     print(error)

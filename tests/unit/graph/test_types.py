@@ -15,7 +15,7 @@ import pytest
 import typing_extensions
 from tests.shown import shown
 
-from perdure.graph.types import (
+from perdure.graph.types.matching import (
     contains_typevar,
     depends_on_value,
     flatten_union,

@@ -8,10 +8,10 @@ from typing import Any
 from tests.unit.orchestrations.teams import kept_by, texts
 
 from perdure import Workflow, WorkflowContext
-from perdure.orchestrations.group_chat import GroupChatBuilder
-from perdure.orchestrations.group_chat_orchestrator import BaseGroupChatOrchestrator
-from perdure.orchestrations.group_chat_types import AgentOrchestrationOutput, GroupChatState, OrchestrationState
-from perdure.testing.scripted_agent import ScriptedAgent
+from perdure.orchestrations.group_chat.builder import GroupChatBuilder
+from perdure.orchestrations.group_chat.orchestrator import BaseGroupChatOrchestrator
+from perdure.orchestrations.group_chat.types import AgentOrchestrationOutput, GroupChatState, OrchestrationState
+from perdure.testing.scripted import ScriptedAgent
 
 OVER = "The group chat has reached its termination condition."
 LONG_ENOUGH = "The group chat has reached the maximum number of rounds."

@@ -7,15 +7,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from perdure.agents.content import Content
-from perdure.agents.message import Message
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
 from perdure.agents.tools import tool
-from perdure.agents.workflows import Workflow
-from perdure.engine.result import WorkflowRunResult
+from perdure.engine.run.result import WorkflowRunResult
 from perdure.events import WorkflowEvent
-from perdure.orchestrations.handoff import HandoffBuilder
-from perdure.orchestrations.handoff_messages import HandoffAgentUserRequest, HandoffSentEvent
-from perdure.testing.scripted_agent import Call, ScriptedAgent
+from perdure.orchestrations.handoff.builder import HandoffBuilder
+from perdure.orchestrations.handoff.executor import HandoffAgentUserRequest, HandoffSentEvent
+from perdure.testing.scripted import Call, ScriptedAgent
+from perdure.workflows.workflow import Workflow
 
 FIRST = "My lamp arrived broken, and so did the bulb."
 REPLIES = {
@@ -59,7 +59,10 @@ def support(storage: Any, log: Path | None = None) -> Workflow:
     refunds = ScriptedAgent(
         "refunds",
         [
-            [Call("refund", {"item": "lamp", "amount": 90}), Call("refund", {"item": "bulb", "amount": 5})],
+            [
+                Call("refund", {"item": "lamp", "amount": 90}),
+                Call("refund", {"item": "bulb", "amount": 5}),
+            ],
             "The lamp is refunded, the bulb is not: too late.",
             Call("handoff_to_shipping"),
         ],

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from perdure.agents.message import Message
-from perdure.agents.workflows import Workflow
+from perdure.agents.conversation.message import Message
 from perdure.events import WorkflowEvent
-from perdure.orchestrations.magentic import MagenticBuilder
-from perdure.orchestrations.magentic_state import MagenticState
-from perdure.testing.scripted_agent import ScriptedAgent
+from perdure.orchestrations.magentic.builder import MagenticBuilder
+from perdure.orchestrations.magentic.state import MagenticState
+from perdure.testing.scripted import ScriptedAgent
+from perdure.workflows.workflow import Workflow
 
 TASK = "How high is the spring tide at Brest?"
 TEAM = ("researcher", "writer")

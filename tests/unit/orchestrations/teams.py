@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from perdure import InMemoryCheckpointStorage
+from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.executor import AgentExecutorResponse
-from perdure.agents.message import Message
-from perdure.agents.session import AgentSession
-from perdure.agents.workflows import Workflow
 from perdure.testing import Faults, ProcessGone
-from perdure.testing.crashing import MOMENTS, POINTS
-from perdure.testing.scripted_agent import ScriptedAgent
-from perdure.testing.survival import Answers, take_to_the_end
+from perdure.testing.scripted import ScriptedAgent
+from perdure.testing.survival.compare import Answers, take_to_the_end
+from perdure.testing.survival.crash import MOMENTS, POINTS
+from perdure.workflows.workflow import Workflow
 
 MakeTeam = Callable[[Any, Path], Workflow]
 """With a storage, and the file where its agents write down each request to a model."""

@@ -26,7 +26,7 @@ from perdure import (
 )
 from perdure.errors import DuplicateExecutorId
 from perdure.orchestrations.concurrent import ConcurrentBuilder
-from perdure.testing.scripted_agent import Call, ScriptedAgent
+from perdure.testing.scripted import Call, ScriptedAgent
 
 
 def panel(storage: Any = None, log: Path | None = None, **options: Any) -> ConcurrentBuilder:

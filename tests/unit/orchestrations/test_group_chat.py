@@ -32,9 +32,9 @@ from perdure import (
 )
 from perdure.agents.tools import tool
 from perdure.errors import WorkflowConvergenceException
-from perdure.orchestrations.group_chat import GroupChatBuilder
-from perdure.orchestrations.group_chat_orchestrator import BaseGroupChatOrchestrator
-from perdure.orchestrations.group_chat_types import (
+from perdure.orchestrations.group_chat.builder import GroupChatBuilder
+from perdure.orchestrations.group_chat.orchestrator import BaseGroupChatOrchestrator
+from perdure.orchestrations.group_chat.types import (
     GroupChatParticipantMessage,
     GroupChatRequestMessage,
     GroupChatRequestSentEvent,
@@ -44,7 +44,7 @@ from perdure.orchestrations.group_chat_types import (
     OrchestrationState,
 )
 from perdure.orchestrations.request_info import AgentRequestInfoResponse
-from perdure.testing.scripted_agent import Call, ScriptedAgent
+from perdure.testing.scripted import Call, ScriptedAgent
 
 # ---------------------------------------------------------------- how it goes
 

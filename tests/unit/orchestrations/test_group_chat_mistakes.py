@@ -10,10 +10,10 @@ from tests.unit.orchestrations.chats import LEADER, LONG_ENOUGH, AsksTheShortest
 
 from perdure import InMemoryCheckpointStorage, Message
 from perdure.errors import InvalidSelection
-from perdure.orchestrations.group_chat import GroupChatBuilder
-from perdure.orchestrations.group_chat_orchestrator import BaseGroupChatOrchestrator
-from perdure.orchestrations.group_chat_types import GroupChatState
-from perdure.testing.scripted_agent import ScriptedAgent
+from perdure.orchestrations.group_chat.builder import GroupChatBuilder
+from perdure.orchestrations.group_chat.orchestrator import BaseGroupChatOrchestrator
+from perdure.orchestrations.group_chat.types import GroupChatState
+from perdure.testing.scripted import ScriptedAgent
 
 
 @pytest.mark.parametrize("is_async", [False, True])

@@ -22,13 +22,13 @@ from tests.unit.orchestrations.handoff_team import (
 )
 
 from perdure import InMemoryCheckpointStorage, WorkflowRunState
-from perdure.agents.content import Content
-from perdure.agents.message import Message
-from perdure.agents.response import AgentResponse, AgentResponseUpdate
-from perdure.orchestrations import handoff_executor
-from perdure.orchestrations.conversations import clean_conversation_for_handoff
-from perdure.orchestrations.handoff_messages import HandoffSentEvent
-from perdure.testing.scripted_agent import Call, ScriptedAgent
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
+from perdure.orchestrations.handoff import executor as handoff_executor
+from perdure.orchestrations.handoff.executor import HandoffSentEvent
+from perdure.orchestrations.settings import clean_conversation_for_handoff
+from perdure.testing.scripted import Call, ScriptedAgent
 
 Storage: TypeAlias = InMemoryCheckpointStorage
 
@@ -127,7 +127,12 @@ async def test_the_first_of_two_handoffs_in_one_turn_counts(storage: Storage) ->
 
 async def test_a_handoff_to_nobody_and_to_oneself_is_told_to_the_model_which_goes_on(storage: Storage) -> None:
     log: list[list[Message]] = []
-    calls = [Call("handoff_to_nobody"), Call("handoff_to_a"), Call("handoff_to_c"), "Then I do it myself."]
+    calls = [
+        Call("handoff_to_nobody"),
+        Call("handoff_to_a"),
+        Call("handoff_to_c"),
+        "Then I do it myself.",
+    ]
     a = ScriptedAgent("a", told_to(log, calls))
     workflow = team(storage, a, ScriptedAgent("b", []), ScriptedAgent("c", [])).add_handoff("a", ["b"]).build()
     result = await workflow.run("Hello", thread_id="t")
@@ -268,7 +273,10 @@ async def test_words_stream_as_they_come_and_usage_adds_up_over_the_thread(stora
 async def test_agents_that_hand_off_to_each_other_without_end_ask_the_user_after_a_hundred_times(
     storage: Storage,
 ) -> None:
-    a, b = ScriptedAgent("a", lambda _: Call("handoff_to_b")), ScriptedAgent("b", lambda _: Call("handoff_to_a"))
+    a, b = (
+        ScriptedAgent("a", lambda _: Call("handoff_to_b")),
+        ScriptedAgent("b", lambda _: Call("handoff_to_a")),
+    )
     result = await team(storage, a, b).build().run("Hello", thread_id="t")
     assert len(handoffs(result)) == 101
     [warning] = [event.data for event in result if event.type == "warning"]
@@ -283,7 +291,10 @@ async def test_handoffs_are_counted_anew_when_the_user_has_spoken(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handoff_executor, "MOST_HANDOFFS", 3)
-    a, b = ScriptedAgent("a", lambda _: Call("handoff_to_b")), ScriptedAgent("b", lambda _: Call("handoff_to_a"))
+    a, b = (
+        ScriptedAgent("a", lambda _: Call("handoff_to_b")),
+        ScriptedAgent("b", lambda _: Call("handoff_to_a")),
+    )
     workflow = team(storage, a, b).build()
     result = await workflow.run("Hello", thread_id="t")
     assert len(handoffs(result)) == 4

@@ -9,10 +9,9 @@ import pytest
 from tests.unit.orchestrations.handoff_team import CONVERSATION, FIRST, REPLIES, as_told, support, talked
 
 from perdure import InMemoryCheckpointStorage
-from perdure.agents.content import Content
-from perdure.agents.message import Message
-from perdure.agents.response import AgentResponse, AgentResponseUpdate
-from perdure.agents.session import AgentSession
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import AgentSession, Message
+from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 
 
 def asked(response: AgentResponse) -> list[Content]:

@@ -9,8 +9,8 @@ import pytest
 from perdure import Executor, InMemoryCheckpointStorage, WorkflowContext, handler
 from perdure.agents.tools import tool
 from perdure.errors import DuplicateExecutorId
-from perdure.orchestrations.handoff import HandoffBuilder, get_handoff_tool_name
-from perdure.testing.scripted_agent import ScriptedAgent
+from perdure.orchestrations.handoff.builder import HandoffBuilder, get_handoff_tool_name
+from perdure.testing.scripted import ScriptedAgent
 
 
 def agent(name: str, **options: Any) -> ScriptedAgent:

@@ -21,12 +21,12 @@ from tests.unit.orchestrations.handoff_team import (
 )
 
 from perdure import InMemoryCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage
-from perdure.agents.workflows import Workflow
 from perdure.testing import Faults, ProcessGone, assert_survives_crash
-from perdure.testing.crashing import MOMENTS, POINTS
 from perdure.testing.faults import Point, When
-from perdure.testing.scripted_agent import ScriptedAgent
-from perdure.testing.survival import THREAD, take_to_the_end
+from perdure.testing.scripted import ScriptedAgent
+from perdure.testing.survival.compare import THREAD, take_to_the_end
+from perdure.testing.survival.crash import MOMENTS, POINTS
+from perdure.workflows.workflow import Workflow
 
 
 def alone(storage: Any) -> Workflow:

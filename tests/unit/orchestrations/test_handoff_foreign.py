@@ -11,9 +11,9 @@ from langchain_core.runnables import RunnableLambda
 from tests.unit.orchestrations.handoff_team import as_told, talked
 
 from perdure import InMemoryCheckpointStorage
-from perdure.agents.workflows import Workflow
-from perdure.orchestrations.handoff import HandoffBuilder
-from perdure.testing.scripted_agent import Call, ScriptedAgent
+from perdure.orchestrations.handoff.builder import HandoffBuilder
+from perdure.testing.scripted import Call, ScriptedAgent
+from perdure.workflows.workflow import Workflow
 
 
 class Client(FunctionInvocationLayer, BaseChatClient):  # type: ignore[misc]  # an untyped base

@@ -10,9 +10,9 @@ from tests.unit.orchestrations.handoff_team import as_told, refund, talked
 
 from perdure import InMemoryCheckpointStorage
 from perdure.agents.pydantic.agent import Agent
-from perdure.agents.workflows import Workflow
-from perdure.orchestrations.handoff import HandoffBuilder
-from perdure.orchestrations.handoff_messages import HandoffSentEvent
+from perdure.orchestrations.handoff.builder import HandoffBuilder
+from perdure.orchestrations.handoff.executor import HandoffSentEvent
+from perdure.workflows.workflow import Workflow
 
 
 class Model:

@@ -8,13 +8,13 @@ import pytest
 from tests.unit.orchestrations.handoff_team import as_told, question, refund, say, talked, team
 
 from perdure import InMemoryCheckpointStorage, WorkflowRunState
-from perdure.agents.content import Content
-from perdure.agents.message import Message
-from perdure.agents.workflows import Workflow
-from perdure.engine.result import WorkflowRunResult
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
+from perdure.engine.run.result import WorkflowRunResult
 from perdure.errors import AnswerRejected
-from perdure.orchestrations.handoff_messages import HandoffAgentUserRequest
-from perdure.testing.scripted_agent import Call, ScriptedAgent
+from perdure.orchestrations.handoff.executor import HandoffAgentUserRequest
+from perdure.testing.scripted import Call, ScriptedAgent
+from perdure.workflows.workflow import Workflow
 
 Storage: TypeAlias = InMemoryCheckpointStorage
 

@@ -21,20 +21,20 @@ from tests.unit.orchestrations.magentic_team import (
 )
 
 from perdure import InMemoryCheckpointStorage, WorkflowRunState
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 from perdure.agents.executor import AgentExecutorRequest, AgentExecutorResponse
-from perdure.agents.message import Message
-from perdure.agents.response import AgentResponse, AgentResponseUpdate
 from perdure.agents.tools import tool
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import handler
-from perdure.orchestrations.group_chat_types import (
+from perdure.orchestrations.group_chat.types import (
     GroupChatParticipantMessage,
     GroupChatRequestMessage,
     GroupChatResponseMessage,
 )
-from perdure.orchestrations.magentic_ledger import MagenticProgressLedger, MagenticResetSignal, MagenticTaskLedger
-from perdure.testing.scripted_agent import Call, ScriptedAgent
+from perdure.orchestrations.magentic.ledger import MagenticProgressLedger, MagenticResetSignal, MagenticTaskLedger
+from perdure.testing.scripted import Call, ScriptedAgent
 
 
 async def test_the_manager_plans_says_who_does_what_and_answers() -> None:

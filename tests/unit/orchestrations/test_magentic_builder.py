@@ -9,18 +9,14 @@ import pytest
 from tests.unit.orchestrations.magentic_team import PLAIN, TASK, Manager, crew, kinds, remembered, team
 
 from perdure import InMemoryCheckpointStorage
-from perdure.agents.message import Message
+from perdure.agents.conversation.message import Message
 from perdure.errors import DuplicateExecutorId, WorkflowRunnerException
-from perdure.orchestrations.magentic import MagenticBuilder
-from perdure.orchestrations.magentic_ledger import (
-    MagenticContext,
-    MagenticProgressLedger,
-    MagenticProgressLedgerItem,
-)
-from perdure.orchestrations.magentic_manager import MagenticManagerBase, StandardMagenticManager
-from perdure.orchestrations.magentic_prompts import DEFAULTS
+from perdure.orchestrations.magentic.builder import MagenticBuilder
+from perdure.orchestrations.magentic.ledger import MagenticContext, MagenticProgressLedger, MagenticProgressLedgerItem
+from perdure.orchestrations.magentic.manager import MagenticManagerBase, StandardMagenticManager
+from perdure.orchestrations.magentic.prompts import DEFAULTS
 from perdure.testing import Faults, ProcessGone
-from perdure.testing.scripted_agent import ScriptedAgent
+from perdure.testing.scripted import ScriptedAgent
 
 
 class Foreman(MagenticManagerBase):

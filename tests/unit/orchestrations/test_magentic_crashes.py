@@ -11,11 +11,11 @@ from tests.unit.orchestrations.magentic_team import STALLING, TASK, Manager, cre
 
 from perdure import InMemoryCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage, WorkflowEvent
 from perdure.agents.tools import tool
-from perdure.agents.workflows import Workflow
-from perdure.orchestrations.magentic_review import MagenticPlanReviewResponse
+from perdure.orchestrations.magentic.participant import MagenticPlanReviewResponse
 from perdure.testing import Faults, ProcessGone, assert_survives_crash
-from perdure.testing.scripted_agent import Call, Reply, ScriptedAgent
-from perdure.testing.survival import Ending, take_to_the_end
+from perdure.testing.scripted import Call, Reply, ScriptedAgent
+from perdure.testing.survival.compare import Ending, take_to_the_end
+from perdure.workflows.workflow import Workflow
 
 CONVERSATION = [
     ("magentic_manager", "Look it up."),

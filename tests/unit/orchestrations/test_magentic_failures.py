@@ -22,7 +22,7 @@ from tests.unit.orchestrations.magentic_team import (
 
 from perdure import InMemoryCheckpointStorage
 from perdure.errors import WorkflowRunnerException
-from perdure.testing.scripted_agent import ScriptedAgent
+from perdure.testing.scripted import ScriptedAgent
 
 
 def first(*judgements: Judgement) -> list[Any]:

@@ -11,10 +11,10 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from tests.unit.orchestrations.magentic_team import PLAIN, TASK, Manager, crew, judged, kinds, team
 
 from perdure import InMemoryCheckpointStorage
-from perdure.agents.message import Message
+from perdure.agents.conversation.message import Message
 from perdure.agents.pydantic.agent import Agent
-from perdure.orchestrations.magentic import MagenticBuilder
-from perdure.orchestrations.magentic_ledger import ProgressAnswer
+from perdure.orchestrations.magentic.builder import MagenticBuilder
+from perdure.orchestrations.magentic.ledger import ProgressAnswer
 
 
 class Model:

@@ -9,14 +9,13 @@ import pytest
 from tests.unit.orchestrations.magentic_team import PLAIN, STALLING, TASK, Manager, crew, kinds, remembered, said, team
 
 from perdure import AlreadyAnswered, AnswerRejected, InMemoryCheckpointStorage, WorkflowRunState
-from perdure.agents.content import Content
-from perdure.agents.message import Message
-from perdure.agents.session import AgentSession
-from perdure.agents.workflows import WorkflowBuilder
-from perdure.graph.workflow_executor import WorkflowExecutor
-from perdure.orchestrations.magentic import MagenticBuilder
-from perdure.orchestrations.magentic_review import MagenticPlanReviewRequest, MagenticPlanReviewResponse
-from perdure.testing.scripted_agent import ScriptedAgent
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import AgentSession, Message
+from perdure.graph.sub_workflow import WorkflowExecutor
+from perdure.orchestrations.magentic.builder import MagenticBuilder
+from perdure.orchestrations.magentic.participant import MagenticPlanReviewRequest, MagenticPlanReviewResponse
+from perdure.testing.scripted import ScriptedAgent
+from perdure.workflows.builder import WorkflowBuilder
 
 ANSWER = "Answer from: It is 7 metres."
 

@@ -9,8 +9,8 @@ import pytest
 from pydantic_ai.models.test import TestModel
 
 from perdure import Executor, WorkflowBuilder, WorkflowContext, handler
+from perdure.agents.conversation.message import Message
 from perdure.agents.executor import AgentExecutor
-from perdure.agents.message import Message
 from perdure.errors import DuplicateExecutorId
 from perdure.orchestrations.participants import (
     InputConversation,
@@ -19,7 +19,7 @@ from perdure.orchestrations.participants import (
     find_participant,
     read_participants,
 )
-from perdure.testing.scripted_agent import ScriptedAgent
+from perdure.testing.scripted import ScriptedAgent
 
 
 class Silent(Executor):

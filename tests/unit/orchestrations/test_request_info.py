@@ -25,11 +25,11 @@ from perdure import (
 )
 from perdure.errors import AnswerRejected
 from perdure.orchestrations.concurrent import ConcurrentBuilder
-from perdure.orchestrations.group_chat import GroupChatBuilder
-from perdure.orchestrations.group_chat_types import GroupChatState
+from perdure.orchestrations.group_chat.builder import GroupChatBuilder
+from perdure.orchestrations.group_chat.types import GroupChatState
 from perdure.orchestrations.request_info import AgentRequestInfoResponse
 from perdure.orchestrations.sequential import SequentialBuilder
-from perdure.testing.scripted_agent import ScriptedAgent
+from perdure.testing.scripted import ScriptedAgent
 
 approve = AgentRequestInfoResponse.approve
 

@@ -20,11 +20,11 @@ from perdure import (
     WorkflowValidationError,
     handler,
 )
-from perdure.agents.response import AgentResponseUpdate
+from perdure.agents.conversation.response import AgentResponseUpdate
 from perdure.errors import DuplicateExecutorId, InvalidRun
 from perdure.orchestrations.request_info import AgentRequestInfoResponse
 from perdure.orchestrations.sequential import SequentialBuilder
-from perdure.testing.scripted_agent import Call, ScriptedAgent
+from perdure.testing.scripted import Call, ScriptedAgent
 
 
 def trio(storage: Any = None, log: Path | None = None, **options: Any) -> Workflow:

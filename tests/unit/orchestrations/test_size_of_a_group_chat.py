@@ -11,9 +11,9 @@ from tests.promises.processes import Place
 from tests.schemas import SCHEMAS
 
 from perdure import Workflow
-from perdure.orchestrations.group_chat import GroupChatBuilder
-from perdure.orchestrations.group_chat_types import GroupChatState, OrchestrationState
-from perdure.testing.scripted_agent import ScriptedAgent
+from perdure.orchestrations.group_chat.builder import GroupChatBuilder
+from perdure.orchestrations.group_chat.types import GroupChatState, OrchestrationState
+from perdure.testing.scripted import ScriptedAgent
 
 TURNS, KB, NAMES = 40, 1024, ("ann", "bob", "cy")
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from perdure.server.config import AuthConfig, AuthorizationConfig, RateLimitConfig, ServerConfig
-from perdure.server.config_errors import InvalidConfig
-from perdure.server.config_files import load_config
+from perdure.server.config.errors import InvalidConfig
+from perdure.server.config.files import load_config
+from perdure.server.config.schema import AuthConfig, AuthorizationConfig, RateLimitConfig, ServerConfig
 
 AGENT = {"agent": "graph.react:app"}
 

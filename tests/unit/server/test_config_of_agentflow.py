@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from perdure.server.config import ServerConfig
-from perdure.server.config_errors import InvalidConfig
-from perdure.server.config_files import Loaded, read_config
+from perdure.server.config.errors import InvalidConfig
+from perdure.server.config.files import Loaded, read_config
+from perdure.server.config.schema import ServerConfig
 
 AGENT = {"agent": "graph.react:app"}
 PROXIES = {"trusted_proxies": ["10.0.0.0/8"]}

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from perdure.server.config_errors import InvalidConfig
-from perdure.server.config_files import load_config, read_config
-from perdure.server.environment import read_variables, variables
+from perdure.server.config.environment import read_variables, variables
+from perdure.server.config.errors import InvalidConfig
+from perdure.server.config.files import load_config, read_config
 
 AGENT = {"agent": "a:b"}
 

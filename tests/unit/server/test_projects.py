@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from perdure.server.config_errors import NotImportable
-from perdure.server.projects import Project
+from perdure.server.app.project import Project
+from perdure.server.config.errors import NotImportable
 
 TOP = "graph_of_test"
 

@@ -13,14 +13,14 @@ from tests.six_methods import SixMethods
 
 import perdure
 from perdure import Executor, InMemoryCheckpointStorage, WorkflowBuilder, WorkflowContext, handler
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
 from perdure.agents import AgentResponse, Message
 from perdure.agents.base import RecordingAgent
-from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
-from perdure.server.config import ServerConfig
-from perdure.server.config_errors import NotServable, UnknownWorkflow
-from perdure.server.projects import Project
-from perdure.server.registry import Registry
-from perdure.server.storing import storage_of, within
+from perdure.server.app.project import Project
+from perdure.server.app.registry import Registry
+from perdure.server.app.storage import storage_of, within
+from perdure.server.config.errors import NotServable, UnknownWorkflow
+from perdure.server.config.schema import ServerConfig
 
 
 class Echo(RecordingAgent):

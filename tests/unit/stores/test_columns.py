@@ -8,7 +8,7 @@ from hypothesis import example, given, strategies as st
 
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint, utc_now
 from perdure.names import new_run_id
-from perdure.stores.columns import RUN, from_id, from_time, from_timestamp, to_id, to_time, to_timestamp
+from perdure.stores.packing import RUN, from_id, from_time, from_timestamp, to_id, to_time, to_timestamp
 
 OFFSETS = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 DAYS = timedelta(days=2)

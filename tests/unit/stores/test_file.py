@@ -16,7 +16,7 @@ from tests.contract.acts import at, ids, own, saved, thread_ids
 from perdure import FileCheckpointStorage, WorkflowCheckpoint
 from perdure.errors import DamagedStore, StorageFailed
 from perdure.stores.disk import Disk
-from perdure.stores.file import FileStore
+from perdure.stores.file.store import FileStore
 
 
 def open_files() -> int:

@@ -13,9 +13,9 @@ from tests.contract.acts import ids, own, saved
 
 from perdure.errors import StorageFailed, ThreadConflict
 from perdure.stores.disk import Disk
-from perdure.stores.file import FileStore
-from perdure.stores.file_index import INDEX, FileIndex
-from perdure.stores.thread_files import ThreadFiles
+from perdure.stores.file.folder import ThreadFiles
+from perdure.stores.file.index import INDEX, FileIndex
+from perdure.stores.file.store import FileStore
 
 Make = Callable[..., FileStore]
 

@@ -11,8 +11,8 @@ import pytest
 
 from perdure.errors import DamagedStore, StorageFailed, ThreadBusy
 from perdure.records import OpenedThread
-from perdure.stores.sqlite import SqliteStore
-from perdure.stores.sqlite_tables import Tables
+from perdure.stores.sqlite.store import SqliteStore
+from perdure.stores.sqlite.tables import Tables
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from perdure.store import Store
-from perdure.stores.file import FileStore
-from perdure.stores.listening import UNTAKEN_BODIES, UNTAKEN_BYTES, Ear, Hall, hall_of
-from perdure.stores.memory import MemoryStore
-from perdure.stores.sqlite import SqliteStore
-from perdure.testing.conformance.acts import own
+from perdure.stores.file.store import FileStore
+from perdure.stores.memory.store import MemoryStore
+from perdure.stores.notify import UNTAKEN_BODIES, UNTAKEN_BYTES, Ear, Hall, hall_of
+from perdure.stores.sqlite.store import SqliteStore
+from perdure.testing.conformance.support.acts import own
 
 SECONDS = 15.0
 

@@ -16,8 +16,8 @@ from tests.contract.raw import all_of, read_out, renamed
 from perdure.errors import StorageFailed
 from perdure.store import Store
 from perdure.stores.disk import Disk
-from perdure.stores.file import FileStore
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.file.store import FileStore
+from perdure.stores.sqlite.store import SqliteStore
 
 # ---------------------------------------------------------------- a thread that comes to be, and a kill
 

@@ -13,10 +13,10 @@ import pytest
 from tests.contract.acts import everything, own
 
 from perdure.records import Damage
-from perdure.stores.connection import Connection
-from perdure.stores.file import FileStore
-from perdure.stores.sqlite import SqliteStore
-from perdure.stores.sqlite_schema import UPGRADES, is_made, prepare
+from perdure.stores.file.store import FileStore
+from perdure.stores.sqlite.connection import Connection
+from perdure.stores.sqlite.schema import UPGRADES, is_made, prepare
+from perdure.stores.sqlite.store import SqliteStore
 
 OF_FORMAT_1 = Path(__file__).parents[2] / "fixtures" / "format-1"
 

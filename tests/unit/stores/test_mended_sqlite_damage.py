@@ -13,8 +13,8 @@ from tests.contract.acts import everything, ids, own, saved, thread_ids
 
 from perdure.errors import DamagedCheckpoint, DamagedStore, ThreadBusy, ThreadConflict
 from perdure.store import Store
-from perdure.stores.file import FileStore
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.file.store import FileStore
+from perdure.stores.sqlite.store import SqliteStore
 
 MADE: dict[str, tuple[Callable[[Path], Store], str]] = {
     "sqlite": (lambda folder: SqliteStore(folder / "threads.db", synchronous="NORMAL"), "threads.db"),

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from perdure.stores.own_thread import OwnThread
+from perdure.stores.sqlite.worker_thread import OwnThread
 
 NAME = "tested-own-thread"
 LONG_ENOUGH = 10.0

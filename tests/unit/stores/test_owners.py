@@ -13,7 +13,15 @@ import msgspec
 import pytest
 
 from perdure.platform import process_identity
-from perdure.stores.owners import LEASE_SECONDS, RENEW_SECONDS, Process, from_json, is_gone, this_process, to_json
+from perdure.stores.process_identity import (
+    LEASE_SECONDS,
+    RENEW_SECONDS,
+    Process,
+    from_json,
+    is_gone,
+    this_process,
+    to_json,
+)
 
 FUTURE, PAST = 3_600.0, -3_600.0
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from perdure.stores.garbage import Changed, PackedCommit, prune_bodies
 from perdure.stores.packing import NOTHING, Body, repack_body, unpack_body
-from perdure.stores.pruning import Changed, PackedCommit, prune_bodies
 
 
 def packed(

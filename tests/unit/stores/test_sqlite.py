@@ -18,7 +18,7 @@ import pytest
 from tests.contract.acts import ids, own, saved, thread_ids
 
 from perdure.errors import DamagedStore, NewerFormat, StorageFailed
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite.store import SqliteStore
 
 ROOT = Path(__file__).parents[3]
 
@@ -135,7 +135,7 @@ def test_a_process_that_ends_without_closing_ends_quietly_and_loses_nothing(path
     script = """
         import asyncio, sys
         from tests.contract.acts import own
-        from perdure.stores.sqlite import SqliteStore
+        from perdure.stores.sqlite.store import SqliteStore
         store = SqliteStore(sys.argv[1])
         owner = asyncio.run(own(store))
         asyncio.run(owner.save())
@@ -229,7 +229,7 @@ AS_NOBODY = """
     import asyncio, os, sys
     from tests.contract.acts import ids, own
     from perdure.errors import PerdureError
-    from perdure.stores.sqlite import SqliteStore
+    from perdure.stores.sqlite.store import SqliteStore
     if os.getuid() == 0:
         os.setuid(65534)  # root may write anywhere
     async def main():
@@ -268,7 +268,7 @@ def test_when_the_disk_is_full_the_commit_fails_and_all_before_it_stays(path: Pa
         import asyncio, resource, sys
         from tests.contract.acts import ids, own
         from perdure.errors import StorageFailed
-        from perdure.stores.sqlite import SqliteStore
+        from perdure.stores.sqlite.store import SqliteStore
         async def main():
             store = SqliteStore(sys.argv[1])
             owner = await own(store)
@@ -304,7 +304,7 @@ def test_what_a_full_disk_undid_is_not_remembered_as_done(path: Path) -> None:
         import asyncio, resource, sys
         from tests.contract.acts import ids, own
         from perdure.errors import StorageFailed, ThreadBusy
-        from perdure.stores.sqlite import SqliteStore
+        from perdure.stores.sqlite.store import SqliteStore
         def limit(size):
             resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
         async def fails(act):
@@ -346,7 +346,7 @@ def test_a_forked_process_uses_the_store_beside_its_parent(path: Path) -> None:
         from tests.contract.acts import ids, own, saved
         from perdure.errors import ThreadBusy
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of forking beside threads
-        from perdure.stores.sqlite import SqliteStore
+        from perdure.stores.sqlite.store import SqliteStore
         store = SqliteStore(sys.argv[1])
         owner = asyncio.run(own(store, "parent"))
         asyncio.run(owner.save())

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.contract.acts import ids, own
 
-from perdure.stores.connection import LARGEST_AT_ONCE, Connection
-from perdure.stores.sqlite import SqliteStore
-from perdure.stores.sqlite_schema import is_made
+from perdure.stores.sqlite.connection import LARGEST_AT_ONCE, Connection
+from perdure.stores.sqlite.schema import is_made
+from perdure.stores.sqlite.store import SqliteStore
 
 
 async def is_made_at_once(store: SqliteStore, checkpoint_id: str, **parts: Any) -> bool:
@@ -84,7 +84,7 @@ async def test_a_file_that_another_makes_while_it_is_opened_is_not_taken_for_one
         other.transact(lambda tables: None, writes=True, syncs=False)
         return was_made
 
-    monkeypatch.setattr("perdure.stores.connection.is_made", made_by_another)
+    monkeypatch.setattr("perdure.stores.sqlite.connection.is_made", made_by_another)
 
     first.transact(lambda tables: None, writes=True, syncs=False)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from perdure.errors import StorageFailed
-from perdure.stores.connection import Connection
-from perdure.stores.sqlite_schema import is_made, prepare
-from perdure.stores.sqlite_tables import Tables
+from perdure.stores.sqlite.connection import Connection
+from perdure.stores.sqlite.schema import is_made, prepare
+from perdure.stores.sqlite.tables import Tables
 
 
 def connect(path: Path) -> sqlite3.Connection:

@@ -16,10 +16,10 @@ from tests.turns import turns
 from perdure.errors import DamagedStore, StorageFailed, ThreadConflict
 from perdure.records import JournalEntry, Lease
 from perdure.stores.disk import Disk
-from perdure.stores.file import FileStore
-from perdure.stores.own_thread import OwnThread
-from perdure.stores.sqlite import SqliteStore
-from perdure.stores.together import WaitingEntry, WrittenTogether
+from perdure.stores.file.store import FileStore
+from perdure.stores.sqlite.batching import WaitingEntry, WrittenTogether
+from perdure.stores.sqlite.store import SqliteStore
+from perdure.stores.sqlite.worker_thread import OwnThread
 
 MANY = 20
 AnyStore = SqliteStore | FileStore

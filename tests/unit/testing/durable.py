@@ -30,7 +30,7 @@ from perdure import (
 )
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.records import Commit, JournalEntry, Lease
-from perdure.stores.memory import MemoryStore
+from perdure.stores.memory.store import MemoryStore
 
 
 class FolderStorage:

@@ -24,7 +24,7 @@ from perdure import (
 )
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.records import JournalEntry, Lease
-from perdure.stores.memory import MemoryStore
+from perdure.stores.memory.store import MemoryStore
 from perdure.testing import Ask, FakeClock, ScriptedExecutor, assert_survives_crash
 
 

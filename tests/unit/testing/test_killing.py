@@ -13,10 +13,10 @@ from tests.six_methods import SixMethods
 from tests.unit.testing import durable, outliving
 
 from perdure import InMemoryCheckpointStorage
-from perdure.checkpoints.format import tool_codec
+from perdure.checkpoints.encoding.checkpoint import tool_codec
 from perdure.testing import assert_survives_kill
-from perdure.testing.children import ChildFailed, child
-from perdure.testing.importable import Importable, importable
+from perdure.testing.survival.children import ChildFailed, child
+from perdure.testing.survival.importable import Importable, importable
 
 
 def order(folder: Path, **more: Any) -> dict[str, Any]:

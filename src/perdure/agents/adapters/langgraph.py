@@ -9,10 +9,9 @@ from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMes
 from langchain_core.runnables import Runnable
 
 from perdure.agents.base import BaseAgent
-from perdure.agents.content import Content, add_usage
-from perdure.agents.message import Message, as_messages
-from perdure.agents.response import AgentResponse
-from perdure.agents.session import AgentSession
+from perdure.agents.conversation.content import Content, add_usage
+from perdure.agents.conversation.message import AgentSession, Message, as_messages
+from perdure.agents.conversation.response import AgentResponse
 from perdure.errors import PerdureError
 
 

@@ -12,16 +12,54 @@ from agents.tool_context import ToolContext as SdkToolContext
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from perdure.agents.adapters.openai_going_back import DEAD_ENDS, dead_end, finished_items
 from perdure.agents.base import RecordingAgent
-from perdure.agents.content import Content
-from perdure.agents.dead_ends import DeadEnds
-from perdure.agents.message import Message
-from perdure.agents.recording import answered, heard_by, recorded, request_id_for, working_for
-from perdure.agents.response import AgentResponse
-from perdure.agents.session import AgentSession
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import AgentSession, Message
+from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.tools import Rejected, Tool, as_tool
-from perdure.errors import InvalidRun, PerdureError
+from perdure.agents.turns.recording import DeadEnds, answered, heard_by, recorded, request_id_for, working_for
+from perdure.errors import AgentFailed, InvalidRun, PerdureError
+
+# ---------------------------------------------------------------- openai going back
+
+
+DEAD_ENDS = (
+    sdk.MaxTurnsExceeded,
+    sdk.ModelBehaviorError,
+    sdk.ModelRefusalError,
+    sdk.OutputGuardrailTripwireTriggered,
+    sdk.ToolInputGuardrailTripwireTriggered,
+    sdk.ToolOutputGuardrailTripwireTriggered,
+)
+"""What the SDK raises because of a model's answers: whenever these are replayed."""
+RESULTS = (sdk.ToolCallOutputItem, sdk.HandoffOutputItem)
+CALLS = (sdk.ToolCallItem, sdk.HandoffCallItem)
+
+
+def dead_end(agent_name: str, error: sdk.AgentsException) -> AgentFailed:
+    text = str(error).strip() or type(error).__name__
+    failure = AgentFailed(
+        agent_name,
+        f"its turn failed with {type(error).__name__}: {text if text.endswith('.') else f'{text}.'}",
+        "Finished calls of the turn are recorded. Mend the model, its tools or what it is told, and resume: the model "
+        "is asked again after them, as often as in a new turn.",
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def finished_items(items: list[Any]) -> list[Any]:
+    """Without the last answer, which nothing came of, and without calls that have no result."""
+    last = max((place for place, one in enumerate(items) if isinstance(one, RESULTS)), default=-1)
+    kept = items[: last + 1]
+    done = {_call_id(one) for one in kept if isinstance(one, RESULTS)}
+    return [one for one in kept if not isinstance(one, CALLS) or _call_id(one) in done]
+
+
+def _call_id(item: Any) -> Any:
+    raw = item.raw_item
+    return raw.get("call_id") if isinstance(raw, dict) else getattr(raw, "call_id", None)
+
 
 RESPONSE: TypeAdapter[sdk.ModelResponse] = TypeAdapter(sdk.ModelResponse)
 
@@ -46,7 +84,7 @@ class Requests:
         return f"{call_id}-{self.count}"
 
 
-class RecordingModel(sdk.Model):  # type: ignore[misc]  # the SDK is not looked at
+class RecordingOpenAIModel(sdk.Model):  # type: ignore[misc]  # the SDK is not looked at
     """Another model, for one turn: a request that was recorded is not made again."""
 
     def __init__(self, wrapped: sdk.Model, requests: Requests) -> None:
@@ -77,7 +115,7 @@ class RecordingProvider(sdk.ModelProvider):  # type: ignore[misc]
         self._requests = requests
 
     def get_model(self, model_name: str | None) -> sdk.Model:
-        return RecordingModel(self._wrapped.get_model(model_name), self._requests)
+        return RecordingOpenAIModel(self._wrapped.get_model(model_name), self._requests)
 
 
 class SdkAgent(RecordingAgent):
@@ -260,7 +298,7 @@ def _recording(agent: sdk.Agent[Any], requests: Requests) -> sdk.Agent[Any]:
     """A copy whose model and function tools are recorded."""
     changes: dict[str, Any] = {"tools": [_recording_tool(one, requests) for one in agent.tools]}
     if isinstance(agent.model, sdk.Model):
-        changes["model"] = RecordingModel(agent.model, requests)
+        changes["model"] = RecordingOpenAIModel(agent.model, requests)
     changes["handoffs"] = [_recording(one, requests) if isinstance(one, sdk.Agent) else one for one in agent.handoffs]
     return agent.clone(**changes)
 

@@ -10,12 +10,11 @@ from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.tools import DeferredToolRequests
 
 from perdure.agents.base import RecordingAgent
-from perdure.agents.message import Message
+from perdure.agents.conversation.message import AgentSession, Message
+from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.pydantic.output import OutputMode, output_spec, value_types
 from perdure.agents.pydantic.toolset import toolset_of
 from perdure.agents.pydantic.turn import Setting, Turn
-from perdure.agents.response import AgentResponse
-from perdure.agents.session import AgentSession
 from perdure.agents.tools import as_tool
 from perdure.graph.participants import agent_name
 

@@ -11,12 +11,11 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from pydantic_ai.usage import UsageLimits
 
 from perdure.agents.base import RecordingAgent
-from perdure.agents.message import Message
+from perdure.agents.conversation.message import AgentSession, Message
+from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.pydantic.output import OutputMode, output_spec, value_types
 from perdure.agents.pydantic.toolset import toolset_of
 from perdure.agents.pydantic.turn import Setting, Turn
-from perdure.agents.response import AgentResponse
-from perdure.agents.session import AgentSession
 from perdure.agents.tools import Tool, as_tool
 from perdure.graph.policy import RetryPolicy, Seconds, step_policy
 

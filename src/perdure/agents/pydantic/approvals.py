@@ -11,11 +11,11 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
 
-from perdure.agents.content import Content
-from perdure.agents.message import Message
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
 from perdure.agents.pydantic.toolset import as_result
-from perdure.agents.recording import answered, latest_answer, request_id_for, working_for
 from perdure.agents.tools import Rejected
+from perdure.agents.turns.recording import answered, latest_answer, request_id_for, working_for
 from perdure.errors import InvalidRun
 
 APPROVE = "Message('user', [request.approve()]) or request.reject()"

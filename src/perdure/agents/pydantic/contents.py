@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from pydantic_ai import messages as theirs
 from pydantic_core import to_json
 
-from perdure.agents.content import Content
+from perdure.agents.conversation.content import Content
 
 Kept: TypeAlias = dict[str, Any]
 """A part, or an item of a user's prompt, without what its content has: JSON."""

@@ -29,11 +29,11 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import RunContext
 
-from perdure.agents.content import Content
-from perdure.agents.message import Message
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.response import AgentResponseUpdate
 from perdure.agents.pydantic.messages import to_message
-from perdure.agents.recording import is_heard, recorded, tell
-from perdure.agents.response import AgentResponseUpdate
+from perdure.agents.turns.recording import is_heard, recorded, tell
 from perdure.graph.policy import RetryPolicy, Seconds
 
 RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
@@ -98,7 +98,7 @@ class Voice:
             tell(AgentResponseUpdate(agent_id=self._agent_id, **fields), replayed=replayed)
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ModelAnswer(msgspec.Struct, frozen=True):
     """What one request came to."""
 
     message_id: str
@@ -145,17 +145,17 @@ class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not 
         self.is_made, self.is_failed = False, True
         is_streamed = False
 
-        async def ask_model() -> Answer:
+        async def ask_model() -> ModelAnswer:
             nonlocal is_streamed
             self.is_made = True
             is_streamed = is_heard() and _can_stream(self.wrapped)
             given = (messages, model_settings, model_request_parameters)
             message_id = uuid4().hex
             asked = self._streamed(message_id, *given) if is_streamed else self.wrapped.request(*given)
-            return Answer(message_id, RESPONSE.dump_json(await asked).decode())
+            return ModelAnswer(message_id, RESPONSE.dump_json(await asked).decode())
 
         name, key = f"{self._agent_name}.model", str(self.requests)
-        answer: Answer = await recorded(ask_model, name=name, key=key, retry=self._retry, timeout=self._timeout)
+        answer: ModelAnswer = await recorded(ask_model, name=name, key=key, retry=self._retry, timeout=self._timeout)
         self.is_failed = False
         response = RESPONSE.validate_json(answer.response)
         message = self._message_of(response, answer.message_id)

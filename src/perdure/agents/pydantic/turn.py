@@ -2,33 +2,116 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import msgspec
 import pydantic_ai
 from pydantic_ai.agent import ModelRequestNode
-from pydantic_ai.exceptions import UnexpectedModelBehavior
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart, UserPromptPart
+from pydantic_ai.exceptions import UnexpectedModelBehavior, UsageLimitExceeded
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.usage import RunUsage, UsageLimits
 from pydantic_graph import End
 
-from perdure.agents.content import Content
-from perdure.agents.dead_ends import DeadEnds
-from perdure.agents.message import Message
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 from perdure.agents.pydantic.approvals import Pending, asked_for, verdicts, without_requests
-from perdure.agents.pydantic.errors import dead_end, told_of
-from perdure.agents.pydantic.going_back import without_dead_end
 from perdure.agents.pydantic.messages import from_messages, timeless, to_messages
 from perdure.agents.pydantic.model import RecordingModel, Voice, usage_of
 from perdure.agents.pydantic.toolset import RecordingToolset, ToolCalls, finished_calls
-from perdure.agents.recording import is_heard, tell
-from perdure.agents.response import AgentResponse, AgentResponseUpdate
 from perdure.agents.tools import Tool
+from perdure.agents.turns.recording import DeadEnds, is_heard, tell
+from perdure.errors import AgentFailed, PerdureError, UsageLimitReached
 from perdure.graph.policy import RetryPolicy, Seconds
+
+# ---------------------------------------------------------------- errors
+
+
+@contextmanager
+def told_of(agent_name: str) -> Iterator[None]:
+    """Errors of models and of pydantic-ai name the agent, and say what is left of the turn."""
+    try:
+        yield
+    except UsageLimitExceeded as error:
+        raise UsageLimitReached(
+            agent_name,
+            f"a limit of its usage was reached: {_sentence(error)}",
+            "Finished calls of the turn are recorded. Give it other usage_limits and resume, or say something else.",
+        ) from error
+    except PerdureError:
+        raise
+    except Exception as error:
+        raise AgentFailed(
+            agent_name,
+            f"its turn failed with {type(error).__name__}: {_sentence(error)}",
+            "Finished calls of the turn are recorded, and a resume goes on after them.",
+        ) from error
+
+
+def dead_end(agent_name: str, error: Exception) -> AgentFailed:
+    """Of a turn whose model gave nothing that can be used, as often as it was asked."""
+    failure = AgentFailed(
+        agent_name,
+        f"its turn failed with {type(error).__name__}: {_sentence(error)}",
+        "Finished calls of the turn are recorded. Mend the model, its tools or what it is told, and resume: the model "
+        "is asked again, without the answers that led here.",
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error).strip()
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+# ---------------------------------------------------------------- going back
+
+
+ASKS_AGAIN = ("retry-prompt", "retry-feedback")
+"""Parts by which pydantic-ai asks a model for another answer."""
+
+
+class Left(NamedTuple):
+    messages: list[ModelMessage]
+    dropped: int
+    """How many answers of the model were taken out, from the last one on."""
+    is_last_cut: bool
+    """Whether the last message is an answer that was longer before."""
+
+
+def without_dead_end(before: Sequence[ModelMessage], new: Sequence[ModelMessage], finished: Container[str]) -> Left:
+    """Without the last answers, as far as nothing came of them. Of one whose calls are `finished` in part these stay:
+    they are not made again. `before` stays as it is."""
+    kept = list(new)
+    dropped = 0
+    while kept:
+        last = kept[-1]
+        if isinstance(last, ModelResponse):
+            parts = [one for one in last.parts if not isinstance(one, ToolCallPart) or one.tool_call_id in finished]
+            if any(isinstance(one, ToolCallPart) for one in parts):
+                kept[-1] = replace(last, parts=parts)
+                return Left([*before, *kept], dropped, is_last_cut=True)
+            dropped += 1
+        elif not _only_asks_again(last):
+            break
+        kept.pop()
+    return Left([*before, *kept], dropped, is_last_cut=False)
+
+
+def _only_asks_again(request: ModelRequest) -> bool:
+    return all(one.part_kind in ASKS_AGAIN or _is_retried(one) for one in request.parts)
+
+
+def _is_retried(part: object) -> bool:
+    return isinstance(part, ToolReturnPart) and part.outcome == "retried"
+
 
 GO_ON = "Please go on."
 """Said to a model that has the last word already: it is asked again, and wants to know what for."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from perdure.graph.drawing.picture import Link, Picture, Shape, picture_of
+from perdure.graph.drawing.picture import Link, Picture, Shape, UniqueNames, picture_of
 from perdure.graph.drawing.text import shown
-from perdure.graph.drawing.unique import UniqueNames
 from perdure.graph.graph import Graph
 
 _STYLES: dict[str, dict[str, str]] = {"plain": {}, "conditional": {"style": "dashed"}, "fallback": {"style": "dotted"}}
@@ -22,7 +21,7 @@ def to_dot(graph: Graph, include_internal_executors: bool = False) -> str:
         "  compound=true;",
         '  node [shape=box, style="rounded,filled", fillcolor="#f4f6f8", color="#5b6570", fontname="Helvetica"];',
         '  edge [color="#5b6570", fontname="Helvetica", fontsize=11];',
-        *_Writer().picture(picture, "  "),
+        *_DotWriter().picture(picture, "  "),
         "}",
     ]
     return "\n".join(lines) + "\n"
@@ -37,7 +36,7 @@ class _Ends:
     cluster: str | None = None
 
 
-class _Writer:
+class _DotWriter:
     def __init__(self) -> None:
         self._names = UniqueNames()
         self._clusters = 0

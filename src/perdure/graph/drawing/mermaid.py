@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from perdure.graph.drawing.picture import Link, Picture, Shape, picture_of
+from perdure.graph.drawing.picture import Link, Picture, Shape, UniqueNames, picture_of
 from perdure.graph.drawing.text import shown
-from perdure.graph.drawing.unique import UniqueNames
 from perdure.graph.graph import Graph
 
 _ARROWS = {"plain": "-->", "conditional": "-.->", "fallback": "-.->"}
@@ -21,10 +20,10 @@ _PLAIN = re.compile(r"[A-Za-z0-9 _.,/()'*+=!?-]|[^\x00-\x7f]")
 def to_mermaid(graph: Graph, include_internal_executors: bool = False) -> str:
     """The flowchart's source. Conditions are dashed and labelled; a fan-in is a node of its own."""
     picture = picture_of(graph, include_internal_executors=include_internal_executors)
-    return "\n".join(["flowchart TD", *_Writer().lines(picture)]) + "\n"
+    return "\n".join(["flowchart TD", *_MermaidWriter().lines(picture)]) + "\n"
 
 
-class _Writer:
+class _MermaidWriter:
     def __init__(self) -> None:
         self._names = UniqueNames()
         self._links: list[str] = []

@@ -6,16 +6,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from perdure.graph.edges import (
-    Edge,
-    EdgeGroup,
-    FanInEdgeGroup,
-    FanOutEdgeGroup,
-    SwitchCaseEdgeGroup,
-    function_name,
-)
+from perdure.graph.edges import Edge, EdgeGroup, FanInEdgeGroup, FanOutEdgeGroup, SwitchCaseEdgeGroup, function_name
 from perdure.graph.executor import Executor
 from perdure.graph.graph import Graph
+
+# ---------------------------------------------------------------- unique
+
+
+class UniqueNames:
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def add(self, wanted: str) -> str:
+        """The name wanted, or the first of `name_2`, `name_3`, ... that is free."""
+        name, number = wanted, 1
+        while name in self._taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        self._taken.add(name)
+        return name
+
 
 ShapeKind: TypeAlias = Literal["executor", "workflow", "entry", "join", "switch", "selection"]
 LinkKind: TypeAlias = Literal["plain", "conditional", "fallback"]

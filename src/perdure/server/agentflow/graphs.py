@@ -9,8 +9,8 @@ from typing import Any
 from perdure.agents.executor import AgentExecutor
 from perdure.agents.tools import Tool
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.engine.workflow import Workflow
-from perdure.server.schemas import schema_of
+from perdure.server.threads.to_json import schema_of
+from perdure.workflows.workflow import Workflow
 
 START, END = "__start__", "__end__"
 

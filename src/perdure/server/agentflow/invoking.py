@@ -9,22 +9,22 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from perdure.agents.message import Message
-from perdure.engine.result import WorkflowRunResult
-from perdure.engine.workflow import Workflow
+from perdure.agents.conversation.message import Message
+from perdure.engine.run.result import WorkflowRunResult
 from perdure.errors import IncompatibleWorkflow, NoPendingRequests
 from perdure.events import WorkflowEvent
 from perdure.names import new_thread_id
 from perdure.server.agentflow.messages import MessageBody, context_of, messages_from_client, messages_to_client
 from perdure.server.agentflow.states import changed_state, state_to_client
-from perdure.server.conversation import SHOWN_TURNS, conversation, said_by, with_run_ids
-from perdure.server.inputs import message_of_conversation
-from perdure.server.naming import LONGEST_NAME
-from perdure.server.problems import Problem
-from perdure.server.runs import ServedRun
-from perdure.server.space import check_id
-from perdure.server.starting import failure_of, start
-from perdure.server.threads import Threads
+from perdure.server.problems import HttpProblem
+from perdure.server.runs.runs import ServedRun
+from perdure.server.runs.start import failure_of, start
+from perdure.server.threads.conversation import SHOWN_TURNS, conversation, said_by, with_run_ids
+from perdure.server.threads.inputs import message_of_conversation
+from perdure.server.threads.naming import LONGEST_NAME
+from perdure.server.threads.tenancy import check_id
+from perdure.server.threads.threads import Threads
+from perdure.workflows.workflow import Workflow
 
 Granularity = Literal["full", "partial", "low"]
 
@@ -44,7 +44,7 @@ class InvokeBody(msgspec.Struct, frozen=True):
     response_granularity: Granularity = "low"
 
 
-class Turn:
+class InvokedTurn:
     """One turn of a conversation."""
 
     def __init__(self, threads: Threads, body: InvokeBody) -> None:
@@ -53,7 +53,7 @@ class Turn:
         self.workflow: Workflow = threads.service.workflow(None)
         given = body.config.get("thread_id")
         if given is not None and (isinstance(given, bool) or not isinstance(given, str | int)):
-            raise Problem(422, "invalid_id", "config.thread_id must be a text.", field="config.thread_id")
+            raise HttpProblem(422, "invalid_id", "config.thread_id must be a text.", field="config.thread_id")
         self.thread_id = new_thread_id() if given is None else str(given)
         self.stored_id = threads.space.inside(self.thread_id)
         self.served: ServedRun | None = None
@@ -62,11 +62,11 @@ class Turn:
         """Messages of its outputs so far."""
 
     async def begin(self, listener: Callable[[WorkflowEvent], None] | None = None) -> ServedRun:
-        """Raises Problem, and what refuses a run."""
+        """Raises HttpProblem, and what refuses a run."""
         body = self.body
         is_resumed = body.resume is not UNSET
         if is_resumed == bool(body.messages):
-            raise Problem(
+            raise HttpProblem(
                 422, "invalid_body", "Give messages, or resume: one of them. Nothing was started.", field="messages"
             )
         message = None
@@ -74,7 +74,7 @@ class Turn:
             message = message_of_conversation(self.workflow, self._messages())
         on_busy = body.config.get("on_busy", "reject")
         if on_busy not in ("reject", "enqueue"):
-            raise Problem(422, "invalid_body", "config.on_busy is reject or enqueue.", field="config.on_busy")
+            raise HttpProblem(422, "invalid_body", "config.on_busy is reject or enqueue.", field="config.on_busy")
         run_id = body.config.get("run_id")
         if run_id is not None:
             check_id("config.run_id", run_id if isinstance(run_id, str) else "")
@@ -112,9 +112,9 @@ class Turn:
         name, metadata = self.body.config.get("thread_name"), self.body.config.get("thread_meta")
         if name is not None and (not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME):
             said = f"config.thread_name must be a text of 1 to {LONGEST_NAME} characters."
-            raise Problem(422, "invalid_body", said, field="config.thread_name")
+            raise HttpProblem(422, "invalid_body", said, field="config.thread_name")
         if metadata is not None and not isinstance(metadata, dict):
-            raise Problem(422, "invalid_body", "config.thread_meta must be an object.", field="config.thread_meta")
+            raise HttpProblem(422, "invalid_body", "config.thread_meta must be an object.", field="config.thread_meta")
 
     async def _answers(self) -> dict[str, Any]:
         info, workflow, head = await self.threads.head(self.thread_id)
@@ -126,7 +126,7 @@ class Turn:
             return await self.threads.answers_for(self.thread_id, given)
         if len(pending) > 1:
             names = ", ".join(sorted(pending))
-            raise Problem(
+            raise HttpProblem(
                 422,
                 "several_requests",
                 f"Thread {self.thread_id!r} waits for several answers ({names}): give resume as an object by request "
@@ -138,13 +138,13 @@ class Turn:
     # ------------------------------------------------------------ what it gave
 
     async def ended(self) -> dict[str, Any]:
-        """What `invoke` answers. Raises Problem if the run failed or takes too long."""
+        """What `invoke` answers. Raises HttpProblem if the run failed or takes too long."""
         served = self.served
         if served is None:
             raise RuntimeError("This turn has not begun.")
         seconds = self.threads.service.config.limits.request_seconds
         if not await served.ended(seconds):
-            raise Problem(
+            raise HttpProblem(
                 504,
                 "run_takes_longer",
                 f"Run {served.run_id} of thread {self.thread_id!r} goes on, longer than {seconds:g} s. Follow it at "

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from perdure.agents.content import Content
-from perdure.agents.message import Message
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
 from perdure.names import random_digits
-from perdure.server.plain import plain
-from perdure.server.problems import Problem
+from perdure.server.problems import HttpProblem
+from perdure.server.threads.to_json import plain
 
 _MEDIA = ("image", "audio", "video", "document")
 
@@ -29,7 +29,7 @@ class MessageBody(msgspec.Struct, frozen=True):
 
 
 def message_from_client(body: MessageBody, place: str) -> Message:
-    """Raises Problem for what a client may not say: calls of tools, and results of calls that nobody made."""
+    """Raises HttpProblem for what a client may not say: calls of tools, and results of calls that nobody made."""
     if body.role not in ("user", "assistant", "system"):
         raise _refused(f"{place}.role", f"role is user, assistant or system, got {body.role!r}")
     if body.tools_calls:
@@ -49,11 +49,11 @@ def messages_from_client(bodies: Iterable[MessageBody], place: str = "messages")
 
 
 def context_of(state: Mapping[str, Any], place: str) -> list[MessageBody]:
-    """The messages in a client's state. Raises Problem."""
+    """The messages in a client's state. Raises HttpProblem."""
     try:
         return msgspec.convert(state.get("context") or [], list[MessageBody])
     except msgspec.ValidationError as error:
-        raise Problem(422, "invalid_message", f"{place}: {error}", field=place) from error
+        raise HttpProblem(422, "invalid_message", f"{place}: {error}", field=place) from error
 
 
 def _checked(text: Any, place: str) -> str:
@@ -96,8 +96,8 @@ def _media(media: Mapping[str, Any], kind: str, place: str) -> Content:
     raise _refused(place, "expected a url (http, https or data) or data_base64")
 
 
-def _refused(field: str, reason: str) -> Problem:
-    return Problem(422, "invalid_message", f"{field}: {reason}. Nothing was started.", field=field)
+def _refused(field: str, reason: str) -> HttpProblem:
+    return HttpProblem(422, "invalid_message", f"{field}: {reason}. Nothing was started.", field=field)
 
 
 # ---------------------------------------------------------------- to clients

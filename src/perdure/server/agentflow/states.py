@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from perdure.agents.message import Message
+from perdure.agents.conversation.message import Message
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.events import WorkflowRunState
 from perdure.records import ThreadInfo
 from perdure.server.agentflow.messages import messages_to_client
-from perdure.server.plain import plain
-from perdure.server.problems import Problem
-from perdure.server.space import Space
+from perdure.server.problems import HttpProblem
+from perdure.server.threads.tenancy import Space
+from perdure.server.threads.to_json import plain
 
 OWN_KEYS = frozenset({"context", "context_summary", "execution_meta"})
 """Keys that are no part of the shared state."""
@@ -66,17 +66,17 @@ def merged(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any
 
 
 def with_state(head: WorkflowCheckpoint, given: Mapping[str, Any]) -> WorkflowCheckpoint:
-    """The head with these values in its shared state. Raises Problem for a value of another type."""
+    """The head with these values in its shared state. Raises HttpProblem for a value of another type."""
     return msgspec.structs.replace(head, state=changed_state(head.state, given))
 
 
 def changed_state(before: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The state with these values in it. Raises Problem for a value of another type."""
+    """The state with these values in it. Raises HttpProblem for a value of another type."""
     after = merged(before, {key: value for key, value in given.items() if key not in ("context", "execution_meta")})
     for key, value in after.items():
         stored = before.get(key)
         if key in before and stored is not None and not _fits(stored, value):
-            raise Problem(
+            raise HttpProblem(
                 422,
                 "wrong_state_type",
                 f"state.{key} holds {type(stored).__name__}, not {type(value).__name__}. Nothing was written.",

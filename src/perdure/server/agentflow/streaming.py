@@ -6,12 +6,12 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from perdure.agents.response import AgentResponseUpdate
+from perdure.agents.conversation.response import AgentResponseUpdate
 from perdure.events import WorkflowEvent
-from perdure.server.agentflow.invoking import Turn
+from perdure.server.agentflow.invoking import InvokedTurn
 from perdure.server.agentflow.messages import message_to_client, messages_to_client
-from perdure.server.hub import Follower, Told
-from perdure.server.plain import plain_event, plain_request
+from perdure.server.runs.hub import Follower, StreamedEvent
+from perdure.server.threads.to_json import plain_event, plain_request
 
 LOOK_SECONDS = 1.0
 """How often a stream looks whether its run has ended, should it hear nothing."""
@@ -20,7 +20,7 @@ Chunk = tuple[int | None, dict[str, Any]]
 """What is streamed, and the event of the log that it stands for, if any."""
 
 
-async def chunks(turn: Turn, follower: Follower) -> AsyncIterator[Chunk | None]:
+async def chunks(turn: InvokedTurn, follower: Follower) -> AsyncIterator[Chunk | None]:
     """Until the run has ended; None now and then, while nothing happens. The turn has begun."""
     served = turn.served
     if served is None or served.task is None:
@@ -45,12 +45,12 @@ async def chunks(turn: Turn, follower: Follower) -> AsyncIterator[Chunk | None]:
     yield None, chunk(turn, "updates", data={**turn.meta(), "status": "done", "cursor": follower.cursor})
 
 
-def _is_end(told: Told) -> bool:
+def _is_end(told: StreamedEvent) -> bool:
     state = told.event.state
     return told.event.type == "status" and state is not None and not state.value.startswith(("IN_PROGRESS", "STARTED"))
 
 
-def of_event(turn: Turn, told: Told) -> list[Chunk]:
+def of_event(turn: InvokedTurn, told: StreamedEvent) -> list[Chunk]:
     """What an event says to a client of AgentFlow."""
     event, seq = told.event, told.seq
     if event.type == "data" and isinstance(event.data, AgentResponseUpdate):
@@ -66,20 +66,20 @@ def of_event(turn: Turn, told: Told) -> list[Chunk]:
     return [(seq, chunk(turn, "updates", data=_shown(event, told)))]
 
 
-def _shown(event: WorkflowEvent, told: Told) -> dict[str, Any]:
+def _shown(event: WorkflowEvent, told: StreamedEvent) -> dict[str, Any]:
     shown = plain_event(event, told.space, hides_errors=told.hides)
     return {key: value for key, value in shown.items() if key not in ("thread_id", "run_id", "timestamp", "seq")}
 
 
 def _delta(update: AgentResponseUpdate) -> dict[str, Any]:
-    from perdure.agents.message import Message
+    from perdure.agents.conversation.message import Message
 
     said = Message(update.role or "assistant", update.contents, update.author_name, update.message_id)
     return {**message_to_client(said, ""), "message_id": update.message_id, "delta": True}
 
 
 def chunk(
-    turn: Turn,
+    turn: InvokedTurn,
     event: str,
     *,
     message: dict[str, Any] | None = None,

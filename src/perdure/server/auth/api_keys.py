@@ -16,8 +16,7 @@ from perdure.clock import Clock, SystemClock
 from perdure.errors import PerdureError
 from perdure.log import get_logger
 from perdure.server.auth.key_file import KeyFile, Signature, StoredKey
-from perdure.server.auth.principal import Credentials, NotAuthenticated, Principal
-from perdure.server.auth.unavailable import AuthUnavailable
+from perdure.server.auth.principal import AuthUnavailable, Credentials, NotAuthenticated, Principal
 
 logger = get_logger(__name__)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from perdure.log import get_logger
 from perdure.server.auth.principal import Authenticator
-from perdure.server.config import ServerConfig
-from perdure.server.refusals import invalid
+from perdure.server.config.errors import invalid
+from perdure.server.config.schema import ServerConfig
 from perdure.storages import InMemoryCheckpointStorage
 
 logger = get_logger(__name__)

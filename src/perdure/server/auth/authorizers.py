@@ -12,8 +12,8 @@ from perdure.log import get_logger
 from perdure.server.auth.custom import called, made, place_of
 from perdure.server.auth.principal import Authorizer, Principal
 from perdure.server.auth.scopes import PUBLIC, check_scopes, covers
-from perdure.server.config import ServerConfig
-from perdure.server.refusals import invalid
+from perdure.server.config.errors import invalid
+from perdure.server.config.schema import ServerConfig
 
 logger = get_logger(__name__)
 

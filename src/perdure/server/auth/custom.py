@@ -10,10 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from perdure.log import get_logger
-from perdure.server.auth.principal import Credentials, NotAuthenticated, Principal
-from perdure.server.auth.unavailable import AuthUnavailable
-from perdure.server.auth.users import is_user_id
-from perdure.server.refusals import invalid
+from perdure.server.auth.principal import AuthUnavailable, Credentials, NotAuthenticated, Principal, is_user_id
+from perdure.server.config.errors import invalid
 
 logger = get_logger(__name__)
 

@@ -10,10 +10,9 @@ from typing import Any
 
 from perdure.errors import MissingExtra
 from perdure.server.auth.custom import scopes_of, texts
-from perdure.server.auth.principal import Credentials, NotAuthenticated, Principal
-from perdure.server.auth.users import is_user_id
-from perdure.server.config import AuthConfig
-from perdure.server.refusals import invalid
+from perdure.server.auth.principal import Credentials, NotAuthenticated, Principal, is_user_id
+from perdure.server.config.errors import invalid
+from perdure.server.config.schema import AuthConfig
 
 try:
     import jwt

@@ -15,9 +15,8 @@ from typing import Annotated, NamedTuple, TypeAlias
 import msgspec
 
 from perdure.platform import fsync_file, fsync_folder, try_lock_file
-from perdure.server.auth.users import is_user_id
-from perdure.server.config_errors import InvalidConfig
-from perdure.server.refusals import invalid
+from perdure.server.auth.principal import is_user_id
+from perdure.server.config.errors import InvalidConfig, invalid
 
 VERSION = 1
 BUSY_SECONDS = 10.0
@@ -59,7 +58,7 @@ class Signature(NamedTuple):
     changed: int
 
 
-class Contents(NamedTuple):
+class KeyFileContents(NamedTuple):
     keys: tuple[StoredKey, ...]
     signature: Signature | None
     """None: there is no file."""
@@ -78,18 +77,18 @@ class KeyFile:
         except FileNotFoundError:
             return None
 
-    def read(self) -> Contents:
+    def read(self) -> KeyFileContents:
         """Nothing, if there is no file. Raises InvalidConfig for one that is damaged, or that others may write to."""
         try:
             with self.path.open("rb") as file:
                 status = os.fstat(file.fileno())
                 content = file.read()
         except FileNotFoundError:
-            return Contents((), None)
+            return KeyFileContents((), None)
         except OSError as error:
             raise self._invalid(f"this file of API keys cannot be read: {error.strerror}.") from error
         self._refuse_other_writers(status)
-        return Contents(self._decoded(content), _signature(status))
+        return KeyFileContents(self._decoded(content), _signature(status))
 
     def is_open_to_others(self) -> bool:
         """Whether more people than its owner may read it. They learn who has keys, and no key."""

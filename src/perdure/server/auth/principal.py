@@ -3,9 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import msgspec
+
+# ---------------------------------------------------------------- unavailable
+
+
+class AuthUnavailable(Exception):
+    """What tells users apart failed, which is no fault of the caller: 503, `auth_unavailable`. The reason is logged,
+    and not part of the sentence, which the caller sees."""
+
+    code = "auth_unavailable"
+
+    def __init__(self, sentence: str = "It cannot be told now who you are. Try again later.") -> None:
+        super().__init__(sentence)
+
+
+# ---------------------------------------------------------------- users
+
+
+LONGEST = 255
+
+
+def is_user_id(value: object) -> TypeGuard[str]:
+    """Text of 1 to 255 characters that can be written as UTF-8, without control characters."""
+    return isinstance(value, str) and len(value) <= LONGEST and bool(value.strip()) and all(map(_is_plain, value))
+
+
+def _is_plain(character: str) -> bool:
+    code = ord(character)
+    return code >= 0x20 and not 0x7F <= code <= 0x9F and not 0xD800 <= code <= 0xDFFF
 
 
 class Principal(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from perdure.errors import did_you_mean
-from perdure.server.refusals import invalid
+from perdure.server.config.errors import invalid
 
 PUBLIC = "public"
 """Of routes that anybody may call, such as `/ping`. It is given to nobody, because everybody has it."""

@@ -17,15 +17,15 @@ from litestar.openapi.spec import Server
 from litestar.types import Scope
 
 from perdure.errors import PerdureError
-from perdure.server.config import ServerConfig
-from perdure.server.http import graph, history, moving, operations, runs, sockets, threads, workflows
-from perdure.server.http.documentation import page
-from perdure.server.http.failures import answer_http, answer_perdure, answer_problem, answer_unknown
-from perdure.server.http.gate import EXPOSED, Gate
-from perdure.server.http.visits import OwnVisit, authorize, provide_threads, provide_visit
-from perdure.server.making import make_service
-from perdure.server.problems import Problem
-from perdure.server.service import Service
+from perdure.server.app.factory import make_service
+from perdure.server.app.service import Service
+from perdure.server.config.schema import ServerConfig
+from perdure.server.http.docs_page import page
+from perdure.server.http.errors import answer_http, answer_perdure, answer_problem, answer_unknown
+from perdure.server.http.middleware import EXPOSED, Gate
+from perdure.server.http.request_context import OwnVisit, authorize, provide_threads, provide_visit
+from perdure.server.http.routes import graph, history, operations, runs, sockets, threads, transfer as moving, workflows
+from perdure.server.problems import HttpProblem
 
 ROUTES = [
     *operations.ROUTES,
@@ -91,7 +91,7 @@ def create_app(
 
 
 def _loaded(config: Any) -> ServerConfig:
-    from perdure.server.config_files import config_from, load_config
+    from perdure.server.config.files import config_from, load_config
 
     if isinstance(config, ServerConfig):
         return config
@@ -118,7 +118,7 @@ def make_routes(service: Service) -> Litestar:
         },
         guards=[authorize],
         exception_handlers={
-            Problem: answer_problem,
+            HttpProblem: answer_problem,
             PerdureError: answer_perdure,
             HTTPException: answer_http,
             Exception: answer_unknown,

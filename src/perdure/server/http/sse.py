@@ -11,9 +11,9 @@ from litestar.response import Stream
 from perdure.errors import CursorExpired, PerdureError
 from perdure.log import get_logger
 from perdure.server.agentflow.streaming import Chunk
-from perdure.server.hub import Follower
+from perdure.server.app.service import Service
 from perdure.server.problems import problem_of
-from perdure.server.service import Service
+from perdure.server.runs.hub import Follower
 
 logger = get_logger("server")
 

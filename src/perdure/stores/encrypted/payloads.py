@@ -158,7 +158,7 @@ class ThreadPayloads:
 
     def unseal_chunks(self, found: Mapping[int, Mapping[str, bytes]]) -> dict[int, Mapping[str, bytes]]:
         """Names are turned back all at once, chunks when they are asked for."""
-        return self._chunks(found, _Chunks)
+        return self._chunks(found, _EncryptedChunks)
 
     def unseal_recalled(self, found: Mapping[int, Mapping[str, bytes]]) -> dict[int, Mapping[str, bytes]]:
         """The same of chunks that may be wrong in any way: none of that is damage in the store."""
@@ -167,7 +167,9 @@ class ThreadPayloads:
         except UnsupportedId:
             return {}
 
-    def _chunks(self, found: Mapping[int, Mapping[str, bytes]], kind: type[_Chunks]) -> dict[int, Mapping[str, bytes]]:
+    def _chunks(
+        self, found: Mapping[int, Mapping[str, bytes]], kind: type[_EncryptedChunks]
+    ) -> dict[int, Mapping[str, bytes]]:
         names = self._plain(name for held in found.values() for name in held)
         return {
             number: kind(self, number, held, {names[stored]: stored for stored in held})
@@ -238,7 +240,7 @@ def _renamed(ref: str, names: Mapping[str, str]) -> str:
     return f"{names[digest]}{dot}{number}"
 
 
-class _Chunks(Mapping[str, bytes]):
+class _EncryptedChunks(Mapping[str, bytes]):
     """By digest. A chunk is decrypted when it is asked for."""
 
     __slots__ = ("_held", "_number", "_payloads", "_stored")
@@ -262,7 +264,7 @@ class _Chunks(Mapping[str, bytes]):
         return len(self._stored)
 
 
-class _Recalled(_Chunks):
+class _Recalled(_EncryptedChunks):
     __slots__ = ()
 
     def __getitem__(self, digest: str) -> bytes:

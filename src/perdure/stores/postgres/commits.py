@@ -11,12 +11,11 @@ from uuid import UUID, uuid4
 from perdure.cancelling import to_its_end
 from perdure.errors import ThreadConflict
 from perdure.records import Commit, JournalEntry, Lease
-from perdure.stores.columns import RUN
-from perdure.stores.packing import consumed_seal, seal
-from perdure.stores.postgres.database import Session, Unknown
+from perdure.stores.packing import RUN, consumed_seal, seal
+from perdure.stores.postgres.database import PgSession, Unknown
+from perdure.stores.postgres.lists import IS_THERE
 from perdure.stores.postgres.owners import Held, Owning, taken_over
 from perdure.stores.postgres.pool import IdTaken
-from perdure.stores.postgres.reading import IS_THERE
 from perdure.stores.postgres.rows import COLUMNS, LAST, TYPES, check_id, item_seal, key_of, packed_id, row_of, seal_of
 
 _NONE_ADDED = "INSERT 0 0"
@@ -305,12 +304,12 @@ def _given(commit: Commit, parts: Parts) -> list[Any]:
     return given
 
 
-async def lock_against_sweeps(session: Session, thread: UUID) -> None:
+async def lock_against_sweeps(session: PgSession, thread: UUID) -> None:
     """Of whoever frees what a thread forgot there is one at a time. Ends with the transaction."""
     await session.value("SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", session.lock_name(thread))
 
 
-async def displace(session: Session, checkpoint_id: str, by: UUID) -> None:
+async def displace(session: PgSession, checkpoint_id: str, by: UUID) -> None:
     """Another checkpoint, of thread `by`, takes the place of those that have this id."""
     packed = packed_id(checkpoint_id)
     for row in await session.rows("SELECT thread FROM {s}.commits WHERE checkpoint_id = $1", packed):
@@ -329,7 +328,7 @@ async def displace(session: Session, checkpoint_id: str, by: UUID) -> None:
             await move_head(session, *place)
 
 
-async def move_head(session: Session, thread: UUID, number: int) -> None:
+async def move_head(session: PgSession, thread: UUID, number: int) -> None:
     """Where `number` was the head and is no checkpoint any more, the newest that is left becomes the head."""
     moved = await session.value(
         "UPDATE {s}.threads t SET due_at = NULL, head = (SELECT max(c.number) FROM {s}.commits c WHERE c.thread = $1"

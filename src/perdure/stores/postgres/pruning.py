@@ -17,9 +17,9 @@ from perdure.errors import PerdureError, ThreadBusy
 from perdure.log import get_logger
 from perdure.stores.garbage import Lineage, plan_pruning
 from perdure.stores.postgres.commits import Writing, lock_against_sweeps, move_head
-from perdure.stores.postgres.database import Session, Unknown
+from perdure.stores.postgres.database import PgSession, Unknown
+from perdure.stores.postgres.lists import IS_THERE
 from perdure.stores.postgres.owners import AGREEMENT, check_standing
-from perdure.stores.postgres.reading import IS_THERE
 from perdure.stores.postgres.rows import LAST, as_words, is_text, key_of, links_sum, packed_id, words
 
 logger = get_logger("stores")
@@ -228,7 +228,7 @@ class Forgetting(Writing):
 
         return await self.db.again(attempt)
 
-    async def _free_in(self, session: Session, thread_id: str, doomed: Doomed) -> int:
+    async def _free_in(self, session: PgSession, thread_id: str, doomed: Doomed) -> int:
         key = key_of(thread_id)
         rows = {row["number"]: row for row in await session.rows(_LOCKED, key, [*doomed.checkpoints, *doomed.silent])}
         going = {number for number in doomed.checkpoints if number in rows and not rows[number]["is_pinned"]}
@@ -253,7 +253,7 @@ class Forgetting(Writing):
         )
         return len(going)
 
-    async def _plan(self, session: Session, key: UUID, batch: Batch) -> None:
+    async def _plan(self, session: PgSession, key: UUID, batch: Batch) -> None:
         numbers = [*batch.rows]
         lines = {number: batch.lineage(row) for number, row in batch.rows.items()}
         for row in await session.rows(_BESIDE, key, [number + 1 for number in numbers], numbers):
@@ -278,7 +278,7 @@ class Forgetting(Writing):
             if one.is_kept:
                 batch.needed |= one.carried
 
-    async def _write(self, session: Session, key: UUID, batch: Batch) -> int:
+    async def _write(self, session: PgSession, key: UUID, batch: Batch) -> int:
         """How many references are carried on by those that continue from what goes."""
         relinked = [*batch.relinked.values()]
         for one in relinked:

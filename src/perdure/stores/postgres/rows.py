@@ -12,8 +12,7 @@ from zlib import crc32
 
 from perdure.errors import DamagedCheckpoint, UnsupportedId
 from perdure.records import CheckpointInfo, Commit, InboxItem, JournalEntry, Lease, LoggedEvents
-from perdure.stores.columns import RUN, from_time, from_timestamp, to_time, to_timestamp
-from perdure.stores.packing import seal
+from perdure.stores.packing import RUN, from_time, from_timestamp, seal, to_time, to_timestamp
 
 LONGEST_ID = 2000
 """Bytes of an id that is in an index. That of a thread may have any length: it is known by its hash."""

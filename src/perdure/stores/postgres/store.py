@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from perdure.records import Commit, Lease
-from perdure.stores.listening import Listening, hall_of
-from perdure.stores.postgres.checking import Checking
+from perdure.stores.notify import Listening, hall_of
 from perdure.stores.postgres.database import Database
+from perdure.stores.postgres.rewriting import Checking
 from perdure.stores.postgres.urls import place_of
 
 

@@ -1,8 +1,13 @@
-"""URLs of PostgreSQL: the schema in them, and how they are shown. Needs no driver."""
+"""Why a PostgreSQL cannot be used, in a sentence, and what to do about it. Never with a password."""
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl, quote, urlencode
+import socket
+import ssl
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+# ---------------------------------------------------------------- urls
+
 
 SCHEMES = ("postgresql://", "postgres://")
 
@@ -47,3 +52,68 @@ def place_of(url: str, schema: str) -> str:
     host, _, database = rest.partition("/")
     named = host if ":" in host.rpartition("]")[2] else f"{host}:5432"
     return f"{named.lower()}/{database} {schema}"
+
+
+HOW_A_URL_LOOKS = (
+    "Write it as postgresql://user:password@host:5432/database. Characters of a password that mean something in a URL "
+    "(/ : @ ? # %) are written as %XX"
+)
+WHERE_PASSWORDS_GO = "Correct it in the URL, in PGPASSWORD or in ~/.pgpass"
+
+_BY_STATE = {
+    "28P01": ("the password is wrong, or there is no such user", WHERE_PASSWORDS_GO),
+    "3D000": ("there is no such database", "Make it (`createdb NAME`), or correct its name in the URL"),
+    "53300": (
+        "all its connections are taken",
+        "Raise max_connections, give storages a smaller pool_size, or put a pooler in between",
+    ),
+    "57P03": (
+        "the server is starting, or shutting down",
+        "Try again in a moment; if it stays so, see its log",
+    ),
+    "42501": ("this user may not", "Ask whoever administers the database for the right"),
+}
+"""By SQLSTATE, where it says more than the server's sentence."""
+
+
+class NotReached(Exception):
+    """A PostgreSQL, or what is wanted of it, is out of reach."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        self.reason = reason
+        self.remedy = remedy
+        super().__init__(f"{reason}. {remedy}" + ("" if remedy.endswith("?") else "."))
+
+
+def not_reached(error: BaseException, dsn: str) -> NotReached:
+    """For what connecting raised."""
+    where = shown(dsn)
+    state = getattr(error, "sqlstate", None)
+    if isinstance(state, str):
+        what, remedy = _BY_STATE.get(state, ("it refuses", "See what it says, and the server's log"))
+        return NotReached(f"{where}: {what} ({_said(error)})", remedy)
+    if isinstance(error, ValueError):  # its text may hold a part of the password that was taken for a port
+        return NotReached(f"{where}: the URL cannot be read", HOW_A_URL_LOOKS)
+    if isinstance(error, socket.gaierror):
+        return NotReached(f"{where}: there is no host of that name ({_host(dsn)})", "Correct it in the URL")
+    if isinstance(error, TimeoutError):
+        remedy = "Is it the right host and port, and does a firewall let this machine through?"
+        return NotReached(f"{where}: nothing came back in time", remedy)
+    if isinstance(error, ssl.SSLError) or "SSL" in str(error):
+        remedy = "See sslmode and sslrootcert in the URL, and whether the server has ssl = on"
+        return NotReached(f"{where}: no connection with TLS came about ({_said(error)})", remedy)
+    if isinstance(error, OSError) and ("refused" in str(error) or "Connect call failed" in str(error)):
+        remedy = "Is the server running, is that its port, and does its listen_addresses let this machine in?"
+        return NotReached(f"{where}: nobody listens there", remedy)
+    return NotReached(f"{where}: it cannot be talked to ({_said(error)})", "Is it a PostgreSQL that listens there?")
+
+
+def _said(error: BaseException) -> str:
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+
+
+def _host(dsn: str) -> str:
+    try:
+        return urlsplit(dsn).hostname or "none"
+    except ValueError:
+        return "none"

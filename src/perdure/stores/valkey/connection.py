@@ -7,9 +7,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from perdure.errors import MissingExtra
-from perdure.stores.valkey.hearing import Hearing
-from perdure.stores.valkey.sending import Sending
-from perdure.stores.valkey.trouble import Trouble
+from perdure.stores.valkey.circuit_breaker import Trouble
+from perdure.stores.valkey.publisher import Sending
+from perdure.stores.valkey.subscriber import Hearing
 
 TIMEOUT_SECONDS = 0.25
 _SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss", "unix": "unix"}

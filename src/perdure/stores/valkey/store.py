@@ -17,9 +17,9 @@ import msgspec
 
 from perdure.records import Commit, Lease, ThreadStanding
 from perdure.store import Listener, Rewrite, Store
-from perdure.stores.listening import Ear, Hall, Listening, Seat
+from perdure.stores.notify import Ear, Hall, Listening, Seat
 from perdure.stores.valkey.connection import VERSION_DIGITS, Valkey
-from perdure.stores.valkey.hearing import Hearing, hint_from, told_from
+from perdure.stores.valkey.subscriber import Hearing, hint_from, told_from
 
 Packs = Mapping[int, Mapping[str, bytes]]
 """Chunks by commit and digest."""

@@ -14,18 +14,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perdure.testing.conformance.for_pytest import StoreConformance as StoreConformance
-    from perdure.testing.conformance.report import (
+    from perdure.testing.conformance.suite import (
         ClauseResult as ClauseResult,
         ConformanceReport as ConformanceReport,
+        StoreConformance as StoreConformance,
+        validate as validate,
     )
-    from perdure.testing.conformance.validation import validate as validate
 
 _HOME = {
-    "ClauseResult": "perdure.testing.conformance.report",
-    "ConformanceReport": "perdure.testing.conformance.report",
-    "StoreConformance": "perdure.testing.conformance.for_pytest",
-    "validate": "perdure.testing.conformance.validation",
+    "ClauseResult": "perdure.testing.conformance.suite",
+    "ConformanceReport": "perdure.testing.conformance.suite",
+    "StoreConformance": "perdure.testing.conformance.suite",
+    "validate": "perdure.testing.conformance.suite",
 }
 
 __all__ = list(_HOME)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from perdure.store import Store
-from perdure.testing.conformance.place import Place
+from perdure.testing.conformance.support.location import TrialLocation
 
 
 class Needs(Enum):
@@ -30,13 +30,13 @@ class Clause:
     cites: str
     """What the contract says: a sentence of `perdure.store` or `perdure.records`."""
     needs: Needs
-    try_at: Callable[[Place], Awaitable[None]]
+    try_at: Callable[[TrialLocation], Awaitable[None]]
 
     @property
     def sentence(self) -> str:
         return self.name.replace("_", " ")
 
-    def missing(self, place: Place) -> str | None:
+    def missing(self, place: TrialLocation) -> str | None:
         """Why it is not applicable there; None if it is."""
         if self.needs is Needs.A_STORE:
             return None
@@ -52,11 +52,11 @@ def clause(check: Callable[[Store], Awaitable[None]]) -> Clause:
     return _made(check, Needs.A_STORE, lambda place: check(place.store))
 
 
-def clause_with(needs: Needs) -> Callable[[Callable[[Place], Awaitable[None]]], Clause]:
+def clause_with(needs: Needs) -> Callable[[Callable[[TrialLocation], Awaitable[None]]], Clause]:
     """A clause that gets the place, where it can make more of what it needs."""
     return lambda check: _made(check, needs, check)
 
 
-def _made(check: Callable[..., object], needs: Needs, try_at: Callable[[Place], Awaitable[None]]) -> Clause:
+def _made(check: Callable[..., object], needs: Needs, try_at: Callable[[TrialLocation], Awaitable[None]]) -> Clause:
     family = check.__module__.rpartition(".")[2].replace("_", " ")
     return Clause(check.__name__, family, inspect.getdoc(check) or "", needs, try_at)

@@ -11,7 +11,7 @@ from perdure.graph.edges import Case, Default
 from perdure.graph.executor import Executor
 from perdure.graph.function_executor import FunctionExecutor
 from perdure.graph.graph import Graph
-from perdure.graph.workflow_executor import WorkflowExecutor
+from perdure.graph.sub_workflow import WorkflowExecutor
 
 
 async def pass_on(message: Any) -> Any:

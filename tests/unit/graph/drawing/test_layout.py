@@ -13,8 +13,8 @@ from tests.unit.graph.drawing.gallery import (
     wide_fan,
 )
 
-from perdure.graph.drawing.figures import Box, Drawing, Stroke
-from perdure.graph.drawing.layout import lay_out
+from perdure.graph.drawing.layout.figures import Box, Drawing, Stroke
+from perdure.graph.drawing.layout.layout import lay_out
 from perdure.graph.drawing.picture import picture_of
 from perdure.graph.graph import Graph
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure import InMemoryCheckpointStorage
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from perdure.orchestrations.agent_workflow.result import WorkflowResult
+from perdure.agent_workflow.execution.execution import WorkflowResult
+from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.testing import Faults, ProcessGone
-from perdure.testing.crashing import POINTS
+from perdure.testing.survival.crash import POINTS
 
 Log = Callable[[dict[str, Any]], object]
 Make = Callable[[Any, Log], AgentWorkflowInstance]

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
+from perdure.agent_workflow.execution.execution import WorkflowResult
+from perdure.agent_workflow.execution.state import ExecutionState
+from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from perdure.orchestrations.agent_workflow.result import WorkflowResult
-from perdure.orchestrations.agent_workflow.standing import Standing
 from perdure.storages import FileCheckpointStorage, InMemoryCheckpointStorage, SqliteCheckpointStorage
 from perdure.testing import Faults, ProcessGone, ScriptedAgent
 from perdure.testing.faults import Point, When
@@ -91,7 +91,7 @@ async def go_on(make: Make, storage: Any, execution_id: str) -> WorkflowResult:
     return await make(storage).resume(execution_id, takeover=True)
 
 
-async def standing_of(workflow: AgentWorkflowInstance, execution_id: str) -> Standing:
+async def standing_of(workflow: AgentWorkflowInstance, execution_id: str) -> ExecutionState:
     known = await workflow.find(execution_id)
     assert known is not None and known.standing is not None
     return known.standing

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from pydantic import BaseModel, ConfigDict
 
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
+from perdure.agent_workflow.node.approvals import ApprovalContext
 from perdure.agents.tools import tool
 from perdure.errors import InvalidDefinition
-from perdure.orchestrations.agent_workflow.approvals import ApprovalContext
-from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
 from perdure.testing import ScriptedAgent
 
 HERE = __name__

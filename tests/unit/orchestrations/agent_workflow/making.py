@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from perdure.agents.message import Message
-from perdure.orchestrations.agent_workflow import events as told
-from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
-from perdure.orchestrations.agent_workflow.result import WorkflowResult
+from perdure.agent_workflow import events as told
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
+from perdure.agent_workflow.execution.execution import WorkflowResult
+from perdure.agents.conversation.message import Message
 from perdure.testing import FakeClock, ScriptedAgent
 
 EventT = TypeVar("EventT")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from perdure.agents.message import Message
-from perdure.orchestrations.agent_workflow.session_log import SessionEntry, SessionHead
-from perdure.orchestrations.agent_workflow.sessions import JsonSessionStore, SessionStore, SqliteSessionStore
+from perdure.agent_workflow.conversations.log import SessionEntry, SessionHead
+from perdure.agent_workflow.conversations.store import JsonSessionStore, SessionStore, SqliteSessionStore
+from perdure.agents.conversation.message import Message
 
 
 async def speak(store: SessionStore, name: str, count: int) -> None:

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, says, watched
 
-from perdure.agents.message import Message
-from perdure.agents.response import AgentResponse
+from perdure.agent_workflow import events as told
+from perdure.agent_workflow.builder.workflow import Configure
+from perdure.agent_workflow.execution.execution import Execution
+from perdure.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.tools import tool
 from perdure.errors import AlreadyAnswered
-from perdure.orchestrations.agent_workflow import events as told
-from perdure.orchestrations.agent_workflow.builder import Configure
-from perdure.orchestrations.agent_workflow.execution import Execution
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 from perdure.testing import Call, FakeClock
 
 # ---------------------------------------------------------------- nobody answers

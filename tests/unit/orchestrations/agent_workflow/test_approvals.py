@@ -8,12 +8,13 @@ import msgspec
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, kept, of_kind, own, says, watched
 
+from perdure.agent_workflow import events as told
+from perdure.agent_workflow.builder.workflow import Configure
+from perdure.agent_workflow.definition import condition
+from perdure.agent_workflow.definition.config import ApprovalConfig
+from perdure.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agent_workflow.node.approvals import ApprovalContext
 from perdure.errors import AlreadyAnswered, RequestError, UnknownRequest
-from perdure.orchestrations.agent_workflow import condition, events as told
-from perdure.orchestrations.agent_workflow.approvals import ApprovalContext
-from perdure.orchestrations.agent_workflow.builder import Configure
-from perdure.orchestrations.agent_workflow.definition import ApprovalConfig
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 
 
 class Review(msgspec.Struct):

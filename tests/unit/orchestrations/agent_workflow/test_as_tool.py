@@ -10,15 +10,15 @@ from tests.unit.orchestrations.agent_workflow.crashing import Log, assert_surviv
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, echo, kept, of_kind, says, watched
 
 from perdure import InMemoryCheckpointStorage, SqliteCheckpointStorage, WorkflowBuilder
+from perdure.agent_workflow import events as told
+from perdure.agent_workflow.as_tool import workflow_tool
+from perdure.agent_workflow.definition.config import AgentConfig
+from perdure.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agent_workflow.node.approvals import ApprovalDecision
+from perdure.agents.conversation.message import Message
 from perdure.agents.executor import AgentExecutor
-from perdure.agents.message import Message
 from perdure.agents.tools import tool
 from perdure.events import WorkflowEvent
-from perdure.orchestrations.agent_workflow import events as told
-from perdure.orchestrations.agent_workflow.approvals import ApprovalDecision
-from perdure.orchestrations.agent_workflow.as_tool import workflow_tool
-from perdure.orchestrations.agent_workflow.definition import AgentConfig
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 from perdure.testing import Call, FakeClock, ScriptedAgent
 
 research = kept("research").add_agent("x", ScriptedAgent("x", echo)).build().as_tool()

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import drafted, kept, says
 
+from perdure.agent_workflow.builder.edges import EdgeTargetBuilder
+from perdure.agent_workflow.definition import condition
+from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.errors import InvalidDefinition
-from perdure.orchestrations.agent_workflow import condition
-from perdure.orchestrations.agent_workflow.edge_builder import EdgeTargetBuilder
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 
 
 class Review(msgspec.Struct):

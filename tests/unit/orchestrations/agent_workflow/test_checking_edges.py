@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.document_parts import HERE, document, edge, nodes, problems_of
 
-from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
 
 VERDICT = {"output_mode": "structured", "output_types": [f"{HERE}:Verdict"]}
 UNION = {"output_mode": "union", "output_types": [f"{HERE}:Invoice", f"{HERE}:Complaint"]}

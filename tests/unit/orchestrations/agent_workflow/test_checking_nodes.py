@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.document_parts import HERE, agent, document, edge, nodes, problems_of
 
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
+from perdure.agent_workflow.definition.config import AgentConfig
 from perdure.errors import InvalidDefinition
-from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
-from perdure.orchestrations.agent_workflow.definition import AgentConfig
 
 
 def of(*edges: dict[str, Any], **configs: Any) -> dict[str, Any]:

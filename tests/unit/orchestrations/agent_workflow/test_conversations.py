@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept
 
-from perdure.agents.message import Message
-from perdure.agents.session import AgentSession
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
+from perdure.agent_workflow.conversations.store import InMemorySessionStore
+from perdure.agent_workflow.definition.config import ConversationConfig
+from perdure.agents.conversation.message import AgentSession, Message
 from perdure.errors import ConversationNotFound
-from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
-from perdure.orchestrations.agent_workflow.definition import ConversationConfig
-from perdure.orchestrations.agent_workflow.sessions import InMemorySessionStore
 from perdure.testing import Call, FakeClock, ScriptedAgent
 
 NODES = ("a", "b", "c", "d")

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.agents.foreign_agents import MAKERS
 from tests.unit.orchestrations.agent_workflow.making import Overheard, kept
 
-from perdure.orchestrations.agent_workflow.definition import ConversationConfig
-from perdure.orchestrations.agent_workflow.sessions import JsonSessionStore
+from perdure.agent_workflow.conversations.store import JsonSessionStore
+from perdure.agent_workflow.definition.config import ConversationConfig
 
 
 @pytest.mark.parametrize("framework", MAKERS)

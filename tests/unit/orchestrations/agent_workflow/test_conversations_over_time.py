@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from tests.chance import SOAK
 
-from perdure.agents.message import Message
-from perdure.agents.workflows import Workflow
-from perdure.checkpoints.format import encode_checkpoint, tool_codec
-from perdure.checkpoints.retention import FullHistory
-from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from perdure.orchestrations.agent_workflow.node import CONDUCTOR
-from perdure.orchestrations.agent_workflow.sessions import InMemorySessionStore, JsonSessionStore, SessionStore
-from perdure.orchestrations.agent_workflow.standing import NodeOutcome, SessionRef
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
+from perdure.agent_workflow.conversations.store import InMemorySessionStore, JsonSessionStore, SessionStore
+from perdure.agent_workflow.execution.state import NodeOutcome, SessionRef
+from perdure.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agent_workflow.node.executor import CONDUCTOR
+from perdure.agents.conversation.message import Message
+from perdure.checkpoints.encoding.checkpoint import encode_checkpoint, tool_codec
+from perdure.checkpoints.history.retention import FullHistory
 from perdure.storages import InMemoryCheckpointStorage
 from perdure.testing import Call, FakeClock, Faults, ProcessGone, ScriptedAgent, assert_survives_crash
-from perdure.testing.survival import THREAD
+from perdure.testing.survival.compare import THREAD
+from perdure.workflows.workflow import Workflow
 
 SESSION = f"workflow-W-{THREAD}"
 

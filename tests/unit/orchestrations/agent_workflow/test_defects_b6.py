@@ -10,9 +10,9 @@ from tests.unit.orchestrations.agent_workflow.defects import Calls, Place, store
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, says, watched
 
 from perdure import AgentWorkflow
+from perdure.agent_workflow import events as told
+from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.errors import InvalidDefinition
-from perdure.orchestrations.agent_workflow import events as told
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 from perdure.storages import InMemoryCheckpointStorage
 from perdure.testing import FakeClock, ScriptedAgent
 

@@ -20,9 +20,9 @@ from tests.unit.orchestrations.agent_workflow.defects import (
 )
 from tests.unit.orchestrations.agent_workflow.making import Overheard, echo, says
 
-from perdure.agents.message import Message
-from perdure.orchestrations.agent_workflow.approvals import ApprovalContext
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agent_workflow.node.approvals import ApprovalContext
+from perdure.agents.conversation.message import Message
 from perdure.testing import Call, FakeClock
 from perdure.testing.faults import Point, When
 

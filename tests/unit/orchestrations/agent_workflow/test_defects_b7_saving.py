@@ -15,10 +15,10 @@ from tests.unit.orchestrations.agent_workflow.defects import Calls, Place, stand
 from tests.unit.orchestrations.agent_workflow.making import drafted, of_kind, says, watched
 
 from perdure import FullHistory, LatestOnly, WorkflowCheckpointException
+from perdure.agent_workflow import events as told
+from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.codecs.aes_gcm import AesGcm
 from perdure.errors import InvalidDefinition
-from perdure.orchestrations.agent_workflow import events as told
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 from perdure.records import Commit
 from perdure.storages import FileCheckpointStorage, InMemoryCheckpointStorage
 from perdure.testing import FakeClock, Faults

@@ -11,9 +11,9 @@ import pytest
 from tests.unit.orchestrations.agent_workflow.defects import Place, stored
 from tests.unit.orchestrations.agent_workflow.making import drafted, kept, of_kind, says, watched
 
+from perdure.agent_workflow import events as told
+from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.events import WorkflowEvent
-from perdure.orchestrations.agent_workflow import events as told
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 from perdure.testing import ScriptedAgent
 
 # ---------------------------------------------------------------- 11: success, and the final answer

@@ -10,8 +10,8 @@ from typing import Any
 from tests.unit.orchestrations.agent_workflow.defects import Calls, Place, cut_off, go_on, stored, writes_of
 from tests.unit.orchestrations.agent_workflow.making import drafted, echo, of_kind, says, watched
 
-from perdure.orchestrations.agent_workflow import events as told
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agent_workflow import events as told
+from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.storages import InMemoryCheckpointStorage
 from perdure.testing import FakeClock
 

@@ -9,17 +9,11 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.document_parts import agent, document, edge, nodes, problems_of
 
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
+from perdure.agent_workflow.definition.config import AgentConfig, EdgeConfig, NodeConfig, RetryConfig, WorkflowConfig
+from perdure.agent_workflow.documents.read import drafted
+from perdure.agent_workflow.execution.execution import WorkflowResult
 from perdure.errors import InvalidDefinition
-from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
-from perdure.orchestrations.agent_workflow.definition import (
-    AgentConfig,
-    EdgeConfig,
-    NodeConfig,
-    RetryConfig,
-    WorkflowConfig,
-)
-from perdure.orchestrations.agent_workflow.documents import drafted
-from perdure.orchestrations.agent_workflow.result import WorkflowResult
 
 
 def conditioned(**when: Any) -> dict[str, Any]:

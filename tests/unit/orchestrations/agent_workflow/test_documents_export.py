@@ -12,15 +12,15 @@ import pytest
 from tests.unit.orchestrations.agent_workflow import document_parts as parts
 from tests.unit.orchestrations.agent_workflow.document_parts import HERE, agent, document
 
+from perdure.agent_workflow.builder.node import AgentNodeOptions
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
+from perdure.agent_workflow.definition import condition
+from perdure.agent_workflow.definition.config import AgentConfig, NodeConfig, WorkflowConfig
+from perdure.agent_workflow.documents.export import exported
+from perdure.agent_workflow.documents.read import drafted
+from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agents.tools import Tool
 from perdure.errors import InvalidDefinition
-from perdure.orchestrations.agent_workflow import condition
-from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
-from perdure.orchestrations.agent_workflow.definition import AgentConfig, NodeConfig, WorkflowConfig
-from perdure.orchestrations.agent_workflow.documents import drafted
-from perdure.orchestrations.agent_workflow.exporting import exported
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from perdure.orchestrations.agent_workflow.node_options import AgentNodeOptions
 from perdure.testing import ScriptedAgent
 
 local = ScriptedAgent("local", ["said"])
@@ -214,7 +214,7 @@ def test_a_document_is_written_as_it_was_read() -> None:
 PROGRAM = """
 import sys
 from perdure import run_sync
-from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
 from perdure.testing import ScriptedAgent
 
 def is_long(outputs): return len(outputs["answer"]) > 3

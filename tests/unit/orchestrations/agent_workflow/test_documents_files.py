@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.document_parts import agent, problems_in_file, problems_of
 
+from perdure.agent_workflow.documents.read import drafted, read_text
 from perdure.errors import MissingExtra
-from perdure.orchestrations.agent_workflow.document_reading import read_text
-from perdure.orchestrations.agent_workflow.documents import drafted
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, boom, drafted, kept, of_kind, says, watched
 
-from perdure.orchestrations.agent_workflow import events as told
-from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.agent_workflow import events as told
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
 
 
 def with_join(mode: str, bad: Any = None, good: Any = None, join: Any = None) -> AgentWorkflow:

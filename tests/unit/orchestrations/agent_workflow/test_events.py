@@ -7,11 +7,11 @@ from typing import Any
 
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, own, says, watched
 
-from perdure.agents.message import Message
-from perdure.agents.response import AgentResponse, AgentResponseUpdate
+from perdure.agent_workflow import events as told
+from perdure.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 from perdure.events import WorkflowEvent
-from perdure.orchestrations.agent_workflow import events as told
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 from perdure.storages import InMemoryCheckpointStorage
 from perdure.testing import FakeClock, ScriptedAgent
 

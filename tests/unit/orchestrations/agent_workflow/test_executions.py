@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, says
 
-from perdure.agents.message import Message
-from perdure.agents.response import AgentResponse
+from perdure.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.response import AgentResponse
 from perdure.errors import InputMismatch, PerdureError, ThreadNotFound
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 from perdure.testing import Faults
 from perdure.testing.faults import Point
 
@@ -176,8 +176,8 @@ async def test_without_checkpointing_one_that_waits_or_stopped_goes_on_in_this_p
 
 async def test_trouble_with_the_store_is_told_and_raised() -> None:
     from perdure import InMemoryCheckpointStorage
+    from perdure.agent_workflow.events import WorkflowDiagnosticEvent
     from perdure.errors import StorageFailed
-    from perdure.orchestrations.agent_workflow.events import WorkflowDiagnosticEvent
 
     points: tuple[Point, ...] = ("commit", "journal")
     for point in points:

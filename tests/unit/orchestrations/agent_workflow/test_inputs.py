@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, echo, kept, says
 
-from perdure.agents.message import Message
+from perdure.agent_workflow.builder.workflow import Configure
+from perdure.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agents.conversation.message import Message
 from perdure.errors import InvalidDefinition, InvalidRun
-from perdure.orchestrations.agent_workflow.builder import Configure
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 
 
 class Review(msgspec.Struct):

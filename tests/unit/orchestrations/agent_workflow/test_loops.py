@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, watched
 
-from perdure.orchestrations.agent_workflow import events as told
-from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
+from perdure.agent_workflow import events as told
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
 
 
 class Verdict(msgspec.Struct):

@@ -10,12 +10,12 @@ import pytest
 from tests.unit.orchestrations.agent_workflow.crashing import Log, assert_survives
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, echo, kept, says
 
-from perdure.agents.message import Message
-from perdure.agents.response import AgentResponse
+from perdure.agent_workflow.builder.workflow import Configure
+from perdure.agent_workflow.definition.config import MapErrors
+from perdure.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.tools import tool
-from perdure.orchestrations.agent_workflow.builder import Configure
-from perdure.orchestrations.agent_workflow.definition import MapErrors
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 from perdure.testing import Call, FakeClock, ScriptedAgent
 
 

@@ -8,9 +8,9 @@ import pytest
 from tests.unit.orchestrations.agent_workflow.crashing import Log, assert_survives
 from tests.unit.orchestrations.agent_workflow.making import Overheard, boom, drafted, echo, kept, of_kind, says, watched
 
-from perdure.orchestrations.agent_workflow import events as told
-from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agent_workflow import events as told
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
+from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.testing import FakeClock, ScriptedAgent
 
 

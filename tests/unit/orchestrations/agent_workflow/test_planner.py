@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from perdure.orchestrations.agent_workflow.definition import END, START, ErrorMode
-from perdure.orchestrations.agent_workflow.planner import Next, Planner
-from perdure.orchestrations.agent_workflow.standing import Standing, Status
-from perdure.orchestrations.agent_workflow.ways import Edge
+from perdure.agent_workflow.checks.edge_graph import NodeEdge
+from perdure.agent_workflow.definition.config import END, START, ErrorMode
+from perdure.agent_workflow.execution.planner import Next, Planner
+from perdure.agent_workflow.execution.state import ExecutionState, Status
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -23,10 +23,10 @@ def says(word: str) -> Any:
 class Play:
     """An execution whose nodes say what the test says."""
 
-    def __init__(self, nodes: str, *edges: Edge, given: Mapping[str, Any] | None = None, **options: Any) -> None:
+    def __init__(self, nodes: str, *edges: NodeEdge, given: Mapping[str, Any] | None = None, **options: Any) -> None:
         self.planner = Planner(tuple(nodes), edges, **options)
         self.skipped: list[str] = []
-        self.at = self._seen(self.planner.begin(Standing("i", BEGAN), given or {"input": "i"}))
+        self.at = self._seen(self.planner.begin(ExecutionState("i", BEGAN), given or {"input": "i"}))
 
     def _seen(self, found: Next) -> Next:
         self.skipped += found.skipped
@@ -53,13 +53,13 @@ class Play:
 
 
 def test_nodes_that_no_edge_leads_to_begin_together() -> None:
-    play = Play("abc", Edge("a", "c"))
+    play = Play("abc", NodeEdge("a", "c"))
 
     assert play.ready == {"a", "b"}
 
 
 def test_a_node_waits_for_all_that_lead_to_it() -> None:
-    play = Play("abc", Edge("a", "c"), Edge("b", "c"))
+    play = Play("abc", NodeEdge("a", "c"), NodeEdge("b", "c"))
 
     assert play.end("a") == set()
     assert play.end("b") == {"c"}
@@ -68,14 +68,14 @@ def test_a_node_waits_for_all_that_lead_to_it() -> None:
 
 
 def test_a_node_runs_if_one_of_its_edges_is_taken() -> None:
-    play = Play("abc", Edge("a", "c", says("yes")), Edge("b", "c", says("yes")))
+    play = Play("abc", NodeEdge("a", "c", says("yes")), NodeEdge("b", "c", says("yes")))
     play.end("a", "no")
 
     assert play.end("b", "yes") == {"c"}
 
 
 def test_a_node_whose_edges_are_not_taken_is_skipped_and_so_is_all_behind_it() -> None:
-    play = Play("abc", Edge("a", "b", says("yes")), Edge("b", "c"))
+    play = Play("abc", NodeEdge("a", "b", says("yes")), NodeEdge("b", "c"))
     play.end("a", "no")
 
     assert play.skipped == ["b", "c"]
@@ -83,7 +83,7 @@ def test_a_node_whose_edges_are_not_taken_is_skipped_and_so_is_all_behind_it() -
 
 
 def test_a_default_edge_is_taken_only_if_no_other_one_is() -> None:
-    edges = (Edge("a", "b", says("b")), Edge("a", "c", says("c")), Edge("a", "d", is_default=True))
+    edges = (NodeEdge("a", "b", says("b")), NodeEdge("a", "c", says("c")), NodeEdge("a", "d", is_default=True))
 
     assert Play("abcd", *edges).end("a", "b") == {"b"}
     assert Play("abcd", *edges).end("a", "c") == {"c"}
@@ -91,14 +91,14 @@ def test_a_default_edge_is_taken_only_if_no_other_one_is() -> None:
 
 
 def test_an_edge_to_the_end_counts_where_there_is_a_default() -> None:
-    edges = (Edge("a", END, says("stop")), Edge("a", "b", is_default=True))
+    edges = (NodeEdge("a", END, says("stop")), NodeEdge("a", "b", is_default=True))
 
     assert Play("ab", *edges).end("a", "stop") == set()
     assert Play("ab", *edges).end("a", "on") == {"b"}
 
 
 def test_what_was_given_decides_which_node_begins() -> None:
-    edges = (Edge(START, "a", lambda given: given["input"] == "a"), Edge(START, "b", is_default=True))
+    edges = (NodeEdge(START, "a", lambda given: given["input"] == "a"), NodeEdge(START, "b", is_default=True))
 
     assert Play("ab", *edges, given={"input": "a"}).ready == {"a"}
     assert Play("ab", *edges, given={"input": "z"}).ready == {"b"}
@@ -106,7 +106,7 @@ def test_what_was_given_decides_which_node_begins() -> None:
 
 @pytest.mark.parametrize(("mode", "ready"), [("skip", set()), ("isolate", {"c"})])
 def test_a_failure_at_a_join(mode: ErrorMode, ready: set[str]) -> None:
-    play = Play("abc", Edge("a", "c"), Edge("b", "c"), error_modes={"a": mode})
+    play = Play("abc", NodeEdge("a", "c"), NodeEdge("b", "c"), error_modes={"a": mode})
     play.end("a", status="failed")
 
     assert play.end("b") == ready
@@ -114,14 +114,14 @@ def test_a_failure_at_a_join(mode: ErrorMode, ready: set[str]) -> None:
 
 
 def test_a_node_that_is_denied_takes_none_of_its_edges_with_it() -> None:
-    play = Play("abc", Edge("a", "c"), Edge("b", "c"))
+    play = Play("abc", NodeEdge("a", "c"), NodeEdge("b", "c"))
     play.end("a", status="skipped")
 
     assert play.end("b") == {"c"}
 
 
 def test_a_fallback_runs_only_after_a_failure() -> None:
-    edges = (Edge("a", "s", kind="fallback"), Edge("a", "b"))
+    edges = (NodeEdge("a", "s", kind="fallback"), NodeEdge("a", "b"))
     modes: dict[str, ErrorMode] = {"a": "fallback"}
 
     assert Play("abs", *edges, error_modes=modes).ready == {"a"}
@@ -134,9 +134,9 @@ def test_a_fallback_runs_only_after_a_failure() -> None:
 def test_a_fallback_without_edges_goes_where_the_failed_node_would_have_gone() -> None:
     play = Play(
         "abcs",
-        Edge("a", "s", kind="fallback"),
-        Edge("a", "b", says("b")),
-        Edge("a", "c", is_default=True),
+        NodeEdge("a", "s", kind="fallback"),
+        NodeEdge("a", "b", says("b")),
+        NodeEdge("a", "c", is_default=True),
         error_modes={"a": "fallback"},
     )
     play.end("a", status="failed")
@@ -147,7 +147,7 @@ def test_a_fallback_without_edges_goes_where_the_failed_node_would_have_gone() -
 
 
 def test_a_fallback_with_edges_of_its_own_goes_along_these() -> None:
-    edges = (Edge("a", "s", kind="fallback"), Edge("a", "b"), Edge("s", "c"))
+    edges = (NodeEdge("a", "s", kind="fallback"), NodeEdge("a", "b"), NodeEdge("s", "c"))
     play = Play("abcs", *edges, error_modes={"a": "fallback"})
     play.end("a", status="failed")
 
@@ -156,7 +156,7 @@ def test_a_fallback_with_edges_of_its_own_goes_along_these() -> None:
 
 
 def test_a_fallback_that_fails_too_leaves_the_failure() -> None:
-    edges = (Edge("a", "s", kind="fallback"), Edge("a", "b"))
+    edges = (NodeEdge("a", "s", kind="fallback"), NodeEdge("a", "b"))
     play = Play("abs", *edges, error_modes={"a": "fallback", "s": "isolate"})
     play.end("a", status="failed")
     play.end("s", status="failed")
@@ -167,21 +167,21 @@ def test_a_fallback_that_fails_too_leaves_the_failure() -> None:
 
 
 def test_the_same_standing_always_gives_the_same() -> None:
-    play = Play("abcd", Edge("a", "b", says("b")), Edge("a", "c"), Edge("b", "d"), Edge("c", "d"))
+    play = Play("abcd", NodeEdge("a", "b", says("b")), NodeEdge("a", "c"), NodeEdge("b", "d"), NodeEdge("c", "d"))
     settled = play.planner.settle(play.at.standing, "a", "done", {"answer": "b"})
 
     assert play.planner.go_on(settled) == play.planner.go_on(settled)
 
 
 def test_an_execution_ends_at_nodes_behind_which_nothing_ran() -> None:
-    play = Play("abc", Edge("a", "b", says("b")), Edge("a", "c", says("c")))
+    play = Play("abc", NodeEdge("a", "b", says("b")), NodeEdge("a", "c", says("c")))
     play.end("a", "neither")
 
     assert [node for node in "abc" if play.planner.is_final(node, play.at.standing)] == ["a"]
 
 
 def test_of_two_edges_between_the_same_nodes_one_is_enough() -> None:
-    edges = (Edge("a", "b", says("one"), "a function"), Edge("a", "b", says("other"), "a function"))
+    edges = (NodeEdge("a", "b", says("one"), "a function"), NodeEdge("a", "b", says("other"), "a function"))
 
     assert Play("ab", *edges).end("a", "one") == {"b"}
     assert Play("ab", *edges).end("a", "other") == {"b"}

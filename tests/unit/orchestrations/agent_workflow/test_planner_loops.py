@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.unit.orchestrations.agent_workflow.test_planner import Play, says
 
-from perdure.orchestrations.agent_workflow.ways import Edge
+from perdure.agent_workflow.checks.edge_graph import NodeEdge
 
-LOOP = (Edge("a", "b"), Edge("b", "a", says("again")))
+LOOP = (NodeEdge("a", "b"), NodeEdge("b", "a", says("again")))
 
 
 def test_an_edge_that_leads_back_begins_another_pass() -> None:
@@ -59,7 +59,7 @@ def test_a_pass_begins_when_all_else_is_settled() -> None:
 
 
 def test_a_node_behind_a_loop_waits_for_its_exit() -> None:
-    play = Play("abc", *LOOP, Edge("b", "c", says("done")), max_passes=5)
+    play = Play("abc", *LOOP, NodeEdge("b", "c", says("done")), max_passes=5)
     play.end("a", "1")
     play.end("b", "again")
     assert play.skipped == ["c"]
@@ -69,7 +69,7 @@ def test_a_node_behind_a_loop_waits_for_its_exit() -> None:
 
 
 def test_a_node_may_lead_back_to_itself() -> None:
-    play = Play("a", Edge("a", "a", says("again")), max_passes=3)
+    play = Play("a", NodeEdge("a", "a", says("again")), max_passes=3)
 
     assert play.ready == {"a"}
     assert play.end("a", "again") == {"a"}
@@ -78,7 +78,7 @@ def test_a_node_may_lead_back_to_itself() -> None:
 
 
 def test_a_node_that_was_left_out_twice_in_the_same_way_has_not_changed() -> None:
-    play = Play("abc", Edge("a", "b", says("first")), Edge("a", "c"), Edge("c", "a"), max_passes=10)
+    play = Play("abc", NodeEdge("a", "b", says("first")), NodeEdge("a", "c"), NodeEdge("c", "a"), max_passes=10)
     play.end("a", "first")
     play.end("b")
     play.end("c")
@@ -90,7 +90,9 @@ def test_a_node_that_was_left_out_twice_in_the_same_way_has_not_changed() -> Non
 
 
 def test_a_node_that_fails_twice_in_the_same_way_has_not_changed() -> None:
-    play = Play("abc", Edge("a", "b"), Edge("a", "c"), Edge("c", "a"), error_modes={"b": "isolate"}, max_passes=10)
+    play = Play(
+        "abc", NodeEdge("a", "b"), NodeEdge("a", "c"), NodeEdge("c", "a"), error_modes={"b": "isolate"}, max_passes=10
+    )
     play.end("a")
     play.end("b", status="failed")
     play.end("c")
@@ -101,7 +103,12 @@ def test_a_node_that_fails_twice_in_the_same_way_has_not_changed() -> None:
 
 
 def test_one_loop_in_another() -> None:
-    edges = (Edge("a", "b"), Edge("b", "c"), Edge("c", "b", says("inner")), Edge("c", "a", says("outer")))
+    edges = (
+        NodeEdge("a", "b"),
+        NodeEdge("b", "c"),
+        NodeEdge("c", "b", says("inner")),
+        NodeEdge("c", "a", says("outer")),
+    )
     play = Play("abc", *edges, max_passes=9)
     play.end("a", "1")
     play.end("b", "1")

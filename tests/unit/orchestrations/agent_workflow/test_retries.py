@@ -10,12 +10,12 @@ import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, boom, drafted, kept, of_kind, watched
 
 from perdure import InMemoryCheckpointStorage, InvalidDefinition, RetryPolicy
-from perdure.orchestrations.agent_workflow import events as told
-from perdure.orchestrations.agent_workflow.builder import Configure
-from perdure.orchestrations.agent_workflow.definition import RetryConfig, RetryStrategy
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
-from perdure.orchestrations.agent_workflow.result import WorkflowResult
-from perdure.orchestrations.agent_workflow.retrying import is_transient, policy_of
+from perdure.agent_workflow import events as told
+from perdure.agent_workflow.builder.workflow import Configure
+from perdure.agent_workflow.definition.config import RetryConfig, RetryStrategy
+from perdure.agent_workflow.execution.execution import WorkflowResult
+from perdure.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agent_workflow.node.retry import is_transient, policy_of
 from perdure.testing import FakeClock
 
 

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, says, watched
 
-from perdure.orchestrations.agent_workflow import events as told
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agent_workflow import events as told
+from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.testing import Call, FakeClock
 
 

@@ -10,13 +10,13 @@ import pytest
 from msgspec import inspect as types
 from tests.unit.orchestrations.agent_workflow.document_parts import document, edge, nodes
 
-from perdure.orchestrations.agent_workflow import schema
-from perdure.orchestrations.agent_workflow.definition import WorkflowConfig
-from perdure.orchestrations.agent_workflow.document_rules import RULES
-from perdure.orchestrations.agent_workflow.document_shape import form_of, problems_in
+from perdure.agent_workflow.definition.config import WorkflowConfig
+from perdure.agent_workflow.documents import schema
+from perdure.agent_workflow.documents.rules import RULES
+from perdure.agent_workflow.documents.shape import form_of, problems_in
 
 MAKE = (
-    "from pathlib import Path; from perdure.orchestrations.agent_workflow import schema; "
+    "from pathlib import Path; from perdure.agent_workflow import schema; "
     "Path(schema.__file__).with_name(schema.FILE).write_text(schema.make_text(), encoding='utf-8')"
 )
 VALIDATOR = jsonschema.Draft202012Validator(schema.document_schema())

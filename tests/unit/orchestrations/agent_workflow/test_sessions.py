@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from perdure.agents.content import Content
-from perdure.agents.message import Message
-from perdure.errors import ConversationNotFound, InvalidRun
-from perdure.orchestrations.agent_workflow.session_log import SessionEntry, SessionHead
-from perdure.orchestrations.agent_workflow.sessions import (
+from perdure.agent_workflow.conversations.log import SessionEntry, SessionHead
+from perdure.agent_workflow.conversations.store import (
     InMemorySessionStore,
     JsonSessionStore,
     SessionStore,
     SqliteSessionStore,
 )
+from perdure.agents.conversation.content import Content
+from perdure.agents.conversation.message import Message
+from perdure.errors import ConversationNotFound, InvalidRun
 
 MAKERS: dict[str, Callable[[Path], SessionStore]] = {
     "memory": lambda folder: InMemorySessionStore(),

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from perdure.agents.message import Message
-from perdure.errors import DamagedStore, NewerFormat, StorageFailed
-from perdure.orchestrations.agent_workflow import session_files, session_rows
-from perdure.orchestrations.agent_workflow.session_log import SessionEntry, SessionHead, SessionLine, to_bytes
-from perdure.orchestrations.agent_workflow.sessions import (
+from perdure.agent_workflow.conversations import files as session_files, sqlite as session_rows
+from perdure.agent_workflow.conversations.log import SessionEntry, SessionHead, SessionLine, to_bytes
+from perdure.agent_workflow.conversations.store import (
     JsonSessionStore,
     LoggedSessionStore,
     SessionStore,
     SqliteSessionStore,
 )
+from perdure.agents.conversation.message import Message
+from perdure.errors import DamagedStore, NewerFormat, StorageFailed
 from perdure.platform import kill_hard, lock_file
 
 ROOT = Path(__file__).parents[4]

@@ -13,13 +13,9 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted
 
-from perdure.agents.message import Message
-from perdure.codecs.aes_gcm import AesGcm
-from perdure.digests import digest_of
-from perdure.errors import DamagedStore, InvalidDefinition, MissingKey, PlaintextRefused
-from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
-from perdure.orchestrations.agent_workflow.session_files import file_name
-from perdure.orchestrations.agent_workflow.session_log import (
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
+from perdure.agent_workflow.conversations.files import file_name
+from perdure.agent_workflow.conversations.log import (
     EntryLine,
     Line,
     SessionEntry,
@@ -29,12 +25,16 @@ from perdure.orchestrations.agent_workflow.session_log import (
     to_bytes,
     with_id,
 )
-from perdure.orchestrations.agent_workflow.sessions import (
+from perdure.agent_workflow.conversations.store import (
     InMemorySessionStore,
     JsonSessionStore,
     LoggedSessionStore,
     SqliteSessionStore,
 )
+from perdure.agents.conversation.message import Message
+from perdure.codecs.aes_gcm import AesGcm
+from perdure.digests import digest_of
+from perdure.errors import DamagedStore, InvalidDefinition, MissingKey, PlaintextRefused
 from perdure.storages import FileCheckpointStorage, InMemoryCheckpointStorage
 
 OLD, NEW = AesGcm({"old": bytes(32)}), AesGcm({"new": b"n" * 32, "old": bytes(32)}, current="new")

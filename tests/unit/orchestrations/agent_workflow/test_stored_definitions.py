@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 from tests.contract.places import STORES
 
+from perdure.agent_workflow.builder.workflow import AgentWorkflow
+from perdure.agent_workflow.definition.config import NodeConfig, WorkflowConfig
+from perdure.agent_workflow.store import PREFIX, DefinitionInfo, DefinitionStore
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.retention import LatestOnly
+from perdure.checkpoints.history.retention import LatestOnly
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.codecs.aes_gcm import AesGcm
 from perdure.errors import (
@@ -24,9 +27,6 @@ from perdure.errors import (
     StorageFailed,
     WorkflowCheckpointException,
 )
-from perdure.orchestrations.agent_workflow.builder import AgentWorkflow
-from perdure.orchestrations.agent_workflow.definition import NodeConfig, WorkflowConfig
-from perdure.orchestrations.agent_workflow.definitions import PREFIX, DefinitionInfo, DefinitionStore
 from perdure.storages import FileCheckpointStorage, InMemoryCheckpointStorage, SqliteCheckpointStorage
 from perdure.testing import FakeClock, Faults, ScriptedAgent
 from perdure.testing.faults import When

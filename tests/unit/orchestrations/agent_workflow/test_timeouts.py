@@ -9,11 +9,11 @@ import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, says, watched
 
 from perdure import InMemoryCheckpointStorage
-from perdure.agents.message import Message
-from perdure.agents.response import AgentResponse
+from perdure.agent_workflow import events as told
+from perdure.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.tools import tool
-from perdure.orchestrations.agent_workflow import events as told
-from perdure.orchestrations.agent_workflow.instance import AgentWorkflowInstance
 from perdure.testing import Call, FakeClock
 
 

@@ -16,10 +16,9 @@ from tests.unit.server.auth.credentials import refusal, with_key, with_token
 
 from perdure.server.auth import api_keys
 from perdure.server.auth.api_keys import FORM, NO_KEY, NOT_VALID, ApiKeys, make_key, revoked
-from perdure.server.auth.key_file import Contents, KeyFile
-from perdure.server.auth.principal import Credentials, Principal
-from perdure.server.auth.unavailable import AuthUnavailable
-from perdure.server.config_errors import InvalidConfig
+from perdure.server.auth.key_file import KeyFile, KeyFileContents
+from perdure.server.auth.principal import AuthUnavailable, Credentials, Principal
+from perdure.server.config.errors import InvalidConfig
 from perdure.testing import FakeClock
 
 
@@ -187,7 +186,7 @@ async def test_looking_for_changes_reads_the_file_only_after_one(
     reads: list[KeyFile] = []
     read = KeyFile.read
 
-    def counted(self: KeyFile) -> Contents:
+    def counted(self: KeyFile) -> KeyFileContents:
         reads.append(self)
         return read(self)
 

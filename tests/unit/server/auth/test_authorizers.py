@@ -12,8 +12,8 @@ from perdure.server.auth import authorizers
 from perdure.server.auth.authorizers import make_authorizer
 from perdure.server.auth.principal import ANYBODY, Authorizer, Principal
 from perdure.server.auth.scopes import GRANTABLE, PUBLIC, SCOPES, covers
-from perdure.server.config import AuthorizationConfig, ServerConfig
-from perdure.server.config_errors import InvalidConfig
+from perdure.server.config.errors import InvalidConfig
+from perdure.server.config.schema import AuthorizationConfig, ServerConfig
 
 ADA = Principal("ada")
 

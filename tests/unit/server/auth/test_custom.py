@@ -13,9 +13,8 @@ from tests.unit.server.auth.credentials import refusal, with_token
 
 from perdure.server.auth import custom
 from perdure.server.auth.custom import REFUSED, CustomAuthenticator
-from perdure.server.auth.principal import Credentials, NotAuthenticated, Principal
-from perdure.server.auth.unavailable import AuthUnavailable
-from perdure.server.config_errors import InvalidConfig
+from perdure.server.auth.principal import AuthUnavailable, Credentials, NotAuthenticated, Principal
+from perdure.server.config.errors import InvalidConfig
 
 GIVEN = Credentials(
     headers={"authorization": "Bearer s3cret-token", "x-team": "red"},

@@ -17,9 +17,9 @@ from perdure.server.auth.authenticators import check_exposure, is_loopback, make
 from perdure.server.auth.custom import CustomAuthenticator
 from perdure.server.auth.jwt_tokens import JwtTokens
 from perdure.server.auth.key_file import KeyFile
-from perdure.server.config import AuthConfig, ServerConfig
-from perdure.server.config_errors import InvalidConfig
-from perdure.stores.memory import MemoryStore
+from perdure.server.config.errors import InvalidConfig
+from perdure.server.config.schema import AuthConfig, ServerConfig
+from perdure.stores.memory.store import MemoryStore
 from perdure.testing import FakeClock
 
 KEYS = AuthConfig(method="api_key")

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from tests.chance import draw_seed
 
 from perdure.server.auth.jwt_tokens import JwtTokens, weakness_of
-from perdure.server.config import AuthConfig
-from perdure.server.config_errors import InvalidConfig
+from perdure.server.config.errors import InvalidConfig
+from perdure.server.config.schema import AuthConfig
 
 
 def why_not(secret: str | None, algorithm: Any = "HS256", folder: Path | None = None, **config: Any) -> str:

@@ -21,7 +21,7 @@ from tests.unit.server.auth.credentials import refusal, with_key, with_token
 
 from perdure.server.auth.jwt_tokens import LEEWAY_SECONDS, NO_TOKEN, NOT_VALID, JwtTokens
 from perdure.server.auth.principal import Credentials
-from perdure.server.config import AuthConfig
+from perdure.server.config.schema import AuthConfig
 
 SECRET, ANOTHER_SECRET = (random.Random(number).randbytes(64).hex() for number in (1, 2))
 EXPIRED = "The token has expired."

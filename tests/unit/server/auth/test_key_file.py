@@ -12,7 +12,7 @@ import pytest
 
 from perdure.server.auth.api_keys import make_key, revoked
 from perdure.server.auth.key_file import KeyFile, StoredKey
-from perdure.server.config_errors import InvalidConfig
+from perdure.server.config.errors import InvalidConfig
 from perdure.testing import FakeClock
 
 ADDING = """

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from perdure.server.config import RateLimitConfig, ServerConfig
-from perdure.server.config_errors import InvalidConfig
-from perdure.server.limits.making import make_limiter
-from perdure.server.limits.memory import MemoryLimiter
-from perdure.server.limits.valkey import ValkeyLimiter
+from perdure.server.config.errors import InvalidConfig
+from perdure.server.config.schema import RateLimitConfig, ServerConfig
+from perdure.server.rate_limit.factory import make_limiter
+from perdure.server.rate_limit.memory import MemoryLimiter
+from perdure.server.rate_limit.valkey import ValkeyLimiter
 
 
 def make(redis: str | None = None, **config: Any) -> Any:

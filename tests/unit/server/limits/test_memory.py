@@ -7,8 +7,7 @@ import random
 import pytest
 from tests.chance import draw_seed
 
-from perdure.server.limits.memory import MemoryLimiter
-from perdure.server.limits.rate import Verdict
+from perdure.server.rate_limit.memory import MemoryLimiter, Verdict
 from perdure.testing import FakeClock
 
 

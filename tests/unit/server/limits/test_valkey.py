@@ -11,8 +11,8 @@ import pytest
 import redis
 from tests.servers.valkey import ValkeyServer
 
-from perdure.server.limits import valkey
-from perdure.server.limits.valkey import ValkeyLimiter
+from perdure.server.rate_limit import valkey
+from perdure.server.rate_limit.valkey import ValkeyLimiter
 
 
 def limiter_at(url: str, requests: int = 3, window: float = 60, *, fail_open: bool = True) -> ValkeyLimiter:

@@ -9,7 +9,7 @@ from typing import Any
 from tests.unit.testing.conformance.passing import Passing, breaks
 
 from perdure.records import PendingRequest, ThreadInfo
-from perdure.testing.conformance import choosing, events
+from perdure.testing.conformance.clauses import events, listing as choosing
 
 
 @breaks(choosing.threads_are_listed_by_the_beginning_of_their_ids)

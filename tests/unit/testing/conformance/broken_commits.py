@@ -14,17 +14,9 @@ from tests.unit.testing.conformance.broken_owning import changed
 from tests.unit.testing.conformance.passing import Passing, breaks
 
 from perdure.errors import ThreadConflict
-from perdure.records import (
-    Commit,
-    JournalEntry,
-    Lease,
-    OpenedThread,
-    PendingRequest,
-    StoredCheckpoint,
-    ThreadInfo,
-)
-from perdure.testing.conformance import commits, posts, waiting
-from perdure.testing.conformance.acts import FAR
+from perdure.records import Commit, JournalEntry, Lease, OpenedThread, PendingRequest, StoredCheckpoint, ThreadInfo
+from perdure.testing.conformance.clauses import commits, journal as posts, journal as waiting
+from perdure.testing.conformance.support.acts import FAR
 
 
 @breaks(commits.all_of_a_commit_is_stored)

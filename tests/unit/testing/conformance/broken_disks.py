@@ -13,7 +13,7 @@ from tests.unit.testing.conformance.passing import OnDisk, Passing, breaks
 
 from perdure.errors import DamagedStore, PerdureError
 from perdure.records import Commit, Damage, JournalEntry, Lease, OpenedThread, StoredCheckpoint
-from perdure.testing.conformance import damage
+from perdure.testing.conformance.clauses import damage
 
 Act = tuple[str, list[Any]]
 KINDS: dict[str, Any] = {

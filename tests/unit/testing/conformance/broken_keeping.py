@@ -12,7 +12,7 @@ from tests.unit.testing.conformance.passing import Passing, breaks
 
 from perdure.errors import CheckpointNotFound, ThreadBusy
 from perdure.records import CheckpointInfo, Commit, StoredCheckpoint, ThreadInfo
-from perdure.testing.conformance import pins, retention
+from perdure.testing.conformance.clauses import retention, retention as pins
 
 
 class LosesChunks(Passing):

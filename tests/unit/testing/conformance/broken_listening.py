@@ -12,8 +12,8 @@ from tests.unit.testing.conformance.passing import OnDisk, Passing, breaks
 
 from perdure.records import Lease
 from perdure.store import Listener
-from perdure.stores.listening import Ear, Hall
-from perdure.testing.conformance import listening
+from perdure.stores.notify import Ear, Hall
+from perdure.testing.conformance.clauses import notifications as listening
 
 
 @breaks(listening.what_is_told_is_heard_by_all_who_listen_to_the_thread_and_in_order)

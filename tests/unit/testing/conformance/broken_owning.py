@@ -11,7 +11,7 @@ from tests.unit.testing.conformance.passing import OnDisk, Passing, breaks
 
 from perdure.errors import ThreadBusy, ThreadConflict
 from perdure.records import CheckpointInfo, Commit, Damage, JournalEntry, Lease, OpenedThread
-from perdure.testing.conformance import fencing, single_writer, upkeep
+from perdure.testing.conformance.clauses import damage as upkeep, owning as fencing, owning as single_writer
 
 
 def changed(thing: Any, **parts: Any) -> Any:

@@ -21,7 +21,7 @@ from perdure.records import (
     ThreadInfo,
     ThreadStanding,
 )
-from perdure.testing.conformance import events, paging, raw_copies, whole_threads
+from perdure.testing.conformance.clauses import copies as raw_copies, copies as whole_threads, events, listing as paging
 
 
 @breaks(paging.an_empty_store_has_nothing)

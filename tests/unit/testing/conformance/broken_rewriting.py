@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.unit.testing.conformance.passing import Passing, breaks
 
 from perdure.store import Rewrite
-from perdure.testing.conformance import rewriting
+from perdure.testing.conformance.clauses import rewriting
 
 
 @breaks(rewriting.every_payload_goes_through_the_change)

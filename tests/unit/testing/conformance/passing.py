@@ -22,8 +22,8 @@ from perdure.records import (
     ThreadStanding,
 )
 from perdure.store import Listener, Rewrite, Store
-from perdure.stores.memory import MemoryStore
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.memory.store import MemoryStore
+from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.conformance.clause import Clause
 
 

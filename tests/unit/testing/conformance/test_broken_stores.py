@@ -7,8 +7,8 @@ from tests.unit.testing.conformance.broken_stores import BROKEN
 from tests.unit.testing.conformance.passing import OnDisk, Passing
 
 from perdure.testing.conformance import validate
-from perdure.testing.conformance.catalogue import all_clauses
 from perdure.testing.conformance.clause import Clause, Needs
+from perdure.testing.conformance.suite import all_clauses
 
 
 def test_there_is_a_broken_store_for_each_clause_and_for_nothing_else() -> None:

@@ -9,8 +9,7 @@ import pytest
 
 import perdure.records
 import perdure.store
-from perdure.testing.conformance.catalogue import FAMILIES, all_clauses, chosen_clauses
-from perdure.testing.conformance.for_pytest import StoreConformance
+from perdure.testing.conformance.suite import FAMILIES, StoreConformance, all_clauses, chosen_clauses
 
 
 def in_one_line(text: str) -> str:

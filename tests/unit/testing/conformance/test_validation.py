@@ -18,7 +18,7 @@ from tests.unit.testing.conformance.passing import OnDisk, Passing
 from perdure.records import Lease
 from perdure.store import Store
 from perdure.testing.conformance import StoreConformance, validate
-from perdure.testing.conformance.catalogue import all_clauses
+from perdure.testing.conformance.suite import all_clauses
 
 NEW = "a_new_thread_opens_empty"
 RELEASED = "a_released_thread_is_free"
@@ -99,8 +99,8 @@ async def test_a_store_that_hangs_or_cannot_be_made_fails_the_clause_and_not_the
 TEST_OF_A_STRANGER = """
 from pathlib import Path
 
-from perdure.stores.memory import MemoryStore
-from perdure.stores.sqlite import SqliteStore
+from perdure.stores.memory.store import MemoryStore
+from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.conformance import StoreConformance
 
 

@@ -1,0 +1,68 @@
+"""What a builder has gathered so far: the definition, and all that only Python has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from perdure.agent_workflow.definition.config import EdgeConfig, NodeConfig, SettingsConfig
+from perdure.agents.tools import Tool
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.clock import Clock
+from perdure.errors import InvalidDefinition
+from perdure.graph.policy import RetryPolicy
+
+
+@dataclass
+class NodeDraft:
+    """A node, and what was given for it as objects."""
+
+    config: NodeConfig = field(default_factory=NodeConfig)
+    agent: Any = None
+    workflow: Any = None
+    """An AgentWorkflowInstance."""
+    types: tuple[type, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    needs_approval: Callable[..., bool] | None = None
+    retry: RetryPolicy | None = None
+    """One that a document cannot say."""
+
+
+@dataclass
+class EdgeDraft:
+    config: EdgeConfig
+    predicate: Callable[..., bool] | None = None
+
+
+@dataclass
+class Draft:
+    """Changed by every builder that was made of one `AgentWorkflow.create()`."""
+
+    name: str = ""
+    """Empty: made of the nodes' ids."""
+    version: str = "1.0.0"
+    description: str | None = None
+    nodes: dict[str, NodeDraft] = field(default_factory=dict)
+    edges: list[EdgeDraft] = field(default_factory=list)
+    settings: SettingsConfig = field(default_factory=SettingsConfig)
+    store: StoreCheckpointStorage | None = None
+    session_store: Any = None
+    clock: Clock | None = None
+    number: int | None = None
+    """Of the stored definition that it was loaded from."""
+    source: str | None = None
+    """The file that it was read from."""
+    durability: Any = "sync"
+
+    def copy(self) -> Draft:
+        """As it is now: what was built does not change when the builder goes on."""
+        nodes = {node_id: replace(node) for node_id, node in self.nodes.items()}
+        return replace(self, nodes=nodes, edges=[replace(edge) for edge in self.edges])
+
+    def add(self, node_id: str, node: NodeDraft) -> NodeDraft:
+        """Raises InvalidDefinition for a second one of this id."""
+        if node_id in self.nodes:
+            raise InvalidDefinition([(f"agents.{node_id}", "there is a node of this id already. Give one another id")])
+        self.nodes[node_id] = node
+        return node

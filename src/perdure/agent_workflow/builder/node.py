@@ -1,0 +1,215 @@
+"""AgentNodeOptions: how a node works, said fluently in `add_agent(..., lambda node: node.with_timeout(30))`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from types import UnionType
+from typing import Any, Self, Union, get_origin
+
+import msgspec
+
+from perdure.agent_workflow.builder.draft import NodeDraft
+from perdure.agent_workflow.definition import condition
+from perdure.agent_workflow.definition.conditions import Condition
+from perdure.agent_workflow.definition.config import (
+    ApprovalConfig,
+    ErrorConfig,
+    HandoffConfig,
+    MapConfig,
+    MapErrors,
+    RetryConfig,
+    RetryStrategy,
+    StructuredMode,
+    TimeoutBehavior,
+)
+from perdure.agent_workflow.node.approvals import ApprovalContext
+from perdure.agent_workflow.node.retry import is_transient
+from perdure.agents.tools import as_tool
+from perdure.graph.policy import RetryPolicy, Seconds, in_seconds
+
+
+class AgentNodeOptions:
+    """Of one node. Each method changes it and gives it back."""
+
+    def __init__(self, draft: NodeDraft) -> None:
+        self._draft = draft
+
+    def _set(self, **changes: Any) -> Self:
+        self._draft.config = msgspec.structs.replace(self._draft.config, **changes)
+        return self
+
+    # ------------------------------------------------------------ what goes in and comes out
+
+    def with_input_key(self, key: str) -> Self:
+        """Give the agent this output of a node before it: `key`, or `node.key`."""
+        return self._set(input_key=key)
+
+    def with_output_key(self, key: str) -> Self:
+        """What its answer is called."""
+        return self._set(output_key=key)
+
+    def with_input_template(self, template: str) -> Self:
+        """Give the agent this text, each `{{key}}` in it replaced."""
+        return self._set(input_template=template)
+
+    def with_instructions(self, instructions: str) -> Self:
+        """Beside those that the agent has."""
+        return self._set(instructions=instructions)
+
+    def with_context(self, name: str, value: Any) -> Self:
+        """Something that the agent is told with each input: a text, or what JSON has."""
+        try:
+            msgspec.json.encode(value)
+        except TypeError as error:
+            raise TypeError(
+                f"with_context({name!r}, ...) expects what JSON has, got {value!r:.200}: {error}"
+            ) from error
+        return self._set(context={**self._draft.config.context, name: value})
+
+    def with_tools(self, *tools: Any) -> Self:
+        """Functions that the agent may call here, beside its own."""
+        self._draft.tools = (*self._draft.tools, *map(as_tool, tools))
+        return self
+
+    def with_metadata(self, **metadata: Any) -> Self:
+        return self._set(metadata={**self._draft.config.metadata, **metadata})
+
+    def structured_output(self, kind: type, mode: StructuredMode = "tool") -> Self:
+        """Its answer is a value of this type, whose fields are the node's outputs."""
+        self._draft.types = (_checked(kind, "structured_output"),)
+        return self._set(output_mode="structured", structured_mode=mode)
+
+    def union_output(self, *kinds: type) -> Self:
+        """Its answer is a value of one of these types; the output `matched_type` names it."""
+        self._draft.types = tuple(_checked(kind, "union_output") for kind in kinds)
+        return self._set(output_mode="union")
+
+    def map_over(self, key: str, *, max_parallel: int = 4, on_error: MapErrors = "fail") -> Self:
+        """Run the agent once for each item of this list; the output is a list."""
+        return self._set(map=MapConfig(over=key, max_parallel=max_parallel, on_error=on_error))
+
+    # ------------------------------------------------------------ when it fails
+
+    def with_retry(
+        self,
+        max_attempts: int | RetryPolicy = 3,
+        strategy: RetryStrategy = "exponential",
+        *,
+        initial_delay: Seconds = 1.0,
+        max_delay: Seconds | None = None,
+        only_transient: bool = False,
+    ) -> Self:
+        """Try again after any failure. A RetryPolicy is accepted too; one that a document cannot say is refused only
+        when it is written down."""
+        if isinstance(max_attempts, RetryPolicy):
+            config = _as_config(max_attempts)
+            self._draft.retry = max_attempts if config is None else None
+            return self._set(retry=config)
+        self._draft.retry = None
+        made = RetryConfig(
+            max_attempts=max_attempts,
+            initial_delay=in_seconds("with_retry(initial_delay=...)", initial_delay),
+            strategy=strategy,
+            max_delay=None if max_delay is None else in_seconds("with_retry(max_delay=...)", max_delay),
+            only_transient=only_transient,
+        )
+        return self._set(retry=made)
+
+    def with_retry_transient(self, max_attempts: int = 3, strategy: RetryStrategy = "exponential") -> Self:
+        """Try again only after what may pass: timeouts, broken connections, services that are busy."""
+        return self.with_retry(max_attempts, strategy, only_transient=True)
+
+    def with_timeout(self, timeout: Seconds) -> Self:
+        """Of one attempt."""
+        return self._set(timeout=in_seconds("with_timeout", timeout))
+
+    def with_max_concurrent(self, count: int) -> Self:
+        """How many executions of this process may run this node at a time."""
+        return self._set(max_concurrent=count)
+
+    def on_error_stop(self) -> Self:
+        """A failure stops the execution, which can be resumed there. The default."""
+        return self._set(on_error=ErrorConfig(mode="stop"))
+
+    def on_error_skip(self) -> Self:
+        """A failure skips the nodes that this one's edges lead to, whatever else leads to them; the rest goes on."""
+        return self._set(on_error=ErrorConfig(mode="skip"))
+
+    def on_error_isolate(self) -> Self:
+        """A failure is this node's own: what other edges lead to goes on without it."""
+        return self._set(on_error=ErrorConfig(mode="isolate"))
+
+    def on_error_fallback(self, node_id: str) -> Self:
+        """Another node stands in, and what it gives goes where this node's outputs would have gone."""
+        return self._set(on_error=ErrorConfig(mode="fallback", fallback=node_id))
+
+    # ------------------------------------------------------------ handoffs
+
+    def with_handoff(self, target: str, description: str | None = None) -> Self:
+        """The agent may hand off to this node."""
+        handoffs = (*self._draft.config.handoffs, HandoffConfig(target=target, description=description))
+        return self._set(output_mode="handoff", handoffs=handoffs)
+
+    def with_handoffs(self, *targets: str) -> Self:
+        for target in targets:
+            self.with_handoff(target)
+        return self
+
+    def with_default_handoff(self, target: str) -> Self:
+        """Where it goes if the agent chose nobody."""
+        return self._set(output_mode="handoff", default_handoff=target)
+
+    # ------------------------------------------------------------ approvals
+
+    def requires_approval(
+        self,
+        message: str | ApprovalConfig = "Approve?",
+        timeout: timedelta | float | None = None,
+        *,
+        when: Condition | Callable[[ApprovalContext], bool] | None = None,
+        description: str | None = None,
+        timeout_behavior: TimeoutBehavior = "fail",
+    ) -> Self:
+        """Somebody is asked before the output is used: always, or where `when` holds. Without a timeout, or with
+        `timeout_behavior="suspend"`, it waits as long as it takes."""
+        if isinstance(message, ApprovalConfig):
+            return self._set(approval=message)
+        self._draft.needs_approval = None if when is None or isinstance(when, Condition) else when
+        seconds = None if timeout is None else in_seconds("requires_approval(timeout=...)", timeout)
+        config = ApprovalConfig(
+            message=message,
+            description=description,
+            when=when if isinstance(when, Condition) else None,
+            timeout=seconds or None,
+            timeout_behavior=timeout_behavior,
+        )
+        return self._set(approval=config)
+
+    def requires_approval_when(self, field: str, value: Any, message: str = "Approve?", **options: Any) -> Self:
+        """Where an output equals a value."""
+        return self.requires_approval(message, when=condition.equals(field, value), **options)
+
+    def requires_approval_when_exists(self, field: str, message: str = "Approve?", **options: Any) -> Self:
+        return self.requires_approval(message, when=condition.exists(field), **options)
+
+
+def _checked(kind: Any, method: str) -> Any:
+    if kind is str and method == "structured_output":
+        raise TypeError(f"{method}(str): a text is what an agent gives without it. Leave it out.")
+    if get_origin(kind) in (Union, UnionType) or not (isinstance(kind, type) or get_origin(kind) is not None):
+        raise TypeError(f"{method} expects a type, got {kind!r}. Several: union_output(First, Second).")
+    return kind
+
+
+def _as_config(policy: RetryPolicy) -> RetryConfig | None:
+    """None for a policy that a document cannot say."""
+    if policy.retry_on not in (Exception, is_transient) or policy.backoff not in (1.0, 2.0) or policy.jitter:
+        return None
+    return RetryConfig(
+        max_attempts=policy.max_attempts,
+        initial_delay=in_seconds("initial_delay", policy.initial_delay),
+        strategy="constant" if policy.backoff == 1 else "exponential",
+        max_delay=None if policy.max_delay is None else in_seconds("max_delay", policy.max_delay),
+        only_transient=policy.retry_on is is_transient,
+    )

@@ -1,0 +1,283 @@
+"""AgentWorkflow: agents as nodes of a workflow, put together fluently."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from perdure.agent_workflow import store as stores
+from perdure.agent_workflow.builder.draft import Draft, NodeDraft
+from perdure.agent_workflow.builder.node import AgentNodeOptions
+from perdure.agent_workflow.definition.config import AgentConfig, ConversationConfig, ConversationMode, WorkflowConfig
+from perdure.agent_workflow.instance import AgentWorkflowInstance
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.clock import Clock
+from perdure.engine.run.options import Durability, check_durability
+from perdure.errors import InvalidDefinition
+from perdure.graph.participants import is_agent
+from perdure.graph.policy import in_seconds
+from perdure.names import check_identifier
+
+if TYPE_CHECKING:
+    from perdure.agent_workflow.builder.edges import EdgeBuilder, RouterAgentBuilder
+    from perdure.agent_workflow.conversations.encryption import SessionEncryption
+
+
+Configure = Callable[[AgentNodeOptions], Any]
+
+
+class AgentWorkflow:
+    """`AgentWorkflow.create().add_agent("a", writer).add_agent("b", editor).from_("a").to("b").build()`.
+
+    Nodes that no edge leads to begin; the execution ends where no edge leads on.
+    """
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+
+    @classmethod
+    def create(cls) -> AgentWorkflow:
+        return AgentWorkflow(Draft())
+
+    # ------------------------------------------------------------ the whole
+
+    def with_name(self, name: str) -> AgentWorkflow:
+        """Executions and stored definitions are found by it. Without one it is made of the nodes' ids."""
+        check_identifier("name", name)
+        self._draft.name = name
+        return self
+
+    def with_version(self, version: str) -> AgentWorkflow:
+        self._draft.version = version
+        return self
+
+    def with_description(self, description: str) -> AgentWorkflow:
+        self._draft.description = description
+        return self
+
+    def with_max_iterations(self, count: int) -> AgentWorkflow:
+        """How often its loops may be gone through. A workflow with a loop needs it."""
+        return self._setting(max_iterations=count)
+
+    def with_convergence(self, enabled: bool = True) -> AgentWorkflow:
+        """Whether a loop ends when a pass through it has changed nothing. It does, unless told otherwise."""
+        return self._setting(convergence=enabled)
+
+    def with_timeout(self, timeout: timedelta | float) -> AgentWorkflow:
+        """Of a whole execution, from its start, restarts and waiting included."""
+        return self._setting(timeout=in_seconds("with_timeout", timeout))
+
+    def with_model(self, model: str) -> AgentWorkflow:
+        """Of agents that are made from an AgentConfig without one."""
+        return self._setting(model=model)
+
+    def with_durability(self, durability: Durability) -> AgentWorkflow:
+        """When executions are saved: as `durability=` of a run."""
+        check_durability(durability)
+        self._draft.durability = durability
+        return self
+
+    def with_clock(self, clock: Clock) -> AgentWorkflow:
+        """For tests."""
+        self._draft.clock = clock
+        return self
+
+    def _setting(self, **changes: Any) -> AgentWorkflow:
+        self._draft.settings = msgspec.structs.replace(self._draft.settings, **changes)
+        return self
+
+    # ------------------------------------------------------------ where it is kept
+
+    def with_checkpointing(self, enabled: bool = True) -> AgentWorkflow:
+        """Keep executions in the workflow store, so that they survive this process."""
+        return self._setting(checkpointing=enabled)
+
+    def with_workflow_store(self, storage: StoreCheckpointStorage) -> AgentWorkflow:
+        """Any storage of perdure, as it is."""
+        self._draft.store = storage
+        return self
+
+    def with_in_memory_workflow_store(self, retention_mode: Any = None, *, retention: Any = None) -> AgentWorkflow:
+        """For tests and short-lived work. `retention_mode` is LatestOnly unless told otherwise."""
+        return self.with_workflow_store(stores.memory_storage(_one(retention_mode, retention)))
+
+    def with_json_workflow_store(
+        self, root_directory: str | os.PathLike[str], retention_mode: Any = None, *, retention: Any = None
+    ) -> AgentWorkflow:
+        """A folder of JSON files."""
+        return self.with_workflow_store(stores.json_storage(root_directory, _one(retention_mode, retention)))
+
+    def with_sqlite_workflow_store(
+        self, path: str | os.PathLike[str], retention_mode: Any = None, *, retention: Any = None
+    ) -> AgentWorkflow:
+        return self.with_workflow_store(stores.sqlite_storage(path, _one(retention_mode, retention)))
+
+    def with_postgres_workflow_store(
+        self, dsn: str, retention_mode: Any = None, *, retention: Any = None, **options: Any
+    ) -> AgentWorkflow:
+        """`options` are those of PostgresCheckpointStorage."""
+        return self.with_workflow_store(stores.postgres_storage(dsn, _one(retention_mode, retention), **options))
+
+    # ------------------------------------------------------------ conversations
+
+    def with_session_store(self, store: Any) -> AgentWorkflow:
+        """Where conversations are kept, apart from the workflow store."""
+        from perdure.agent_workflow.conversations.store import SessionStore
+
+        if not isinstance(store, SessionStore):
+            raise TypeError(
+                f"with_session_store expects a SessionStore, such as JsonSessionStore(folder), got {store!r}."
+            )
+        self._draft.session_store = store
+        return self
+
+    def with_in_memory_session_store(self) -> AgentWorkflow:
+        from perdure.agent_workflow.conversations.store import InMemorySessionStore
+
+        return self.with_session_store(InMemorySessionStore())
+
+    def with_json_session_store(
+        self, root_directory: str | os.PathLike[str], *, encryption: SessionEncryption | None = None
+    ) -> AgentWorkflow:
+        """A folder of JSON files; `encryption=AesGcm(key)` encrypts what is said."""
+        from perdure.agent_workflow.conversations.store import JsonSessionStore
+
+        return self.with_session_store(JsonSessionStore(root_directory, encryption=encryption))
+
+    def with_sqlite_session_store(
+        self, path: str | os.PathLike[str], *, encryption: SessionEncryption | None = None
+    ) -> AgentWorkflow:
+        from perdure.agent_workflow.conversations.store import SqliteSessionStore
+
+        return self.with_session_store(SqliteSessionStore(path, encryption=encryption))
+
+    def with_conversation(
+        self, mode: ConversationMode | ConversationConfig, *, session_id: str | None = None
+    ) -> AgentWorkflow:
+        """What agents know of earlier turns: nothing (`none`), all that was said (`shared`), what they said themselves
+        (`per_agent`), or all that was said when they are first asked and then their own (`fork_per_agent`). Needs a
+        session store."""
+        config = mode if isinstance(mode, ConversationConfig) else ConversationConfig(mode=mode, session_id=session_id)
+        return self._setting(conversation=config)
+
+    # ------------------------------------------------------------ nodes
+
+    def add_agent(self, id: str, agent: Any, configure: Configure | None = None) -> AgentWorkflow:
+        """`agent` is an agent, an AgentConfig, or a function that is given an empty AgentConfig and gives back one, or
+        an agent."""
+        self._configured(self._draft.add(id, _node_of(agent)), configure)
+        return self
+
+    def add_router_agent(self, id: str, agent: Any, configure: Configure | None = None) -> RouterAgentBuilder:
+        """An agent that decides which node is next: `.with_handoff("billing", "Questions about money")`."""
+        from perdure.agent_workflow.builder.edges import RouterAgentBuilder
+
+        node = self._draft.add(id, _node_of(agent))
+        node.config = msgspec.structs.replace(node.config, output_mode="handoff")
+        self._configured(node, configure)
+        return RouterAgentBuilder(self._draft, node)
+
+    def add_workflow(
+        self,
+        id: str,
+        workflow: AgentWorkflowInstance | WorkflowConfig | dict[str, Any],
+        configure: Configure | None = None,
+    ) -> AgentWorkflow:
+        """A whole workflow as a node: one that was built, or its definition. It runs in the same execution."""
+        node = self._draft.add(id, _workflow_node(id, workflow))
+        self._configured(node, configure)
+        return self
+
+    add_multi_agent = add_workflow
+
+    @staticmethod
+    def _configured(node: NodeDraft, configure: Configure | None) -> None:
+        if configure is not None:
+            configure(AgentNodeOptions(node))
+
+    # ------------------------------------------------------------ edges
+
+    def from_(self, *ids: str) -> EdgeBuilder:
+        """`.from_("a").to("b")`. START stands for what the execution was given."""
+        from perdure.agent_workflow.builder.edges import EdgeBuilder
+
+        return EdgeBuilder(self._draft, ids)
+
+    # ------------------------------------------------------------ done
+
+    def build(self) -> AgentWorkflowInstance:
+        """Raises InvalidDefinition, with all that is wrong."""
+        from perdure.agent_workflow.compile.assemble import assembled
+
+        return assembled(self._draft)
+
+    @classmethod
+    def from_config(cls, source: str | os.PathLike[str] | dict[str, Any] | WorkflowConfig) -> AgentWorkflow:
+        """A document: a file of JSON or YAML, or what is in one. The builder can add a store, and build it."""
+        from perdure.agent_workflow.documents.read import drafted
+
+        return AgentWorkflow(drafted(source))
+
+    from_json = from_config
+    from_file = from_config
+
+    # ------------------------------------------------------------ stored definitions
+
+    @classmethod
+    async def load(
+        cls,
+        name: str,
+        storage: StoreCheckpointStorage,
+        version: str | int | None = None,
+        *,
+        execution_id: str | None = None,
+    ) -> AgentWorkflow:
+        """A definition that a workflow store keeps, with this store for its executions: the newest version, the one of
+        this number, the newest that its authors call so, or the one that an execution was begun with. Raises
+        DefinitionNotFound, DamagedDefinition, InvalidDefinition."""
+        from perdure.agent_workflow.store import DefinitionStore, number_of
+
+        if execution_id is not None and version is None:
+            version = await number_of(storage, execution_id, name)
+        stored = await DefinitionStore(storage).load(name, version)
+        builder = cls.from_config(stored.config).with_checkpointing().with_workflow_store(storage)
+        builder._draft.number = stored.number
+        return builder
+
+
+def _one(first: Any, second: Any) -> Any:
+    if first is not None and second is not None:
+        raise ValueError("retention_mode and retention are the same thing: give one of them.")
+    return first if first is not None else second
+
+
+def _node_of(agent: Any) -> NodeDraft:
+    from perdure.agent_workflow.definition.config import NodeConfig
+
+    if not isinstance(agent, AgentConfig) and not is_agent(agent) and callable(agent) and not isinstance(agent, type):
+        agent = agent(AgentConfig())
+    if isinstance(agent, AgentConfig | str):
+        return NodeDraft(NodeConfig(agent=agent))
+    if agent is None:
+        raise TypeError("add_agent expects an agent, an AgentConfig, or a function that gives one; got None.")
+    return NodeDraft(agent=agent)
+
+
+def _workflow_node(node_id: str, workflow: Any) -> NodeDraft:
+    from perdure.agent_workflow.definition.config import NodeConfig
+    from perdure.agent_workflow.documents.read import config_of
+
+    if isinstance(workflow, AgentWorkflowInstance):
+        return NodeDraft(workflow=workflow)
+    if isinstance(workflow, WorkflowConfig | dict):
+        config = workflow if isinstance(workflow, WorkflowConfig) else config_of(workflow)
+        return NodeDraft(NodeConfig(workflow=config))
+    place = f"agents.{node_id}.workflow"
+    advice = (
+        "call build() first" if isinstance(workflow, AgentWorkflow) else "AgentWorkflow.create()...build() makes one"
+    )
+    raise InvalidDefinition([(place, f"expected a workflow that was built, got {workflow!r:.200}: {advice}")])

@@ -1,0 +1,172 @@
+"""Is a workflow sound? What is not is told with its place, all of it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+from perdure.agent_workflow.builder.draft import Draft
+from perdure.agent_workflow.checks.edge_graph import cycle_through, lay_out
+from perdure.agent_workflow.checks.edges import edge_problems
+from perdure.agent_workflow.checks.nodes import node_problems
+from perdure.agent_workflow.checks.outputs import has_field, outputs_known
+from perdure.agent_workflow.compile.resolve_imports import find
+from perdure.agent_workflow.definition.config import START, NodeConfig
+from perdure.agent_workflow.documents.rules import Problem, at
+from perdure.agent_workflow.documents.shape import problems_in, tree_of
+from perdure.agent_workflow.node.inputs import INPUT, keys_in
+from perdure.errors import InvalidDefinition, did_you_mean
+
+# ---------------------------------------------------------------- checking keys
+
+
+_OF_AN_ITEM = ("item", "index")
+
+
+def key_problems(draft: Draft) -> Iterator[Problem]:
+    """A key must be of a node before, or of the execution's input: `input`, `input.topic`. Where nothing came before,
+    a key of the input needs no `input.` in front, and what it will hold is not known."""
+    known = {node_id: outputs_known(node) for node_id, node in draft.nodes.items()}
+    led_to = {target for source, target in ways_in(draft) if source != target}
+    for node_id, node in draft.nodes.items():
+        for place, key in _keys_of(node.config, at("agents", node_id)):
+            problem = _problem(key, known, is_first=node_id not in led_to)
+            if problem is not None:
+                yield place, problem
+
+
+def _keys_of(config: NodeConfig, place: str) -> Iterator[tuple[str, str]]:
+    if config.map is not None:
+        yield f"{place}.map.over", config.map.over
+    if config.input_template is not None:
+        for key in dict.fromkeys(keys_in(config.input_template)):
+            if config.map is None or not has_field(key, _OF_AN_ITEM):
+                yield f"{place}.input_template", key
+    elif config.input_key is not None and config.map is None:
+        yield f"{place}.input_key", config.input_key
+
+
+def _problem(key: str, known: Mapping[str, list[str] | None], *, is_first: bool) -> str | None:
+    first, _, rest = key.partition(".")
+    if first == INPUT:
+        return None
+    outputs = [name for names in known.values() for name in names or ()]
+    if has_field(key, outputs):
+        return None
+    if first in known and rest:
+        given = known[first]
+        if given is None or has_field(rest, given):
+            return None
+        return f"{first!r} has no output {rest!r}{did_you_mean(rest, given)}. It has: {', '.join(given)}"
+    if is_first or any(names is None for names in known.values()):
+        return None
+    there = [f"{node}.{name}" for node, names in known.items() for name in names or ()]
+    hint = did_you_mean(key, outputs) or did_you_mean(key, there)
+    return (
+        f"no node gives {key!r}{hint}. There is: {', '.join([*there, INPUT])}; "
+        f"a key of the execution's input is written {f'{INPUT}.{key}'!r}"
+    )
+
+
+# ---------------------------------------------------------------- checking ways
+
+
+def ways_in(draft: Draft) -> list[tuple[str, str]]:
+    """Every way from a node to a node: edges, handoffs and fallbacks."""
+    nodes = draft.nodes
+    pairs = [(edge.config.source, edge.config.target) for edge in draft.edges]
+    for node_id, node in nodes.items():
+        config = node.config
+        pairs += [(node_id, one) for one in (*(one.target for one in config.handoffs), config.default_handoff) if one]
+    pairs += _fallbacks_in(draft)
+    return [(source, target) for source, target in dict.fromkeys(pairs) if source in nodes and target in nodes]
+
+
+def _fallbacks_in(draft: Draft) -> list[tuple[str, str]]:
+    errors = {node_id: node.config.on_error for node_id, node in draft.nodes.items()}
+    return [(one, error.fallback) for one, error in errors.items() if error.mode == "fallback" and error.fallback]
+
+
+def way_problems(draft: Draft) -> Iterator[Problem]:
+    pairs = ways_in(draft)
+    layout = lay_out(list(draft.nodes), pairs)
+    back = [pairs[place] for place in sorted(layout.back)]
+    fallbacks = set(_fallbacks_in(draft))
+    ways = [cycle_through(*one, pairs) for one in back]
+    cycles = [_drawn(one) for one in ways if not fallbacks.issuperset(pairwise(one))]  # those are told where they are
+    yield from _apart(draft, pairs)
+    if cycles and draft.settings.max_iterations is None:
+        what = f"a cycle, {cycles[0]}" if len(cycles) == 1 else f"cycles, {' and '.join(cycles)}"
+        how = "it may be gone through" if len(cycles) == 1 else "they may be gone through"
+        yield "settings.max_iterations", f"missing: the workflow has {what}. Say how often {how}"
+
+
+def _drawn(cycle: list[str]) -> str:
+    return " -> ".join(cycle)
+
+
+def _apart(draft: Draft, pairs: list[tuple[str, str]]) -> Iterator[Problem]:
+    """Where edges from START say how a workflow begins, a cycle that nothing leads to was forgotten."""
+    begun = [edge.config.target for edge in draft.edges if edge.config.source == START]
+    if not begun:
+        return
+    entered = {target for source, target in pairs if source != target}
+    reached = {node for node in draft.nodes if node in begun or node not in entered}
+    left = list(reached)
+    for node in left:
+        new = dict.fromkeys(target for source, target in pairs if source == node and target not in reached)
+        reached.update(new)
+        left += new
+    for node in draft.nodes:
+        if node not in reached:
+            yield at("agents", node), "no way leads to it from START. Add an edge to it, or take it out"
+
+
+def check(draft: Draft) -> None:
+    """What is named by import path is found on the way, and put into the draft. Raises InvalidDefinition."""
+    from perdure.agent_workflow.compile.assemble import definition_of
+
+    problems = problems_in(tree_of(definition_of(draft)), is_document=False)
+    if not problems:  # what has not its form cannot be asked anything else
+        problems = [
+            *find(draft),
+            *node_problems(draft),
+            *key_problems(draft),
+            *edge_problems(draft),
+            *way_problems(draft),
+            *_settings_problems(draft),
+        ]
+    if problems:
+        raise InvalidDefinition(problems, draft.source)
+
+
+def _settings_problems(draft: Draft) -> Iterator[Problem]:
+    settings = draft.settings
+    if settings.checkpointing and draft.store is None:
+        how = "there is no workflow store: add one, such as with_sqlite_workflow_store(path)"
+        yield "settings.checkpointing", how
+    if settings.conversation.mode != "none" and draft.session_store is None:
+        how = "there is no session store: add one, such as with_json_session_store(folder)"
+        yield "settings.conversation.mode", f"{settings.conversation.mode!r} keeps what is said, and {how}"
+    if _is_encrypted(getattr(draft.store, "store", None)):
+        yield from _plain_conversations(draft, "")
+
+
+def _is_encrypted(store: Any) -> bool:
+    while store is not None and not hasattr(store, "rekey"):  # which only an encrypted one has
+        store = getattr(store, "inner", None)
+    return store is not None
+
+
+def _plain_conversations(draft: Draft, within: str) -> Iterator[Problem]:
+    """What is encrypted in checkpoints is not to be found in plain text beside them. Also of workflows that are
+    nodes: they run in the same execution."""
+    mode = draft.settings.conversation.mode
+    if mode != "none" and getattr(draft.session_store, "keeps_plain_text", False):
+        how = "give the session store a key, too, such as with_json_session_store(folder, encryption=AesGcm(key))"
+        told = f"{mode!r} keeps what is said as plain text, and the workflow store is encrypted: {how}"
+        yield f"{within}settings.conversation.mode", told
+    for node_id, node in draft.nodes.items():
+        if node.workflow is not None:
+            yield from _plain_conversations(node.workflow._draft, f"{within}agents.{node_id}.workflow.")

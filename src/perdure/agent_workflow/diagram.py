@@ -1,0 +1,129 @@
+"""A workflow of agents as a Mermaid flowchart: text that GitHub, editors and documentation tools draw."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from perdure.agent_workflow.builder.draft import Draft, EdgeDraft, NodeDraft
+from perdure.agent_workflow.compile.edges import planner_of
+from perdure.agent_workflow.definition.config import END, START, EdgeConfig
+from perdure.graph.drawing.mermaid import RESERVED, quoted
+from perdure.graph.drawing.picture import UniqueNames
+
+_OUTLINES = {"agent": ("[", "]"), "router": ("{", "}"), "map": ("[[", "]]"), "workflow": ("[/", "/]")}
+_ARROWS = {"plain": "-->", "dotted": "-.->", "handoff": "==>"}
+
+
+@dataclass(frozen=True)
+class _Link:
+    source: str
+    target: str
+    label: str | None = None
+    kind: Literal["plain", "dotted", "handoff"] = "plain"
+
+
+def to_diagram(draft: Draft) -> str:
+    """The flowchart's source: conditions are labels, handoffs thick, defaults and fallbacks dotted."""
+    names = UniqueNames()
+    ids = {node: names.add(_identifier(node)) for node in (START, END, *draft.nodes)}
+    links = list(_links(draft))
+    used = {place for link in links for place in (link.source, link.target)}
+    lines = ["flowchart TD"]
+    lines += [f"  {ids[node]}([{quoted(node)}])" for node in (START, END) if node in used]
+    lines += [f"  {ids[node_id]}{_outline(node_id, node)}" for node_id, node in draft.nodes.items()]
+    lines += [f"  {ids[one.source]} {_arrow(one)} {ids[one.target]}" for one in links]
+    return "\n".join(lines) + "\n"
+
+
+def _identifier(node: str) -> str:
+    made = re.sub(r"[^A-Za-z0-9_]", "_", node)
+    return f"n_{made}" if made.lower() in RESERVED or not made[:1].isalpha() else made
+
+
+def _outline(node_id: str, node: NodeDraft) -> str:
+    config = node.config
+    marks, kind = [], "agent"
+    inner = node.workflow if node.workflow is not None else config.workflow
+    if inner is not None:
+        kind = "workflow"
+        marks.append(f"workflow {inner if isinstance(inner, str) else inner.name}")
+    elif config.handoffs or config.default_handoff is not None:
+        kind = "router"
+        marks.append("router")
+    if config.map is not None:
+        kind = "map" if kind == "agent" else kind
+        marks.append(f"for each of {config.map.over}")
+    if config.approval is not None:
+        marks.append(f"approval: {config.approval.message}")
+    first, last = _OUTLINES[kind]
+    title = f"{node_id} ({'; '.join(marks)})" if marks else node_id
+    return f"{first}{quoted(title)}{last}"
+
+
+def _arrow(link: _Link) -> str:
+    arrow = _ARROWS[link.kind]
+    return arrow if link.label is None else f"{arrow}|{quoted(link.label)}|"
+
+
+def _links(draft: Draft) -> Iterator[_Link]:
+    said = [_of_edge(edge) for edge in draft.edges]
+    handoffs = list(_handoffs(draft))
+    fallbacks = {
+        node_id: node.config.on_error.fallback
+        for node_id, node in draft.nodes.items()
+        if node.config.on_error.mode == "fallback" and node.config.on_error.fallback is not None
+    }
+    back = {(one.source, one.target) for one in planner_of(draft).ways.back}
+    onward = [one for one in (*said, *handoffs) if (one.source, one.target) not in back]
+    entered = {*(one.target for one in onward), *fallbacks.values()}
+    left = {*(one.source for one in onward), *fallbacks.values()}
+    yield from (_Link(START, node) for node in draft.nodes if node not in entered)
+    yield from said
+    yield from handoffs
+    yield from (_Link(node, spare, f"{node} failed", "dotted") for node, spare in fallbacks.items())
+    yield from _of_stand_ins(onward, fallbacks)
+    yield from (_Link(node, END) for node in draft.nodes if node not in left)
+
+
+def _of_edge(edge: EdgeDraft) -> _Link:
+    config = edge.config
+    words = list(_conditions(config))
+    if edge.predicate is not None:
+        words.append(str(getattr(edge.predicate, "__name__", edge.predicate)))
+    label = " and ".join(words)
+    if config.is_default:
+        label = "default"
+    if config.delay is not None:
+        label = f"{label}, after {config.delay:g} s" if label else f"after {config.delay:g} s"
+    return _Link(config.source, config.target, label or None, "dotted" if config.is_default else "plain")
+
+
+def _conditions(config: EdgeConfig) -> Iterator[str]:
+    if config.when is not None:
+        yield str(config.when)
+    if config.predicate is not None:
+        yield config.predicate
+    if config.matched_type is not None:
+        yield f"is {config.matched_type}"
+
+
+def _handoffs(draft: Draft) -> Iterator[_Link]:
+    for node_id, node in draft.nodes.items():
+        config = node.config
+        for one in config.handoffs:
+            yield _Link(node_id, one.target, one.description or "handoff", "handoff")
+        if config.default_handoff is not None:
+            yield _Link(node_id, config.default_handoff, "default", "dotted")
+
+
+def _of_stand_ins(onward: list[_Link], fallbacks: dict[str, str]) -> Iterator[_Link]:
+    """A fallback without edges of its own goes on where the node would have gone that it stands in for."""
+    own = {one.source for one in onward}
+    for node, spare in fallbacks.items():
+        if spare in own:
+            continue
+        targets = dict.fromkeys(one.target for one in onward if one.source == node)
+        yield from (_Link(spare, target, f"in place of {node}", "dotted") for target in targets or (END,))

@@ -1,0 +1,147 @@
+"""The JSON Schema of documents: made from the parts of a definition, and shipped as a file for editors and others."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import textwrap
+from collections.abc import Iterator
+from importlib import resources
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+from msgspec import inspect as types
+
+from perdure.agent_workflow.definition.conditions import JOINED, TYPES, Condition
+from perdure.agent_workflow.definition.config import END, FORMAT, START, WorkflowConfig
+from perdure.agent_workflow.documents.rules import RULES, Rule
+from perdure.agent_workflow.documents.shape import SCHEMA_KEY, form_of, takes_field, takes_value
+
+FILE = "agent-workflow.schema.json"
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def schema_text() -> str:
+    """What is shipped."""
+    return resources.files(__package__ or "").joinpath(FILE).read_text(encoding="utf-8")
+
+
+def document_schema() -> dict[str, Any]:
+    """The schema that editors check documents against. perdure itself checks more, and says more."""
+    shipped: dict[str, Any] = json.loads(schema_text())
+    return shipped
+
+
+# ---------------------------------------------------------------- making it
+
+
+def make_schema() -> dict[str, Any]:
+    """From the source of the parts, whose fields are described there."""
+    making = _Making()
+    making.refer(form_of(WorkflowConfig))
+    whole = making.parts[WorkflowConfig.__name__]
+    whole["properties"] = {SCHEMA_KEY: {"type": "string"}, **whole["properties"]}
+    return {
+        "$schema": DRAFT,
+        "title": "A workflow of agents",
+        "$ref": f"#/$defs/{WorkflowConfig.__name__}",
+        "$defs": dict(sorted(making.parts.items())),
+    }
+
+
+def make_text() -> str:
+    return json.dumps(make_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+class _Making:
+    def __init__(self) -> None:
+        self.parts: dict[str, dict[str, Any]] = {}
+
+    def refer(self, form: types.StructType) -> dict[str, Any]:
+        name = form.cls.__name__
+        if name not in self.parts:
+            self.parts[name] = {}  # it may refer to itself
+            self.parts[name] = self._part(form_of(form.cls))
+        return {"$ref": f"#/$defs/{name}"}
+
+    def _part(self, form: types.StructType) -> dict[str, Any]:
+        told = _described(form.cls)
+        properties = {}
+        for one in form.fields:
+            made = self._of(one.type, RULES.get((form.cls, one.name)))
+            if one.name in told:
+                made = {**made, "description": told[one.name]}
+            if one.default not in (msgspec.NODEFAULT, None, ()) and not isinstance(one.default, msgspec.Struct):
+                made = {**made, "default": one.default}
+            properties[one.encode_name] = made
+        part: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+        required = [one.encode_name for one in form.fields if one.required]
+        if required:
+            part["required"] = required
+        said = inspect.getdoc(form.cls) if form.cls.__doc__ else None
+        part = part if said is None else {"description": _in_json(said), **part}
+        return {**part, **_more(form.cls, properties)}
+
+    def _of(self, form: types.Type, rule: Rule | None) -> dict[str, Any]:
+        if isinstance(form, types.UnionType):
+            inner = [one for one in form.types if not isinstance(one, types.NoneType)]
+            made = [self._of(one, rule if len(inner) == 1 else None) for one in inner]
+            has_null = len(inner) < len(form.types)
+            return {"anyOf": [*made, *([{"type": "null"}] if has_null else [])]}
+        if rule is not None:
+            return dict(rule.schema)
+        if isinstance(form, types.StructType):
+            return self.refer(form)
+        if isinstance(form, types.DictType):
+            return {"type": "object", "additionalProperties": self._of(form.value_type, None)}
+        if isinstance(form, types.VarTupleType):
+            return {"type": "array", "items": self._of(form.item_type, None)}
+        if isinstance(form, types.LiteralType):
+            return {"enum": list(form.values)}
+        return dict(_SIMPLE[type(form)])
+
+
+_SIMPLE: dict[type, dict[str, Any]] = {
+    types.StrType: {"type": "string"},
+    types.BoolType: {"type": "boolean"},
+    types.AnyType: {},
+}
+
+
+def _more(part: type, properties: dict[str, Any]) -> dict[str, Any]:
+    """What the types do not say."""
+    if part is WorkflowConfig:
+        properties["format"] = {"const": FORMAT, "description": "Of the document."}
+        names = {"pattern": "^[A-Za-z0-9_-]+$", "not": {"enum": [START, END]}}
+        properties["agents"] = {**properties["agents"], "propertyNames": names}
+    if part is not Condition:
+        return {}
+    properties["type"] = {"enum": sorted(TYPES)}
+    with_field, with_value = (sorted(one for one in TYPES if asks(one)) for asks in (takes_field, takes_value))
+    rules = [(with_field, ["field"]), (with_value, ["value"]), (sorted(JOINED), ["conditions"])]
+    return {
+        "allOf": [
+            {"if": {"properties": {"type": {"enum": kinds}}}, "then": {"required": needed}} for kinds, needed in rules
+        ]
+    }
+
+
+def _described(part: type) -> dict[str, str]:
+    """What the source says below each field."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(part))).body[0]
+    assert isinstance(body, ast.ClassDef)  # noqa: S101  # a part is a class
+    return dict(_below(body.body))
+
+
+def _below(statements: list[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for field, text in pairwise(statements):
+        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+            continue
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str):
+            yield field.target.id, _in_json(text.value.value)
+
+
+def _in_json(text: str) -> str:
+    return " ".join(text.split()).replace("None", "null")

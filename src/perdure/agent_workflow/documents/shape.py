@@ -1,0 +1,335 @@
+"""Has a document the form of one? Everything that is not is told, each with its place and what stands there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import inspect as types
+
+from perdure.agent_workflow.definition.conditions import JOINED, TYPES, WITHOUT_VALUE, Condition
+from perdure.agent_workflow.definition.config import FORMAT, WorkflowConfig
+from perdure.agent_workflow.documents.rules import NAME, RULES, Problem, Rule, at, is_number, shown
+from perdure.errors import did_you_mean
+
+# ---------------------------------------------------------------- condition shape
+
+
+KEYS = ("type", "field", "value", "conditions", "ignore_case")
+_ORDERED = frozenset({"greater_than", "greater_than_or_equal", "less_than", "less_than_or_equal"})
+_TEXTS = frozenset({"starts_with", "ends_with", "matches_regex"})
+_LISTS = frozenset({"contains_any", "contains_all"})
+
+
+def takes_field(type: Any) -> bool:
+    return type in TYPES and type not in JOINED and type != "always"
+
+
+def takes_value(type: Any) -> bool:
+    return takes_field(type) and type not in WITHOUT_VALUE
+
+
+def check_condition(tree: Mapping[Any, Any], place: str) -> Iterator[Problem]:
+    for key in tree:
+        if key not in KEYS:
+            hint = did_you_mean(str(key), KEYS)
+            yield at(place, str(key)), f"unknown key{hint}. Known: {', '.join(KEYS)}"
+    kind = tree.get("type")
+    if "type" not in tree:
+        yield at(place, "type"), f"missing: expected one of {', '.join(sorted(TYPES))}"
+        return
+    if not isinstance(kind, str) or kind not in TYPES:
+        hint = did_you_mean(kind, TYPES) if isinstance(kind, str) else ""
+        yield at(place, "type"), f"expected one of {', '.join(sorted(TYPES))}; got {shown(kind)}{hint}"
+        return
+    yield from _field(kind, tree, place)
+    yield from _value(kind, tree, place)
+    yield from _joined(kind, tree, place)
+    ignores = tree.get("ignore_case", False)
+    if not isinstance(ignores, bool):
+        yield at(place, "ignore_case"), f"expected true or false, got {shown(ignores)}"
+    elif ignores and kind != "matches_regex":
+        yield at(place, "ignore_case"), f"only 'matches_regex' has it, not {kind!r}"
+
+
+def _field(kind: str, tree: Mapping[Any, Any], place: str) -> Iterator[Problem]:
+    field, here = tree.get("field"), at(place, "field")
+    if not takes_field(kind):
+        if field is not None:
+            yield here, f"{kind!r} asks about no field, got {shown(field)}"
+    elif field is None:
+        yield here, f"missing: {kind!r} asks about a field"
+    elif not isinstance(field, str) or not field:
+        yield here, f"expected a text that is not empty, got {shown(field)}"
+
+
+def _value(kind: str, tree: Mapping[Any, Any], place: str) -> Iterator[Problem]:
+    value, here = tree.get("value"), at(place, "value")
+    if not takes_value(kind):
+        if value is not None:
+            yield here, f"{kind!r} takes no value, got {shown(value)}"
+        return
+    if "value" not in tree:
+        yield here, f"missing: {kind!r} compares with a value"
+        return
+    words, allows = _expected(kind)
+    if not allows(value):
+        yield here, f"expected {words}, got {shown(value)}"
+    elif kind == "matches_regex":
+        try:
+            re.compile(str(value))
+        except (re.error, OverflowError, RecursionError) as error:
+            yield here, f"not a regular expression: {error}; got {shown(value)}"
+
+
+def _expected(kind: str) -> tuple[str, Callable[[Any], bool]]:
+    if kind in _ORDERED:
+        return "a number or a text", lambda value: is_number(value) or isinstance(value, str)
+    if kind in _TEXTS:
+        return "a text", lambda value: isinstance(value, str)
+    if kind in _LISTS:
+        return "a list", lambda value: isinstance(value, list | tuple)
+    return "a value", lambda value: True
+
+
+def _joined(kind: str, tree: Mapping[Any, Any], place: str) -> Iterator[Problem]:
+    inner, here = tree.get("conditions", ()), at(place, "conditions")
+    if not isinstance(inner, list | tuple):
+        yield here, f"expected a list, got {shown(inner)}"
+        return
+    if kind not in JOINED:
+        if inner:
+            yield here, f"{kind!r} joins no conditions, got {len(inner)}"
+        return
+    if not inner:
+        yield here, f"missing: {kind!r} joins other conditions"
+    elif kind == "not" and len(inner) != 1:
+        yield here, f"expected one condition in 'not', got {len(inner)}"
+    for index, one in enumerate(inner):
+        if isinstance(one, Mapping):
+            yield from check_condition(one, at(here, index))
+        else:
+            yield at(here, index), f"expected a mapping, got {shown(one)}"
+
+
+SCHEMA_KEY = "$schema"
+"""By which editors find the schema; nothing is read from there."""
+
+
+def problems_in(tree: Any, *, is_document: bool = True) -> list[Problem]:
+    """Of what was read from a document or, without `is_document`, of what a builder has gathered: there the values of
+    `context` and `metadata` may be any that Python has."""
+    walk = _Walk(is_document)
+    if isinstance(tree, Mapping) and SCHEMA_KEY in tree:
+        tree = {key: value for key, value in tree.items() if key != SCHEMA_KEY}
+    walk.struct(tree, form_of(WorkflowConfig), "")
+    return walk.problems
+
+
+@cache
+def form_of(part: type) -> types.StructType:
+    """The form of a part, looked up once: msgspec works it out anew each time."""
+    form = types.type_info(part)
+    assert isinstance(form, types.StructType)  # noqa: S101  # parts are Structs
+    return form
+
+
+def is_plain_text(value: Any) -> bool:
+    """Whether it can be written as UTF-8."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class _Walk:
+    def __init__(self, is_document: bool) -> None:
+        self.problems: list[Problem] = []
+        self._is_document = is_document
+
+    def _expected(self, words: str, value: Any, place: str, hint: str = "") -> None:
+        self.problems.append((place, f"expected {words}, got {shown(value)}{hint}"))
+
+    # ------------------------------------------------------------ parts
+
+    def struct(self, value: Any, form: types.StructType, place: str) -> None:
+        if not isinstance(value, Mapping):
+            self._expected("a mapping", value, place)
+        elif form.cls is Condition:
+            self.problems += check_condition(value, place)
+        elif form.cls is not WorkflowConfig or self._is_of_this_format(value, place):
+            self._fields(value, form, place)
+
+    def _is_of_this_format(self, value: Mapping[Any, Any], place: str) -> bool:
+        """What another format means by its keys is not known here, so nothing else is said about it."""
+        given = value.get("format", FORMAT)
+        if given == FORMAT or not isinstance(given, str | int | float) or str(given) == FORMAT:
+            return True
+        problem = f"the document is of format {shown(given)}; known here is {shown(FORMAT)}. Use a newer perdure"
+        self.problems.append((at(place, "format"), problem))
+        return False
+
+    def _fields(self, value: Mapping[Any, Any], form: types.StructType, place: str) -> None:
+        known = {one.encode_name: one for one in form.fields}
+        for key in value:
+            if not isinstance(key, str):
+                self._expected("a text as key", key, place)
+            elif key not in known:
+                keys = ", ".join(known)
+                self.problems.append((at(place, key), f"unknown key{did_you_mean(key, known)}. Known: {keys}"))
+        for key, one in known.items():
+            rule = RULES.get((form.cls, one.name))
+            if key in value:
+                self.any(value[key], one.type, at(place, key), rule)
+            elif one.required:
+                self.problems.append((at(place, key), f"missing: expected {_words(one.type, rule)}"))
+
+    # ------------------------------------------------------------ values
+
+    def any(self, value: Any, form: types.Type, place: str, rule: Rule | None = None) -> None:
+        choices = form.types if isinstance(form, types.UnionType) else (form,)
+        if value is None and any(isinstance(one, types.NoneType) for one in choices):
+            return
+        inner = [one for one in choices if not isinstance(one, types.NoneType)]
+        if len(inner) > 1:
+            self._text_or_struct(value, inner, place)
+        elif rule is not None:
+            self._ruled(value, rule, place)
+        else:
+            self._one(value, inner[0], place)
+
+    def _ruled(self, value: Any, rule: Rule, place: str) -> None:
+        if not rule.allows(value):
+            self._expected(rule.words, value, place, _quotes(value) if rule is NAME else "")
+        elif isinstance(value, str):
+            self._text(value, place)
+
+    def _text_or_struct(self, value: Any, choices: list[types.Type], place: str) -> None:
+        if isinstance(value, str):
+            self._text(value, place)
+            return
+        if not isinstance(value, Mapping):
+            self._expected("a mapping, or an import path such as 'package.module:name'", value, place)
+            return
+        [form] = [one for one in choices if isinstance(one, types.StructType)]
+        self.struct(value, form_of(form.cls), place)
+
+    def _one(self, value: Any, form: types.Type, place: str) -> None:
+        if isinstance(form, types.StructType):
+            self.struct(value, form_of(form.cls), place)
+        elif isinstance(form, types.DictType):
+            self._mapping(value, form, place)
+        elif isinstance(form, types.VarTupleType):
+            self._list(value, form, place)
+        elif isinstance(form, types.LiteralType):
+            self._choice(value, form, place)
+        elif isinstance(form, types.StrType):
+            self._text(value, place)
+        elif isinstance(form, types.BoolType):
+            if not isinstance(value, bool):
+                self._expected("true or false", value, place)
+        elif self._is_document:
+            self.problems += unwritable(value, place)
+
+    def _mapping(self, value: Any, form: types.DictType, place: str) -> None:
+        if not isinstance(value, Mapping):
+            self._expected("a mapping", value, place)
+            return
+        for key, one in value.items():
+            if is_plain_text(key):
+                self.any(one, form.value_type, at(place, key))
+            else:
+                self._expected("a text as key", key, place, _quotes(key))
+
+    def _list(self, value: Any, form: types.VarTupleType, place: str) -> None:
+        if not isinstance(value, list | tuple):
+            self._expected("a list", value, place)
+            return
+        for index, one in enumerate(value):
+            self.any(one, form.item_type, at(place, index))
+
+    def _choice(self, value: Any, form: types.LiteralType, place: str) -> None:
+        if not isinstance(value, str) or value not in form.values:
+            names = [str(one) for one in form.values]
+            hint = did_you_mean(value, names) if isinstance(value, str) else ""
+            self._expected(f"one of {', '.join(map(shown, names))}", value, place, hint)
+
+    def _text(self, value: Any, place: str) -> None:
+        if not isinstance(value, str):
+            self._expected("a text", value, place, _quotes(value))
+        elif not is_plain_text(value):
+            self._expected("a text that can be written as UTF-8", value, place)
+
+
+def _quotes(value: Any) -> str:
+    """Somebody wrote `version: 1.0`."""
+    is_scalar = isinstance(value, int | float) and not isinstance(value, bool)
+    return ": write it in quotes" if is_scalar else ""
+
+
+def _words(form: types.Type, rule: Rule | None) -> str:
+    if rule is not None:
+        return rule.words
+    return "a text" if isinstance(form, types.StrType) else "a mapping"
+
+
+def unwritable(value: Any, place: str) -> list[Problem]:
+    """What is not plain data, so that no document can hold it."""
+    if value is None or isinstance(value, bool) or type(value) is int or is_plain_text(value):
+        return []
+    if isinstance(value, float):
+        is_finite = value - value == 0
+        return [] if is_finite else [(place, f"expected a number that JSON has, got {value!r}")]
+    if isinstance(value, list | tuple):
+        return [one for index, inner in enumerate(value) for one in unwritable(inner, at(place, index))]
+    if isinstance(value, Mapping):
+        found: list[Problem] = []
+        for key, inner in value.items():
+            if is_plain_text(key):
+                found += unwritable(inner, at(place, key))
+            else:
+                found.append((place, f"expected a text as key, got {shown(key)}{_quotes(key)}"))
+        return found
+    words = "texts, numbers, true, false, null, lists and mappings"
+    return [(place, f"cannot be written down: a document holds {words}; got {value!r:.200}")]
+
+
+# ---------------------------------------------------------------- parts as trees
+
+
+def tree_of(part: msgspec.Struct) -> dict[str, Any]:
+    """As a document has it: what is as it would be anyway is left out."""
+    tree: dict[str, Any] = {"format": FORMAT} if isinstance(part, WorkflowConfig) else {}
+    for one in form_of(type(part)).fields:
+        value = getattr(part, one.name)
+        default = one.default if one.default_factory is msgspec.NODEFAULT else one.default_factory()
+        if one.required or type(value) is not type(default) or value != default:
+            tree[one.encode_name] = as_tree(value)
+    if isinstance(part, Condition) and _compares(part):
+        tree["value"] = as_tree(part.value)  # null is a value too
+    return tree
+
+
+def _compares(one: Condition) -> bool:
+    return takes_value(one.type)
+
+
+def as_tree(value: Any) -> Any:
+    """A copy of it, with parts of definitions as trees."""
+    if isinstance(value, msgspec.Struct):
+        return tree_of(value) if type(value).__module__ in _OWN else value
+    if isinstance(value, list | tuple):
+        return [as_tree(one) for one in value]
+    if isinstance(value, Mapping):
+        return {key: as_tree(one) for key, one in value.items()}
+    return value
+
+
+_OWN = frozenset({Condition.__module__, WorkflowConfig.__module__})
+"""Structs of others, in `context`, are no parts of a document."""

@@ -1,0 +1,221 @@
+"""Content: one piece of a message, from a text to the call of a function and what came of it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal, Self, TypeAlias, cast
+
+import msgspec
+
+from perdure.agents.conversation.serialised import Serialised
+from perdure.codecs.types import register_type
+
+ContentType: TypeAlias = Literal[
+    "text",
+    "text_reasoning",
+    "data",
+    "uri",
+    "error",
+    "function_call",
+    "function_result",
+    "usage",
+    "function_approval_request",
+    "function_approval_response",
+]
+
+UsageDetails: TypeAlias = Mapping[str, int]
+"""Counts by name: `input_token_count`, `output_token_count`, `total_token_count`, and whatever a model adds."""
+
+
+class Content(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=True):
+    """One piece of a message. Which fields are set depends on `type`; make one with `Content.from_text(...)` and the
+    like."""
+
+    type: str
+    text: str | None = None
+    """`text`, `text_reasoning`."""
+    uri: str | None = None
+    """`uri`; `data` as a data: URI."""
+    media_type: str | None = None
+    message: str | None = None
+    """`error`."""
+    error_code: str | None = None
+    error_details: str | None = None
+    usage_details: dict[str, int] | None = None
+    call_id: str | None = None
+    """`function_call` and `function_result`: which call."""
+    name: str | None = None
+    """`function_call`: the function."""
+    arguments: str | dict[str, Any] | None = None
+    """`function_call`: as the model gave them, mostly a text of JSON."""
+    result: Any = None
+    """`function_result`."""
+    exception: str | None = None
+    """`function_result` of a function that raised."""
+    id: str | None = None
+    """`function_approval_*`: which request."""
+    function_call: Content | None = None
+    """`function_approval_*`: the call that is asked for. In a response it may have other arguments."""
+    approved: bool | None = None
+    reason: str | None = None
+    """`function_approval_response`: why not; told to the model."""
+    user_input_request: bool | None = None
+    """Whether somebody has to answer it before the agent goes on."""
+    additional_properties: dict[str, Any] | None = None
+
+    free: ClassVar[frozenset[str]] = frozenset({"arguments", "result", "additional_properties"})
+
+    def __post_init__(self) -> None:
+        if self.arguments is not None and not isinstance(self.arguments, (str, dict)):
+            raise TypeError(f"The arguments of a call are a text or a dict, got {self.arguments!r}.")
+        if self.additional_properties is not None and not self.additional_properties:
+            msgspec.structs.force_setattr(self, "additional_properties", None)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any] | str) -> Self:
+        """A text stands for itself. What other frameworks know of it beside is in `additional_properties`. Raises
+        ValueError for what is none."""
+        if isinstance(data, str):
+            data = {"type": "text", "text": data}
+        if not isinstance(data, Mapping):
+            raise ValueError(f"No {cls.__name__}: expected a dict or a text, got {data!r}.")
+        known = {name: value for name, value in data.items() if name in cls.__struct_fields__}
+        others = {name: value for name, value in data.items() if name not in known and value not in (None, False)}
+        if others:
+            known["additional_properties"] = {**(known.get("additional_properties") or {}), **others}
+        if isinstance(counts := known.get("usage_details"), Mapping):
+            known["usage_details"] = {name: count for name, count in counts.items() if count is not None}
+        return super().from_dict(known)
+
+    # ------------------------------------------------------------ making one
+
+    @classmethod
+    def from_text(cls, text: str) -> Content:
+        return cls("text", text=text)
+
+    @classmethod
+    def from_text_reasoning(cls, text: str) -> Content:
+        return cls("text_reasoning", text=text)
+
+    @classmethod
+    def from_data(cls, data: bytes, media_type: str) -> Content:
+        uri = f"data:{media_type};base64,{base64.b64encode(data).decode()}"
+        return cls("data", uri=uri, media_type=media_type)
+
+    @classmethod
+    def from_uri(cls, uri: str, *, media_type: str | None = None) -> Content:
+        return cls("data" if uri.startswith("data:") else "uri", uri=uri, media_type=media_type)
+
+    @classmethod
+    def from_error(
+        cls, message: str | None = None, *, error_code: str | None = None, error_details: str | None = None
+    ) -> Content:
+        return cls("error", message=message, error_code=error_code, error_details=error_details)
+
+    @classmethod
+    def from_usage(cls, usage_details: UsageDetails) -> Content:
+        return cls("usage", usage_details=dict(usage_details))
+
+    @classmethod
+    def from_function_call(
+        cls, call_id: str, name: str, *, arguments: str | Mapping[str, Any] | None = None
+    ) -> Content:
+        given = dict(arguments) if isinstance(arguments, Mapping) else arguments
+        return cls("function_call", call_id=call_id, name=name, arguments=given)
+
+    @classmethod
+    def from_function_result(cls, call_id: str, *, result: Any = None, exception: object = None) -> Content:
+        told = None if exception is None else str(exception) or type(exception).__name__
+        return cls("function_result", call_id=call_id, result=result, exception=told)
+
+    @classmethod
+    def from_function_approval_request(cls, id: str, function_call: Content) -> Content:
+        return cls("function_approval_request", id=id, function_call=function_call, user_input_request=True)
+
+    @classmethod
+    def from_function_approval_response(
+        cls, approved: bool, id: str, function_call: Content, *, reason: str | None = None
+    ) -> Content:
+        return cls("function_approval_response", id=id, function_call=function_call, approved=approved, reason=reason)
+
+    # ------------------------------------------------------------ answering one
+
+    def to_function_approval_response(
+        self, approved: bool, *, reason: str | None = None, arguments: Mapping[str, Any] | str | None = None
+    ) -> Content:
+        """The answer to a `function_approval_request`; `arguments` approves the call with others than were asked."""
+        if self.type != "function_approval_request" or self.id is None or self.function_call is None:
+            raise ValueError(f"Only a function_approval_request can be answered, this is a {self.type}.")
+        call = self.function_call
+        if arguments is not None:
+            given = arguments if isinstance(arguments, str) else dict(arguments)
+            call = msgspec.structs.replace(call, arguments=given)
+        return Content.from_function_approval_response(approved, self.id, call, reason=reason)
+
+    def approve(self, arguments: Mapping[str, Any] | str | None = None) -> Content:
+        return self.to_function_approval_response(True, arguments=arguments)
+
+    def reject(self, reason: str | None = None) -> Content:
+        return self.to_function_approval_response(False, reason=reason)
+
+    def parse_arguments(self) -> dict[str, Any]:
+        """Of a function call. Raises ValueError for a text that is no JSON object."""
+        if self.arguments is None or self.arguments == "":
+            return {}
+        if not isinstance(self.arguments, str):
+            return dict(self.arguments)
+        try:
+            found = msgspec.json.decode(self.arguments)
+        except msgspec.DecodeError as error:
+            raise ValueError(
+                f"The arguments of {self.name!r} are no JSON: {error}. They are: {self.arguments}"
+            ) from error
+        if not isinstance(found, dict):
+            raise ValueError(f"The arguments of {self.name!r} are no JSON object: {self.arguments}")
+        return cast(dict[str, Any], found)
+
+    def data_bytes(self) -> bytes:
+        """Of `data`."""
+        if self.uri is None or not self.uri.startswith("data:"):
+            raise ValueError(f"This {self.type} content holds no data.")
+        head, _, body = self.uri.partition(",")
+        return base64.b64decode(body) if head.endswith(";base64") else body.encode()
+
+    def __str__(self) -> str:
+        return self.text or ""
+
+
+def as_contents(given: Any) -> tuple[Content, ...]:
+    """Texts and Contents, one or several. Raises TypeError for anything else."""
+    if type(given) is tuple and all(type(one) is Content for one in given):
+        return cast(tuple[Content, ...], given)
+    if isinstance(given, (str, Content)):
+        given = (given,)
+    if given is not None and (isinstance(given, Mapping) or not isinstance(given, Iterable)):
+        raise TypeError(f"A message is made of texts and Contents, got {given!r}.")
+    contents = tuple(Content.from_text(one) if isinstance(one, str) else one for one in given or ())
+    for one in contents:
+        if not isinstance(one, Content):
+            raise TypeError(f"A message is made of texts and Contents, got {one!r}.")
+    return contents
+
+
+Content.parts = {"function_call": Content}
+
+
+def add_usage(first: UsageDetails | None, second: UsageDetails | None) -> dict[str, int]:
+    """The sum, name by name."""
+    total = dict(first or {})
+    for name, count in (second or {}).items():
+        total[name] = total.get(name, 0) + count
+    return total
+
+
+def _to_stored(content: Content) -> dict[str, Any]:
+    """Without what is not set: a message of one text is stored for each turn of each conversation."""
+    pairs = ((name, getattr(content, name)) for name in Content.__struct_fields__)
+    return {name: value for name, value in pairs if value is not None}
+
+
+register_type(Content, _to_stored, lambda fields: Content(**fields))

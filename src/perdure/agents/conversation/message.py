@@ -1,0 +1,155 @@
+"""Message: one turn of a conversation, by one speaker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from uuid import uuid4
+
+import msgspec
+
+from perdure.agents.conversation.content import Content, as_contents
+from perdure.agents.conversation.serialised import Serialised, read_value, told_value
+from perdure.codecs.types import register_type
+from perdure.errors import UnreadableValue
+from perdure.isolation import isolated
+
+
+class Message(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=True):
+    """`Message("user", "Hello")`, or with contents: `Message("assistant", [Content.from_text("Hello")])`."""
+
+    role: str
+    """`user`, `assistant`, `system` or `tool`."""
+    contents: tuple[Content, ...] = ()
+    author_name: str | None = None
+    message_id: str | None = None
+    additional_properties: dict[str, Any] | None = None
+
+    kind: ClassVar[str | None] = "message"
+    parts: ClassVar[Mapping[str, type[Serialised]]] = {"contents": Content}
+    free: ClassVar[frozenset[str]] = frozenset({"additional_properties"})
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            role: str,
+            contents: str | Content | Iterable[str | Content] | None = (),
+            author_name: str | None = None,
+            message_id: str | None = None,
+            additional_properties: dict[str, Any] | None = None,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        if self.additional_properties is not None and not self.additional_properties:
+            msgspec.structs.force_setattr(self, "additional_properties", None)
+        role: Any = self.role
+        if not isinstance(role, str) or not role:
+            raise TypeError(f"A message has a role: user, assistant, system or tool, got {role!r}.")
+        msgspec.structs.force_setattr(self, "contents", as_contents(self.contents))
+
+    @property
+    def text(self) -> str:
+        """All of its text."""
+        return "".join(one.text or "" for one in self.contents if one.type == "text")
+
+    def of_type(self, kind: str) -> list[Content]:
+        return [one for one in self.contents if one.type == kind]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Messages: TypeAlias = str | Message | Content | Sequence[str | Message | Content] | None
+"""What an agent may be given."""
+
+
+def as_messages(given: Any) -> list[Message]:
+    """Texts and contents become messages of the user. Raises TypeError for anything else."""
+    if given is None:
+        return []
+    if isinstance(given, (str, Content, Message)):
+        given = [given]
+    if not isinstance(given, Iterable):
+        raise TypeError(f"Expected a text, a Message, or several of them, got {given!r}.")
+    return [_as_message(one) for one in given]
+
+
+def _as_message(one: Any) -> Message:
+    if isinstance(one, Message):
+        return one
+    if isinstance(one, (str, Content)):
+        return Message("user", (one,) if isinstance(one, Content) else (Content.from_text(one),))
+    raise TypeError(f"Expected a text or a Message, got {one!r}.")
+
+
+def _to_stored(message: Message) -> list[Any]:
+    """In the order of the fields, up to the last that is set; a plain text as such."""
+    contents = [_plain_text(one) for one in message.contents]
+    fields = [message.role, contents, message.author_name, message.message_id, message.additional_properties]
+    while len(fields) > 2 and fields[-1] is None:
+        fields.pop()
+    return fields
+
+
+def _plain_text(content: Content) -> Content | str:
+    is_plain = content.type == "text" and content.text is not None and content == Content.from_text(content.text)
+    return content.text if is_plain and content.text is not None else content
+
+
+register_type(Message, _to_stored, lambda fields: Message(*fields))
+
+
+# ---------------------------------------------------------------- session
+
+
+class AgentSession(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The messages of a conversation, in order. Only ever added to: what a checkpoint refers to stays as it was.
+
+    An agent that is run with a session knows what was said before, and adds what is said now.
+    """
+
+    session_id: str = msgspec.field(default_factory=lambda: str(uuid4()))
+    messages: list[Message] = msgspec.field(default_factory=list)
+    service_session_id: str | None = None
+    """Of a conversation that the model's service keeps."""
+    state: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Whatever else an agent keeps from turn to turn."""
+
+    @property
+    def version(self) -> int:
+        """How many messages it has."""
+        return len(self.messages)
+
+    def add(self, messages: Iterable[Message]) -> None:
+        self.messages.extend(messages)
+
+    def copy(self, *, session_id: str | None = None) -> AgentSession:
+        """One that goes its own way from here."""
+        return AgentSession(
+            session_id=session_id or self.session_id,
+            messages=list(self.messages),
+            service_session_id=self.service_session_id,
+            state=isolated(self.state),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Only what JSON has."""
+        told = {"type": "session", "session_id": self.session_id, "service_session_id": self.service_session_id}
+        told |= {"state": told_value(self.state, "AgentSession.state")}
+        return told | {"messages": [one.to_dict() for one in self.messages]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Raises ValueError for what is none."""
+        if not isinstance(data, Mapping):
+            raise ValueError(f"No AgentSession: expected a dict, got {data!r}.")
+        try:
+            return cls(
+                session_id=msgspec.convert(data["session_id"], str),
+                messages=[Message.from_dict(one) for one in data.get("messages") or ()],
+                service_session_id=msgspec.convert(data.get("service_session_id"), str | None),
+                state=msgspec.convert(read_value(data.get("state") or {}, "AgentSession.state"), dict[str, Any]),
+            )
+        except (KeyError, msgspec.ValidationError, UnreadableValue) as error:
+            raise ValueError(f"No AgentSession: {error}") from error

@@ -1,0 +1,252 @@
+"""What an agent answers: the response, and the updates that it is streamed in."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import msgspec
+
+from perdure.agents.conversation.content import Content, add_usage, as_contents
+from perdure.agents.conversation.message import Message
+from perdure.agents.conversation.serialised import Serialised
+
+# ---------------------------------------------------------------- joining
+
+
+class Joined:
+    """Messages as they are put together from updates."""
+
+    def __init__(self) -> None:
+        self._of: list[tuple[AgentResponseUpdate, list[Content], dict[str, Any]]] = []
+        self.usage: dict[str, int] | None = None
+        self.rest: dict[str, Any] = {}
+        """What was told of the response as a whole."""
+
+    def add(self, update: AgentResponseUpdate) -> None:
+        for name in ("response_id", "agent_id", "created_at", "finish_reason", "value"):
+            if getattr(update, name) is not None:
+                self.rest[name] = getattr(update, name)
+        if update.is_whole:
+            self._of.append((update, list(update.contents), dict(update.additional_properties or {})))
+            return
+        contents = []
+        for one in update.contents:
+            if one.type == "usage":
+                self.usage = add_usage(self.usage, one.usage_details)
+            else:
+                contents.append(one)
+        if not contents and update.role is None:
+            if update.additional_properties is not None:
+                self.rest["additional_properties"] = update.additional_properties
+            return
+        place = self._place_of(update)
+        _append(self._of[place][1], contents)
+        self._of[place][2].update(update.additional_properties or {})
+
+    def _place_of(self, update: AgentResponseUpdate) -> int:
+        """Of its message: the last one, or any with its id, since agents may speak at the same time."""
+        last = len(self._of) - 1
+        if last >= 0 and not is_another(self._of[last][0], update):
+            return last
+        for place in range(last - 1, -1, -1) if update.message_id is not None else ():
+            if not is_another(self._of[place][0], update, by_id=True):
+                return place
+        self._of.append((update, [], {}))
+        return len(self._of) - 1
+
+    def messages(self) -> list[Message]:
+        return [
+            Message(
+                first.role or "assistant",
+                tuple(contents),
+                first.author_name,
+                first.message_id,
+                properties or None,
+            )
+            for first, contents, properties in self._of
+        ]
+
+
+def is_another(before: AgentResponseUpdate, update: AgentResponseUpdate, *, by_id: bool = False) -> bool:
+    """Whether they belong to different messages. Further back than the last one only the same id will do."""
+    if before.is_whole:
+        return True
+    if update.message_id != before.message_id and (by_id or None not in (update.message_id, before.message_id)):
+        return True
+    return any(getattr(update, name) not in (None, getattr(before, name)) for name in ("role", "author_name"))
+
+
+def _append(contents: list[Content], more: Sequence[Content]) -> None:
+    """Texts that follow each other are one text; pieces of one call are one call. Contents that came in one update were
+    apart from the beginning."""
+    for place, one in enumerate(more):
+        last = contents[-1] if contents and place == 0 else None
+        if last is not None and _is_same_text(last, one):
+            contents[-1] = msgspec.structs.replace(last, text=(last.text or "") + (one.text or ""))
+        elif last is not None and one.type == last.type == "function_call" and one.call_id in (None, "", last.call_id):
+            first, then = last.arguments or "", one.arguments or ""
+            joined = first + then if isinstance(first, str) and isinstance(then, str) else then or first
+            contents[-1] = msgspec.structs.replace(last, arguments=joined or None, name=last.name or one.name)
+        else:
+            contents.append(one)
+
+
+def _is_same_text(last: Content, one: Content) -> bool:
+    is_text = one.type == last.type and one.type in ("text", "text_reasoning")
+    return is_text and one.id in (None, last.id) and not (one.additional_properties or last.additional_properties)
+
+
+class AgentResponseUpdate(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=True, kw_only=True):
+    """A part of a response, as it comes in. Updates of one message have the same `message_id`, or none."""
+
+    contents: tuple[Content, ...] = ()
+    role: str | None = None
+    author_name: str | None = None
+    agent_id: str | None = None
+    response_id: str | None = None
+    message_id: str | None = None
+    created_at: str | None = None
+    finish_reason: str | None = None
+    value: Any = None
+    """The structured output, with the last update."""
+    additional_properties: dict[str, Any] | None = None
+    is_whole: bool = False
+    """A message as it is: nothing is joined to it, and nothing taken out of it."""
+
+    kind: ClassVar[str | None] = "agent_response_update"
+    parts: ClassVar[Mapping[str, type[Serialised]]] = {"contents": Content}
+    free: ClassVar[frozenset[str]] = frozenset({"value", "additional_properties"})
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            contents: str | Content | Iterable[str | Content] | None = (),
+            role: str | None = None,
+            author_name: str | None = None,
+            agent_id: str | None = None,
+            response_id: str | None = None,
+            message_id: str | None = None,
+            created_at: str | None = None,
+            finish_reason: str | None = None,
+            value: Any = None,
+            additional_properties: dict[str, Any] | None = None,
+            is_whole: bool = False,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "contents", as_contents(self.contents))
+
+    @property
+    def text(self) -> str:
+        return "".join(one.text or "" for one in self.contents if one.type == "text")
+
+    @property
+    def user_input_requests(self) -> list[Content]:
+        return [one for one in self.contents if one.user_input_request]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class AgentResponse(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=True, kw_only=True):
+    """All that an agent said in one turn: its messages, the calls it made and their results among them."""
+
+    messages: tuple[Message, ...] = ()
+    response_id: str | None = None
+    agent_id: str | None = None
+    created_at: str | None = None
+    finish_reason: str | None = None
+    usage_details: dict[str, int] | None = None
+    value: Any = None
+    """The structured output, if one was asked for."""
+    additional_properties: dict[str, Any] | None = None
+
+    kind: ClassVar[str | None] = "agent_response"
+    parts: ClassVar[Mapping[str, type[Serialised]]] = {"messages": Message}
+    free: ClassVar[frozenset[str]] = frozenset({"value", "additional_properties"})
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            messages: Message | Iterable[Message] | None = (),
+            response_id: str | None = None,
+            agent_id: str | None = None,
+            created_at: str | None = None,
+            finish_reason: str | None = None,
+            usage_details: dict[str, int] | None = None,
+            value: Any = None,
+            additional_properties: dict[str, Any] | None = None,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        given: Any = [self.messages] if isinstance(self.messages, (Message, str)) else self.messages or ()
+        messages = tuple(given)
+        for one in messages:
+            if not isinstance(one, Message):
+                raise TypeError(f"A response is made of Messages, got {one!r}.")
+        msgspec.structs.force_setattr(self, "messages", messages)
+        if self.additional_properties is not None and not self.additional_properties:
+            msgspec.structs.force_setattr(self, "additional_properties", None)
+
+    @property
+    def text(self) -> str:
+        """The text of all its messages."""
+        return "".join(message.text for message in self.messages)
+
+    @property
+    def user_input_requests(self) -> list[Content]:
+        """What somebody has to answer before the agent can go on; not what was answered in the same turn."""
+        contents = [one for message in self.messages for one in message.contents]
+        answered = {one.id for one in contents if one.type == "function_approval_response"}
+        results = {one.call_id for one in contents if one.type == "function_result"}
+        return [
+            one
+            for one in contents
+            if one.user_input_request and (one.call_id not in results if one.id is None else one.id not in answered)
+        ]
+
+    @classmethod
+    def from_updates(cls, updates: Iterable[AgentResponseUpdate]) -> Self:
+        """The response that was streamed."""
+        joined = Joined()
+        for update in updates:
+            joined.add(update)
+        return cls(messages=tuple(joined.messages()), usage_details=joined.usage, **joined.rest)
+
+    @classmethod
+    async def from_update_generator(cls, updates: AsyncIterable[AgentResponseUpdate]) -> Self:
+        """The response that is being streamed."""
+        return cls.from_updates([update async for update in updates])
+
+    def to_updates(self) -> list[AgentResponseUpdate]:
+        """Updates that join up to this response."""
+        said: dict[str, Any] = {"response_id": self.response_id, "agent_id": self.agent_id}
+        updates = [
+            AgentResponseUpdate(
+                contents=one.contents,
+                role=one.role,
+                author_name=one.author_name,
+                message_id=one.message_id,
+                additional_properties=one.additional_properties,
+                is_whole=True,
+                **said,
+            )
+            for one in self.messages
+        ]
+        usage = () if self.usage_details is None else (Content.from_usage(self.usage_details),)
+        last = {name: getattr(self, name) for name in _LAST}
+        if usage or any(one is not None for one in (last if updates else {**last, **said}).values()):
+            updates.append(AgentResponseUpdate(contents=usage, **said, **last))
+        return updates
+
+    def __str__(self) -> str:
+        return self.text
+
+
+_LAST = ("created_at", "finish_reason", "value", "additional_properties")
+"""What the last update tells of a response."""

@@ -1,0 +1,144 @@
+"""One turn of any agent, recorded: call by call if the agent does that itself, else as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from perdure.agents.adapters import adapted
+from perdure.agents.conversation.content import Content, add_usage
+from perdure.agents.conversation.message import AgentSession, Message
+from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
+from perdure.agents.turns.foreign import as_response, as_update
+from perdure.agents.turns.recording import (
+    ApprovalResponse,
+    completed,
+    heard_by,
+    is_heard,
+    latest_answer,
+    recorded_whole,
+    repeat,
+    request_id_for,
+    tell,
+    working_for,
+)
+from perdure.errors import InvalidRun
+from perdure.graph.participants import agent_name
+
+
+async def take_turn(
+    agent: Any, messages: Sequence[Message], session: AgentSession | None = None, **kwargs: Any
+) -> AgentResponse:
+    """What the agent answers, its questions to people answered meanwhile. The session goes on with it."""
+    agent = adapted(agent)
+    given = list(messages)
+    said: list[Message] = []
+    usage: dict[str, int] | None = None
+    while True:
+        response = await _one_turn(agent, given, session, kwargs)
+        said += response.messages
+        usage = response.usage_details if usage is None else add_usage(usage, response.usage_details)
+        asked = response.user_input_requests
+        if not asked or working_for() is None:
+            break
+        answers = await asyncio.gather(*map(_answered, asked))
+        is_result = all(one.type == "function_result" for one in answers)
+        answering = Message("tool" if is_result else "user", answers)
+        knows = session is not None or getattr(agent, "keeps_conversation", False)
+        given = [answering] if knows else [*given, *response.messages, answering]
+        said.append(answering)
+    if len(said) == len(response.messages):
+        return response
+    return msgspec.structs.replace(response, messages=tuple(said), usage_details=usage)
+
+
+async def take_live_turn(
+    agent: Any, messages: Sequence[Message], session: AgentSession | None = None, **kwargs: Any
+) -> AgentResponse:
+    """The same in a handler: updates stream to whoever watches the run, but those that it was told before."""
+    context = working_for()
+    if context is None:
+        raise InvalidRun("Outside of a workflow nobody watches: use `agent.run`.")
+    name = agent_name(agent)
+
+    def listen(update: AgentResponseUpdate, *, replayed: bool) -> None:
+        is_named = update.author_name is not None or update.role not in (None, "assistant")
+        told = update if is_named else msgspec.structs.replace(update, author_name=name)
+        if replayed:
+            repeat(context.delivery.lane.told_id, told)
+        else:
+            context.tell_live(told)
+
+    with heard_by(listen if context.is_streaming() else None):
+        return await take_turn(agent, messages, session, **kwargs)
+
+
+async def _answered(request: Content) -> Content:
+    context = working_for()
+    assert context is not None  # noqa: S101  # asked only where there is one
+    request_id = request_id_for(str(request.id or request.call_id))
+    if request.type == "function_approval_request":
+        approval = await context.ask(request, ApprovalResponse, request_id=request_id, deadline=latest_answer())
+        return completed(request, approval)
+    if request.type != "function_call":
+        answer: Content = await context.ask(request, Content, request_id=request_id, deadline=latest_answer())
+        return msgspec.structs.replace(answer, id=request.id)
+    # Any: whatever the function gives.
+    given = await context.ask(request, Any, request_id=request_id, deadline=latest_answer())
+    if isinstance(given, Content) and given.type == "function_result":
+        return msgspec.structs.replace(given, call_id=request.call_id)
+    return Content.from_function_result(str(request.call_id), result=given)
+
+
+async def _one_turn(agent: Any, messages: list[Message], session: AgentSession | None, kwargs: Any) -> AgentResponse:
+    if getattr(agent, "records_itself", False):
+        response: AgentResponse = await agent.run(messages, session=session, **kwargs)
+        return response
+    name = agent_name(agent)
+    return await recorded_whole(name, messages, session, lambda given, own: _run(agent, name, given, own, kwargs))
+
+
+async def _run(
+    agent: Any, name: str, messages: list[Message], session: AgentSession | None, kwargs: Any
+) -> AgentResponse:
+    """An agent that takes no session is told all that was said before."""
+    takes = _parameters(agent)
+    options = {key: value for key, value in kwargs.items() if takes is None or key in takes}
+    if takes is None or "session" in takes:
+        options["session"] = session
+    elif session is not None:
+        messages = [*session.messages, *messages]
+    if is_heard() and (takes is None or "stream" in takes):
+        return await _streamed(agent, name, messages, options)
+    return as_response(await _awaited(agent.run(messages, **options)), name)
+
+
+async def _streamed(agent: Any, name: str, messages: list[Message], options: Any) -> AgentResponse:
+    stream, updates = await _awaited(agent.run(messages, stream=True, **options)), []
+    async for one in stream:
+        updates.append(as_update(one, name))
+        tell(updates[-1])
+    final = getattr(stream, "get_final_response", None)
+    if final is not None:  # what it gives when it is not streamed
+        return as_response(await _awaited(final()), name)
+    return AgentResponse.from_updates(updates)
+
+
+async def _awaited(given: Any) -> Any:
+    """Some agents give a stream, others a coroutine that gives one."""
+    return await given if inspect.isawaitable(given) and not hasattr(given, "__aiter__") else given
+
+
+def _parameters(agent: Any) -> frozenset[str] | None:
+    """The names that its `run` takes; None if it takes any."""
+    try:
+        parameters = inspect.signature(agent.run).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return None
+    return frozenset(one.name for one in parameters)

@@ -1,0 +1,358 @@
+"""Chunks: a checkpoint cut into pieces that later checkpoints of the thread share.
+
+A text, list or dict that is large is taken out of the tree and stored once; a reference stands in its place. What is
+too large for one chunk is a hash tree: nodes of a few elements, cut where the content says (`cutting.py`), and nodes
+of references above them. Appending to a list thus writes the new item, one small node a level, and a root of fixed
+size.
+
+    {"$ref": R}                 the value that the chunk holds
+    {"$list": R, "depth": n}    a list; at depth 0 the chunk is a part of it, else {"$of": [references]}
+    {"$dict": R, "depth": n}    a dict, likewise, in its order
+    {"$text": R, "depth": n}    a text; always at least one level of references
+    {"$plain": [[key, value]]}  a dict of the user's whose first key is one of these
+
+A reference is `digest.number`: 128 bits of the SHA-256 of the chunk's bytes, and the commit that holds it. The number
+makes an index of digests unnecessary: finding a chunk is finding a commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import is_
+
+import msgspec
+
+from perdure.checkpoints.delta.chunk_types import (
+    RESERVED,
+    Chunk,
+    Memo,
+    Piece,
+    all_kids,
+    comparable,
+    escaped,
+    looks_like_chunks,
+    reached,
+    same_ends,
+    use,
+)
+from perdure.checkpoints.delta.cutting import REFERENCES, Layers, Same, cut_text
+from perdure.codec import Tree
+from perdure.digests import SHORT, digest_of
+
+SMALL = 512
+"""Bytes of a value that stays where it is."""
+SMALL_ROOT = 1024
+"""Bytes of a checkpoint that is not looked through for large values."""
+OWN = 128
+"""Bytes of what an executor keeps that stays beside what the others keep."""
+WHOLE = 1536
+"""Bytes of a dict that is one chunk, rather than a tree of them."""
+LONG_TEXT = 4096
+"""Characters of a text that is cut into several chunks."""
+
+_FORMS = {"list": b"[%b]", "dict": b"{%b}"}
+_WORTH_A_MEMO = frozenset({list, dict, str})
+_encode = msgspec.json.encode
+
+
+Base = Callable[[], tuple[Iterable[Chunk], tuple[Chunk, ...]]]
+"""All chunks of a checkpoint, and those of them that its root refers to."""
+
+
+def no_chunks() -> tuple[Iterable[Chunk], tuple[Chunk, ...]]:
+    return (), ()
+
+
+class Packed(msgspec.Struct, frozen=True, gc=False):
+    """What a commit has to store for a checkpoint."""
+
+    root: bytes | None
+    chunks: dict[str, bytes]
+    """New ones, by digest; also those of the commit's events, once these are packed."""
+    dropped: Sequence[str]
+    """References that the checkpoint before had and this one has not, by the first characters of their digests."""
+
+
+class PackedEvents(msgspec.Struct, frozen=True, gc=False):
+    """The events of the same commit."""
+
+    body: bytes
+    refers: bool
+    """Whether they refer to chunks that the checkpoint has too."""
+    own: Sequence[str]
+    """Digests of new chunks that nothing but they refers to."""
+
+
+class Chunker:
+    """Packs the checkpoints of one thread, one after the other. Knows which chunks the last one has."""
+
+    def __init__(self, base: Base | None = None) -> None:
+        """`base`: of the checkpoint that the next one follows. It is looked at when that is packed."""
+        self._base = base
+        self._known: dict[str, Chunk] = {}
+        self.size = 0
+        """Bytes of all chunks that the last checkpoint has."""
+        self._roots: tuple[Chunk, ...] = ()
+        self._texts: dict[str, Piece] = {}
+        self._memo = Memo()
+        self._number = 0
+        self._new: dict[str, bytes] = {}
+        self._constant: tuple[bytes, Piece] | None = None
+
+    def pack(self, number: int, tree: dict[str, Tree] | None, constant: bytes = b"{}") -> Packed:
+        """Of one commit: the checkpoint's tree, if it has one.
+
+        `constant` is JSON that is the same in most checkpoints, and stored once: the root's `graph`.
+        """
+        if self._base is not None:
+            self._follow(self._base)
+        self._number = number
+        self._new = {}
+        if tree is None:
+            return Packed(None, self._new, ())
+        dropped: list[str] = []
+        root, kids = self._root(tree, constant)
+        if kids != self._roots:
+            use(kids)
+            self._drop(self._roots, dropped)
+            self._roots = kids
+        return Packed(root, self._new, dropped or ())
+
+    def _follow(self, base: Base) -> None:
+        self._base = None
+        chunks, self._roots = base()
+        self._known = {chunk.digest: chunk for chunk in chunks}
+        for chunk in self._known.values():
+            for kid in chunk.kids:
+                kid.uses += 1
+        for chunk in self._roots:
+            chunk.uses += 1
+        self.size = sum([chunk.size for chunk in self._known.values()])
+
+    def pack_events(self, events: list[Tree]) -> PackedEvents:
+        """Of the commit that was packed last: what its checkpoint holds is not stored again."""
+        body = _encode(events)
+        if len(body) <= SMALL and not looks_like_chunks(body):
+            return PackedEvents(body, False, ())
+        before = set(self._new)
+        pieces = [self._value(event, None) for event in events]
+        kids = all_kids(pieces)
+        own = [digest for digest in self._new if digest not in before]
+        refers = any(chunk.number != self._number or chunk.digest in before for chunk in reached(kids))
+        use(kids)
+        self._drop(kids, [])  # those that only these events refer to are no part of the next checkpoint
+        return PackedEvents(b"[%b]" % b",".join([inline for inline, _ in pieces]), refers, own)
+
+    # ------------------------------------------------------------ what is used, and what is dropped
+
+    def _chunk(self, data: bytes, kids: tuple[Chunk, ...]) -> Chunk:
+        digest = digest_of(data)
+        found = self._known.get(digest)
+        if found is None:
+            found = self._known[digest] = Chunk(digest, self._number, len(data), kids)
+            self._new[digest] = data
+            self.size += found.size
+            use(kids)
+        return found
+
+    def _drop(self, chunks: tuple[Chunk, ...], dropped: list[str]) -> None:
+        waiting = list(chunks)
+        while waiting:
+            chunk = waiting.pop()
+            chunk.uses -= 1
+            if chunk.uses == 0:
+                del self._known[chunk.digest]
+                self.size -= chunk.size
+                if chunk.text is not None:
+                    self._texts.pop(chunk.text, None)
+                if chunk.number != self._number:
+                    dropped.append(f"{chunk.digest[:SHORT]}.{chunk.number}")
+                waiting.extend(chunk.kids)
+
+    # ------------------------------------------------------------ the tree
+
+    def _root(self, tree: dict[str, Tree], constant: bytes) -> Piece:
+        """Its parts stand in it as they are, or are cut out of it; it is never cut itself."""
+        kept = self._constant
+        if kept is None or (constant is not kept[0] and constant != kept[0]) or kept[1][1][0].uses == 0:
+            data = _encode(escaped(msgspec.json.decode(constant))) if looks_like_chunks(constant) else constant
+            kept = self._constant = (constant, self._reference(self._chunk(data, ())))
+        reference, of_constant = kept[1]
+        memo = self._memo
+        if not memo.is_large:
+            small = _encode(tree)
+            if len(small) <= SMALL_ROOT and not looks_like_chunks(small):
+                return b'{"graph":%b%b%b' % (reference, b"," if tree else b"", small[1:]), of_constant
+            memo.is_large = True
+        parts: list[bytes] = [b'"graph":' + reference]
+        kids: list[Chunk] = [*of_constant]
+        for key, value in tree.items():
+            try:
+                pack = self._entries if key == "executors" else self._value
+                inline, held = pack(value, memo.at(key))
+            except RecursionError:  # too deep to look for what is large in it: one chunk
+                memo.at(key).forget(None)
+                inline, held = self._reference(self._chunk(_encode(escaped(value)), ()))
+            parts.append(b'"%b":%b' % (key.encode(), inline))
+            kids += held
+        memo.keep(tree)
+        return b"{%b}" % b",".join(parts), tuple(kids)
+
+    def _value(self, value: Tree, memo: Memo | None) -> Piece:
+        kind = type(value)
+        if memo is not None:
+            if memo.value is value:
+                return memo.piece
+            if memo.kind is not kind:
+                memo.forget(kind)
+        if kind is str:
+            if len(value) <= SMALL:
+                if memo is not None:
+                    memo.forget(kind)
+                return _encode(value), ()
+            piece = self._text(value, memo)
+        elif kind is list:
+            piece = self._list(value, memo)
+        elif kind is dict:
+            piece = self._dict(value, memo)
+        else:
+            return _encode(value), ()
+        if memo is not None:
+            memo.value, memo.piece = value, piece
+        return piece
+
+    def _entries(self, value: dict[str, Tree], memo: Memo) -> Piece:
+        """A dict whose values change one by one, rather than together: each is a chunk, so that a commit writes anew
+        only those that did."""
+        if memo.value is value:
+            return memo.piece
+        if type(value) is not dict or not RESERVED.isdisjoint(value):
+            return self._value(value, memo)
+        if memo.kind is not dict:
+            memo.forget(dict)
+        pieces: list[Piece] = []
+        for key, item in value.items():
+            inline, kids = self._value(item, memo.at(key))
+            if len(inline) > OWN:
+                inline, kids = self._reference(self._chunk(inline, kids))
+            pieces.append((b"%b:%b" % (_encode(key), inline), kids))
+        memo.keep(value)
+        same = same_ends(memo.pieces, pieces)
+        memo.pieces = pieces
+        piece = self._tree_of("dict", pieces, same, memo)
+        if memo.layers is None:
+            memo.pieces = []
+        memo.value, memo.piece = value, piece
+        return piece
+
+    def _reference(self, chunk: Chunk) -> Piece:
+        return b'{"$ref":%b}' % chunk.quoted, (chunk,)
+
+    def _text(self, value: str, memo: Memo | None) -> Piece:
+        known = self._texts.get(value)
+        if memo is not None and (known is not None or len(value) <= LONG_TEXT):
+            memo.forget(str)  # what a longer one is to continue from is made by `_long_text` alone
+        if known is not None:
+            return known
+        if len(value) <= LONG_TEXT:
+            piece = self._reference(self._chunk(_encode(value), ()))
+        else:
+            piece = self._long_text(value, memo)
+        piece[1][0].text = value
+        self._texts[value] = piece
+        return piece
+
+    def _long_text(self, value: str, memo: Memo | None) -> Piece:
+        same: list[Piece] = []
+        done = 0
+        if memo is not None and memo.pieces and value.startswith(memo.value):
+            same = memo.pieces[:-1]  # the last one was not cut by what it says, but by the end of the text
+            done = len(memo.value) - memo.raws[0]
+        parts = cut_text(value, done)
+        made = [self._chunk(_encode(part), ()) for part in parts]
+        pieces: list[Piece] = same + [(chunk.quoted, (chunk,)) for chunk in made]
+        if memo is not None:
+            memo.pieces, memo.raws = pieces, [len(parts[-1])]
+        return self._tree_of("text", pieces, (len(same), 0), memo, depth=1)
+
+    def _list(self, value: list[Tree], memo: Memo | None) -> Piece:
+        if memo is None or not memo.is_large:
+            small = _encode(value)
+            if len(small) <= SMALL and not looks_like_chunks(small):
+                return small, ()
+        if memo is None:
+            pieces = [self._item(item, raw) for item, raw in zip(value, comparable(value), strict=True)]
+            return self._tree_of("list", pieces, (0, 0), None)
+        memo.is_large = True
+        before = len(memo.items)
+        if before <= len(value) and all(map(is_, memo.items, value)):
+            same = (before, 0)
+            raws = memo.raws + comparable(value[before:])
+        else:
+            raws = comparable(value)
+            same = same_ends(memo.raws, raws)
+        first, last = same
+        end = len(value) - last
+        known = dict(zip(memo.raws[first : before - last], memo.pieces[first : before - last], strict=True))
+        pieces = memo.pieces[:first]
+        for item, raw in zip(value[first:end], raws[first:end], strict=True):
+            pieces.append(known.get(raw) or self._item(item, raw))
+        pieces += memo.pieces[before - last :]
+        memo.items, memo.raws, memo.pieces = value, raws, pieces
+        return self._tree_of("list", pieces, same, memo)
+
+    def _item(self, item: Tree, raw: str | int | bytes) -> Piece:
+        if type(raw) is bytes and len(raw) <= SMALL and not looks_like_chunks(raw):
+            return raw, ()
+        inline, kids = self._value(item, None)
+        if len(inline) <= SMALL:
+            return inline, kids
+        return self._reference(self._chunk(inline, kids))
+
+    def _dict(self, value: dict[str, Tree], memo: Memo | None) -> Piece:
+        if memo is None or not memo.is_large:
+            small = _encode(value)
+            if len(small) <= SMALL and not looks_like_chunks(small):
+                return small, ()
+        if not RESERVED.isdisjoint(value):  # not only the first one: a dict that is cut has several firsts
+            if memo is not None:
+                memo.forget(dict)
+            pairs, kids = self._value([[key, item] for key, item in value.items()], None)
+            return b'{"$plain":%b}' % pairs, kids
+        pieces: list[Piece] = []
+        for key, item in value.items():
+            if memo is None or type(item) not in _WORTH_A_MEMO or (type(item) is str and len(item) <= LONG_TEXT):
+                if memo is not None:
+                    memo.inside.pop(key, None)
+                inline, kids = self._value(item, None)
+            else:
+                inline, kids = self._value(item, memo.at(key))
+            pieces.append((b"%b:%b" % (_encode(key), inline), kids))
+        if memo is not None:
+            memo.is_large = True
+            memo.keep(value)
+        size = sum([len(inline) for inline, _ in pieces])
+        if size > WHOLE:
+            same = (0, 0) if memo is None else same_ends(memo.pieces, pieces)
+            if memo is not None:
+                memo.pieces = pieces
+            return self._tree_of("dict", pieces, same, memo)
+        if memo is not None:
+            memo.layers, memo.pieces = None, []
+        inline, kids = b"{%b}" % b",".join([inline for inline, _ in pieces]), all_kids(pieces)
+        return (inline, kids) if size <= SMALL else self._reference(self._chunk(inline, kids))
+
+    # ------------------------------------------------------------ hash trees
+
+    def _tree_of(self, kind: str, pieces: list[Piece], same: Same, memo: Memo | None, depth: int = 0) -> Piece:
+        """`same`: how many of the pieces, at both ends, are those that the memo's layers were made of."""
+        if depth == 0 and sum([len(inline) for inline, _ in pieces]) <= SMALL:
+            if memo is not None:
+                memo.layers = None
+            return _FORMS[kind] % b",".join([inline for inline, _ in pieces]), all_kids(pieces)
+        layers: Layers[Chunk] = Layers() if memo is None or memo.layers is None else memo.layers
+        if memo is not None:
+            memo.layers = layers
+        form = REFERENCES if depth else _FORMS[kind]
+        top, height = layers.update(pieces, same, form, self._chunk)
+        return b'{"$%b":%b,"depth":%d}' % (kind.encode(), top.quoted, height + depth), (top,)

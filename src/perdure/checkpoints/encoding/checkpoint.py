@@ -1,0 +1,188 @@
+"""A checkpoint as a tree, and back: the one place that knows the stored form.
+
+Payloads of messages stand once in `payloads` however many deliveries share them. Parts that are empty are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from typing import Annotated, Any
+
+import msgspec
+
+from perdure.checkpoints.checkpoint import FORMAT_VERSION, Counters, WorkflowCheckpoint
+from perdure.checkpoints.encoding.level import decode_level, encode_level
+from perdure.checkpoints.encoding.parts import decode_dict
+from perdure.codec import Codec, DeclaredTypes, Tree
+from perdure.codecs.json_codec import JsonCodec
+from perdure.codecs.reachable import declared_types
+from perdure.codecs.types import remember
+from perdure.codecs.walk import to_bytes
+from perdure.errors import UnreadableValue, UnsavableValue, WorkflowCheckpointException
+from perdure.events import WorkflowEvent
+from perdure.records import CheckpointInfo
+
+# ---------------------------------------------------------------- declared
+
+
+def declared_for(
+    annotations: Iterable[object], executor_code: Iterable[type], allowed: Iterable[type | str]
+) -> DeclaredTypes:
+    """Also remembered for the whole process, so that a storage that is read without the workflow knows them."""
+    declared = declared_types(annotations, executor_code, allowed)
+    remember(declared)
+    return declared
+
+
+def codec_for(declared: DeclaredTypes) -> Codec:
+    return JsonCodec(declared)
+
+
+_OF_INFO = tuple(name for name in CheckpointInfo.__struct_fields__ if name != "is_pinned")
+"""Fields of a checkpoint that stores keep beside the payload."""
+
+_VALUE_PARTS = ("metadata", "run_kwargs")
+"""Dicts of users' values."""
+
+
+def tool_codec() -> Codec:
+    """For work without a workflow: types that nobody declared come back as Opaque and save back unchanged."""
+    return JsonCodec(lenient=True)
+
+
+def encode_checkpoint(checkpoint: WorkflowCheckpoint, codec: Codec) -> Tree:
+    """Raises UnsavableValue with the path of the value that cannot be stored."""
+    tree = {field: getattr(checkpoint, field) for field in _OF_INFO}
+    tree.update(encode_body(checkpoint, codec))
+    if checkpoint.state:
+        tree["state"] = codec.encode(checkpoint.state, "state")
+    tree["version"] = checkpoint.version
+    tree["graph_signature_hash"] = checkpoint.graph_signature_hash
+    if checkpoint.graph_signature:
+        tree["graph_signature"] = checkpoint.graph_signature
+    tree.update(_migrations_of(checkpoint))
+    return tree
+
+
+def encode_body(checkpoint: WorkflowCheckpoint, codec: Codec) -> dict[str, Tree]:
+    """All that a `CheckpointInfo` does not say, but for the graph's signature and the `state`."""
+    counters = checkpoint.counters
+    tree: dict[str, Tree] = {"counters": [counters.since_input, counters.next_delivery_id]}
+    if counters.epoch:
+        tree["counters"].append(counters.epoch)
+    encode_level(checkpoint, tree, codec)
+    if checkpoint.metadata:
+        tree["metadata"] = codec.encode(checkpoint.metadata, "metadata")
+    if checkpoint.run_kwargs:
+        tree["run_kwargs"] = _encode_arguments(checkpoint.run_kwargs, codec)
+    if checkpoint.outputs:
+        tree["outputs"] = [
+            [event.type, event.executor_id, codec.encode(event.data, f"outputs[{index}]")]
+            for index, event in enumerate(checkpoint.outputs)
+        ]
+    return tree
+
+
+def _encode_arguments(arguments: dict[str, Any], codec: Codec) -> Tree:
+    try:
+        return codec.encode(arguments, "run_kwargs")
+    except UnsavableValue as error:
+        remedy = "Clients and keys need not be stored: pass Secret(value), and again when the thread is resumed."
+        raise UnsavableValue(error.path, error.reason, remedy) from error
+
+
+# ---------------------------------------------------------------- back
+
+
+def decode_body(tree: Tree, info: CheckpointInfo, codec: Codec) -> WorkflowCheckpoint:
+    """Raises like `decode_checkpoint`."""
+    if not isinstance(tree, Mapping):
+        raise UnreadableValue("checkpoint", "it is not a stored checkpoint")
+    graph = tree.get("graph")
+    whole = {**tree, **(graph if isinstance(graph, Mapping) else {})}
+    return decode_checkpoint({**whole, **{field: getattr(info, field) for field in _OF_INFO}}, codec)
+
+
+GRAPH_PARTS = ("version", "graph_signature_hash", "graph_signature", "migrations", "renamed_types")
+"""Parts of a whole tree that stand in the `graph` of one that is cut into chunks."""
+
+
+def encode_graph(checkpoint: WorkflowCheckpoint) -> bytes:
+    """The part that is the same in most checkpoints of a thread."""
+    tree: dict[str, Tree] = {
+        "version": checkpoint.version,
+        "graph_signature_hash": checkpoint.graph_signature_hash,
+    }
+    if checkpoint.graph_signature:
+        tree["graph_signature"] = checkpoint.graph_signature
+    tree.update(_migrations_of(checkpoint))
+    return to_bytes(tree)
+
+
+def _migrations_of(checkpoint: WorkflowCheckpoint) -> dict[str, Tree]:
+    found = {
+        "migrations": list(checkpoint.migrations),
+        "renamed_types": [list(row) for row in checkpoint.renamed_types],
+    }
+    return {part: rows for part, rows in found.items() if rows}
+
+
+def decode_checkpoint(tree: Tree, codec: Codec) -> WorkflowCheckpoint:
+    """Raises WorkflowCheckpointException (UnreadableValue names the part) for anything that is not a checkpoint."""
+    if not isinstance(tree, Mapping) or "workflow_name" not in tree or "version" not in tree:
+        raise UnreadableValue("checkpoint", "it is not a stored checkpoint (no workflow_name, no version)")
+    tree = dict(tree)
+    version = tree["version"]
+    if version != FORMAT_VERSION:
+        raise WorkflowCheckpointException(
+            f"Checkpoint {tree.get('checkpoint_id')!r} has format version {version!r}; this perdure reads "
+            f"{FORMAT_VERSION!r}. It was written by a newer one: upgrade perdure to read it."
+        )
+    try:
+        return _decode(tree, codec)
+    except WorkflowCheckpointException:
+        raise
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise UnreadableValue(
+            f"checkpoint {tree.get('checkpoint_id')!r}", f"its parts do not fit together ({error!r})"
+        ) from error
+
+
+class _StoredForm(msgspec.Struct):
+    """The shape of a stored checkpoint: checked before any of its values is built."""
+
+    workflow_name: str
+    graph_signature_hash: str
+    checkpoint_id: str
+    previous_checkpoint_id: str | None
+    timestamp: str
+    iteration_count: int
+    thread_id: str
+    run_id: str | None
+    number: int
+    status: str
+    counters: Annotated[list[int], msgspec.Meta(min_length=2, max_length=3)]
+    outputs: list[tuple[str, str | None, Any]] = []
+    graph_signature: dict[str, Any] = {}
+    migrations: tuple[str, ...] = ()
+    renamed_types: tuple[tuple[str, str, str], ...] = ()
+
+
+def _decode(tree: dict[str, Tree], codec: Codec) -> WorkflowCheckpoint:
+    stored = msgspec.convert(tree, _StoredForm)
+    outputs = [
+        WorkflowEvent(kind, codec.decode(data, f"outputs[{index}]"), executor_id=executor_id, replayed=True)
+        for index, (kind, executor_id, data) in enumerate(stored.outputs)
+    ]
+    parts: dict[str, Any] = {part: decode_dict(tree[part], part, codec) for part in _VALUE_PARTS if part in tree}
+    return WorkflowCheckpoint(
+        **{field: getattr(stored, field) for field in (*_OF_INFO, "graph_signature_hash")},
+        **decode_level(tree, codec),
+        **parts,
+        outputs=outputs,
+        counters=Counters(*stored.counters),
+        graph_signature=deepcopy(stored.graph_signature),
+        migrations=stored.migrations,
+        renamed_types=stored.renamed_types,
+    )

@@ -1,0 +1,154 @@
+"""The durable events of one commit, as trees for the log, and read back with their seqs.
+
+An event is `[type, executor_id, {the rest}]`, cut off after what it has. Those that every superstep tells have a short
+form: `["begin", iteration]`, `["in", executor_id]`, `["out", executor_id]`, `["end", iteration, executor_ids, pending]`
+and `["is", state]`. What the commit knows itself (its run, its time, its checkpoint) is not repeated in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from perdure.checkpoints.encoding.parts import decode_request, encode_request
+from perdure.codec import Codec, Tree
+from perdure.codecs.values.exceptions import encodable_exception
+from perdure.errors import UnreadableValue, UnsavableValue
+from perdure.events import WorkflowErrorDetails, WorkflowEvent, WorkflowEventSource, WorkflowRunState
+from perdure.log import get_logger
+from perdure.records import CheckpointInfo, LoggedEvents
+
+logger = get_logger("checkpoints")
+
+NOT_LOGGED = frozenset({"data", "checkpoint_saved", "superstep_discarded"})
+"""Progress and what only a live consumer needs to know."""
+
+_WITHOUT_DATA = {"executor_invoked": "in", "executor_completed": "out"}
+"""Their data are messages and outputs, which the checkpoints hold already: no payload is stored twice."""
+_LONG = {short: long for long, short in _WITHOUT_DATA.items()}
+
+
+def event_trees(events: Sequence[WorkflowEvent], codec: Codec) -> list[Tree]:
+    return [tree for event in events if (tree := _encode(event, codec)) is not None]
+
+
+def events_of(trees: Tree, logged: LoggedEvents, thread_id: str, codec: Codec) -> Iterator[WorkflowEvent]:
+    """Raises UnreadableValue."""
+    at = datetime.fromisoformat(logged.timestamp)
+    for seq, tree in enumerate(trees, logged.first_seq):
+        stamp = {"seq": seq, "timestamp": at, "thread_id": thread_id, "run_id": logged.run_id}
+        try:
+            event = _decode(tree, codec, logged.info, stamp)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise UnreadableValue(f"event {seq} of thread {thread_id!r}", f"it is not an event ({error!r})") from error
+        yield event
+
+
+def _encode(event: WorkflowEvent, codec: Codec) -> Tree | None:
+    kind: str = event.type
+    rest: dict[str, Tree]
+    if kind in _WITHOUT_DATA:  # those that every superstep tells come first
+        kind, rest = _WITHOUT_DATA[kind], {}
+        if event.child_id is None and event.executor_id is not None:
+            return [kind, event.executor_id]
+    elif kind == "superstep_started":
+        return ["begin", event.iteration]
+    elif kind == "superstep_completed":
+        pending = bool(event.has_pending_messages) + 2 * bool(event.has_pending_requests)
+        return ["end", event.iteration, event.executors, pending]
+    elif kind in NOT_LOGGED:
+        return None
+    elif kind == "request_info":
+        return [kind, event.executor_id, {"request": encode_request(event, codec)}]
+    elif kind == "status" and event.state is not None:
+        return ["is", event.state.value]
+    else:
+        found = _rest(event, codec)
+        if found is None:
+            return None
+        rest = found
+    if event.child_id is not None:
+        rest["child_id"] = event.child_id
+    if rest:
+        return [kind, event.executor_id, rest]
+    return [kind] if event.executor_id is None else [kind, event.executor_id]
+
+
+_OF_EXECUTORS = frozenset({"group_chat", "handoff_sent", "magentic_orchestrator"})
+"""Types that the engine never makes."""
+
+
+def _rest(event: WorkflowEvent, codec: Codec) -> dict[str, Tree] | None:
+    """None for an event that cannot be stored and need not be."""
+    kind = event.type
+    rest: dict[str, Tree] = {}
+    if event.iteration is not None:
+        rest["iteration"] = event.iteration
+    if event.data is not None:
+        data = encodable_exception(event.data, codec) if isinstance(event.data, BaseException) else event.data
+        try:
+            rest["data"] = codec.encode(data, f"{kind} event of {event.executor_id!r}")
+        except UnsavableValue as error:
+            if event.origin is not WorkflowEventSource.EXECUTOR:
+                raise
+            # An executor's own event is progress unless it can be stored; it must not fail the run.
+            logger.warning("executor %s: its %s event cannot be stored and is not in the log", event.executor_id, kind)
+            logger.debug("why the %s event cannot be stored: %s", kind, error)
+            return None
+    if event.state is not None:
+        rest["state"] = event.state.value
+    if event.origin is WorkflowEventSource.EXECUTOR and kind not in _OF_EXECUTORS:
+        rest["origin"] = event.origin.value
+    details = event.details
+    if details is not None:
+        rest["details"] = [details.error_type, details.message, details.traceback, details.executor_id]
+    return rest
+
+
+def _decode(tree: list[Any], codec: Codec, info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
+    kind = tree[0]
+    if kind in _SHORT:
+        return _SHORT[kind](tree, info, stamp)
+    kind, executor_id, rest = [*tree, None, None][:3]
+    kind = _LONG.get(kind, kind)
+    rest = rest or {}
+    if "request" in rest:
+        request = decode_request(rest["request"], codec)
+        fields = {name: getattr(request, name) for name in WorkflowEvent.__struct_fields__ if name not in stamp}
+        return WorkflowEvent(**fields, **stamp)
+    fields = {name: rest[name] for name in ("iteration", "child_id") if name in rest}
+    if "data" in rest:
+        fields["data"] = codec.decode(rest["data"], f"{kind} event")
+    if "state" in rest:
+        fields["state"] = WorkflowRunState(rest["state"])
+    if "origin" in rest or kind in _OF_EXECUTORS:
+        fields["origin"] = WorkflowEventSource.EXECUTOR
+    if "details" in rest:
+        fields["details"] = WorkflowErrorDetails(*rest["details"])
+    return WorkflowEvent(kind, executor_id=executor_id, **fields, **stamp)
+
+
+def _begin(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
+    return WorkflowEvent("superstep_started", iteration=tree[1], **stamp)
+
+
+def _end(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
+    _, iteration, executors, pending = tree
+    return WorkflowEvent(
+        "superstep_completed",
+        iteration=iteration,
+        executors=tuple(executors),
+        has_pending_messages=bool(pending & 1),
+        has_pending_requests=bool(pending & 2),
+        checkpoint=info,
+        last_seq=stamp["seq"],
+        **stamp,
+    )
+
+
+def _is(tree: list[Any], info: CheckpointInfo | None, stamp: dict[str, Any]) -> WorkflowEvent:
+    return WorkflowEvent("status", state=WorkflowRunState(tree[1]), **stamp)
+
+
+_SHORT = {"begin": _begin, "end": _end, "is": _is}

@@ -1,0 +1,235 @@
+"""One level of a stored checkpoint: a workflow's messages, state and requests, its suspended deliveries, its children.
+
+The root of a thread and every sub-workflow in it have the same parts.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from perdure.checkpoints.checkpoint import ChildCheckpoint, WorkflowCheckpoint
+from perdure.checkpoints.encoding.parts import (
+    decode_dict,
+    decode_memory,
+    decode_message,
+    decode_messages,
+    decode_request,
+    encode_answered,
+    encode_memory,
+    encode_message,
+    encode_messages,
+    encode_request,
+)
+from perdure.codec import Codec, Encoded, Tree
+from perdure.errors import UnreadableValue, UnsavableValue
+from perdure.records import Answer, Record, SuspendedDelivery, WorkflowMessage
+
+
+def encode_level(level: WorkflowCheckpoint | ChildCheckpoint, tree: dict[str, Tree], codec: Codec) -> None:
+    """Add the parts that are not empty. Raises UnsavableValue with the path of the value that cannot be stored."""
+    if level.messages:
+        encode_messages(level.messages, tree, codec)
+    if level.state and isinstance(level, ChildCheckpoint):  # that of the root is encoded by whoever knows what changed
+        tree["state"] = codec.encode(level.state, "state")
+    if level.buffers:
+        tree["buffers"] = codec.encode(level.buffers, "buffers")
+    if level.pending_request_info_events:
+        requests = level.pending_request_info_events.values()
+        tree["requests"] = [encode_request(event, codec) for event in requests]
+    if level.executors:
+        tree["executors"] = {key: encode_memory(key, one, codec) for key, one in level.executors.items()}
+    if level.answered:
+        tree["answered"] = encode_answered(level.answered)
+    if level.suspended:
+        tree["suspended"] = [_encode_suspended(one, codec) for one in level.suspended.values()]
+    if level.children:
+        tree["children"] = [_encode_child(one, codec) for one in level.children.values()]
+
+
+def _encode_delivery(message: WorkflowMessage, codec: Codec) -> list[Tree]:
+    data = codec.encode(message.data, f"messages[{message.source_id!r}].data")
+    return [message.source_id, encode_message(message, 0, codec), data]
+
+
+def _encode_suspended(one: SuspendedDelivery, codec: Codec) -> Tree:
+    tree: dict[str, Tree] = {"delivery": _encode_delivery(one.message, codec)}
+    if one.due_at is not None:
+        tree["due_at"] = one.due_at.isoformat()
+    if one.is_ready:
+        tree["is_ready"] = True
+    for part in ("waits", "told"):
+        if getattr(one, part):
+            tree[part] = list(getattr(one, part))
+    if one.run_id is not None:
+        tree["run_id"] = one.run_id
+    if one.records:
+        tree["records"] = [encode_record(record, codec) for record in one.records]
+    return tree
+
+
+def encode_record(record: Record, codec: Codec) -> dict[str, Tree]:
+    """Raises UnsavableValue that names the step whose result cannot be stored."""
+    tree: dict[str, Tree] = {"kind": record.kind}
+    for part in ("key", "name", "after", "within", "run_id"):
+        if getattr(record, part):
+            tree[part] = getattr(record, part)
+    if record.until is not None:
+        tree["until"] = record.until.isoformat()
+    for part in ("value", "effects"):
+        value = getattr(record, part)
+        if value is not None:
+            tree[part] = value.tree if isinstance(value, Encoded) else codec.encode(value, f"{part} of {record.name!r}")
+    return tree
+
+
+def _encode_child(child: ChildCheckpoint, codec: Codec) -> Tree:
+    tree: dict[str, Tree] = {
+        "executor_id": child.executor_id,
+        "delivery": _encode_delivery(child.message, codec),
+        "since_input": child.since_input,
+    }
+    if child.asked:
+        tree["asked"] = list(child.asked)
+    if child.attempts:
+        tree["attempts"] = child.attempts
+    if child.due_at is not None:
+        tree["due_at"] = child.due_at.isoformat()
+    try:
+        encode_level(child, tree, codec)
+    except UnsavableValue as error:  # whose state it is must be told too
+        raise error.within(f"children[{child.executor_id!r}]") from error
+    return tree
+
+
+# ---------------------------------------------------------------- back
+
+
+_Time = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class _StoredRecord(msgspec.Struct):
+    kind: Literal["step", "failed", "cancelled", "answered", "expired", "slept", "sleeping", "attempt", "gone"]
+    key: str = ""
+    name: str = ""
+    after: str | None = None
+    within: str | None = None
+    value: Any = None
+    effects: Any = None
+    until: _Time | None = None
+    run_id: str | None = None
+
+
+class _StoredSuspended(msgspec.Struct):
+    delivery: tuple[str, list[Any], Any]
+    due_at: _Time | None = None
+    waits: list[str] = []
+    records: list[_StoredRecord] = []
+    is_ready: bool = False
+    told: list[str] = []
+    run_id: str | None = None
+
+
+class _StoredAnswer(msgspec.Struct, array_like=True):
+    answered_at: _Time
+    answered_by: str | None
+    expired_for: str | None
+    is_withdrawn: bool = False
+
+
+class _StoredLevel(msgspec.Struct):
+    payloads: list[Any] = []
+    messages: dict[str, list[list[Any]]] = {}
+    requests: list[dict[str, Any]] = []
+    executors: dict[str, dict[str, Any]] = {}
+    answered: dict[str, _StoredAnswer] = {}
+    suspended: list[_StoredSuspended] = []
+    children: list[dict[str, Any]] = []
+
+
+class _StoredChild(msgspec.Struct):
+    executor_id: str
+    delivery: tuple[str, list[Any], Any]
+    since_input: int
+    asked: list[str] = []
+    attempts: int = 0
+    due_at: _Time | None = None
+
+
+def decode_level(tree: dict[str, Tree], codec: Codec) -> dict[str, Any]:
+    """The fields of one level. Raises UnreadableValue, or what a shape that does not fit raises."""
+    stored = msgspec.convert(tree, _StoredLevel)
+    requests = [decode_request(one, codec) for one in stored.requests]
+    fields: dict[str, Any] = {
+        "messages": decode_messages(stored.messages, stored.payloads, codec),
+        "pending_request_info_events": {str(event.request_id): event for event in requests},
+        "executors": {key: decode_memory(key, one, codec) for key, one in stored.executors.items()},
+        "answered": {key: Answer(*msgspec.structs.astuple(one)) for key, one in stored.answered.items()},
+    }
+    for part in ("state", "buffers"):
+        if part in tree:
+            fields[part] = decode_dict(tree[part], part, codec)
+    msgspec.convert(fields.get("buffers", {}), dict[str, dict[str, list[Any]]])
+    if stored.suspended:
+        suspended = [_decode_suspended(one, codec) for one in stored.suspended]
+        fields["suspended"] = {one.message.delivery_id: one for one in suspended}
+    if stored.children:
+        children = [_decode_child(one, codec) for one in stored.children]
+        fields["children"] = {child.message.delivery_id: child for child in children}
+    return fields
+
+
+def _decode_delivery(stored: tuple[str, list[Any], Any], codec: Codec) -> WorkflowMessage:
+    source_id, delivery, data = stored
+    return decode_message(source_id, delivery, [data], codec)
+
+
+def _decode_suspended(one: _StoredSuspended, codec: Codec) -> SuspendedDelivery:
+    return SuspendedDelivery(
+        _decode_delivery(one.delivery, codec),
+        one.due_at,
+        tuple(one.waits),
+        tuple(_recorded(record, codec) for record in one.records),
+        one.is_ready,
+        tuple(one.told),
+        one.run_id,
+    )
+
+
+def decode_record(tree: Tree, codec: Codec) -> Record:
+    """The value stays encoded until the step is replayed: most of them are never looked at again."""
+    try:
+        return _recorded(msgspec.convert(tree, _StoredRecord), codec)
+    except msgspec.ValidationError as error:
+        raise UnreadableValue("record", str(error)) from error
+
+
+def _recorded(stored: _StoredRecord, codec: Codec) -> Record:
+    value = None if stored.value is None else Encoded(stored.value, codec)
+    effects = None if stored.effects is None else Encoded(stored.effects, codec)
+    return Record(
+        stored.kind,
+        stored.key,
+        stored.name,
+        stored.after,
+        stored.within,
+        value,
+        effects,
+        stored.until,
+        stored.run_id,
+    )
+
+
+def _decode_child(tree: dict[str, Any], codec: Codec) -> ChildCheckpoint:
+    stored = msgspec.convert(tree, _StoredChild)
+    return ChildCheckpoint(
+        stored.executor_id,
+        _decode_delivery(stored.delivery, codec),
+        asked=tuple(stored.asked),
+        since_input=stored.since_input,
+        attempts=stored.attempts,
+        due_at=stored.due_at,
+        **decode_level(tree, codec),
+    )

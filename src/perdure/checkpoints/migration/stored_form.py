@@ -1,0 +1,306 @@
+"""StoredForm: one stored checkpoint as a migration sees it, a tree that can be changed before anything is decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from perdure.checkpoints.migration.renaming import (
+    Path,
+    Renaming,
+    dict_tree,
+    levels,
+    levels_of_deliveries,
+    own_parts,
+    pairs_of,
+    records_of,
+    rename_in_answers,
+    rename_step,
+    rename_types,
+    renamed_type,
+    tagged,
+)
+from perdure.codec import Codec, Tree
+from perdure.codecs.types import BUILTIN_NAMES, registered
+from perdure.errors import did_you_mean
+from perdure.names import stable_name
+from perdure.records import CheckpointInfo
+
+
+class StoredWaiting:
+    """What is stored beside the head until a commit takes it in: an entry of the journal, or an item of the inbox."""
+
+    __slots__ = ("delivery_id", "migrated", "tree")
+
+    def __init__(self, tree: Tree, migrated: str | None, delivery_id: int | None = None) -> None:
+        self.tree = tree
+        self.migrated = migrated
+        """The last migration that it has behind it."""
+        self.delivery_id = delivery_id
+        """Of an entry of the journal: what it is about."""
+
+
+class StoredLevel:
+    """What one workflow of a thread keeps: the thread's own, or a sub-workflow that has not ended."""
+
+    def __init__(self, tree: dict[str, Tree]) -> None:
+        self.tree = tree
+        """All of it, as the reference page about the stored format shows it."""
+        self._state: dict[str, Tree] | None = None
+
+    @property
+    def state(self) -> dict[str, Tree]:
+        """The shared state, encoded: texts, numbers, lists and dicts are as they are; `encode` makes other values."""
+        if self._state is None:
+            pairs = pairs_of(self.tree.get("state", {}))
+            self._state = {key: value for key, value in pairs}  # noqa: C416  # its types let `dict` take no lists
+        return self._state
+
+    def memory(self, executor_id: str) -> dict[str, Tree]:
+        """What an executor keeps, encoded: `saved` is what its hook gave, `private` its `ctx.private`."""
+        found: dict[str, Tree] = self.tree.setdefault("executors", {}).setdefault(executor_id, {})
+        return found
+
+    def _settle(self) -> None:
+        if self._state is not None:
+            self.tree["state"] = dict_tree(self._state.items())
+            self._state = None
+
+
+class StoredForm(StoredLevel):
+    """One stored checkpoint, with the journal and the inbox where it is a head. A migration changes it in place.
+
+    Executors of sub-workflows are named by their path, `child/writer`. Types are classes, or names as they are stored,
+    `package.module:Name`: a class that is gone has only its name left.
+    """
+
+    def __init__(
+        self,
+        tree: dict[str, Tree],
+        info: CheckpointInfo,
+        waiting: Sequence[StoredWaiting],
+        today: Mapping[str, Any],
+        codec: Codec,
+    ) -> None:
+        super().__init__(tree)
+        self.checkpoint_id = info.checkpoint_id
+        self.thread_id = info.thread_id
+        self.workflow_name = info.workflow_name
+        self.timestamp = info.timestamp
+        self._waiting = waiting
+        self._today = today
+        self._codec = codec
+        self._children: list[StoredLevel] = []
+        self._renamed_types: list[tuple[str, str]] = []
+
+    @property
+    def signature(self) -> dict[str, Any]:
+        """The graph that made it: `start`, `executors` with their types, `edges`, and the same of `children`."""
+        found: dict[str, Any] = self.tree.setdefault("graph", {}).setdefault("graph_signature", {})
+        return found
+
+    def encode(self, value: object) -> Tree:
+        """A value as it is stored. Raises UnsavableValue."""
+        return self._codec.encode(value, "migration")
+
+    def decode(self, tree: Tree) -> Any:
+        """The value of a stored tree, as the workflow of today reads it. Raises UnreadableValue."""
+        return self._codec.decode(tree, "migration")
+
+    def children(self, executor: str) -> list[StoredLevel]:
+        """The sub-workflows of this executor that have not ended."""
+        parents, executor_id, _ = self._find(executor)
+        wanted = (*parents, executor_id)
+        found = [StoredLevel(level) for path, level in levels(self.tree) if path == wanted]
+        self._children += found
+        return found
+
+    def values(self, of_type: type | str) -> list[dict[str, Tree]]:
+        """The fields of every stored value of a type, wherever it is: to be changed in place."""
+        name = _type_name(of_type)
+        return [tree for tree in tagged(self._everything()) if tree["$type"] == name]
+
+    # ------------------------------------------------------------ renaming
+
+    def rename_executor(self, old: str, new: str) -> None:
+        """Everywhere: what is due to it, what it sent, asked and keeps, and in the graph's signature.
+
+        What it is made of may have changed with its name. Raises ValueError if there is none called `old`, or already
+        one called `new`.
+        """
+        self._settle()
+        parents, executor_id, signature = self._find(old)
+        new_id = self._new_id(old, new, signature)
+        has_inner = executor_id in signature.get("children", {})
+        for _, level in levels(self.tree):
+            rename_in_answers(level, _seen_from((), parents, executor_id, new_id, has_inner))
+        is_at = levels_of_deliveries(self.tree)
+        for one in self._waiting:
+            path_of_it = is_at.get(one.delivery_id) if one.delivery_id is not None else None
+            if path_of_it is not None and path_of_it == parents[: len(path_of_it)]:
+                _seen_from(path_of_it, parents, executor_id, new_id, has_inner).in_journal(one.tree)
+        for path, level in [*levels(self.tree)]:
+            if path == parents[: len(path)]:
+                _seen_from(path, parents, executor_id, new_id, has_inner).in_level(level)
+        self._rename_in_signature(signature, executor_id, new_id, self._type_today(parents, new_id))
+
+    def rename_type(self, old: type | str, new: type | str) -> None:
+        """Everywhere: values, types that are asked for, the journal, the inbox, and executors of such a class."""
+        name, new_name = _type_name(old), _type_name(new)
+        rename_types(self._everything(), name, new_name)
+        for signature in _signatures(self.signature):
+            kinds = signature.get("executors", {})
+            signature["executors"] = {key: renamed_type(kind, name, new_name) for key, kind in kinds.items()}
+        self._renamed_types.append((name, new_name))
+
+    def rename_step(self, old: str, new: str) -> None:
+        """In all that deliveries have recorded: a step that is called otherwise now is found, and not done again."""
+        for _, level in levels(self.tree):
+            for record in records_of(level):
+                rename_step(record, old, new)
+        for one in self._waiting:
+            if one.delivery_id is not None and "kind" in one.tree:
+                rename_step(one.tree, old, new)
+
+    def drop_executor(self, executor: str) -> None:
+        """It is gone, with all that is due to it and all that it keeps. Raises ValueError for one that others need: the
+        start executor, or one that a fan-in waits for."""
+        self._settle()
+        parents, executor_id, signature = self._find(executor)
+        if signature.get("start") == executor_id:
+            raise ValueError(f"{executor!r} is the start executor: rename it, or set signature['start'] first")
+        for path, level in [*levels(self.tree)]:
+            below = "/".join((*parents[len(path) :], executor_id))
+            if path == parents:
+                _drop(level, executor_id)
+            if path == parents[: len(path)]:
+                asked = level.get("requests", ())
+                level["requests"] = [one for one in asked if not _is_below(one["source_executor_id"], below)]
+        signature["edges"] = [
+            line
+            for line in signature["edges"]
+            if executor_id not in _ends(line.partition(": ")[2], signature["executors"])[:2]
+        ]
+        del signature["executors"][executor_id]
+        if signature.get("children", {}).pop(executor_id, None) is not None and not signature["children"]:
+            del signature["children"]
+
+    # ------------------------------------------------------------ what it is made of
+
+    def _settle(self) -> None:
+        super()._settle()
+        for child in self._children:
+            child._settle()
+
+    def _everything(self) -> list[Tree]:
+        self._settle()
+        inner = [part for _, level in levels(self.tree) for part in own_parts(level)]
+        return [*inner, *(one.tree for one in self._waiting)]
+
+    def _find(self, executor: str) -> tuple[Path, str, dict[str, Any]]:
+        """The level of an executor, its id there, and the signature of that level. Ids may have a slash in them."""
+        parents: list[str] = []
+        signature, rest = self.signature, executor
+        while rest not in signature.get("executors", {}):
+            children = signature.get("children", {})
+            outer = next((one for one in children if rest.startswith(f"{one}/")), None)
+            if outer is None:
+                known = [*_paths(self.signature)]
+                raise ValueError(f"the graph has no executor {executor!r}{did_you_mean(executor, known)}")
+            parents.append(outer)
+            signature, rest = children[outer], rest[len(outer) + 1 :]
+        return tuple(parents), rest, signature
+
+    def _new_id(self, old: str, new: str, signature: Mapping[str, Any]) -> str:
+        parent = old[: len(old) - len(self._find(old)[1])]
+        new_id = new[len(parent) :] if parent and new.startswith(parent) else new
+        if not new_id or new_id in signature["executors"]:
+            reason = "the graph has such an executor already" if new_id else "an id is not empty"
+            raise ValueError(f"{old!r} cannot become {new!r}: {reason}")
+        return new_id
+
+    def _type_today(self, parents: Path, executor_id: str) -> str | None:
+        signature: Any = self._today
+        for parent in parents:
+            signature = signature.get("children", {}).get(parent, {})
+        found: str | None = signature.get("executors", {}).get(executor_id)
+        return found
+
+    def _rename_in_signature(self, signature: dict[str, Any], old: str, new: str, kind: str | None) -> None:
+        executors, edges = signature["executors"], []
+        for line in signature.get("edges", ()):
+            kind_of_edge, _, edge = line.partition(": ")
+            source, target, condition = _ends(edge, executors)
+            ends = "->".join(new if end == old else end for end in (source, target)) if source else ""
+            edges.append(f"{kind_of_edge}: {ends}{condition}")
+        signature["executors"] = {new if key == old else key: one for key, one in executors.items()}
+        if kind is not None:  # whoever names both says that the one of today goes on for the old one
+            signature["executors"][new] = kind
+        signature["edges"] = sorted(edges)
+        if signature.get("start") == old:
+            signature["start"] = new
+        if old in signature.get("children", {}):
+            signature["children"][new] = signature["children"].pop(old)
+
+
+def _seen_from(path: Path, parents: Path, executor_id: str, new_id: str, has_inner: bool) -> Renaming:
+    way = parents[len(path) :]
+    return Renaming("/".join((*way, executor_id)), "/".join((*way, new_id)), has_inner)
+
+
+def _type_name(given: type | str) -> str:
+    if isinstance(given, str):
+        return given
+    known = registered(given)
+    return known.name if known is not None else BUILTIN_NAMES.get(given) or stable_name(given)
+
+
+def _signatures(signature: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    yield signature
+    for child in signature.get("children", {}).values():
+        yield from _signatures(child)
+
+
+def _paths(signature: Mapping[str, Any], path: str = "") -> Iterable[str]:
+    yield from (f"{path}{executor_id}" for executor_id in signature.get("executors", {}))
+    for executor_id, child in signature.get("children", {}).items():
+        yield from _paths(child, f"{path}{executor_id}/")
+
+
+def _ends(edge: str, executors: Iterable[str]) -> tuple[str, str, str]:
+    """Source, target and condition of `source->target if condition`. Ids may look like any part of it: one that
+    explains all of it comes before one that leaves a condition, and a longer one before a shorter."""
+    found = [
+        (rest != target, -len(source), -len(target), source, target)
+        for source in executors
+        if edge.startswith(f"{source}->")
+        for rest in (edge[len(source) + 2 :],)
+        for target in executors
+        if rest == target or rest.startswith(f"{target} if ")
+    ]
+    if not found:
+        return "", "", edge
+    *_, source, target = min(found)
+    return source, target, edge[len(source) + 2 + len(target) :]
+
+
+def _is_below(path: str, executor: str) -> bool:
+    return path == executor or path.startswith(f"{executor}/")
+
+
+def _drop(level: dict[str, Tree], executor_id: str) -> None:
+    """What is due to an executor of this very level, and what it keeps."""
+    buffers = pairs_of(level.get("buffers", {}))
+    renaming = Renaming(executor_id, "", has_inner=False)
+    for group, held in buffers:
+        target = group.endswith(f"->{executor_id}")
+        if pairs_of(held) and renaming.group(group) != group and not target:
+            raise ValueError(f"a fan-in that waits for {executor_id!r} holds messages of others")
+    if buffers:
+        level["buffers"] = dict_tree(pair for pair in buffers if not pair[0].endswith(f"->{executor_id}"))
+    for source_id, sent in level.get("messages", {}).items():
+        level["messages"][source_id] = [one for one in sent if one[1] != executor_id]
+    kept = (one for one in level.get("suspended", ()) if one["delivery"][1][1] != executor_id)
+    level["suspended"] = list(kept)
+    level["children"] = [one for one in level.get("children", ()) if one["executor_id"] != executor_id]
+    level.get("executors", {}).pop(executor_id, None)

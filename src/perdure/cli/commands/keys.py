@@ -1,0 +1,198 @@
+"""`perdure keys`: the API keys with which users come into a server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from perdure.cli.options.store import json_option
+from perdure.cli.output.amounts import duration
+from perdure.cli.output.errors import Mistake
+from perdure.cli.output.tables import exact, moment, near, print_json, print_table
+from perdure.cli.output.values import printable
+from perdure.errors import did_you_mean
+from perdure.server.auth.api_keys import ID_BYTES, make_key, revoked
+from perdure.server.auth.key_file import KeyFile, StoredKey
+from perdure.server.auth.principal import LONGEST, is_user_id
+from perdure.server.auth.scopes import check_scopes
+from perdure.server.config.errors import InvalidConfig
+from perdure.server.config.files import ENOUGH, find_file, read_config
+from perdure.server.config.schema import ServerConfig
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+HEADERS = ("ID", "USER", "STANDING", "CREATED", "EXPIRES", "ROLES", "SCOPES", "NAME")
+
+
+def config_option(command: Decorated) -> Decorated:
+    return click.option(
+        "--config",
+        metavar="PATH",
+        help="The configuration of the server, or the folder it is in. Otherwise this folder.",
+    )(command)
+
+
+@click.group(short_help="Make, list and revoke API keys.")
+def keys() -> None:
+    """API keys of a server whose `auth.method` is "api_key". Only hashes of them are kept.
+
+    A running server heeds each change with its next request.
+    """
+
+
+@keys.command("create", short_help="Make a key.")
+@click.argument("user")
+@click.option("--role", "roles", metavar="ROLE", multiple=True, help="A role of the user; may be repeated.")
+@click.option(
+    "--scope", "scopes", metavar="SCOPE", multiple=True, help="Allow no more than this; may be repeated. Otherwise all."
+)
+@click.option(
+    "--expires", metavar="DURATION", callback=duration, help="After which it ends: 90d, 12h. Otherwise never."
+)
+@click.option("--name", metavar="NAME", help="What it is for, to be found again in the list.")
+@config_option
+@json_option
+def create(
+    user: str,
+    roles: tuple[str, ...],
+    scopes: tuple[str, ...],
+    expires: timedelta | None,
+    name: str | None,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    """Make a key for USER, and print it. It is shown once: only a hash of it is kept."""
+    texts = {"USER": [user], "--role": roles, "--name": [] if name is None else [name]}
+    for parameter, given in texts.items():
+        if not all(map(is_user_id, given)):
+            raise click.UsageError(f"{parameter} is a text of 1 to {LONGEST} characters, without control characters.")
+    try:
+        check_scopes(scopes, "--scope")
+    except InvalidConfig as problem:
+        raise click.UsageError(str(problem)) from None
+    project = _project(config)
+    now = datetime.now(UTC)
+    try:
+        ends = None if expires is None else now + expires
+    except OverflowError:
+        raise click.UsageError("--expires: there is no such date.") from None
+    made = make_key(user, created=now, roles=roles, scopes=scopes or None, expires=ends, name=name)
+    file = _file(project)
+    file.change(lambda known: (*known, made.stored))
+    notes = _notes(project, roles)
+    if as_json:
+        print_json({"key": made.key, **_tree(made.stored, now), "notes": notes})
+        return
+    click.echo(made.key)
+    for sentence in (f"Key {made.stored.id} of {user}, kept as a hash in {file.path}. It is not shown again.", *notes):
+        _say(sentence)
+
+
+@keys.command("list", short_help="List keys.")
+@config_option
+@json_option
+def list_(config: str | None, as_json: bool) -> None:
+    """List keys, the oldest first; never the keys themselves, which are not kept."""
+    file, now = _file(_project(config)), datetime.now(UTC)
+    found = file.read().keys
+    if as_json:
+        print_json([_tree(one, now) for one in found])
+    elif not found:
+        click.echo("There are no keys. `perdure keys create USER` makes one.")
+    else:
+        print_table(HEADERS, [_row(one, now) for one in found])
+    if file.is_open_to_others() and not as_json:
+        _say(f"Warning: more people than its owner may read {file.path}: chmod 600 {file.path}")
+
+
+@keys.command("revoke", short_help="End a key.")
+@click.argument("key_id", metavar="ID")
+@config_option
+@json_option
+def revoke(key_id: str, config: str | None, as_json: bool) -> None:
+    """End the key ID, at once and for ever. Revoking it again changes nothing."""
+    file, now = _file(_project(config)), datetime.now(UTC)
+    meant = key_id.removeprefix("hf_")[: 2 * ID_BYTES] if key_id.startswith("hf_") else key_id  # the key itself will do
+    try:
+        file.change(lambda known: revoked(known, meant, now))
+    except KeyError:
+        ids = [one.id for one in file.read().keys]
+        raise Mistake(
+            f"There is no key {meant!r} in {file.path}{did_you_mean(meant, ids)}. Nothing was changed. "
+            "`perdure keys list` lists them."
+        ) from None
+    [found] = [one for one in file.read().keys if one.id == meant]
+    if as_json:
+        print_json(_tree(found, now))
+    else:
+        click.echo(printable(f"Key {found.id} of {found.user} is revoked, since {moment(found.revoked)}."))
+
+
+# ---------------------------------------------------------------- where they are
+
+
+def _project(config: str | None) -> ServerConfig:
+    """The configuration that says where they are kept; the default where there is none yet. Raises InvalidConfig."""
+    environ = dict(os.environ)  # what its `env` file holds is for servers
+    folder = Path(config or ".")
+    if folder.is_dir() and find_file(folder) is None and not any(environ.get(name) for name in ENOUGH):
+        return ServerConfig(folder=str(folder.absolute()))
+    return read_config(config, environ=environ).config
+
+
+def _file(project: ServerConfig) -> KeyFile:
+    return KeyFile(Path(project.folder) / project.auth.keys_file)
+
+
+def _notes(project: ServerConfig, roles: tuple[str, ...]) -> list[str]:
+    """What would surprise whoever uses the key."""
+    if project.auth.method != "api_key":
+        return [f'Note: the server does not ask for keys: auth.method is "{project.auth.method}", not "api_key".']
+    if project.authorization.backend != "rbac":
+        return []
+    known = project.authorization.roles
+    return [
+        f"Note: authorization.roles has no role {role!r}{did_you_mean(role, known)}, so it gives nothing."
+        for role in roles
+        if role not in known
+    ]
+
+
+def _say(sentence: str) -> None:
+    """To stderr: stdout is for the key."""
+    click.echo(printable(sentence), err=True)
+
+
+# ---------------------------------------------------------------- how they are shown
+
+
+def _standing(key: StoredKey, now: datetime) -> str:
+    if key.revoked is not None:
+        return "revoked"
+    return "expired" if key.expires is not None and key.expires <= now else "active"
+
+
+def _row(key: StoredKey, now: datetime) -> tuple[str, ...]:
+    scopes = "all" if key.scopes is None else " ".join(key.scopes)
+    return (
+        *(key.id, key.user, _standing(key, now), near(key.created), near(key.expires)),
+        *(" ".join(key.roles), scopes, key.name or ""),
+    )
+
+
+def _tree(key: StoredKey, now: datetime) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "user": key.user,
+        "standing": _standing(key, now),
+        "name": key.name,
+        "roles": list(key.roles),
+        "scopes": None if key.scopes is None else list(key.scopes),
+        "created": exact(key.created),
+        "expires": exact(key.expires),
+        "revoked": exact(key.revoked),
+    }

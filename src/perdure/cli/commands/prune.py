@@ -1,0 +1,143 @@
+"""`perdure prune`: remove checkpoints, or whole threads, that are no longer needed; first it shows which."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from perdure.checkpoints.history.pruning import PrunedThread, PruneReport
+from perdure.cli.options.confirm import confirm, yes_option
+from perdure.cli.options.store import complete_threads, existing_store, find_thread, json_option, store_option
+from perdure.cli.output.amounts import counted, duration, progress_bar, size
+from perdure.cli.output.tables import print_folded, print_json, print_table
+from perdure.events import WorkflowRunState
+
+STATES = {
+    "idle": [WorkflowRunState.IDLE],
+    "waiting": [WorkflowRunState.IDLE_WITH_PENDING_REQUESTS],
+    "failed": [WorkflowRunState.FAILED],
+    "cancelled": [WorkflowRunState.CANCELLED],
+    "interrupted": [
+        WorkflowRunState.STARTED,
+        WorkflowRunState.IN_PROGRESS,
+        WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS,
+    ],
+}
+"""What `perdure threads` calls a standing, as the states of a run that it can be."""
+
+
+@click.command(short_help="Remove checkpoints or threads that are no longer needed.")
+@click.option("--keep", metavar="N", type=click.IntRange(min=1), help="Of each thread, the last N checkpoints stay.")
+@click.option("--older-than", metavar="AGE", callback=duration, help="Only what is older: 30d, 12h, 45m or 90s.")
+@click.option("--workflow", metavar="NAME", help="Only of this workflow.")
+@click.option("--thread", "thread_id", metavar="ID", shell_complete=complete_threads, help="Only of this thread.")
+@click.option("--status", type=click.Choice(list(STATES)), multiple=True, help="Only of threads that stand so.")
+@click.option("--threads", "whole_threads", is_flag=True, help="Whole threads that moved last before AGE.")
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@yes_option
+@json_option
+@store_option
+def prune(
+    keep: int | None,
+    older_than: timedelta | None,
+    workflow: str | None,
+    thread_id: str | None,
+    status: tuple[str, ...],
+    whole_threads: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    store: str | None,
+) -> None:
+    """Remove checkpoints that are neither among the last N of their thread nor younger than AGE; with one of the two
+    given, that one decides. The newest checkpoint of a thread stays, and what is pinned.
+
+    With --threads it removes whole threads that moved last before AGE and have nothing left to do.
+    """
+    _check(keep, older_than, whole_threads=whole_threads)
+    wish: dict[str, Any] = {
+        "keep_last": keep,
+        "older_than": older_than,
+        "workflow_name": workflow,
+        "thread_id": thread_id,
+        "status": [state for one in status for state in STATES[one]] or None,
+        "whole_threads": whole_threads,
+    }
+    going = asyncio.run(_prune(store, wish, dry_run=True))
+    if not as_json:
+        _print_going(going)
+    if dry_run or not going.threads:
+        _tell_total(going, as_json=as_json)
+        return
+    confirm(f"Remove {_total(going)} for good?", yes=yes)
+    gone = asyncio.run(_prune(store, wish, dry_run=False))
+    if not as_json:
+        _print_left(gone, but=going)
+    _tell_total(gone, as_json=as_json)
+
+
+def _check(keep: int | None, older_than: timedelta | None, *, whole_threads: bool) -> None:
+    """Raises UsageError for what would be everything, or has no meaning."""
+    if whole_threads and (older_than is None or keep is not None):
+        raise click.UsageError(
+            "--threads removes threads by the time when they moved last: give it --older-than AGE, and not --keep. "
+            "Nothing was removed."
+        )
+    if keep is None and older_than is None:
+        raise click.UsageError(
+            "Say what may go: --keep N (the last N of each thread stay), --older-than AGE (such as 30d), or both. "
+            "Nothing was removed."
+        )
+
+
+async def _prune(store: str | None, wish: dict[str, Any], *, dry_run: bool) -> PruneReport:
+    async with existing_store(store) as storage:
+        if wish["thread_id"] is not None:
+            await find_thread(storage, wish["thread_id"])
+        with progress_bar("looking" if dry_run else "pruning") as tell:
+            return await storage.prune(**wish, dry_run=dry_run, progress=tell)
+
+
+# ---------------------------------------------------------------- for people
+
+
+def _print_going(report: PruneReport) -> None:
+    if report.threads:
+        print_table(
+            ("THREAD", "WORKFLOW", "GOES"), [(one.thread_id, one.workflow_name, _going(one)) for one in report.threads]
+        )
+    _print_left(report)
+
+
+def _print_left(report: PruneReport, but: PruneReport | None = None) -> None:
+    told = set() if but is None else {one.thread_id for one in but.skipped}
+    left = [(one.thread_id, one.reason) for one in report.skipped if one.thread_id not in told]
+    if left:
+        print_table(("LEFT ALONE", "WHY"), left)
+
+
+def _going(one: PrunedThread) -> str:
+    if one.is_whole:
+        return f"all of it, with {counted(one.checkpoints, 'checkpoint')}"
+    events = f", and events before commit {one.events_before}" if one.events_before > 1 else ""
+    return f"{counted(one.checkpoints, 'checkpoint')}{events}"
+
+
+def _total(report: PruneReport) -> str:
+    total = f"{counted(report.checkpoints, 'checkpoint')} of {counted(len(report.threads), 'thread')}"
+    return f"{counted(report.whole_threads, 'whole thread')}, with {total}" if report.whole_threads else total
+
+
+def _tell_total(report: PruneReport, *, as_json: bool) -> None:
+    if as_json:
+        print_json(report.to_dict())
+    elif not report.threads:
+        print_folded("There is nothing to remove.")
+    elif report.is_dry_run:
+        print_folded(f"Would remove {_total(report)}. Nothing was removed.")
+    else:
+        freed = f", {size(report.freed_bytes)} freed" if report.freed_bytes and report.freed_bytes > 0 else ""
+        print_folded(f"Removed {_total(report)}{freed}.")

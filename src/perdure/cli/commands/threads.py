@@ -1,0 +1,44 @@
+"""`perdure threads`: all threads of a store, and where each stands."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from perdure.cli.options.store import existing_store, json_option, store_option
+from perdure.cli.output.tables import near, print_json, print_table, standing, thread_tree
+from perdure.records import ThreadInfo
+
+HEADERS = ("THREAD", "WORKFLOW", "STANDING", "MOVED", "DUE")
+
+
+@click.command(short_help="List threads, and where each stands.")
+@click.option("--workflow", metavar="NAME", help="Only threads of this workflow.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="The newest of them.")
+@json_option
+@store_option
+def threads(workflow: str | None, limit: int, as_json: bool, store: str | None) -> None:
+    """List threads, those that moved last at the end."""
+    found = asyncio.run(_read(store, workflow, limit))
+    if as_json:
+        print_json([thread_tree(one) for one in found])
+    elif not found:
+        click.echo("There are no threads.")
+    else:
+        print_table(HEADERS, [_row(one) for one in found])
+
+
+async def _read(store: str | None, workflow: str | None, limit: int) -> list[ThreadInfo]:
+    async with existing_store(store) as storage:
+        return await storage.list_threads(workflow_name=workflow, limit=limit)
+
+
+def _row(one: ThreadInfo) -> tuple[str, ...]:
+    return (
+        one.thread_id,
+        one.workflow_name,
+        standing(one),
+        near(one.updated_at),
+        near(one.due_at),
+    )

@@ -1,0 +1,217 @@
+"""Workflows of agents as APP: a document, a definition that a store keeps, or an object of Python."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import importlib
+import inspect
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perdure.cli.options.store import StoreLocation, find_store, given_keys
+from perdure.cli.output.errors import Mistake, failed
+from perdure.errors import DefinitionNotFound, InvalidDefinition, PerdureError, did_you_mean
+from perdure.workflows.builder import WorkflowBuilder
+from perdure.workflows.functions import FunctionalWorkflow
+from perdure.workflows.workflow import Workflow
+
+if TYPE_CHECKING:
+    from perdure.agent_workflow.builder.workflow import AgentWorkflow
+    from perdure.agent_workflow.instance import AgentWorkflowInstance
+    from perdure.agent_workflow.store import DefinitionStore, StoredDefinition
+
+
+SUFFIXES = (".json", ".yaml", ".yml")
+HOME = "perdure.agent_workflow"
+
+
+def is_document(app: str) -> bool:
+    return app.lower().endswith(SUFFIXES)
+
+
+def read_document(app: str) -> AgentWorkflow:
+    """The builder that a file describes. What it names can be imported from its folder. Raises Mistake if there is no
+    such file, and InvalidDefinition, with the file and the place, for what is wrong in it."""
+    from perdure.agent_workflow.builder.workflow import AgentWorkflow
+
+    path = Path(app)
+    if not path.is_file():
+        files = [str(path.parent / one.name) for one in path.parent.glob("*") if is_document(one.name)]
+        raise Mistake(f"There is no file {app!r}{did_you_mean(app, files)}.")
+    let_import_from(path.parent.resolve())
+    return AgentWorkflow.from_config(path)
+
+
+def stored_document(app: str, store: str | None, thread_id: str | None = None) -> AgentWorkflow:
+    """The builder of a definition in the store, `NAME` or `NAME@VERSION`; of a thread that there is, the version that
+    it was begun with. Raises UsageError where there is none."""
+    from perdure.agent_workflow.builder.workflow import AgentWorkflow
+    from perdure.agent_workflow.store import DefinitionStore, number_of
+
+    name, _, version = app.partition("@")
+
+    async def load() -> AgentWorkflow:
+        async with find_store(store) as storage:
+            number = None if version or thread_id is None else await number_of(storage, thread_id, name)
+            definitions = DefinitionStore(storage)
+            if number is not None:
+                stored = await definitions.load(name, number)
+            else:
+                stored = await load_definition(definitions, name, version or None)
+            builder = AgentWorkflow.from_config(stored.config).with_workflow_store(storage)
+            builder._draft.number = stored.number
+            return builder
+
+    let_import_from(Path.cwd())
+    try:
+        return asyncio.run(load())
+    except (Mistake, DefinitionNotFound) as problem:
+        why = str(problem).partition(" DefinitionStore(")[0] if isinstance(problem, PerdureError) else problem.message
+        raise click.UsageError(
+            "APP is a module and a name in it, such as 'app:workflow', a document, such as 'workflow.yaml', or the "
+            f"name of a definition in the store; got {app!r}. {why}"
+        ) from problem
+
+
+async def load_definition(definitions: DefinitionStore, name: str, version: str | None) -> StoredDefinition:
+    """A number is the store's, unless the authors count so themselves. Raises DefinitionNotFound."""
+    try:
+        return await definitions.load(name, version)
+    except DefinitionNotFound as problem:
+        if version is None or not version.isdecimal() or problem.version is None:
+            raise
+        return await definitions.load(name, int(version))
+
+
+def agents_of(found: Any) -> AgentWorkflow | None:
+    """The builder of a workflow of agents, built or not; None for anything else. Loads nothing for the latter."""
+    if not type(found).__module__.startswith(HOME):
+        return None
+    from perdure.agent_workflow.builder.workflow import AgentWorkflow
+    from perdure.agent_workflow.instance import AgentWorkflowInstance
+
+    if isinstance(found, AgentWorkflowInstance):
+        return AgentWorkflow(found._draft)
+    return found if isinstance(found, AgentWorkflow) else None
+
+
+def own_storage(workflow: AgentWorkflow) -> Any:
+    """The one that was given in Python, if any."""
+    return workflow._draft.store
+
+
+def built(workflow: AgentWorkflow, storage: Any, place: StoreLocation) -> AgentWorkflowInstance:
+    """With its executions in this storage. Raises InvalidDefinition, with what was named on the command line, and
+    Mistake for whatever else goes wrong while it is built."""
+    from perdure.agent_workflow.builder.workflow import AgentWorkflow
+
+    builder = AgentWorkflow(dataclasses.replace(workflow._draft))  # what the module has stays as it is
+    builder.with_checkpointing().with_workflow_store(storage)
+    if place.sessions is not None:
+        builder.with_json_session_store(place.sessions, encryption=given_keys())
+    elif builder._draft.settings.conversation.mode != "none" and builder._draft.session_store is None:
+        raise Mistake(f"{place.app}: settings.conversation: its conversations need a place: add --sessions FOLDER.")
+    try:
+        return builder.build()
+    except InvalidDefinition as error:
+        raise InvalidDefinition(error.problems, error.source or place.app) from error
+    except PerdureError:
+        raise
+    except Exception as error:
+        raise failed(f"Building {place.app!r}", error) from error
+
+
+def let_import_from(folder: Path) -> None:
+    here = os.fspath(folder)
+    if here not in sys.path:
+        sys.path.insert(0, here)
+
+
+# ---------------------------------------------------------------- apps
+
+
+KINDS = (Workflow, FunctionalWorkflow, WorkflowBuilder)
+
+
+def load_app(app: str, store: str | None = None, thread_id: str | None = None) -> Workflow | AgentWorkflow:
+    """A Workflow, a function workflow, a builder, or a function without parameters that returns one of these; for a
+    workflow of agents its builder. Of a stored definition it is the version that the thread was begun with.
+
+    The current folder can be imported from, and a document's own. Raises UsageError for what is no such name, and
+    Mistake or InvalidDefinition for what it names.
+    """
+    if is_document(app):
+        return read_document(app)
+    module_name, colon, attribute = app.partition(":")
+    if app and not colon:
+        return stored_document(app, store, thread_id)
+    if not module_name or not attribute:
+        raise click.UsageError(f"APP is a module and a name in it, such as 'app:workflow'; got {app!r}.")
+    if os.sep in module_name or module_name.endswith(".py"):
+        name = module_name.removesuffix(".py").strip(os.sep).replace(os.sep, ".")
+        raise click.UsageError(f"APP names a module, not a file: try {name + ':' + attribute!r} instead of {app!r}.")
+    return _workflow(app, _named(_imported(module_name), attribute))
+
+
+def _imported(name: str) -> ModuleType:
+    here = Path.cwd()
+    let_import_from(here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            files = [path.stem for path in here.glob("*.py")]
+            raise Mistake(
+                f"There is no module {name!r} here or on Python's path{did_you_mean(name, files)}."
+            ) from error
+        raise failed(f"Importing {name!r}", error) from error
+    except (Exception, SystemExit) as error:
+        raise failed(f"Importing {name!r}", error) from error
+
+
+def _named(module: ModuleType, attribute: str) -> Any:
+    found: Any = module
+    for part in attribute.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError as error:
+            known = [name for name in vars(found) if not name.startswith("_")] if hasattr(found, "__dict__") else []
+            guess = did_you_mean(part, known)
+            workflows = ", ".join(repr(name) for name, value in vars(module).items() if _is_workflow(value))
+            listed = f" Its workflows: {workflows}." if workflows and not guess else ""
+            raise Mistake(f"{module.__name__!r} has no {attribute!r}{guess}.{listed}") from error
+    return found
+
+
+def _is_workflow(found: Any) -> bool:
+    return isinstance(found, KINDS) or agents_of(found) is not None
+
+
+def _workflow(app: str, found: Any) -> Workflow | AgentWorkflow:
+    if not _is_workflow(found) and callable(found) and not isinstance(found, type):
+        try:
+            found = found()
+        except Exception as error:
+            raise failed(f"Calling {app!r} without arguments", error) from error
+    try:
+        if isinstance(found, FunctionalWorkflow | WorkflowBuilder):
+            found = found.build()
+    except Exception as error:
+        raise failed(f"Building {app!r}", error) from error
+    agents = agents_of(found)
+    if agents is not None:
+        return agents
+    if not isinstance(found, Workflow):
+        if inspect.iscoroutine(found):
+            found.close()
+        raise Mistake(
+            f"{app!r} is no workflow but a {type(found).__name__}. Name a Workflow, a function marked @workflow, a "
+            "WorkflowBuilder, an AgentWorkflow, or a function without parameters that returns one."
+        )
+    return found

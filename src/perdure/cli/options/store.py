@@ -1,0 +1,261 @@
+"""Where threads are kept: the option `--store`, what it means where it is left out, and the storage it names."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from perdure.checkpoints.storage import StoreCheckpointStorage
+from perdure.cli.output.errors import Mistake, no_thread
+from perdure.cli.output.values import printable
+from perdure.errors import PerdureError
+from perdure.records import ThreadInfo
+from perdure.storages import open_store
+from perdure.stores.memory.store import MemoryStore
+from perdure.stores.postgres.urls import is_postgres, shown, split_schema
+
+if TYPE_CHECKING:
+    from perdure.codecs.aes_gcm import AesGcm
+
+
+VARIABLE = "PERDURE_STORE"
+REDIS_VARIABLE = "PERDURE_REDIS_URL"
+DEFAULT = "sqlite:///perdure.db"
+DEFAULT_FILE = "perdure.db"
+DEFAULT_SCHEMA = "perdure"
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+def store_option(command: Decorated) -> Decorated:
+    return click.option(
+        "--store",
+        metavar="URL",
+        envvar=VARIABLE,
+        help="Where threads are kept: sqlite:///file.db, file:folder or postgresql://user@host/database. Otherwise "
+        f"${VARIABLE}, otherwise {DEFAULT_FILE} in this folder.",
+    )(command)
+
+
+def sessions_option(command: Decorated) -> Decorated:
+    return click.option(
+        "--sessions", metavar="FOLDER", help="Where agents' conversations are kept, if the workflow has some."
+    )(command)
+
+
+def json_option(command: Decorated) -> Decorated:
+    return click.option("--json", "as_json", is_flag=True, help="For machines.")(command)
+
+
+def thread_argument(command: Decorated) -> Decorated:
+    return click.argument("thread_id", metavar="THREAD", shell_complete=complete_threads)(command)
+
+
+def given_keys() -> AesGcm | None:
+    """Those of the environment, which every command uses. Raises UsageError for what is none."""
+    from perdure.storages import keys_in_environment
+
+    try:
+        return keys_in_environment()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def find_store(
+    store: str | None,
+    own: Any = None,
+    *,
+    may_be_new: bool = False,
+    named: str = "--store",
+    with_keys: bool = True,
+) -> Any:
+    """The storage of a command: the one that was named, the workflow's `own`, or the file of the default name.
+
+    Raises UsageError for a URL that names none, and Mistake where there is none and none may be made, or it cannot be
+    reached. `named`: what the URL was given as. `with_keys`: it is encrypted if there are keys in the environment.
+    """
+    if store is None and _outlives_the_process(own):
+        return own
+    if store is None and not Path(DEFAULT_FILE).exists():
+        made = f" `--store {DEFAULT}` makes one." if may_be_new else ""
+        raise Mistake(
+            f"No store was named, and there is no {DEFAULT_FILE} in this folder. Name one with --store URL or "
+            f"{VARIABLE}=URL, such as {DEFAULT}.{made}"
+        )
+    url = store or DEFAULT
+    storage = named_store(url, named, encryption=given_keys() if with_keys else None)
+    if is_postgres(url):
+        _check_postgres(url, may_be_new=may_be_new)
+    path = getattr(storage.store, "path", None)
+    if not may_be_new and path is not None and not Path(path).exists():
+        raise Mistake(f"There is no store at {str(path)!r}.")
+    return storage
+
+
+def named_store(url: str, named: str, *, encryption: AesGcm | None = None) -> StoreCheckpointStorage:
+    """The storage that a URL names; nothing of it is opened yet. Raises UsageError."""
+    redis_url = os.environ.get(REDIS_VARIABLE) or None
+    try:
+        storage = open_store(url, encryption=encryption, redis_url=redis_url if is_postgres(url) else None)
+    except ValueError as error:
+        text = str(error).replace(", postgresql://host/database or memory:", " or postgresql://host/database")
+        raise click.UsageError(f"{named}: {text}") from error
+    if _is_in_memory(storage):
+        raise click.UsageError(
+            f"{named}: what is kept in memory is gone when the command ends. Name a file or a folder."
+        )
+    return storage
+
+
+def _check_postgres(url: str, *, may_be_new: bool) -> None:
+    """Whether it can be reached, and is there: a storage would make it, and wait for a server that is away. Raises
+    Mistake."""
+    from perdure.stores.postgres.health import look_at_schema
+    from perdure.stores.postgres.urls import NotReached
+
+    dsn, named = split_schema(url)
+    schema = named or DEFAULT_SCHEMA
+    try:
+        with ThreadPoolExecutor(1) as own:  # the command may be in an event loop already
+            found = own.submit(asyncio.run, look_at_schema(dsn, schema)).result()
+    except NotReached as problem:
+        raise Mistake(str(problem)) from None
+    if found.version or found.foreign:  # the storage itself refuses what it cannot use
+        return
+    where = f"schema {schema!r} of {shown(dsn)}"
+    if not may_be_new:
+        raise Mistake(f"There is no store in {where}. `perdure run`, `import` and `transfer` make one.")
+    if not found.may_create:
+        raise Mistake(
+            f"There is no store in {where}, and this user may not make one. `perdure doctor` says what is missing."
+        )
+
+
+def _outlives_the_process(storage: Any) -> bool:
+    return isinstance(storage, StoreCheckpointStorage) and not _is_in_memory(storage)
+
+
+def _is_in_memory(storage: StoreCheckpointStorage) -> bool:
+    return isinstance(getattr(storage.store, "inner", storage.store), MemoryStore)
+
+
+@asynccontextmanager
+async def source_store(store: str, named: str) -> AsyncIterator[StoreCheckpointStorage]:
+    """The storage that threads are copied from, open: encrypted or not, as it is found."""
+    from perdure.checkpoints.access import is_locked
+
+    async with find_store(store, named=named, with_keys=False) as storage:
+        if given_keys() is None or not await is_locked(storage.store):
+            yield storage
+            return
+    async with find_store(store, named=named) as storage:
+        yield storage
+
+
+@asynccontextmanager
+async def existing_store(store: str | None) -> AsyncIterator[StoreCheckpointStorage]:
+    """The storage of a command that makes none, open."""
+    async with find_store(store) as storage:
+        yield storage
+
+
+async def find_thread(storage: StoreCheckpointStorage, thread_id: str) -> ThreadInfo:
+    """Raises Mistake if there is none."""
+    found = await storage.store.threads(thread_id=thread_id)
+    if not found:
+        raise no_thread(thread_id, [one.thread_id for one in await storage.list_threads(limit=1000)])
+    return found[0]
+
+
+@dataclass(frozen=True)
+class StoreLocation:
+    """What was named on the command line, so that other commands can be given that name the same."""
+
+    app: str
+    thread_id: str
+    store: str | None
+    sessions: str | None = None
+
+    def resume(self) -> str:
+        return self._command("resume", self.app, self.thread_id, *self._sessions())
+
+    def answer(self, request_id: str, value: str) -> str:
+        return self._command("answer", self.thread_id, request_id, value, "--app", self.app, *self._sessions())
+
+    def show(self) -> str:
+        return self._command("show", self.thread_id)
+
+    def _sessions(self) -> tuple[str, ...]:
+        return () if self.sessions is None else ("--sessions", self.sessions)
+
+    def _command(self, *words: str) -> str:
+        return printable(shlex.join(("perdure", *words, *self._named())))
+
+    def _named(self) -> tuple[str, ...]:
+        if self.store is None:
+            return ()
+        if not is_postgres(self.store):
+            return ("--store", self.store)
+        # Never with its password. Where the variable names it, it need not be named again.
+        return () if self.store == os.environ.get(VARIABLE) else ("--store", shown(self.store))
+
+
+# ---------------------------------------------------------------- completing
+
+
+MOST = 200
+"""How many ids are looked through, the newest ones: somebody waits at the keyboard."""
+
+
+def complete_threads(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    async def read(storage: Any) -> list[CompletionItem]:
+        found = await storage.list_threads(limit=MOST)
+        return [CompletionItem(one.thread_id, help=one.workflow_name) for one in reversed(found)]
+
+    return _proposed(context, incomplete, read)
+
+
+def complete_checkpoints(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    async def read(storage: Any) -> list[CompletionItem]:
+        found = await storage.list_checkpoint_infos(thread_id=context.params.get("thread_id"), limit=MOST)
+        return [
+            CompletionItem(one.checkpoint_id, help=f"commit {one.number} of {one.thread_id}") for one in reversed(found)
+        ]
+
+    return _proposed(context, incomplete, read)
+
+
+def complete_definitions(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    async def read(storage: Any) -> list[CompletionItem]:
+        from perdure.agent_workflow.store import PREFIX, WORKFLOW
+
+        found = await storage.list_threads(workflow_name=WORKFLOW, limit=MOST)
+        return [CompletionItem(one.thread_id.removeprefix(PREFIX)) for one in found]
+
+    return _proposed(context, incomplete, read)
+
+
+def _proposed(
+    context: click.Context, incomplete: str, read: Callable[[Any], Awaitable[list[CompletionItem]]]
+) -> list[CompletionItem]:
+    # While the value of an option is completed, click knows of no other option.
+    store = context.params.get("store") or os.environ.get(VARIABLE)
+
+    async def look() -> list[CompletionItem]:
+        async with existing_store(store) as storage:
+            return await read(storage)
+
+    try:
+        return [one for one in asyncio.run(look()) if one.value.startswith(incomplete)]
+    except (PerdureError, OSError, click.ClickException):
+        return []

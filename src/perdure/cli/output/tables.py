@@ -1,0 +1,160 @@
+"""What commands print: tables that fit the terminal, plain columns anywhere else, JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from perdure.cli.output.values import printable
+from perdure.events import WorkflowRunState
+from perdure.records import ThreadInfo
+
+Rows = Sequence[Sequence[str]]
+
+TEXT = 24
+"""Characters that the last column of a table needs at least, to be folded rather than told in another way."""
+
+
+def print_table(headers: Sequence[str], rows: Rows) -> None:
+    """In a terminal it fits the width, whatever is in it: the last column is folded, or each row becomes some lines.
+
+    Into a file or a pipe each row is one line, whatever its length.
+    """
+    cleaned = [[" ".join(printable(cell).split()) for cell in row] for row in rows]
+    if not sys.stdout.isatty():
+        _print_columns(headers, cleaned)
+        return
+    used = [index for index in range(len(headers)) if any(row[index] for row in cleaned)]
+    shown, cells = [headers[index] for index in used], [[row[index] for index in used] for row in cleaned]
+    columns = shutil.get_terminal_size().columns
+    *widths, last = _widths(shown, cells)
+    if sum(widths) + 2 * len(widths) + min(last, TEXT) > columns:
+        _print_records(shown, cells, columns)
+    else:
+        _print_folded(shown, cells)
+
+
+def _widths(headers: Sequence[str], rows: Rows) -> list[int]:
+    return [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
+
+
+def _print_columns(headers: Sequence[str], rows: Rows) -> None:
+    widths = _widths(headers, rows)
+    for row in (headers, *rows):
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())
+
+
+def _print_folded(headers: Sequence[str], rows: Rows) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), collapse_padding=True, header_style="bold")
+    for header in headers[:-1]:
+        table.add_column(header, no_wrap=True)
+    table.add_column(headers[-1], overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))  # Text: what users stored is no markup
+    Console(highlight=False, emoji=False).print(table)
+
+
+def _print_records(headers: Sequence[str], rows: Rows, columns: int) -> None:
+    indent = max(map(len, headers)) + 2
+    for number, row in enumerate(rows):
+        if number:
+            click.echo()
+        for header, cell in zip(headers, row, strict=True):
+            if not cell:
+                continue
+            lines = textwrap.wrap(cell, max(8, columns - indent))
+            click.echo(f"{click.style(header.ljust(indent), bold=True)}{lines[0]}")
+            for line in lines[1:]:
+                click.echo(f"{' ' * indent}{line}")
+
+
+def print_folded(text: str, indent: int = 0, **style: Any) -> None:
+    """A line that is folded in a terminal, and itself anywhere else."""
+    click.secho(folded(text, indent), **style)
+
+
+def folded(text: str, indent: int) -> str:
+    """The text as lines of a terminal, those after the first moved in; one line where there is no terminal."""
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    lines = textwrap.wrap(text, max(width, indent + 8), subsequent_indent=" " * indent, break_on_hyphens=False)
+    return "\n".join(lines) or text
+
+
+def print_json(tree: Any) -> None:
+    """ASCII only, so that no terminal or pipe can spoil it."""
+    click.echo(json.dumps(tree, indent=2))
+
+
+# ---------------------------------------------------------------- times
+
+
+def moment(at: datetime | str | None) -> str:
+    """A time for people: local, to the second."""
+    known = datetime.fromisoformat(at) if isinstance(at, str) else at
+    return "" if known is None else known.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def near(at: datetime | str | None) -> str:
+    """A time in a table: how long ago in a terminal, where there is little room; itself elsewhere."""
+    known = datetime.fromisoformat(at) if isinstance(at, str) else at
+    if known is None or not sys.stdout.isatty():
+        return moment(known)
+    seconds = round((known - datetime.now(UTC)).total_seconds())
+    size, unit = next((size, unit) for size, unit in _UNITS if abs(seconds) >= size or size == 1)
+    amount = f"{abs(seconds) // size} {unit}"
+    return f"in {amount}" if seconds > 0 else f"{amount} ago"
+
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def exact(at: datetime | None) -> str | None:
+    """A time for machines."""
+    return None if at is None else at.isoformat()
+
+
+# ---------------------------------------------------------------- standing
+
+
+_WORDS = {
+    WorkflowRunState.IDLE: "idle",
+    WorkflowRunState.IDLE_WITH_PENDING_REQUESTS: "waiting",
+    WorkflowRunState.FAILED: "failed",
+    WorkflowRunState.CANCELLED: "cancelled",
+}
+
+
+def standing(thread: ThreadInfo) -> str:
+    """running: a run owns it. interrupted: none does, and its last run did not come to its end. Otherwise how the last
+    run ended: idle (nothing is due or asked), waiting (for answers), failed, cancelled."""
+    if thread.run_id is not None:
+        return "running"
+    return _WORDS.get(WorkflowRunState(thread.status), "interrupted") if thread.status else "new"
+
+
+def thread_tree(thread: ThreadInfo) -> dict[str, Any]:
+    return {
+        "thread_id": thread.thread_id,
+        "workflow_name": thread.workflow_name,
+        "standing": standing(thread),
+        "status": thread.status,
+        "number": thread.number,
+        "updated_at": thread.updated_at,
+        "due_at": exact(thread.due_at),
+        "checkpoint_id": thread.checkpoint_id,
+        "run_id": thread.run_id,
+    }

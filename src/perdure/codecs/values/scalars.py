@@ -1,0 +1,261 @@
+"""Values without parts: numbers, text, bytes, times, ids, paths."""
+
+from __future__ import annotations
+
+import re
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
+from math import isfinite
+from pathlib import PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
+from typing import Any, NamedTuple
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from perdure.codec import Tree
+from perdure.codecs.walk import INT_MAX, INT_MIN, DecodeFn, Decoders, EncodeFn, Encoders, Refusal, decode_any, is_utf8
+
+ZONE_KEY = re.compile(r"[A-Za-z0-9_+\-]+(/[A-Za-z0-9_+\-]+)*")
+
+MAX_FRACTION_BITS = 2**18
+
+
+class Coder(NamedTuple):
+    """Both directions of one type."""
+
+    encode: EncodeFn
+    decode: DecodeFn
+
+
+def same(value: Any, walk: Encoders, depth: int) -> Tree:
+    return value
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def encode_int(value: int, walk: Encoders, depth: int) -> Tree:
+    # Hexadecimal: decimal digits take quadratic time, and Python refuses more than 4,300 of them.
+    return value if INT_MIN <= value <= INT_MAX else {"$type": "int", "hex": hex(value)}
+
+
+def decode_int(tree: dict[str, Tree], walk: Decoders, depth: int) -> int:
+    return int(tree["hex"], 16)
+
+
+def encode_float(value: float, walk: Encoders, depth: int) -> Tree:
+    return value if isfinite(value) else {"$type": "float", "value": repr(value)}
+
+
+def decode_float(tree: dict[str, Tree], walk: Decoders, depth: int) -> float:
+    return {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}[tree["value"]]
+
+
+def encode_complex(value: complex, walk: Encoders, depth: int) -> Tree:
+    return {
+        "$type": "complex",
+        "real": encode_float(value.real, walk, depth),
+        "imag": encode_float(value.imag, walk, depth),
+    }
+
+
+def decode_complex(tree: dict[str, Tree], walk: Decoders, depth: int) -> complex:
+    # The parts are put in one by one: real + imag * 1j would lose a negative zero and spread a NaN.
+    return complex(_part(tree, "real", float, walk, depth), _part(tree, "imag", float, walk, depth))
+
+
+def encode_fraction(value: Fraction, walk: Encoders, depth: int) -> Tree:
+    _check_size(value.numerator, value.denominator)
+    return {
+        "$type": "fraction",
+        "numerator": encode_int(value.numerator, walk, depth),
+        "denominator": encode_int(value.denominator, walk, depth),
+    }
+
+
+def decode_fraction(tree: dict[str, Tree], walk: Decoders, depth: int) -> Fraction:
+    # From two ints: a text such as "1e999999999" would be a small bomb.
+    numerator, denominator = (_part(tree, name, int, walk, depth) for name in ("numerator", "denominator"))
+    _check_size(numerator, denominator)
+    return Fraction(numerator, denominator)
+
+
+def _check_size(numerator: int, denominator: int) -> None:
+    # Reducing a fraction takes time in the square of its length: 20 seconds for two megabytes.
+    if max(numerator.bit_length(), denominator.bit_length()) > MAX_FRACTION_BITS:
+        raise Refusal(f"a fraction of more than {MAX_FRACTION_BITS} bits would take too long to read")
+
+
+def encode_range(value: range, walk: Encoders, depth: int) -> Tree:
+    bounds = (("start", value.start), ("stop", value.stop), ("step", value.step))
+    return {"$type": "range", **{name: encode_int(bound, walk, depth) for name, bound in bounds}}
+
+
+def decode_range(tree: dict[str, Tree], walk: Decoders, depth: int) -> range:
+    return range(*(_part(tree, name, int, walk, depth) for name in ("start", "stop", "step")))
+
+
+def _part(tree: dict[str, Tree], name: str, cls: type, walk: Decoders, depth: int) -> Any:
+    part = decode_any(tree[name], walk, depth + 1)
+    if type(part) is not cls:
+        raise Refusal(f"its {name} is a {type(part).__name__}, expected {cls.__name__}")
+    return part
+
+
+# ---------------------------------------------------------------- text and bytes
+
+
+def encode_str(value: str, walk: Encoders, depth: int) -> Tree:
+    if value.isascii() or is_utf8(value):
+        return value
+    return {"$type": "str", "base64": to_base64(value.encode("utf-8", "surrogatepass"))}
+
+
+def decode_str(tree: dict[str, Tree], walk: Decoders, depth: int) -> str:
+    return from_base64(tree["base64"]).decode("utf-8", "surrogatepass")
+
+
+def encode_bytes(value: bytes, walk: Encoders, depth: int) -> Tree:
+    return {"$type": "bytes", "base64": to_base64(value)}
+
+
+def decode_bytes(tree: dict[str, Tree], walk: Decoders, depth: int) -> bytes:
+    return from_base64(tree["base64"])
+
+
+def encode_bytearray(value: bytearray, walk: Encoders, depth: int) -> Tree:
+    return {"$type": "bytearray", "base64": to_base64(value)}
+
+
+def decode_bytearray(tree: dict[str, Tree], walk: Decoders, depth: int) -> bytearray:
+    return bytearray(from_base64(tree["base64"]))
+
+
+def to_base64(value: bytes | bytearray) -> str:
+    return b2a_base64(value, newline=False).decode("ascii")
+
+
+def from_base64(text: str) -> bytes:
+    return a2b_base64(text, strict_mode=True)
+
+
+# ---------------------------------------------------------------- times
+
+
+def encode_moment(value: datetime | time, walk: Encoders, depth: int) -> Tree:
+    """ISO text, and beside it what the text cannot say: a zone with a name, and the fold."""
+    tz = value.tzinfo
+    out: dict[str, Tree] = {"$type": "datetime" if type(value) is datetime else "time"}
+    if tz is None or (type(tz) is timezone and len(_timezone_args(tz)) == 1):
+        out["iso"] = value.isoformat()
+    else:
+        out["iso"] = value.replace(tzinfo=None).isoformat()
+        try:
+            out["tz"] = walk[type(tz)](tz, walk, depth + 1)
+        except Refusal as refusal:
+            refusal.inside(value, ".tzinfo")
+            raise
+    if value.fold:
+        out["fold"] = 1
+    return out
+
+
+def _moment_decoder(cls: type[datetime] | type[time]) -> DecodeFn:
+    def decode_moment(tree: dict[str, Tree], walk: Decoders, depth: int) -> datetime | time:
+        value: datetime | time = cls.fromisoformat(tree["iso"])
+        if "tz" in tree:
+            value = value.replace(tzinfo=decode_any(tree["tz"], walk, depth + 1))
+        return value.replace(fold=1) if tree.get("fold") else value
+
+    return decode_moment
+
+
+def encode_date(value: date, walk: Encoders, depth: int) -> Tree:
+    return {"$type": "date", "iso": value.isoformat()}
+
+
+def decode_date(tree: dict[str, Tree], walk: Decoders, depth: int) -> date:
+    return date.fromisoformat(tree["iso"])
+
+
+def encode_timedelta(value: timedelta, walk: Encoders, depth: int) -> Tree:
+    return {
+        "$type": "timedelta",
+        "days": value.days,
+        "seconds": value.seconds,
+        "microseconds": value.microseconds,
+    }
+
+
+def decode_timedelta(tree: dict[str, Tree], walk: Decoders, depth: int) -> timedelta:
+    return timedelta(tree["days"], tree["seconds"], tree["microseconds"])
+
+
+def _timezone_args(tz: timezone) -> tuple[Any, ...]:
+    # The only way to tell a zone named "UTC+02:00" from one without a name.
+    args: tuple[Any, ...] = tz.__getinitargs__()  # type: ignore[attr-defined]  # not in its stubs
+    return args
+
+
+def encode_timezone(value: timezone, walk: Encoders, depth: int) -> Tree:
+    offset, *name = _timezone_args(value)
+    out: dict[str, Tree] = {"$type": "timezone", "offset": encode_timedelta(offset, walk, depth)}
+    if name:
+        out["name"] = encode_str(name[0], walk, depth)
+    return out
+
+
+def decode_timezone(tree: dict[str, Tree], walk: Decoders, depth: int) -> timezone:
+    offset = _part(tree, "offset", timedelta, walk, depth)
+    return timezone(offset, _part(tree, "name", str, walk, depth)) if "name" in tree else timezone(offset)
+
+
+def encode_zoneinfo(value: ZoneInfo, walk: Encoders, depth: int) -> Tree:
+    if not ZONE_KEY.fullmatch(value.key or ""):
+        raise Refusal("it is a time zone without a key", "Make it with ZoneInfo('Area/City').")
+    return {"$type": "zoneinfo", "key": value.key}
+
+
+def decode_zoneinfo(tree: dict[str, Tree], walk: Decoders, depth: int) -> ZoneInfo:
+    if not ZONE_KEY.fullmatch(tree["key"]):
+        raise Refusal(f"{tree['key']!r} is not the key of a time zone")
+    return ZoneInfo(tree["key"])
+
+
+# ---------------------------------------------------------------- values that are their text
+
+
+def _as_text(tag: str, build: Callable[[str], object]) -> Coder:
+    def encode_text(value: object, walk: Encoders, depth: int) -> Tree:
+        return {"$type": tag, "value": encode_str(str(value), walk, depth)}
+
+    def decode_text(tree: dict[str, Tree], walk: Decoders, depth: int) -> object:
+        return build(_part(tree, "value", str, walk, depth))
+
+    return Coder(encode_text, decode_text)
+
+
+SCALARS: dict[type, tuple[str, Coder]] = {
+    int: ("int", Coder(encode_int, decode_int)),
+    float: ("float", Coder(encode_float, decode_float)),
+    complex: ("complex", Coder(encode_complex, decode_complex)),
+    Fraction: ("fraction", Coder(encode_fraction, decode_fraction)),
+    range: ("range", Coder(encode_range, decode_range)),
+    str: ("str", Coder(encode_str, decode_str)),
+    bytes: ("bytes", Coder(encode_bytes, decode_bytes)),
+    bytearray: ("bytearray", Coder(encode_bytearray, decode_bytearray)),
+    datetime: ("datetime", Coder(encode_moment, _moment_decoder(datetime))),
+    time: ("time", Coder(encode_moment, _moment_decoder(time))),
+    date: ("date", Coder(encode_date, decode_date)),
+    timedelta: ("timedelta", Coder(encode_timedelta, decode_timedelta)),
+    timezone: ("timezone", Coder(encode_timezone, decode_timezone)),
+    ZoneInfo: ("zoneinfo", Coder(encode_zoneinfo, decode_zoneinfo)),
+    Decimal: ("decimal", _as_text("decimal", Decimal)),
+    UUID: ("uuid", _as_text("uuid", UUID)),
+    PurePosixPath: ("pureposixpath", _as_text("pureposixpath", PurePosixPath)),
+    PureWindowsPath: ("purewindowspath", _as_text("purewindowspath", PureWindowsPath)),
+    PosixPath: ("posixpath", _as_text("posixpath", PosixPath)),
+    WindowsPath: ("windowspath", _as_text("windowspath", WindowsPath)),
+}

@@ -1,0 +1,147 @@
+"""Subclasses of built-in types, with their attributes: `class UserId(str)`, `class Bag(dict)`, OrderedDict, Counter."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from enum import Enum, Flag
+from typing import Any
+
+from perdure.codec import Tree
+from perdure.codecs.kinds import layout_base
+from perdure.codecs.values.attributes import Attributes
+from perdure.codecs.values.containers import decode_factory, encode_factory, in_order
+from perdure.codecs.values.scalars import Coder
+from perdure.codecs.walk import (
+    Decoders,
+    Encoders,
+    Refusal,
+    decode_any,
+    decode_list,
+    decode_pairs,
+    encode_pairs,
+    encode_sequence,
+    expect,
+)
+from perdure.errors import did_you_mean
+from perdure.names import stable_name
+
+# ---------------------------------------------------------------- enums
+
+
+def enum_coder(cls: type[Enum]) -> Coder:
+    tag = stable_name(cls)
+    members = cls.__members__
+
+    def encode(value: Any, walk: Encoders, depth: int) -> Tree:
+        name = value._name_
+        if name in members and members[name] is value:
+            return {"$type": tag, "name": name}
+        if isinstance(value, Flag):
+            return {"$type": tag, "value": walk[int](value._value_, walk, depth + 1)}
+        raise Refusal(f"{value!r} is not one of the members of {cls.__qualname__}")
+
+    def decode(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
+        if "name" in tree:
+            name = expect(tree["name"], str)
+            if name not in members:
+                raise Refusal(f"{cls.__qualname__} has no member {name!r}{did_you_mean(name, members)}")
+            return members[name]
+        value = cls(expect(decode_any(tree["value"], walk, depth + 1), int)) if issubclass(cls, Flag) else None
+        if type(value) is not cls:
+            raise Refusal(f"it is not a value of {cls.__qualname__}")
+        return value
+
+    return Coder(encode, decode)
+
+
+# The value as the built-in type itself, whatever `__str__` or `__int__` the subclass has.
+PLAIN: dict[type, Callable[[Any], Any]] = {
+    str: str.__str__,
+    int: int.__int__,
+    float: float.__float__,
+    complex: complex.__complex__,
+    bytes: bytes.__bytes__,
+    bytearray: bytearray.copy,
+}
+FILL: dict[type, Callable[[Any, Any], Any]] = {list: list.extend, set: set.update, deque: deque.extend}
+
+
+def subclass_coder(cls: type, tag: str) -> Coder:
+    base = layout_base(cls)
+    content = _content_coder(cls, base)
+    attributes = Attributes(cls)
+
+    def encode(value: Any, walk: Encoders, depth: int) -> Tree:
+        out: dict[str, Tree] = {"$type": tag, **content.encode(value, walk, depth)}
+        return attributes.add(value, out, walk, depth)
+
+    def decode(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
+        return attributes.restore(content.decode(tree, walk, depth), tree, walk, depth)
+
+    return Coder(encode, decode)
+
+
+def _content_coder(cls: type, base: Any) -> Coder:
+    """Reads and fills with the methods of the built-in type, so that overridden ones are not run."""
+    if base in PLAIN:
+        return _scalar_content(cls, base)
+    if issubclass(base, dict):
+        return _dict_content(cls, base)
+    return _sequence_content(cls, base, FILL.get(base))
+
+
+def _scalar_content(cls: type, base: Any) -> Coder:
+    to_plain = PLAIN[base]
+
+    def encode(value: Any, walk: Encoders, depth: int) -> Tree:
+        return {"$value": walk[base](to_plain(value), walk, depth)}
+
+    def decode(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
+        plain = expect(decode_any(tree["$value"], walk, depth + 1), base)
+        if base is bytearray:
+            value: Any = bytearray.__new__(cls)
+            bytearray.extend(value, plain)
+            return value
+        return base.__new__(cls, plain)
+
+    return Coder(encode, decode)
+
+
+def _dict_content(cls: type, base: Any) -> Coder:
+    def encode(value: Any, walk: Encoders, depth: int) -> Tree:
+        out: dict[str, Tree] = {"$items": encode_pairs(base.items(value), value, walk, depth)}
+        if base is defaultdict:
+            out["$factory"] = encode_factory(value, walk, depth)
+        return out
+
+    def decode(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
+        value = base.__new__(cls)
+        if base is defaultdict:
+            defaultdict.__init__(value, decode_factory(tree["$factory"], walk, depth))
+        for key, item in decode_pairs(tree["$items"], walk, depth):
+            base.__setitem__(value, key, item)
+        return value
+
+    return Coder(encode, decode)
+
+
+def _sequence_content(cls: type, base: Any, fill: Callable[[Any, Any], Any] | None) -> Coder:
+    def encode(value: Any, walk: Encoders, depth: int) -> Tree:
+        items = encode_sequence(base.__iter__(value), value, walk, depth)
+        out: dict[str, Tree] = {"$items": in_order(items) if base in (set, frozenset) else items}
+        if base is deque:
+            out["$maxlen"] = value.maxlen
+        return out
+
+    def decode(tree: dict[str, Tree], walk: Decoders, depth: int) -> Any:
+        items = decode_list(expect(tree["$items"], list), walk, depth)
+        if fill is None:
+            return base.__new__(cls, items)
+        value = base.__new__(cls)
+        if base is deque:
+            deque.__init__(value, (), tree["$maxlen"])
+        fill(value, items)
+        return value
+
+    return Coder(encode, decode)

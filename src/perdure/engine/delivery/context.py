@@ -1,0 +1,375 @@
+"""The context of one delivery: every wish of a handler goes into its effects."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import inspect
+import logging
+from collections.abc import Callable, Mapping, MutableMapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from perdure.clock import Clock
+from perdure.engine.effects import DELETED, Effects
+from perdure.engine.run.arguments import RunArguments
+from perdure.engine.run.requests import agreed_terms
+from perdure.engine.superstep.state import StateMapping, is_missing
+from perdure.errors import ContextEnded, InvalidRun, UnknownExecutor, type_name
+from perdure.events import RESERVED_FOR_ENGINE, RequestTerms, WorkflowEvent, WorkflowEventSource
+from perdure.graph.context import WorkflowContext
+from perdure.graph.policy import STOP, RetryPolicy, Seconds, in_seconds, step_policy
+from perdure.isolation import isolated
+from perdure.log import NamedLines, get_logger
+from perdure.names import check_identifier
+from perdure.records import WorkflowMessage
+
+if TYPE_CHECKING:
+    from perdure.engine.delivery.delivery import Delivery
+    from perdure.engine.delivery.lane import Lane
+
+
+class _Ended:
+    """In place of the effects of a delivery that has ended."""
+
+    def __init__(self, executor_id: str) -> None:
+        self._executor_id = executor_id
+
+    def __getattr__(self, name: str) -> Any:
+        raise ContextEnded(self._executor_id)
+
+
+_ended = functools.lru_cache(1024)(_Ended)
+
+
+def _unanswerable(executor_id: str, request_data: object, response_type: Any) -> str:
+    return (
+        f"Executor {executor_id!r} asks with {type_name(type(request_data))} for {type_name(response_type)}, "
+        "but has no @response_handler for these types, so no answer can be accepted. Add one."
+    )
+
+
+class DeliveryContext(WorkflowContext[Any, Any]):
+    """What `perdure.WorkflowContext` promises, for one delivery."""
+
+    is_context_of_perdure = True
+
+    __slots__ = ("_arguments", "_effects", "_lane", "_message", "has_own_task", "is_cancelled", "task", "used")
+
+    def __init__(self, lane: Lane, message: WorkflowMessage, effects: Effects) -> None:
+        self._lane = lane
+        self._message = message
+        self._effects = effects
+        self._arguments: dict[str, RunArguments] | None = None
+        self.task: asyncio.Task[Any] | None = None
+        """The one that runs the handler."""
+        self.has_own_task = False
+        """Whether that task was made for the handler alone."""
+        self.is_cancelled = False
+        """Whether the engine has cancelled such a task. What user code does in it may mark it as cancelled too."""
+        self.used: Delivery | None = None
+        """The engine's side of it, once something is recorded, asked or told."""
+
+    @property
+    def delivery(self) -> Delivery:
+        if self.used is None:
+            if isinstance(self._effects, _Ended):
+                raise ContextEnded(self.executor_id)
+            self.used = self._lane.take_up(self, self._message, self._effects)
+        return self.used
+
+    def end(self) -> None:
+        """The handler is done: what a task that it left behind does now would reach nobody, so it is refused."""
+        self._effects = cast(Effects, _ended(self._lane.executor_id))
+        if self.used is not None:
+            self.used.end()
+
+    async def send_message(self, message: Any, target_id: str | None = None) -> None:
+        nodes = self._lane.level.compiled.graph.nodes
+        if target_id is not None and target_id not in nodes:
+            raise UnknownExecutor(target_id, nodes, f"A message of executor {self.executor_id!r}")
+        (self._effects if self.used is None else self.used.sink).sends.append((isolated(message), target_id))
+
+    async def yield_output(self, output: Any) -> None:
+        lane = self._lane
+        kind = lane.level.compiled.graph.designation.event_type(lane.executor_id)
+        if kind is None:
+            return
+        event = WorkflowEvent(kind, isolated(output), executor_id=lane.executor_id)
+        effects = self._effects if self.used is None else self.used.sink
+        effects.outputs.append(event)
+        self.delivery.tell_once(lane.as_told(event))
+
+    async def add_event(self, event: WorkflowEvent) -> None:
+        if event.type in RESERVED_FOR_ENGINE:
+            text = f"Executor {self.executor_id!r} tried to add a {event.type!r} event; only the engine makes those."
+            self.delivery.tell_once(WorkflowEvent("warning", text, executor_id=self._lane.told_id))
+            return
+        lane = self._lane
+        taken = msgspec.structs.replace(
+            event,
+            data=isolated(event.data),
+            origin=WorkflowEventSource.EXECUTOR,
+            executor_id=event.executor_id or self._lane.told_id,
+        )
+        self.delivery.tell_once(lane.in_child(taken))
+
+    def tell_live(self, data: Any) -> None:
+        """To whoever watches now, and to nobody else: it is in no log, and is not told again."""
+        lane = self._lane
+        event = WorkflowEvent("data", data, origin=WorkflowEventSource.EXECUTOR, executor_id=lane.told_id)
+        lane.scope.emit(lane.in_child(event))
+
+    def add_usage(self, usage: Mapping[str, int]) -> None:
+        """Counts that add up over the whole thread, such as tokens."""
+        (self._effects if self.used is None else self.used.sink).use(usage)
+
+    async def request_info(
+        self,
+        request_data: object,
+        response_type: Any,
+        *,
+        request_id: str | None = None,
+        deadline: datetime | None = None,
+        default: Any = ...,
+        assignee: str | None = None,
+    ) -> None:
+        check_identifier("request_id", request_id)
+        check_identifier("assignee", assignee)
+        terms = agreed_terms(response_type, deadline, default, assignee)
+        # Made from the delivery, so that one that is run again after a crash asks the same question, not a second one.
+        chosen = request_id if request_id is not None else f"{self.delivery_name}-{self.delivery.requests_made + 1}"
+        taken = any(chosen == one.request_id for one in (*self._effects.requests, *self.delivery.sink.requests))
+        if taken or self.is_pending(chosen):
+            raise InvalidRun(
+                f"Request {chosen!r} is already pending in thread {self.thread_id!r}. Choose another request_id."
+            )
+        event = self._request(request_data, response_type, chosen, terms)
+        self.delivery.sink.ask([event])
+        self._tell_request(event)
+        if not self._lane.executor.is_request_supported(type(request_data), response_type):
+            text = _unanswerable(self.executor_id, request_data, response_type)
+            self.delivery.tell_once(WorkflowEvent("warning", text, executor_id=self._lane.told_id))
+
+    @property
+    def delivery_name(self) -> str:
+        """The same whenever this delivery is run, and of no other in its thread."""
+        return f"{self._lane.told_id}-{self._message.delivery_id}"
+
+    def is_pending(self, request_id: str) -> bool:
+        position = self._lane.position
+        return request_id in position.requests or request_id in position.asked
+
+    def _request(self, data: object, response_type: Any, request_id: str, terms: RequestTerms | None) -> WorkflowEvent:
+        return WorkflowEvent(
+            "request_info",
+            isolated(data),
+            executor_id=self.executor_id,
+            request_id=request_id,
+            source_executor_id=self.executor_id,
+            request_type=type(data),
+            response_type=type(None) if response_type is None else response_type,
+            terms=terms,
+        )
+
+    def _tell_request(self, event: WorkflowEvent) -> None:
+        lane = self._lane
+        self.delivery.tell_once(lane.as_told(event))
+        if lane.level.is_asked_outside:
+            lane.scope.on_request()
+
+    # ------------------------------------------------------------ state
+
+    def get_state(self, key: str, default: Any = None) -> Any:
+        value = self._read(key)
+        return default if is_missing(value) else value
+
+    def _read(self, key: str) -> Any:
+        value = self._lane.state.get(key)
+        if self.used is not None:
+            self.used.remember_read(key, value)
+        return value
+
+    def set_state(self, key: str, value: Any) -> None:
+        self._write(key, isolated(value))
+
+    def delete_state(self, key: str) -> None:
+        self._write(key, DELETED)
+
+    def _write(self, key: str, value: Any) -> None:
+        if not isinstance(key, str):
+            raise InvalidRun(f"State keys are strings, got {key!r} from executor {self.executor_id!r}.")
+        effects = self._effects
+        if self.used is not None:
+            effects = self.used.sink
+            self.used.remember_write(key)
+        effects.write([(key, value)])
+        self._lane.state.write(key, value)
+
+    @property
+    def state(self) -> MutableMapping[str, Any]:
+        return StateMapping(self._lane.state, self._read, self._write)
+
+    @property
+    def private(self) -> MutableMapping[str, Any]:
+        if isinstance(self._effects, _Ended):
+            raise ContextEnded(self.executor_id)
+        return self._lane.private if self.used is None else self.used.private
+
+    # ------------------------------------------------------------ who and what
+
+    @property
+    def executor_id(self) -> str:
+        return self._lane.executor_id
+
+    @property
+    def thread_id(self) -> str:
+        return self._lane.scope.thread.thread_id
+
+    @property
+    def clock(self) -> Clock:
+        return self._lane.scope.clock
+
+    @property
+    def checkpoint_storage(self) -> Any:
+        """What the thread is kept in; None if it lives in this process alone."""
+        return self._lane.scope.storage
+
+    @property
+    def run_id(self) -> str:
+        return self._lane.scope.run_id
+
+    @property
+    def request_id(self) -> str | None:
+        request = self._message.original_request_info_event
+        return None if request is None else str(request.request_id)
+
+    @property
+    def source_executor_ids(self) -> list[str]:
+        message = self._message
+        return [message.source_id] if message.source_ids is None else list(message.source_ids)
+
+    def get_source_executor_id(self) -> str:
+        sources = self.source_executor_ids
+        if len(sources) > 1:
+            raise RuntimeError(f"This message joins those of {', '.join(map(repr, sources))}: use source_executor_ids.")
+        return sources[0]
+
+    def get_sent_messages(self) -> list[Any]:
+        return [isolated(data) for data, _ in self._effects.sends]
+
+    def get_yielded_outputs(self) -> list[Any]:
+        return [isolated(event.data) for event in self._effects.outputs]
+
+    def is_streaming(self) -> bool:
+        return self._lane.scope.is_streaming
+
+    @property
+    def function_invocation_kwargs(self) -> Mapping[str, Any]:
+        return self._arguments_named("function_invocation_kwargs")
+
+    @property
+    def client_kwargs(self) -> Mapping[str, Any]:
+        return self._arguments_named("client_kwargs")
+
+    def _arguments_named(self, parameter: str) -> RunArguments:
+        if self._arguments is None:
+            self._arguments = {}
+        if parameter not in self._arguments:
+            self._arguments[parameter] = self._lane.level.arguments(parameter, self.executor_id)
+        return self._arguments[parameter]
+
+    # ------------------------------------------------------------ recorded work
+
+    async def step(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        name: str | None = None,
+        key: str | None = None,
+        retry: RetryPolicy | int | None = None,
+        timeout: Seconds | None = None,
+        on_error: Any = STOP,
+    ) -> Any:
+        chosen = step_name(function, name)
+        policy = step_policy(chosen, retry, timeout, on_error)
+        return await self.delivery.session.step(function, arguments, {}, chosen, key, policy)
+
+    async def group(self, function: Callable[..., Any], *arguments: Any, name: str) -> Any:
+        """Call an async function whose steps are told from those of other calls, and which is not recorded itself."""
+        return await self.delivery.session.group(function, arguments, name)
+
+    async def sleep(self, duration: float | timedelta | datetime) -> None:
+        clock, session = self._lane.scope.clock, self.delivery.session
+        if isinstance(duration, datetime):
+            if duration.tzinfo is None:
+                raise InvalidRun(f"ctx.sleep needs a time with a zone, got {duration!r}: try .replace(tzinfo=UTC).")
+            until = duration
+            return await session.sleep(lambda: until, [duration])
+        seconds = in_seconds("ctx.sleep", duration)
+        return await session.sleep(lambda: clock.now() + timedelta(seconds=seconds), [seconds])
+
+    async def ask(
+        self,
+        data: object,
+        response_type: Any,
+        *,
+        request_id: str | None = None,
+        deadline: datetime | None = None,
+        default: Any = ...,
+        assignee: str | None = None,
+    ) -> Any:
+        """`request_info` whose answer comes back to the caller, maybe weeks later and in another process."""
+        check_identifier("request_id", request_id)
+        check_identifier("assignee", assignee)
+        terms = agreed_terms(response_type, deadline, default, assignee)
+        session = self.delivery.session
+        call = session.question([data, response_type], request_id)
+        digest = hashlib.blake2b(call.key.encode(), digest_size=6).hexdigest()
+        chosen = request_id if request_id is not None else f"{self.delivery_name}-{digest}"
+
+        def ask_once() -> None:
+            before = self.delivery.before
+            is_own = before is not None and chosen in before.waits
+            if self.is_pending(chosen) and not is_own:
+                raise InvalidRun(
+                    f"Request {chosen!r} is already pending in thread {self.thread_id!r}: another message asked it. "
+                    "Choose another request_id."
+                )
+            if not is_own:
+                event = self._request(data, response_type, chosen, terms)
+                self.delivery.asked.append(event)
+                self._tell_request(event)
+
+        return await session.answer(call, ask_once, chosen)
+
+    @property
+    def idempotency_key(self) -> str:
+        return self.delivery.idempotency_key
+
+    @property
+    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        named = {"thread": self.thread_id, "run": self.run_id, "executor": self._lane.told_id}
+        return NamedLines(get_logger("executor"), named)
+
+
+def step_name(function: Any, name: str | None) -> str:
+    """The given name, or the function's own. Raises ValueError for a function without one."""
+    if name is not None:
+        check_identifier("A step's name", name)
+    if not callable(function):
+        raise TypeError(f"A step needs a function, got {function!r}. Pass the function, not what it returns.")
+    plain = getattr(function, "function", function)  # of a step
+    while isinstance(plain, functools.partial):
+        plain = plain.func
+    if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
+        raise TypeError(
+            f"A step cannot be {plain.__name__!r}: it is a generator, whose result cannot be recorded. Return a list."
+        )
+    found = name or getattr(plain, "__name__", None)
+    if found is None or (found == "<lambda>" and name is None):
+        raise ValueError(f"{function!r} has no name of its own: pass ctx.step(..., name='what it does').")
+    return str(found)

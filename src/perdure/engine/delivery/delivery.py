@@ -1,0 +1,254 @@
+"""A delivery while its handler runs: the engine's side of it, behind the context that the handler holds."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from perdure.engine.delivery.event_emitter import RESULTS, Telling, own_event
+from perdure.engine.effects import DELETED, Effects, Replaced
+from perdure.engine.steps.calls import Frame, frame_of, frames_of
+from perdure.engine.steps.recorder import PrivateView, make_again, touched, undo
+from perdure.engine.steps.session import StepSession
+from perdure.engine.superstep.children import asking_child
+from perdure.engine.superstep.state import is_missing
+from perdure.errors import AnswerRejected, ContextEnded
+from perdure.events import WorkflowEvent
+from perdure.graph.sub_workflow import SubWorkflowResponseMessage
+from perdure.graph.types.coercion import coerce
+from perdure.isolation import is_unchangeable, isolated
+from perdure.records import SuspendedDelivery, WorkflowMessage
+
+if TYPE_CHECKING:
+    from perdure.engine.delivery.context import DeliveryContext
+    from perdure.engine.delivery.lane import Lane
+
+
+class Delivery:
+    """One message on its way through one handler, and what it comes to."""
+
+    def __init__(self, lane: Lane, message: WorkflowMessage, effects: Effects, context: DeliveryContext) -> None:
+        self.lane = lane
+        self.message = message
+        self.effects = effects
+        self.before = lane.before(message)
+        """What it was when it was last suspended; None if this is the first time that it runs."""
+        self.asked: list[WorkflowEvent] = []
+        """New questions that it waits for itself."""
+        self._context = context
+        self._session: StepSession | None = None
+        self._telling: Telling | None = None
+        self._is_over = False
+
+    # ------------------------------------------------------------ recorded work
+
+    @property
+    def session(self) -> StepSession:
+        """Raises ContextEnded for a task that the handler left behind."""
+        self.check_open()
+        if self._session is None:
+            task = self._context.task
+            assert task is not None  # noqa: S101  # set before the handler is called
+            self._session = StepSession(self, task)
+        return self._session
+
+    def check_open(self) -> None:
+        if self._is_over:
+            raise ContextEnded(self.lane.executor_id)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the engine has cancelled the handler: it waits, or its run was cancelled, or a sibling failed."""
+        if self.is_suspended or self._context.is_cancelled:
+            return True
+        return not self._context.has_own_task and self.lane.is_cancelling(self._context.task)
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same whenever this delivery, or the step that runs in it now, is tried; another after a rewind."""
+        frame = frame_of(self) if self._session is not None else None
+        thread = self.lane.scope.thread
+        step = "" if frame is None else frame.call.key
+        parts = (thread.thread_id, thread.position.epoch, self.message.delivery_id, step)
+        return hashlib.blake2b("\0".join(map(str, parts)).encode(), digest_size=16).hexdigest()
+
+    def do_again(self, effects: Effects, *, is_news: bool) -> None:
+        """What a recorded step did beside giving its result."""
+        lane = self.lane
+        _add(effects, self.sink)
+        for key, value in effects.writes:
+            if isinstance(value, Replaced):
+                self.remember_read(key, lane.state.get(key))
+                lane.state.change_in_place(key, isolated(value.value))
+            else:
+                own = value if value is DELETED else isolated(value)
+                self.remember_write(key)
+                self.sink.write([(key, own)])
+                lane.state.write(key, own)
+        if effects.private is not None:
+            for key in (*effects.private["changed"], *effects.private["gone"]):
+                self.touch_private(key)
+            make_again(lane.private, effects.private)
+        if is_news:
+            for event in effects.outputs:
+                lane.scope.emit(own_event(lane.as_told(event), replayed=True))
+
+    @property
+    def sink(self) -> Effects:
+        """Where what the handler does goes: into its effects, or into those of the step that runs in this task.
+
+        Raises ContextEnded for a task that the handler left behind.
+        """
+        self.check_open()
+        frame = frame_of(self) if self._session is not None else None
+        return self.effects if frame is None else frame.effects
+
+    @property
+    def requests_made(self) -> int:
+        frames = frames_of(self) if self._session is not None else ()
+        return len(self.effects.requests) + sum(len(frame.effects.requests) for frame in frames)
+
+    def remember_write(self, key: str) -> None:
+        """Before a step writes a key of the state."""
+        if self._session is not None:
+            for frame in frames_of(self):
+                frame.written.setdefault(key, self.lane.state.written(key))
+
+    def remember_read(self, key: str, value: Any) -> None:
+        """A step looks at a value of the state, which it may change in place."""
+        for frame in frames_of(self) if self._session is not None else ():
+            if key not in frame.read and not is_missing(value) and not is_unchangeable(value):
+                frame.read[key] = isolated(value)
+
+    def touch_private(self, key: str) -> None:
+        """A step is about to use a key of the private state."""
+        for frame in frames_of(self) if self._session is not None else ():
+            if key not in frame.private:
+                frame.private[key] = touched(self.lane.private, key)
+
+    @property
+    def private(self) -> MutableMapping[str, Any]:
+        return PrivateView(self.lane.private, self.touch_private)
+
+    def keep_frame(self, frame: Frame) -> None:
+        """A step ended well: what it did is part of what is around it."""
+        outer = frame.outer
+        around = outer.effects if outer is not None and outer.owner is self else self.effects
+        _add(frame.effects, around)
+        around.write(one for one in frame.effects.writes if not isinstance(one[1], Replaced))
+
+    def undo_frame(self, frame: Frame) -> None:
+        """An attempt of a step failed: nothing of it is left but what a consumer has seen."""
+        lane = self.lane
+        for key, before in frame.written.items():
+            mine = [value for name, value in frame.effects.writes if name == key]
+            lane.state.take_back(key, mine, before)
+        for key, then in frame.read.items() if lane.touched_state is not None else ():
+            if key not in frame.written:
+                lane.state.change_in_place(key, then)
+        if frame.private:
+            undo(lane.private, frame.private)
+        self.lane.scope.retract(frame.emitted)
+
+    # ------------------------------------------------------------ telling
+
+    def tell(self, event: WorkflowEvent) -> None:
+        self.lane.tell(self.lane.in_child(event), self.effects)
+
+    def tell_once(self, event: WorkflowEvent) -> None:
+        """Not as new again when the delivery runs again."""
+        if self._telling is None:
+            self._telling = Telling(self)
+        self._telling.tell_once(event)
+
+    @property
+    def told(self) -> Sequence[WorkflowEvent]:
+        """Events of its own, beside those that say that it runs."""
+        return () if self._telling is None else self._telling.emitted
+
+    # ------------------------------------------------------------ how it ends
+
+    @property
+    def is_suspended(self) -> bool:
+        return self._session is not None and self._session.waits.is_suspended
+
+    def suspended(self) -> Effects:
+        """In place of its effects: what it has asked, told and recorded so far. All else it does again."""
+        session = self._session
+        assert session is not None  # noqa: S101  # asked only of a delivery that is suspended
+        effects = Effects()
+        waits = session.waits.requests
+        effects.requests = [one for one in self.asked if one.request_id in waits]
+        # Its results are logged when it has ended: it may yet fail.
+        effects.events = [one for one in self.effects.events if one.type not in RESULTS]
+        suspended = SuspendedDelivery(
+            self.message,
+            session.waits.due_at,
+            waits,
+            tuple(session.records),
+            told=() if self._telling is None else self._telling.digests(),
+            run_id=self.lane.scope.run_id,
+        )
+        waited = () if self.before is None else self.before.waits
+        effects.also(suspended=suspended, withdrawn=tuple(one for one in waited if one not in waits))
+        return effects
+
+    def complete(self) -> None:
+        """The handler came to its end."""
+        if self._session is not None:
+            self._session.end()
+        if self.before is not None and self.before.waits:
+            self.effects.also(withdrawn=self.before.waits)
+
+    async def failed(self, error: BaseException) -> bool:
+        """Whether trying again could end otherwise: not where its code has met the failure, and recorded that."""
+        return self._session is None or await self._session.take_back_failures(error)
+
+    @property
+    def broken(self) -> Exception | None:
+        """Why its records cannot be kept: then it fails, whatever its handler made of that."""
+        return None if self._session is None else self._session.broken
+
+    async def close(self) -> None:
+        """Nothing that it began goes on behind its back. In any case but one: where the event loop is being closed,
+        nothing can be awaited."""
+        if self._session is not None and sys.exc_info()[0] is not GeneratorExit:
+            await self._session.close()
+
+    def end(self) -> None:
+        self._is_over = True
+        if self._session is not None:
+            self._session.stop()
+
+    # ------------------------------------------------------------ sub-workflows
+
+    def start_child(self) -> None:
+        self.effects.also(message=self.message, is_start=True)
+
+    def answer_child(self, answer: SubWorkflowResponseMessage) -> None:
+        """One that comes too late is dropped with a warning. Raises AnswerRejected if it is of another type."""
+        lane, asked = self.lane, answer.source_event
+        request_id = str(asked.request_id)
+        children = lane.position.children
+        child_id = asking_child(lane.position, lane.executor_id, asked)
+        if child_id is None:
+            text = (
+                f"The answer to request {request_id!r} was dropped: no child of {lane.told_id!r} waits for it any more."
+            )
+            self.tell(WorkflowEvent("warning", text, executor_id=lane.told_id))
+            return
+        request = children[child_id].position.requests[request_id]
+        try:
+            value = coerce(answer.data, request.response_type)
+        except (ValueError, TypeError) as error:
+            raise AnswerRejected(request_id, request.response_type, answer.data, str(error)) from error
+        self.effects.also(answers=(*self.effects.answers, SubWorkflowResponseMessage(isolated(value), asked)))
+
+
+def _add(some: Effects, to: Effects) -> None:
+    to.sends += some.sends
+    to.outputs += some.outputs
+    to.ask(some.requests)
+    to.use(some.usage)

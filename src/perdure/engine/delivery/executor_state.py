@@ -1,0 +1,215 @@
+"""Executors' memory in a thread: taken with every commit, put back after a failure or a rewind."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, MutableMapping
+from functools import lru_cache
+from typing import Any
+
+from perdure.checkpoints.delta.incremental import Unchanged
+from perdure.checkpoints.open_thread import ThreadKeeper
+from perdure.codec import Encoded
+from perdure.engine.compiled import Compiled
+from perdure.engine.effects import Effects
+from perdure.engine.run.live_threads import LiveThread
+from perdure.engine.superstep.level import Level, instances_of
+from perdure.engine.superstep.position import Position
+from perdure.errors import CheckpointHookFailed
+from perdure.graph.executor import Executor
+from perdure.isolation import is_unchangeable, isolated
+
+# ---------------------------------------------------------------- hooks
+
+
+class HookContext:
+    """What a hook that takes `ctx` may use: the executor's private state, and the shared one."""
+
+    __slots__ = ("_position", "executor_id", "thread_id")
+
+    def __init__(self, position: Position, executor_id: str, thread_id: str) -> None:
+        self._position = position
+        self.executor_id = executor_id
+        self.thread_id = thread_id
+
+    @property
+    def private(self) -> MutableMapping[str, Any]:
+        # Positions share their parts until one of them is changed: this one gets its own.
+        own: dict[str, Any] = isolated(self._position.private.get(self.executor_id, {}))
+        self._position.private = {**self._position.private, self.executor_id: own}
+        return own
+
+    def get_state(self, key: str, default: Any = None) -> Any:
+        return isolated(self._position.state.get(key, default))
+
+    def set_state(self, key: str, value: Any) -> None:
+        self._position.state = {**self._position.state, key: isolated(value)}
+
+
+@lru_cache(1024)
+def _takes_context(function: Any, without: int) -> bool:
+    return len(inspect.signature(function).parameters) > without
+
+
+async def save(executor: Executor, position: Position, thread_id: str) -> dict[str, Any]:
+    """The executor's dict. Raises CheckpointHookFailed, naming it, if the hook fails or returns something else."""
+    hook = type(executor).on_checkpoint_save
+    extra = (HookContext(position, executor.id, thread_id),) if _takes_context(hook, 1) else ()
+    try:
+        saved: Any = await hook(executor, *extra)
+    except Exception as error:
+        raise CheckpointHookFailed(executor.id, "on_checkpoint_save", repr(error)) from error
+    if not isinstance(saved, dict):
+        raise CheckpointHookFailed(executor.id, "on_checkpoint_save", f"it returned {saved!r}, expected a dict")
+    return saved
+
+
+async def restore(executor: Executor, saved: dict[str, Any], position: Position, thread_id: str) -> None:
+    hook = type(executor).on_checkpoint_restore
+    extra = (HookContext(position, executor.id, thread_id),) if _takes_context(hook, 2) else ()
+    try:
+        await hook(executor, saved, *extra)
+    except Exception as error:
+        raise CheckpointHookFailed(executor.id, "on_checkpoint_restore", repr(error)) from error
+
+
+_Here = tuple[Compiled, Position, dict[str, Executor], str]
+"""A workflow of the nesting: what it is, where it stands, its instances, and the path to it."""
+
+
+class ExecutorMemories:
+    """Keeps hook dicts frozen, so that no live object can change them, and thaws a copy each time one is needed.
+
+    With a storage they are frozen into trees, which the checkpoint needs anyway; without one they are copied.
+    """
+
+    def __init__(self, thread: LiveThread, compiled: Compiled, keeper: ThreadKeeper | None) -> None:
+        self._thread = thread
+        self._compiled = compiled
+        self._codec = None if keeper is None else keeper.codec
+        self._unchanged: dict[str, Unchanged] = {} if keeper is None else keeper.unchanged
+
+    async def taken(self, executor: Executor, position: Position, path: str = "") -> Any:
+        """What the executor keeps now, frozen. Raises CheckpointHookFailed or UnsavableValue."""
+        kept = await save(executor, position, self._thread.thread_id)
+        return self._frozen(kept, path + executor.id)
+
+    async def take_into(self, effects: Effects, executor: Executor, before: Position) -> None:
+        """What the executor keeps after one delivery, with what its hook wrote through `ctx`."""
+        seen = before.successor()
+        if effects.private is not None:
+            seen.private = {**seen.private, executor.id: isolated(effects.private)}
+        effects.saved = await self.taken(executor, seen)
+        if seen.private is not before.private:
+            effects.private = seen.private.get(executor.id)
+        effects.write((key, value) for key, value in seen.state.items() if before.state.get(key, effects) is not value)
+
+    async def put_back(self, executor: Executor, frozen: Any, position: Position) -> None:
+        """Give the executor what it kept then. Raises CheckpointHookFailed."""
+        if isinstance(frozen, Encoded):
+            state = frozen.codec.decode(frozen.tree, f"executors[{executor.id!r}].saved")
+        else:
+            state = isolated(frozen)
+        await restore(executor, state, position, self._thread.thread_id)
+
+    def _frozen(self, kept: Any, executor_id: str) -> Any:
+        if self._codec is None:
+            return isolated(kept)
+        if isinstance(kept, Encoded):
+            return kept
+        path = f"executors[{executor_id!r}].saved"
+        if type(kept) is not dict:
+            return Encoded(self._codec.encode(kept, path), self._codec)
+        unchanged = self._unchanged.get(executor_id)
+        if unchanged is None:
+            unchanged = self._unchanged[executor_id] = Unchanged(is_unchangeable)
+        return Encoded(unchanged.encode(kept, path, self._codec), self._codec)
+
+    # ------------------------------------------------------------ every level of the nesting
+
+    def _levels(
+        self, compiled: Compiled, position: Position, executors: dict[str, Executor], path: str = ""
+    ) -> Iterator[_Here]:
+        yield compiled, position, executors, path
+        for child in position.children.values():
+            inner = compiled.children.get(child.executor_id)
+            if inner is not None and inner.has_hooks:
+                instances = instances_of(self._thread, child, inner)
+                yield from self._levels(inner, child.position, instances, f"{path}{child.executor_id}/")
+
+    def _here(self, position: Position) -> Iterator[_Here]:
+        return self._levels(self._compiled, position, self._thread.executors)
+
+    async def remember(self, after: Position) -> None:
+        """Ask every executor with hooks what it keeps, whether it ran or not: they may share objects."""
+        _own_children(after, self._compiled)
+        for compiled, position, executors, path in self._here(after):
+            saved = dict(position.saved)
+            for executor_id in compiled.hooked:
+                if executor_id in executors:
+                    saved[executor_id] = await self.taken(executors[executor_id], position, path)
+            position.saved = saved
+
+    async def restore_here(self) -> None:
+        """Put every executor with hooks where the position says, whether it ran or not: they may share objects.
+
+        All of them are tried; the first error is raised then, and the thread stays marked.
+        """
+        errors = []
+        for compiled, position, executors, _ in self._here(self._thread.position):
+            for executor_id in compiled.hooked:
+                if executor_id in executors or executor_id in position.saved:
+                    try:
+                        await self._restore(executors, executor_id, position.saved.get(executor_id), position)
+                    except CheckpointHookFailed as error:
+                        errors.append(error)
+        if errors:
+            raise errors[0]
+        self._thread.is_dirty = False
+
+    async def _restore(self, executors: dict[str, Executor], executor_id: str, frozen: Any, position: Position) -> None:
+        """One that the position does not know is made anew."""
+        if frozen is None:
+            executors.pop(executor_id, None)
+        else:
+            await self.put_back(executors[executor_id], frozen, position)
+
+    async def put_back_in(self, level: Level, executor_id: str, saved: Any) -> Executor:
+        """The executor as it was after a delivery, or before the superstep where `saved` is None."""
+        frozen = level.position.saved.get(executor_id) if saved is None else saved
+        await self._restore(level.executors, executor_id, frozen, level.position)
+        return level.executors[executor_id]
+
+    async def restore_all(self, position: Position, saved: Mapping[str, Any]) -> None:
+        """Stand at another position. If a hook fails, the thread stands where it stood."""
+        thread = self._thread
+        position.saved = {key: self._frozen(value, key) for key, value in saved.items()}
+        _freeze_children(position, self._frozen)
+        before, thread.position = thread.position, position
+        children, thread.children = thread.children, {}
+        for _, level, executors, _ in self._here(position):
+            for executor_id in level.saved:
+                executors[executor_id]  # made now, to be restored with the others
+        try:
+            await self.restore_here()
+        except BaseException:
+            thread.position, thread.children, thread.is_dirty = before, children, True
+            raise
+        thread.journal = {}
+        thread.records = {}
+
+
+def _own_children(after: Position, compiled: Compiled) -> None:
+    """Positions of children that did not run are shared with the position before, which must stay as it is."""
+    hooked = {key: child for key, child in after.children.items() if compiled.children[child.executor_id].has_hooks}
+    if hooked:
+        own = {key: child.at(child.position.successor()) for key, child in hooked.items()}
+        after.children = {**after.children, **own}
+        for child in own.values():
+            _own_children(child.position, compiled.children[child.executor_id])
+
+
+def _freeze_children(position: Position, frozen: Any) -> None:
+    for child in position.children.values():
+        child.position.saved = {key: frozen(value, key) for key, value in child.position.saved.items()}
+        _freeze_children(child.position, frozen)

@@ -1,0 +1,366 @@
+"""A lane: the deliveries of one executor in one superstep, run one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from perdure.engine.delivery.context import DeliveryContext
+from perdure.engine.delivery.delivery import Delivery
+from perdure.engine.delivery.event_emitter import own_event
+from perdure.engine.delivery.failures import meet_failure
+from perdure.engine.effects import DELETED, Effects, Replaced
+from perdure.engine.steps.attempts import TimeIsUp, within
+from perdure.engine.superstep.state import LaneState
+from perdure.errors import HandlerCancelled, TimedOut, WorkflowRunnerException
+from perdure.events import WorkflowErrorDetails, WorkflowEvent
+from perdure.graph.handlers import Returns
+from perdure.graph.policy import DEFAULT, FailurePolicy
+from perdure.isolation import isolated
+from perdure.records import SuspendedDelivery, WorkflowMessage
+
+if TYPE_CHECKING:
+    from perdure.codec import Codec
+    from perdure.engine.scope import RunScope
+    from perdure.engine.superstep.level import Level
+    from perdure.engine.superstep.position import Position
+
+
+# ---------------------------------------------------------------- suspended
+
+
+def take_off_suspension(context: DeliveryContext) -> bool:
+    """Whether the delivery was suspended. That cancels the task of its handler, which may be the run's own: it must not
+    look as if somebody had cancelled the run."""
+    if context.used is None or not context.used.is_suspended:
+        return False
+    task = asyncio.current_task()
+    if task is not None and task is context.task and task.cancelling():
+        task.uncancel()
+    return True
+
+
+def is_error_of_suspension(error: BaseException, context: DeliveryContext) -> bool:
+    """Code may turn its cancellation into an error of its own. What a suspended delivery did is dropped anyway, and so
+    is that: should it have another reason, it is raised again."""
+    if not isinstance(error, (Exception, BaseExceptionGroup)) or context.delivery.broken is not None:
+        return False
+    return take_off_suspension(context)
+
+
+current_context: ContextVar[DeliveryContext | None] = ContextVar("perdure_context", default=None)
+"""The context of the handler that runs in this task: a step that is called there belongs to its delivery."""
+
+
+class Lane:
+    """Sees the position that the superstep started from, plus its own writes; never another lane's."""
+
+    failure: BaseException | None = None
+    failure_events: tuple[WorkflowEvent, ...] = ()
+    """What is told of the delivery that failed."""
+    is_dropped = False
+    """Whether its sub-workflow failed elsewhere: what it does does not count any more."""
+    has_touched = False
+    """Whether a handler has looked at the state, shared or private."""
+    _state: LaneState | None = None
+    _private: dict[str, Any] | None = None
+
+    def __init__(self, scope: RunScope, level: Level, executor_id: str) -> None:
+        self._scope = scope
+        self.level = level
+        self.executor_id = executor_id
+        self.executor = level.executors[executor_id]
+        self.position: Position = level.position
+        self.told_id: str = executor_id if level.parent is None else level.path + executor_id
+        """The executor's id where it is told: with the path of its sub-workflow."""
+        self._is_plain = level.parent is None and not level.position.suspended
+        """Not in a sub-workflow, and nothing waits: the common case, which costs least."""
+        self.messages: list[WorkflowMessage] = []
+        self.results: list[Effects] = []
+
+    @property
+    def scope(self) -> RunScope:
+        return self._scope
+
+    @property
+    def steps_path(self) -> str:
+        """Before the names of its steps, where they are told."""
+        return self.level.path if self.executor.is_function else f"{self.told_id}/"
+
+    # ------------------------------------------------------------ state
+
+    @property
+    def state(self) -> LaneState:
+        if self._state is None:
+            self.has_touched = True
+            self._state = LaneState(self.position.state, self.level.compiled.graph.reducers)
+        return self._state
+
+    @property
+    def touched_state(self) -> LaneState | None:
+        return self._state
+
+    @property
+    def private(self) -> dict[str, Any]:
+        if self._private is None:
+            self.has_touched = True
+            self._private = isolated(self.position.private.get(self.executor_id, {}))
+        return self._private
+
+    @property
+    def touched_private(self) -> dict[str, Any] | None:
+        return self._private
+
+    def write_again(self, key: str, value: Any) -> None:
+        self.state.write(key, _own(value))
+
+    def replace_private(self, private: dict[str, Any]) -> None:
+        self.has_touched = True
+        self._private = isolated(private)
+
+    def undo(self) -> None:
+        """Back to what the deliveries before left: this one failed, or has to wait."""
+        self._state = None
+        self._private = None
+        for done in self.results:
+            for key, value in done.writes:
+                self.write_again(key, value)
+            if done.private is not None:
+                self.replace_private(done.private)
+
+    # ------------------------------------------------------------ telling
+
+    def tell(self, event: WorkflowEvent, effects: Effects) -> None:
+        self._scope.emit(event)
+        if self._scope.is_logged:
+            effects.events.append(event)
+
+    def in_child(self, event: WorkflowEvent) -> WorkflowEvent:
+        child_id = self.level.child_id
+        return event if child_id is None else msgspec.structs.replace(event, child_id=child_id)
+
+    def as_told(self, event: WorkflowEvent) -> WorkflowEvent:
+        """An output or a request of this executor, as the run's consumer sees it."""
+        return event if self.level.parent is None else self.in_child(self.level.as_told(event, self.executor_id))
+
+    # ------------------------------------------------------------ one delivery
+
+    async def deliver(self, message: WorkflowMessage) -> Effects:
+        """Run the handler for one message. Its effects are added to `results`."""
+        if self.results and (self._state is not None or self._private is not None):
+            for done in self.results:
+                self.settle(done, self._scope.codec)  # each delivery's own, so that this one can be undone alone
+        effects = Effects()
+        context = DeliveryContext(self, message, effects)
+        event = WorkflowEvent("executor_invoked", message.data, executor_id=self.told_id)
+        if self._is_plain:
+            self._scope.emit(event)
+            if self._scope.is_logged:
+                effects.events.append(event)
+        else:
+            self._tell_invoked(event, message, effects)
+        token = current_context.set(context)
+        try:
+            try:
+                returns, work = self._work(message, context)
+                returned = await work
+            finally:
+                if context.used is not None:
+                    await context.used.close()
+            if context.used is not None and context.used.broken is not None:
+                raise context.used.broken
+            if returned is not None and returns is not Returns.NOTHING:
+                await _give(returned, returns, context)
+            if context.used is not None or not self._is_plain or message.in_place_of is not None:
+                effects = self._ended(context, message, effects)
+            if not effects.is_start and not effects.is_undone:  # a sub-workflow has only begun
+                self._tell_completed(effects)
+        except asyncio.CancelledError as error:
+            is_suspended = take_off_suspension(context)
+            if self._is_cancelled():
+                raise
+            effects = self._suspend(context.delivery) if is_suspended else await self._own_end(error, context)
+        except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
+            raise
+        except BaseException as error:  # noqa: BLE001  # raised again there, unless a policy says otherwise
+            if is_error_of_suspension(error, context) and not self._is_cancelled():
+                effects = self._suspend(context.delivery)
+            else:
+                effects = await self._met(error, context.delivery)
+        finally:
+            context.end()
+            try:
+                current_context.reset(token)
+            except ValueError:  # `suppress` costs much; one that is thrown away ends in another context
+                pass
+        self.results.append(effects)
+        return effects
+
+    def before(self, message: WorkflowMessage) -> SuspendedDelivery | None:
+        """What the delivery was when it was last suspended."""
+        suspended = self.position.suspended
+        return suspended.get(message.delivery_id) if suspended else None
+
+    def take_up(self, context: DeliveryContext, message: WorkflowMessage, effects: Effects) -> Delivery:
+        return Delivery(self, message, effects, context)
+
+    def _tell_invoked(self, event: WorkflowEvent, message: WorkflowMessage, effects: Effects) -> None:
+        before = self.before(message)
+        if before is None or before.run_id is None:  # it was not suspended, only recorded in the middle of its work
+            self.tell(self.in_child(event), effects)
+        elif before.run_id != self._scope.run_id:
+            self._scope.emit(own_event(self.in_child(event), replayed=True))
+
+    def _tell_completed(self, effects: Effects) -> None:
+        event = WorkflowEvent("executor_completed", _done(effects), executor_id=self.told_id)
+        self.tell(event if self._is_plain else self.in_child(event), effects)
+
+    def _work(self, message: WorkflowMessage, context: DeliveryContext) -> tuple[Returns, Coroutine[Any, Any, Any]]:
+        """The handler's own coroutine, not awaited yet, and what becomes of its result."""
+        request = message.original_request_info_event
+        table = self.executor.table
+        handler = table.find(message.data) if request is None else table.find_response(request.data, message.data)
+        if handler is None:
+            raise WorkflowRunnerException(
+                f"Executor {self.told_id!r} has no handler for a {type(message.data).__qualname__} any more; one "
+                "was due when the checkpoint was made. Nothing was changed. Add the handler and resume."
+            )
+        # The mailbox keeps the message as it was sent: should this superstep fail, it is delivered again.
+        arguments: tuple[Any, ...] = (isolated(message.data),)
+        if request is not None:
+            arguments = (isolated(request.data), *arguments)
+        context.task = asyncio.current_task()
+        if handler.takes_context:
+            work = handler.function(self.executor, *arguments, context)
+        else:
+            work = handler.function(self.executor, *arguments)
+        seconds = self._policy.timeout if self.level.compiled.graph.policies else None
+        if seconds is not None or handler.own_task:
+            work = self._in_own_task(work, seconds, context)
+        return handler.returns, work
+
+    @property
+    def _policy(self) -> FailurePolicy:
+        policies = self.level.compiled.graph.policies
+        return policies.get(self.executor_id, DEFAULT) if policies else DEFAULT
+
+    def _ended(self, context: DeliveryContext, message: WorkflowMessage, effects: Effects) -> Effects:
+        if context.used is not None or self.before(message) is not None:
+            if take_off_suspension(context):  # it kept the cancellation to itself
+                return self._suspend(context.delivery)
+            context.delivery.complete()
+        effects.sent_as = self.level.stands_in_for(message)
+        return effects
+
+    def _suspend(self, delivery: Delivery) -> Effects:
+        effects = delivery.suspended()
+        effects.is_undone = True
+        self.undo()
+        return effects
+
+    async def _met(self, error: BaseException, delivery: Delivery) -> Effects:
+        """What a failed delivery comes to under its policy. Raises the error if that is to end the superstep."""
+        if self._scope.spans is not None:
+            self._scope.spans.delivery_failed(self, error)
+        try:
+            met = await meet_failure(delivery, error, self._policy)
+        except Exception as second:  # such as one of a user's retry_on
+            self._fail(second)
+            raise
+        if met is None:
+            failure = delivery.broken or error
+            self.failure_events = tuple(one for one in delivery.effects.events if one.type.startswith("executor_"))
+            self._fail(failure)
+            raise failure
+        met.is_undone = True
+        met.sent_as = self.level.stands_in_for(delivery.message)
+        self.undo()
+        return met
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = error
+        details = WorkflowErrorDetails.from_exception(error, executor_id=self.told_id)
+        event = self.in_child(WorkflowEvent("executor_failed", executor_id=self.told_id, details=details))
+        self._scope.emit(event)
+        self.failure_events = (*self.failure_events, event)
+
+    async def _own_end(self, error: asyncio.CancelledError, context: DeliveryContext) -> Effects:
+        """Nobody cancelled the run, but something inside the handler a task of its own: a failure like any other."""
+        failure = HandlerCancelled(self.told_id)
+        failure.__cause__ = error
+        return await self._met(failure, context.delivery)
+
+    def _is_cancelled(self) -> bool:
+        """Whether somebody cancelled the run, rather than something inside the handler a task of its own."""
+        return self.is_cancelling(asyncio.current_task())
+
+    def is_cancelling(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether this task of the engine is being cancelled."""
+        if task is None or task is self._scope.task:
+            return self._scope.is_cancelled()
+        return task.cancelling() > 0
+
+    def settle(self, effects: Effects, codec: Codec | None) -> None:
+        """Complete the effects of a delivery that is to be recorded by itself, with what it changed in place."""
+        if effects.is_settled:
+            return
+        effects.is_settled = True
+        if self._state is not None:
+            changed = self._state.changed_in_place(codec)
+            effects.write((key, Replaced(isolated(value))) for key, value in changed)
+        if self._private is not None:
+            effects.private = isolated(self._private)
+
+    async def _in_own_task(
+        self, work: Coroutine[Any, Any, Any], seconds: float | None, context: DeliveryContext
+    ) -> Any:
+        def run_by(task: asyncio.Task[Any]) -> None:
+            context.task, context.has_own_task = task, True
+
+        def cancelled() -> None:
+            context.is_cancelled = True
+
+        try:
+            return await within(seconds, work, self._scope.clock, run_by, cancelled)
+        except TimeIsUp as error:
+            raise TimedOut(self.told_id, seconds or 0) from error.__cause__
+
+    def replay(self, message: WorkflowMessage, recorded: Effects) -> None:
+        """Take the outcome of a delivery that ended before an interruption, instead of running it again."""
+        told = WorkflowEvent("executor_bypassed", _done(recorded), executor_id=self.told_id)
+        recorded.events = []
+        recorded.sent_as = self.level.stands_in_for(message)
+        for event in (self.in_child(told), *map(self.as_told, (*recorded.outputs, *recorded.requests))):
+            self.tell(own_event(event), recorded)
+        if recorded.requests and self.level.is_asked_outside:
+            self._scope.on_request()
+        for key, value in recorded.writes:
+            self.write_again(key, value)
+        if recorded.private is not None:
+            self.replace_private(recorded.private)
+        self.results.append(recorded)
+
+
+def _own(written: Any) -> Any:
+    """The journal keeps what it has: should this superstep fail too, it is replayed once more."""
+    if written is DELETED:
+        return written
+    return Replaced(isolated(written.value)) if isinstance(written, Replaced) else isolated(written)
+
+
+async def _give(returned: Any, returns: Returns, context: DeliveryContext) -> None:
+    if returns is Returns.SENT:
+        await context.send_message(returned)
+    else:
+        await context.yield_output(returned)
+
+
+def _done(effects: Effects) -> list[Any] | None:
+    data = [data for data, _ in effects.sends]
+    if effects.outputs:
+        data += [event.data for event in effects.outputs]
+    return data or None

@@ -1,0 +1,230 @@
+"""Questions to people: answers checked before they are accepted, and deadlines that pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from perdure.engine.superstep.children import as_asked_below, asking_level, in_child
+from perdure.engine.superstep.position import Position, every_level, next_wake_up
+from perdure.errors import (
+    AlreadyAnswered,
+    AnswerRejected,
+    InvalidRun,
+    NoPendingRequests,
+    NoResponseHandler,
+    RequestExpired,
+    RequestWithdrawn,
+    UnknownRequest,
+    type_name,
+)
+from perdure.events import RequestTerms, WorkflowEvent
+from perdure.graph.graph import Graph
+from perdure.graph.types.coercion import coerce
+from perdure.isolation import isolated
+from perdure.records import Answer, MessageType, Record, WorkflowMessage
+
+
+def agreed_terms(
+    response_type: Any, deadline: datetime | None, default: Any, assignee: str | None
+) -> RequestTerms | None:
+    """What a request says beside its question. Raises InvalidRun for terms that could never be kept."""
+    if deadline is not None and not isinstance(deadline, datetime):
+        raise InvalidRun(f"A deadline is a datetime with a time zone, got {deadline!r}.")
+    if deadline is not None and deadline.tzinfo is None:
+        raise InvalidRun(f"A deadline needs a time zone, got {deadline!r}: try deadline.replace(tzinfo=UTC).")
+    if default is not ... and deadline is None:
+        raise InvalidRun("A request's default is delivered when its deadline passes: give a deadline too.")
+    if default is not ...:
+        try:
+            default = isolated(coerce(default, response_type))
+        except (ValueError, TypeError) as error:
+            raise InvalidRun(
+                f"The default of a request must be an answer to it: expected {type_name(response_type)}, got "
+                f"{type_name(type(default))} ({error})."
+            ) from error
+    return RequestTerms(deadline, default, assignee) if deadline or assignee else None
+
+
+def _waits_inside(position: Position, request_id: str) -> bool:
+    """Whether a suspended delivery takes the answer itself, rather than a response handler."""
+    return any(request_id in one.waits for one in position.suspended.values())
+
+
+def check_answers(graph: Graph, thread_id: str, position: Position, answers: Mapping[str, Any]) -> dict[str, Any]:
+    """The answers, coerced to what was asked for. All of them are sound, or an error is raised and none counts."""
+    if not position.requests and not any(request_id in position.answered for request_id in answers):
+        raise NoPendingRequests(thread_id)
+    checked = {}
+    for request_id, answer in answers.items():
+        request = position.requests.get(request_id)
+        if request is None:
+            settled = position.answered.get(request_id)
+            if settled is not None and settled.expired_for is not None:
+                raise RequestExpired(request_id, settled.expired_for, settled.answered_at)
+            if settled is not None and settled.is_withdrawn:
+                raise RequestWithdrawn(request_id, thread_id)
+            if settled is not None:
+                raise AlreadyAnswered(request_id, thread_id)
+            raise UnknownRequest(request_id, thread_id, position.requests)
+        checked[request_id] = isolated(_checked(graph, position, request, answer))
+    return checked
+
+
+def _checked(graph: Graph, position: Position, request: WorkflowEvent, answer: Any) -> Any:
+    try:
+        value = coerce(answer, request.response_type)
+    except (ValueError, TypeError) as error:
+        raise AnswerRejected(str(request.request_id), request.response_type, answer, str(error)) from error
+    found = asking_level(graph, position, request)
+    if found is None:
+        raise UnknownRequest(str(request.request_id), str(request.source_executor_id), ())
+    graph, level, asker = found
+    if _waits_inside(level, str(request.request_id)):
+        return value
+    if graph.executors[asker].table.find_response(request.data, value) is None:
+        raise NoResponseHandler(str(request.source_executor_id), type(request.data), type(value))
+    return value
+
+
+def deliver_answers(
+    position: Position,
+    answers: Mapping[str, Any],
+    now: datetime,
+    next_delivery_id: int | None = None,
+    answered_by: str | None = None,
+) -> Position:
+    """The position in which each answer is due to whoever asked. The position given is left as it is."""
+    after = position.successor()
+    if next_delivery_id is not None:
+        after.next_delivery_id = next_delivery_id
+    for request_id, value in answers.items():
+        after = _delivered(after, after.requests[request_id], value, Answer(now, answered_by))
+    return after
+
+
+def _delivered(position: Position, request: WorkflowEvent, value: Any, how: Answer) -> Position:
+    request_id = str(request.request_id)
+
+    def answer(level: Position, asked: WorkflowEvent) -> Position:
+        record = Record("answered", request_key(request_id), "request", value=value)
+        return _woken(level, request_id, record) or _with_answer(level, asked, value, position.next_delivery_id)
+
+    after = _settled(position, request, how, answer)
+    after.next_delivery_id = position.next_delivery_id + 1
+    return after
+
+
+def _settled(
+    position: Position, request: WorkflowEvent, how: Answer, change: Callable[[Position, WorkflowEvent], Position]
+) -> Position:
+    """The position in which the request is not pending any more, and the level that asked it was changed."""
+    request_id = str(request.request_id)
+    after = position.successor()
+    after.requests = {key: one for key, one in position.requests.items() if key != request_id}
+    after.answered = {**position.answered, request_id: how}
+    found = None if request.child_id is None else as_asked_below(after, request)
+    if found is None or request.child_id is None:
+        return change(after, request)
+
+    def change_child(level: Position) -> Position:
+        changed = change(level, found).successor()
+        changed.asked -= {request_id}
+        changed.since_input = 0
+        return changed
+
+    return in_child(after, request.child_id, change_child) or after
+
+
+def request_key(request_id: str, occurrence: int = 1) -> str:
+    """How the answer to a request is found in the records of the delivery that asked: an id may be used again."""
+    return f"request {request_id}" if occurrence == 1 else f"request {request_id} #{occurrence}"
+
+
+def _woken(level: Position, request_id: str, record: Record) -> Position | None:
+    """The level with the delivery that waits for the request made ready; None if none does."""
+    for delivery_id, one in level.suspended.items():
+        if request_id in one.waits:
+            waits = tuple(key for key in one.waits if key != request_id)
+            asked_before = sum(1 for old in one.records if old.name == "request" and _is_about(old.key, request_id))
+            settled = msgspec.structs.replace(record, key=request_key(request_id, asked_before + 1))
+            ready = msgspec.structs.replace(one, records=(*one.records, settled), is_ready=True, waits=waits)
+            after = level.successor()
+            after.suspended = {**level.suspended, delivery_id: ready}
+            return after
+    return None
+
+
+def _is_about(key: str, request_id: str) -> bool:
+    first = request_key(request_id)
+    return key == first or (key.startswith(f"{first} #") and key[len(first) + 2 :].isdigit())
+
+
+def _with_answer(level: Position, request: WorkflowEvent, value: Any, delivery_id: int) -> Position:
+    asker = str(request.source_executor_id)
+    due = WorkflowMessage(value, f"internal:{asker}", asker, MessageType.RESPONSE, request, None, delivery_id)
+    after = level.successor()
+    after.mailbox = [*level.mailbox, due]
+    return after
+
+
+def pass_deadlines(position: Position, now: datetime) -> tuple[Position, list[WorkflowEvent]]:
+    """Requests whose time is over: their default is delivered, or they expire with an `error` event."""
+    expired: list[WorkflowEvent] = []
+    after = _pass_own_deadlines(position, now, expired, "")
+    return _pass_below(after, now, expired, ""), expired
+
+
+def _pass_below(position: Position, now: datetime, expired: list[WorkflowEvent], path: str) -> Position:
+    """Sub-workflows have requests of their own, which their parents answer."""
+    for child_id, child in position.children.items():
+        inner_path = f"{path}{child.executor_id}/"
+        before = child.position
+        first = before.successor()
+        first.next_delivery_id = position.next_delivery_id
+        own = _pass_own_deadlines(first, now, expired, inner_path)
+        inner = _pass_below(own, now, expired, inner_path)
+        if inner is not first:
+            after = position.successor()
+            after.children = {**position.children, child_id: child.at(inner)}
+            after.next_delivery_id = inner.next_delivery_id
+            position = after
+    return position
+
+
+def _pass_own_deadlines(position: Position, now: datetime, expired: list[WorkflowEvent], path: str) -> Position:
+    due = [one for one in position.requests.values() if one.terms and one.terms.deadline and one.terms.deadline <= now]
+    for request in due:
+        terms = request.terms
+        if terms is not None and terms.default is not ...:
+            position = _delivered(position, request, terms.default, Answer(now))
+        elif terms is not None:
+            position = _expired(position, request, terms.deadline or now, expired, path)
+    return position
+
+
+def _expired(
+    position: Position, request: WorkflowEvent, deadline: datetime, expired: list[WorkflowEvent], path: str
+) -> Position:
+    request_id, asker = str(request.request_id), f"{path}{request.source_executor_id}"
+
+    def change(level: Position, asked: WorkflowEvent) -> Position:
+        record = Record("expired", request_key(request_id), "request", until=deadline)
+        woken = _woken(level, request_id, record)
+        if woken is None:
+            error = RequestExpired(request_id, asker, deadline)
+            expired.append(WorkflowEvent("error", error, executor_id=asker, child_id=request.child_id))
+        return woken or level
+
+    return _settled(position, request, Answer(deadline, expired_for=asker), change)
+
+
+def next_deadline(position: Position) -> datetime | None:
+    """When the thread goes on by itself although it is at rest: a request runs out, or a sleeper is due."""
+    every = (one for level in every_level(position) for one in level.requests.values())
+    deadlines = [one.terms.deadline for one in every if one.terms and one.terms.deadline]
+    wake_up = next_wake_up(position)
+    return min([*deadlines, wake_up] if wake_up is not None else deadlines, default=None)

@@ -1,0 +1,217 @@
+"""ResponseStream: events as they happen, then the result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
+from typing import Any, Generic, TypeVar
+
+from perdure.errors import InvalidRun, NotInAsyncCode
+from perdure.events import WorkflowEvent, WorkflowRunState
+
+# ---------------------------------------------------------------- result
+
+
+class WorkflowRunResult(list[WorkflowEvent]):
+    """The run's events in order; `status` events only if asked for. Outputs since the last outside input are all
+    here, those from before an interruption marked `replayed`."""
+
+    def __init__(
+        self,
+        events: Iterable[WorkflowEvent],
+        status_events: list[WorkflowEvent],
+        outputs: list[WorkflowEvent],
+        requests: list[WorkflowEvent],
+        *,
+        thread_id: str,
+        run_id: str,
+        checkpoint_id: str | None,
+        usage: dict[str, int] | None = None,
+        about: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(events)
+        self._status_events = status_events
+        # As committed: in the order of the deliveries, whichever sibling was quicker, so that a resumed run gives
+        # the same.
+        self._outputs = outputs
+        self._requests = requests
+        self.thread_id = thread_id
+        self.run_id = run_id
+        self.checkpoint_id = checkpoint_id
+        """Where the thread stands now; None without a storage."""
+        self.usage: dict[str, int] = usage or {}
+        """What the thread's agents used since it began: tokens and the like, by name."""
+        self.about: dict[str, Any] = about or {}
+        """What is said of the thread: what `workflow.describe` was given."""
+
+    @property
+    def outputs(self) -> list[WorkflowEvent]:
+        """`output` and `intermediate` events since the last outside input, in the order of the deliveries."""
+        return list(self._outputs)
+
+    def get_outputs(self) -> list[Any]:
+        return [event.data for event in self._outputs if event.type == "output"]
+
+    def get_intermediate_outputs(self) -> list[Any]:
+        return [event.data for event in self._outputs if event.type == "intermediate"]
+
+    def get_request_info_events(self) -> list[WorkflowEvent]:
+        """Requests that are pending now, those asked earlier included."""
+        return list(self._requests)
+
+    def get_final_state(self) -> WorkflowRunState:
+        """How the run ended."""
+        if not self._status_events or self._status_events[-1].state is None:
+            raise RuntimeError("This result has no final state: the run did not end.")
+        return self._status_events[-1].state
+
+    def status_timeline(self) -> list[WorkflowEvent]:
+        return list(self._status_events)
+
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+Start = Callable[[Callable[[Any], None]], Coroutine[Any, Any, ResultT]]
+"""Begins the work; it is handed a function that takes each event."""
+
+
+class _Flow(Generic[ItemT, ResultT]):
+    """The running work and the events that nobody has taken yet."""
+
+    def __init__(self, start: Start[ResultT], interrupt: Callable[[], bool]) -> None:
+        self._interrupt = interrupt
+        self.waiting: deque[ItemT] = deque()
+        self._takers: set[asyncio.Future[None]] = set()
+        self.task: asyncio.Task[ResultT] = asyncio.get_running_loop().create_task(start(self.put))
+        self.task.add_done_callback(self._wake)
+
+    def put(self, item: ItemT) -> None:
+        self.waiting.append(item)
+        self._wake(None)
+
+    def _wake(self, _: object) -> None:
+        for taker in self._takers:
+            if not taker.done():
+                taker.set_result(None)
+
+    async def take(self) -> ItemT:
+        """The next event; StopAsyncIteration at the end, or the error that ended it."""
+        while not self.waiting:
+            if self.task.done():
+                if not self.task.cancelled() and (error := self.task.exception()) is not None:
+                    raise error
+                raise StopAsyncIteration
+            taker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._takers.add(taker)
+            try:
+                await taker
+            finally:
+                self._takers.discard(taker)
+        return self.waiting.popleft()
+
+    def cancel(self) -> None:
+        if self.task.done() or self.task.get_loop().is_closed():
+            return
+        if not self._interrupt():  # it does not own its thread yet, so there is nothing to end in good order
+            self.task.cancel()
+
+    async def close(self) -> None:
+        """Cancel the work and wait until it has cleaned up."""
+        self.cancel()
+        await asyncio.wait([self.task])
+        if not self.task.cancelled():
+            self.task.exception()  # seen: whoever closes early does not want it
+
+
+class _Taker(AsyncIterator[ItemT]):
+    """One `async for`. Dropping it before the end, as `break` does, ends the work."""
+
+    def __init__(self, flow: _Flow[ItemT, Any]) -> None:
+        self._flow = flow
+
+    async def __anext__(self) -> ItemT:
+        try:
+            return await self._flow.take()
+        except asyncio.CancelledError:
+            await self._flow.close()
+            raise
+
+    def __del__(self) -> None:
+        # Not an async generator's cleanup, which runs some time later: a run that is started in the next line
+        # must find this one ending, not running.
+        self._flow.cancel()
+
+
+class ResponseStream(Generic[ItemT, ResultT]):
+    """Iterate it for events, await it for the result, or both: `async for event in stream`, `await stream`.
+
+    Leaving the iteration early cancels the work; `aclose()`, or `async with`, also waits until it has ended.
+    """
+
+    def __init__(self, start: Start[ResultT], interrupt: Callable[[], bool]) -> None:
+        self._start = start
+        self._interrupt = interrupt
+        self._flow: _Flow[ItemT, ResultT] | None = None
+
+    def _begun(self) -> _Flow[ItemT, ResultT]:
+        if self._flow is None:
+            self._flow = _Flow(self._start, self._interrupt)
+        return self._flow
+
+    def __aiter__(self) -> AsyncIterator[ItemT]:
+        return _Taker(self._begun())
+
+    def __await__(self) -> Generator[Any, None, ResultT]:
+        return self.get_final_response().__await__()
+
+    async def get_final_response(self) -> ResultT:
+        """The result; runs to the end if that has not happened yet. Raises what the work raised."""
+        flow = self._begun()
+        try:
+            await asyncio.wait([flow.task])
+        except asyncio.CancelledError:
+            await flow.close()
+            raise
+        if flow.task.cancelled():
+            raise InvalidRun("The stream was closed before its run had begun. Nothing was run; call run() again.")
+        return flow.task.result()
+
+    async def aclose(self) -> None:
+        if self._flow is not None:
+            await self._flow.close()
+
+    async def __aenter__(self) -> ResponseStream[ItemT, ResultT]:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+# ---------------------------------------------------------------- sync
+
+
+T = TypeVar("T")
+
+
+def run_sync(work: Awaitable[T]) -> T:
+    """Run to the end and give the result: `run_sync(workflow.run("hello"))`. For scripts.
+
+    Raises NotInAsyncCode where an event loop runs already, as in a notebook: `await` it there.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_awaited(work))
+    close = getattr(work, "close", None)
+    if close is not None:
+        close()  # a coroutine that is never awaited would warn as well
+    raise NotInAsyncCode(
+        "run_sync() was called where an event loop is running, as in a notebook or an async function. Nothing was run. "
+        "Use `await` instead: result = await workflow.run(...)."
+    )
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    return await work

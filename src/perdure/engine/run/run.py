@@ -1,0 +1,318 @@
+"""One run: a call that moves a thread forward, from its first check to its final status."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from perdure.cancelling import to_its_end
+from perdure.checkpoints.follow.live_events import teller
+from perdure.checkpoints.history.thread_metadata import said_of
+from perdure.checkpoints.open_thread import PlainThread, ThreadKeeper
+from perdure.clock import Clock
+from perdure.engine.commit import Committer, resting_state, running_state
+from perdure.engine.compiled import Compiled
+from perdure.engine.delivery.event_emitter import own_event
+from perdure.engine.run.entry import Entry, enter, with_message, with_records
+from perdure.engine.run.live_threads import LiveThread, LiveThreads, Ownership
+from perdure.engine.run.opening import Opening, note_unreleased, storage_key
+from perdure.engine.run.options import RunRequest
+from perdure.engine.run.requests import next_deadline
+from perdure.engine.run.result import WorkflowRunResult
+from perdure.engine.scope import RunScope
+from perdure.engine.steps.journal import Journal
+from perdure.engine.superstep.loop import Loop
+from perdure.engine.superstep.position import Position
+from perdure.engine.tracing.watch import Watch, watching
+from perdure.errors import RunInterrupted
+from perdure.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
+from perdure.log import get_logger
+from perdure.names import new_run_id
+
+logger = get_logger("engine")
+
+
+class Run:
+    """Claims its thread, takes in what the caller sent, drives supersteps, and gives the thread up again."""
+
+    def __init__(self, compiled: Compiled, live: LiveThreads, clock: Clock, request: RunRequest) -> None:
+        self.run_id = request.run_id or new_run_id()
+        self._compiled = compiled
+        self._live = live
+        self._clock = clock
+        self._request = request
+        self._opening = Opening(compiled, live, clock, request)
+        self._events: list[WorkflowEvent] = []
+        self._statuses: list[WorkflowEvent] = []
+        self._listener: Callable[[WorkflowEvent], None] | None = None
+        self._tell_others: Callable[[WorkflowEvent], None] | None = None
+        """Those who follow the thread, in this process or another."""
+        self._ownership: Ownership | None = None
+        self._watch: Watch | None = None
+        self._loop: Loop | None = None
+        self._began = False
+        self._owes_message = False
+        """Whether it lets the thread come to rest before its own message: an interruption then makes that due."""
+        self._entering: Position | None = None
+        """The position with its input; where the thread stands once that is committed."""
+        self.thread_id: str | None = None
+        """Known once it has begun."""
+        self.on_begun: Callable[[], None] | None = None
+        """Called once what it was given is stored."""
+        self.next_deadline: datetime | None = None
+        """Known once it has ended: when the first of the pending requests runs out."""
+
+    # ------------------------------------------------------------ from start to end
+
+    async def execute(self, listener: Callable[[WorkflowEvent], None] | None = None) -> WorkflowRunResult:
+        """Run to the end. Raises what a handler raised, after the thread was put back to its head and released."""
+        self._listener = listener
+        self._ownership = Ownership(self.run_id)
+        self._ownership.drives = True
+        thread_id = self.thread_id = await self._opening.choose_thread()
+        watch = self._watch = watching(self._compiled, thread_id, self.run_id, self._request)
+        work = self._execute(thread_id, self._ownership)
+        return await (work if watch is None else watch.run(work, lambda: self._began))
+
+    async def _execute(self, thread_id: str, ownership: Ownership) -> WorkflowRunResult:
+        on_busy = "interrupt" if self._request.takeover else self._request.on_busy
+        thread = await self._live.claim(thread_id, ownership, on_busy)
+        if self._watch is not None:
+            self._watch.claimed()
+        keeper: ThreadKeeper | None = None
+        error: BaseException | None = None
+        try:
+            keeper = await self._opening.open(thread, ownership)
+            scope = self._scope(thread, keeper)
+            committer = Committer(scope, self._request.durability)
+            self._loop = Loop(scope, committer)
+            await self._move(thread, ownership, self._loop, committer, keeper)
+        except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
+            thread.is_abandoned = keeper is not None
+            self._live.release(thread, ownership, forget=False)
+            raise
+        except BaseException as raised:  # noqa: BLE001  # raised again, after the release
+            error = raised
+        await self._release(thread, ownership, keeper)
+        return self._ended(thread, ownership, error)
+
+    async def _release(self, thread: LiveThread, ownership: Ownership, keeper: ThreadKeeper | None) -> None:
+        """Give the thread up, whatever happens."""
+        try:
+            if keeper is not None:
+                await to_its_end(keeper.release())
+        except Exception as error:  # noqa: BLE001  # how the run ended says more; the next run here takes it over
+            note_unreleased((storage_key(self._request.storage), thread.thread_id, self.run_id))
+            logger.warning("run %s: its lease could not be given up: %s", self.run_id, type(error).__name__)
+        finally:
+            self._live.release(thread, ownership, forget=self._request.storage is not None)
+
+    async def _move(
+        self, thread: LiveThread, ownership: Ownership, loop: Loop, committer: Committer, keeper: ThreadKeeper | None
+    ) -> None:
+        await self._opening.synchronise(thread, loop, keeper)
+        if self._waits_for(thread):
+            self._announce(thread, committer, keeper)
+        try:
+            if self._began:
+                self._owes_message = True
+                ownership.entered()
+                await loop.drive()
+            entry = await self._prepare(thread, loop, is_new=keeper is None or keeper.number == 0)
+            if not self._began:
+                self._announce(thread, committer, keeper, entry.position)
+            for event in entry.told_again:
+                self._emit(event)
+            for warning in entry.warnings:
+                committer.tell(warning)
+            self._entering = entry.position
+            if entry.position is not None:
+                await loop.enter(entry.position, entry.consumed)
+            self._owes_message = False
+            if self.on_begun is not None:
+                self.on_begun()
+            ownership.entered()
+            await loop.drive()
+            thread.status = resting_state(thread.position)
+            await committer.finish(thread.status)
+        except asyncio.CancelledError:
+            if self._owes_message and thread.position is not self._entering:
+                due = with_message(self._compiled.graph, thread.position, self._request.message)
+                await to_its_end(loop.enter(due))
+            if self._began and ownership.is_leaving:
+                await self._leave(ownership, committer)
+            elif self._began:
+                await self._record_end(thread, committer, WorkflowRunState.CANCELLED)
+            raise
+        except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
+            raise
+        except BaseException as error:
+            if self._began:
+                details = WorkflowErrorDetails.from_exception(error, executor_id=loop.failed_executor_id)
+                failed = WorkflowEvent("failed", details=details)
+                self._emit(failed)
+                await self._record_end(thread, committer, WorkflowRunState.FAILED, failed)
+            raise
+
+    async def _record_end(
+        self, thread: LiveThread, committer: Committer, state: WorkflowRunState, *events: WorkflowEvent
+    ) -> None:
+        thread.status = state
+        try:
+            await to_its_end(committer.finish(state, events))
+        except Exception as error:  # noqa: BLE001  # the storage is what failed: what ended the run says more
+            logger.warning("run %s ended %s; saving that failed: %s", self.run_id, state.value, type(error).__name__)
+
+    async def _leave(self, ownership: Ownership, committer: Committer) -> None:
+        """Record no end: whoever resumes the thread goes on with it."""
+        ownership.was_left = True
+        try:
+            await to_its_end(committer.leave())
+        except Exception as error:  # noqa: BLE001  # the storage is what failed: the thread stands at its head
+            logger.warning("run %s left its thread; saving the rest failed: %s", self.run_id, type(error).__name__)
+
+    def _ended(self, thread: LiveThread, ownership: Ownership, error: BaseException | None) -> WorkflowRunResult:
+        """The final status, after the commit and after the thread was released; then the result or the error."""
+        self.next_deadline = next_deadline(thread.position)
+        if not self._began:
+            self._live.drop_new(thread)
+        elif not ownership.was_left:
+            self._status(thread.status)
+        was_interrupted = ownership.take_interruption()
+        if ownership.is_cancelled and (error is None or isinstance(error, asyncio.CancelledError) or not self._began):
+            raise asyncio.CancelledError from error  # it may have come when there was only a commit to wait for
+        is_asked_to_end = was_interrupted or ownership.is_leaving
+        if ownership.was_left or (is_asked_to_end and not self._began and isinstance(error, asyncio.CancelledError)):
+            raise RunInterrupted(self.run_id, thread.thread_id, has_begun=ownership.was_left) from error
+        if error is not None and not (was_interrupted and isinstance(error, asyncio.CancelledError)):
+            raise error
+        left_out = ("started",) if self._request.include_status_events else ("started", "status")
+        told = [one for one in self._events if one.type not in left_out]
+        position = thread.position
+        asked = {one.request_id: one for one in told if one.type == "request_info"}
+        return WorkflowRunResult(
+            # What is still due, or waits in a fan-in, must not change with the events that tell of it.
+            map(own_event, told) if position.mailbox or position.buffers or position.children else told,
+            self._statuses,
+            [own_event(one) for one in position.outputs],
+            [asked.get(key) or own_event(one) for key, one in position.requests.items()],
+            thread_id=thread.thread_id,
+            run_id=self.run_id,
+            checkpoint_id=thread.head_id,
+            usage=dict(position.usage),
+            about=dict(position.about),
+        )
+
+    def _scope(self, thread: LiveThread, keeper: ThreadKeeper | None) -> RunScope:
+        durability = self._request.durability
+        self._tell_others = teller(self._request.storage, thread.thread_id, self.run_id, keeper, self._clock.now)
+        return RunScope(
+            self._compiled,
+            thread,
+            keeper,
+            self.run_id,
+            # Nobody listens: keeping an event costs one append.
+            self._events.append if self._listener is None and self._tell_others is None else self._emit,
+            self._first_request,
+            self._retract,
+            self._clock,
+            Journal(thread, keeper, is_kept=keeper is not None and keeper.has_journal and durability != "exit"),
+            is_streaming=self._listener is not None,
+            storage=self._request.storage,
+            max_iterations=self._request.max_iterations,
+            watch=self._watch,
+        )
+
+    # ------------------------------------------------------------ while it runs
+
+    def interrupt(self) -> bool:
+        """End it; its result says CANCELLED. False if it does not own its thread yet: then cancel its task instead."""
+        if self._ownership is None or self._loop is None:
+            return False
+        self._ownership.interrupt()
+        return True
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it made the first checkpoint of its thread."""
+        return any(event.checkpoint.number == 1 for event in self._events if event.checkpoint is not None)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether what it was given was accepted; otherwise nothing was written."""
+        return self._began
+
+    @property
+    def takes_input(self) -> bool:
+        """Whether a message put into the thread's inbox now will be delivered by this run."""
+        return self._loop is None or self._loop.takes_input
+
+    # ------------------------------------------------------------ events
+
+    def _emit(self, event: WorkflowEvent) -> None:
+        self._events.append(event)
+        if self._listener is not None:
+            self._listener(own_event(event))
+        if self._tell_others is not None:
+            self._tell_others(event)
+
+    def _retract(self, events: Sequence[WorkflowEvent]) -> None:
+        gone = set(map(id, events))
+        if gone:
+            self._events[:] = [event for event in self._events if id(event) not in gone]
+
+    def _first_request(self) -> None:
+        pending = WorkflowRunState.IN_PROGRESS_PENDING_REQUESTS
+        if all(status.state is not pending for status in self._statuses):
+            self._status(pending)
+
+    def _status(self, state: WorkflowRunState) -> None:
+        event = WorkflowEvent("status", state=state)
+        self._statuses.append(event)
+        self._emit(event)
+
+    def _announce(
+        self, thread: LiveThread, committer: Committer, keeper: ThreadKeeper | None, entered: Position | None = None
+    ) -> None:
+        self._began = True
+        if self._opening.becomes_own:
+            self._live.own_id = thread.thread_id
+        thread.status = running_state(entered or thread.position)
+        committer.tell(WorkflowEvent("started"))
+        committer.log(WorkflowEvent("status", state=thread.status))
+        self._status(thread.status)
+        for warning in self._opening.warnings:
+            committer.tell(warning)
+        if isinstance(keeper, PlainThread):
+            text = (
+                "This storage has only the six methods of CheckpointStorage, so the thread has no journal (a failed "
+                "superstep runs again whole), no event log, and no protection against a second process moving it."
+            )
+            committer.tell(WorkflowEvent("warning", text))
+
+    # ------------------------------------------------------------ what comes in
+
+    def _waits_for(self, thread: LiveThread) -> bool:
+        """A message that was told to wait lets an interrupted thread come to rest first."""
+        request = self._request
+        return request.message is not None and request.on_busy == "enqueue" and thread.position.is_interrupted
+
+    async def _prepare(self, thread: LiveThread, loop: Loop, *, is_new: bool) -> Entry:
+        """Check what the caller sent. Raises, with nothing written, if it cannot be accepted."""
+        rewound = self._opening.rewound(thread, is_new=is_new)
+        standing = thread.position if rewound is None else rewound
+        now, is_restored = self._clock.now(), self._opening.named is not None
+        entry = enter(self._compiled.graph, thread, standing, self._request, now, is_restored=is_restored)
+        if rewound is None and entry.position is None and thread.is_ahead and self._request.storage is not None:
+            # It was moved without this storage: before anything builds on that, it is saved.
+            return replace(entry, position=with_records(thread.position, thread.records))
+        if rewound is None:
+            return entry
+        about = None if self._request.fork else await said_of(self._request.storage, thread.head_id)
+        await self._opening.rewind(thread, loop)
+        after = thread.position.successor() if entry.position is None else entry.position
+        after.saved, after.epoch = thread.position.saved, rewound.epoch
+        after.about = after.about if about is None else about
+        return replace(entry, position=after)

@@ -1,0 +1,289 @@
+"""Performing a step: attempt after attempt, each of which counts wholly or not at all, as its policy says."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from perdure.cancelling import to_its_end
+from perdure.clock import Clock
+from perdure.engine.steps.calls import Calls, StepCall, enter_frame, inside, leave_frame, name_in
+from perdure.engine.steps.recorder import Recorder
+from perdure.errors import TimedOut
+from perdure.events import WorkflowErrorDetails, WorkflowEvent
+from perdure.graph.function_executor import is_async
+from perdure.graph.policy import ISOLATE, SKIP, STOP, FailurePolicy
+from perdure.isolation import isolated
+from perdure.records import SETTLES, Record
+
+if TYPE_CHECKING:
+    from perdure.engine.delivery.delivery import Delivery
+
+
+# ---------------------------------------------------------------- timeouts
+
+
+class TimeIsUp(Exception):  # a signal to the caller, who knows what took too long
+    """The work did not end in time. It has ended now."""
+
+
+async def within(
+    seconds: float | None,
+    work: Coroutine[Any, Any, Any],
+    clock: Clock,
+    on_task: Callable[[asyncio.Task[Any]], None] | None = None,
+    on_cancel: Callable[[], None] | None = None,
+) -> Any:
+    """The work's result, by a task of its own; without a limit if `seconds` is None. Raises TimeIsUp, or what the work
+    raises.
+
+    Work that keeps its cancellation to itself and ends well all the same has done what it was asked to do: its result
+    counts.
+    """
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(work)
+    alarm = None if seconds is None else loop.create_task(clock.sleep(seconds))
+    if on_task is not None:
+        on_task(task)
+    cancelled: asyncio.CancelledError | None = None
+    try:
+        await asyncio.wait([task] if alarm is None else [task, alarm], return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError as error:
+        cancelled = error
+    if alarm is not None:
+        alarm.cancel()
+    was_late = not task.done()
+    if was_late and on_cancel is not None:
+        on_cancel()
+    while not task.done():
+        task.cancel()
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:  # cancelled once more while waiting: the work still comes first
+            cancelled = error
+    if cancelled is not None:
+        if not task.cancelled():
+            task.exception()  # looked at: the cancellation stands for it
+        raise cancelled
+    if was_late and (task.cancelled() or task.exception() is not None):
+        raise TimeIsUp from (None if task.cancelled() else task.exception())
+    return task.result()
+
+
+# ---------------------------------------------------------------- work
+
+
+@dataclass(frozen=True)
+class Work:
+    function: Callable[..., Any]
+    arguments: Sequence[Any]
+    keywords: Mapping[str, Any]
+    policy: FailurePolicy
+
+    async def done(self) -> Any:
+        return await self._call(self.function)
+
+    async def done_instead(self) -> Any:
+        """By the fallback, which gets the same arguments."""
+        return await self._call(self.policy.on_error)
+
+    async def _call(self, function: Callable[..., Any]) -> Any:
+        if is_async(function):
+            return await function(*self.arguments, **self.keywords)
+        # A thread cannot be cancelled, so it is waited for: its side effects must not outlive the delivery.
+        returned, cancelled = await to_its_end(asyncio.to_thread(self._call_in_thread, function))
+        if cancelled is not None:
+            raise cancelled
+        return await returned if inspect.isawaitable(returned) else returned
+
+    def _call_in_thread(self, function: Callable[..., Any]) -> Any:
+        try:
+            return function(*self.arguments, **self.keywords)
+        except StopIteration as error:  # a future cannot hold one: whoever waits for it would wait for ever
+            raise RuntimeError(f"{function!r} raised StopIteration: {error!r}") from error
+
+
+# ---------------------------------------------------------------- step telling
+
+
+class StepTelling:
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+        self._lane = delivery.lane
+
+    def path(self, call: StepCall) -> str:
+        return f"{self._lane.steps_path}{call.name}"
+
+    def tell(self, kind: str, call: StepCall, data: Any = None, error: Exception | None = None) -> None:
+        path = self.path(call)
+        details = None if error is None else WorkflowErrorDetails.from_exception(error, executor_id=path)
+        self._delivery.tell(WorkflowEvent(kind, data, executor_id=path, details=details))
+
+    def is_news(self, call: StepCall, record: Record) -> bool:
+        """Whether the replay is worth telling: once a run, of what another run recorded. A delivery that sleeps a lot
+        runs from the top a lot."""
+        scope = self._lane.scope
+        mark = (self._delivery.message.delivery_id, call.key)
+        if record.run_id == scope.run_id or mark in scope.bypassed:
+            return False
+        scope.bypassed.add(mark)
+        return True
+
+    def warn_if_moved(self, call: StepCall, record: Record) -> None:
+        if record.after != call.after:
+            then, now = (_named(key) for key in (record.after, call.after))
+            self._warn(
+                f"Step {call.name!r} of {self._lane.told_id!r} was recorded {then} and is now reached {now}: the code "
+                "changed since. Its recorded result was used."
+            )
+
+    def warn_of_unreached(self, names: Sequence[str]) -> None:
+        if names:
+            shown = ", ".join(repr(name) for name in dict.fromkeys(names))
+            self._warn(
+                f"{self._lane.told_id!r} ended without reaching what it had recorded: {shown}. The code changed since, "
+                "or does not do the same every time; the recorded results were not used."
+            )
+
+    def _warn(self, text: str) -> None:
+        event = WorkflowEvent("warning", text, executor_id=self._lane.told_id)
+        self._delivery.tell_once(self._lane.in_child(event))
+
+
+def _named(key: str | None) -> str:
+    return "at the beginning" if key is None else f"after {name_in(key)!r}"
+
+
+Attempt = Coroutine[Any, Any, tuple[Any, Exception | None]]
+"""The step's result, or why it failed."""
+
+
+class Attempts:
+    def __init__(
+        self,
+        delivery: Delivery,
+        recorder: Recorder,
+        calls: Calls,
+        pause: Callable[[datetime], Awaitable[None]],
+        in_flight: dict[str, asyncio.Future[Any]],
+    ) -> None:
+        self._delivery = delivery
+        self._recorder = recorder
+        self._calls = calls
+        self._pause = pause
+        self._in_flight = in_flight
+        self._clock = delivery.lane.scope.clock
+        self._telling = StepTelling(delivery)
+        self.again: dict[str, Record] = {}
+        """Recorded in a step whose attempt failed: its next attempt takes them up."""
+
+    async def made(self, call: StepCall, work: Work) -> Any:
+        """The step's result, recorded; or its error, recorded too, once no attempt is left."""
+        attempts = [one for one in self._recorder.records if one.kind == "attempt" and one.key == call.key]
+        number = len(attempts)
+        if attempts and attempts[-1].until is not None:
+            await self._pause(attempts[-1].until)
+        else:
+            self._telling.tell("executor_invoked", call)
+        retry = work.policy.retry
+        while True:
+            value, failure = await self._traced(call, self._once(call, lambda: self._limited(call, work)), number + 1)
+            if failure is None:
+                self._telling.tell("executor_completed", call, isolated(value))
+                return value
+            number += 1
+            if retry is None or not retry.retries(failure, number):
+                return await self._failed(call, failure, work)
+            await self._retry(call, failure, number, retry.delay_after(number))
+
+    async def grouped(self, call: StepCall, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Once, and not recorded itself: only the steps in it are."""
+        value, failure = await self._traced(call, self._once(call, work, is_recorded=False))
+        if failure is not None:
+            raise failure
+        return value
+
+    def _traced(self, call: StepCall, attempt: Attempt, number: int = 1) -> Attempt:
+        spans = self._delivery.lane.scope.spans
+        return attempt if spans is None else spans.step(self._telling.path(call), number, attempt)
+
+    async def _once(
+        self, call: StepCall, work: Callable[[], Coroutine[Any, Any, Any]], *, is_recorded: bool = True
+    ) -> tuple[Any, Exception | None]:
+        """One attempt: its result, recorded with all that it did, or its error, and then nothing is left of it."""
+        last, began = self._calls.last, asyncio.get_running_loop().time()
+        frame = enter_frame(call, self._delivery)
+        try:
+            value = await work()
+        except BaseException as error:
+            self._delivery.undo_frame(frame)
+            if is_recorded:  # else it is not tried again, and what failed in it stays failed
+                self._calls.go_back(last)
+                if isinstance(error, Exception):
+                    await self._recorder.take_back_inner(call.key, error)
+                self._keep_for_next_attempt(call)
+            if isinstance(error, Exception):
+                return None, error
+            is_inner = frame.outer is not None and frame.outer.owner is self._delivery  # whose attempt may be over
+            is_own = isinstance(error, asyncio.CancelledError) and not self._delivery.is_cancelled
+            if is_own and not is_inner and is_recorded:
+                # The code itself did that: it would do so again, so the step need not be called again.
+                elapsed = asyncio.get_running_loop().time() - began
+                await self._recorder.record("cancelled", call, elapsed)
+            raise
+        finally:
+            leave_frame(frame)
+        if not is_recorded:
+            self._delivery.keep_frame(frame)
+            return value, None
+        await self._recorder.record_result(call, value, frame)
+        self._delivery.keep_frame(frame)
+        await self._recorder.unless_broken(self._delivery.lane.scope.after_record())
+        return value, None
+
+    def _keep_for_next_attempt(self, call: StepCall) -> None:
+        """What was recorded in an attempt that failed is not done again in the next one."""
+        for key in [key for key in self._in_flight if key.endswith(inside(call.key))]:
+            del self._in_flight[key]
+        within = inside(call.key)
+        inner = [one for one in self._recorder.records if one.key.endswith(within) and one.kind in SETTLES]
+        self.again.update((record.key, record) for record in inner)
+
+    async def _limited(self, call: StepCall, work: Work) -> Any:
+        seconds = work.policy.timeout
+        if seconds is None:
+            return await work.done()
+        try:
+            return await within(seconds, work.done(), self._clock)
+        except TimeIsUp as error:
+            raise TimedOut(self._telling.path(call), seconds) from error.__cause__
+
+    async def _retry(self, call: StepCall, error: Exception, number: int, delay: float) -> None:
+        until = self._clock.now() + timedelta(seconds=delay)
+        said = self._delivery.lane.scope.journal.kept_error(error)
+        await self._recorder.append(Record("attempt", call.key, call.name, value=said, until=until))
+        self._telling.tell("executor_retrying", call, {"attempt": number, "delay_seconds": delay}, error)
+        await self._pause(until)
+
+    async def _failed(self, call: StepCall, error: Exception, work: Work) -> Any:
+        """All attempts are made: raise the error, or give what the policy puts in its place."""
+        mode = work.policy.on_error
+        self._telling.tell("executor_failed", call, error=error)
+        if mode == STOP:
+            await self._recorder.record_failure(call, error)
+            raise error
+        if mode in (SKIP, ISOLATE):
+            value: Any = None if mode == SKIP else error
+            await self._recorder.record_result(call, value)
+        else:
+            value, second = await self._traced(call, self._once(call, work.done_instead))
+            if second is not None:
+                await self._recorder.record_failure(call, second)
+                raise second from error
+        shown = mode if mode in (SKIP, ISOLATE) else "fallback"
+        self._telling.tell("executor_skipped", call, shown, error)
+        return value

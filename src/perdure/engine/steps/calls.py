@@ -1,0 +1,217 @@
+"""Calls of a delivery that are recorded: how each is told from the others, in this run and in the next."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from perdure.checkpoints.migration.migrations import RenamedType, as_first_named
+from perdure.codec import Codec
+from perdure.engine.effects import Effects
+from perdure.errors import StepArgumentsUnsavable, StepNameTaken, UnsavableValue
+from perdure.events import WorkflowEvent
+from perdure.graph.types.comparison import same_structure
+from perdure.isolation import is_unchangeable
+
+
+@dataclass(frozen=True)
+class StepCall:
+    """One call of a step, a sleep or a question, as its records know it."""
+
+    name: str
+    key: str
+    after: str | None
+    """The call before it in the same flow of control: code that was changed shows here."""
+    within: str | None
+    """The step that it is made in."""
+
+
+class Frame:
+    """What one attempt of a step does while it runs: it counts, and is recorded, only if the attempt ends well."""
+
+    __slots__ = ("call", "effects", "emitted", "outer", "owner", "private", "read", "seen", "waiting", "written")
+
+    def __init__(self, call: StepCall, owner: object, outer: Frame | None) -> None:
+        self.call = call
+        self.owner = owner
+        """The delivery that it belongs to: a workflow that is run inside of a step has deliveries of its own."""
+        self.outer = outer
+        self.effects = Effects()
+        self.emitted: list[WorkflowEvent] = []
+        """Events of its own that have left the engine."""
+        self.waiting = 0
+        """Calls in it that wait."""
+        self.read: dict[str, Any] = {}
+        """State keys that it read, and what they were then: what it changes in place is found by that."""
+        self.private: dict[str, Any] = {}
+        """Keys of the executor's private state that it touched, and what they were before."""
+        self.seen: Counter[str] = Counter()
+        """How often each call was made in it."""
+        self.written: dict[str, Any] = {}
+        """State keys that it wrote, and what had been written of them before."""
+
+
+_current_frame: ContextVar[Frame | None] = ContextVar("perdure_frame", default=None)
+"""The step that runs in this task, the innermost one."""
+
+
+def enter_frame(call: StepCall, owner: object) -> Frame:
+    frame = Frame(call, owner, _current_frame.get())
+    _current_frame.set(frame)
+    return frame
+
+
+def leave_frame(frame: Frame) -> None:
+    _current_frame.set(frame.outer)
+
+
+def frame_of(owner: object) -> Frame | None:
+    """The innermost step of this delivery that runs in this task."""
+    frame = _current_frame.get()
+    return frame if frame is not None and frame.owner is owner else None
+
+
+def frames_of(owner: object) -> Iterator[Frame]:
+    frame = frame_of(owner)
+    while frame is not None and frame.owner is owner:
+        yield frame
+        frame = frame.outer
+
+
+_last_call: ContextVar[tuple[object, str] | None] = ContextVar("perdure_last_call", default=None)
+"""What stands for the calls of a delivery, and the one that this flow of control made last. Tasks inherit it."""
+
+
+def name_in(key: str) -> str:
+    """The name of a call, from its key."""
+    found = re.match(r"(.+?) (?:= |[0-9a-f]{16}(?: |$))", key)
+    return found.group(1) if found is not None else key.partition(" ")[0]
+
+
+def inside(key: str) -> str:
+    """How the keys of calls end that are made in this step."""
+    return f" in {key}"
+
+
+class Calls:
+    """Names the calls of one delivery: by name, digest of the arguments, and occurrence among equals."""
+
+    def __init__(self, owner: object, codec: Codec, renamed: Sequence[RenamedType] = ()) -> None:
+        self._owner = owner
+        self._mark = object()
+        """Kept alive by whoever remembers it: the id of a delivery that is gone may be another's."""
+        self._codec = codec
+        self._renamed = renamed
+        """Types that have other names now than when the thread began."""
+        self._names: dict[str, Any] = {}
+        """Step name -> the code that bears it."""
+        self._seen: Counter[str] = Counter()
+
+    def identify(self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any], key: str | None) -> StepCall:
+        """Raises StepArgumentsUnsavable if the arguments have no digest, and no `key` was given."""
+        if key is not None:
+            return self._call(name, f"{name} = {key}")
+        found = f"{name} {self._digest(name, arguments, keywords)}"
+        frame = frame_of(self._owner)
+        seen = self._seen if frame is None else frame.seen  # a step that is tried again makes its calls again
+        seen[found] += 1
+        return self._call(name, found if seen[found] == 1 else f"{found} #{seen[found]}")
+
+    def _call(self, name: str, key: str) -> StepCall:
+        last = _last_call.get()
+        frame = frame_of(self._owner)
+        key = key if frame is None else key + inside(frame.call.key)
+        after = last[1] if last is not None and last[0] is self._mark else None
+        return StepCall(name, key, after, None if frame is None else frame.call.key)
+
+    @property
+    def last(self) -> Any:
+        return _last_call.get()
+
+    def go_back(self, last: Any) -> None:
+        """What was called since `last` was taken does not count: it belongs to an attempt that failed."""
+        _last_call.set(last)
+
+    def made(self, call: StepCall) -> None:
+        """The call has come back: what this flow of control calls next comes after it."""
+        _last_call.set((self._mark, call.key))
+
+    def _digest(self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> str:
+        path = f"arguments of {name!r}"
+        try:
+            named = [[key, self._codec.encode(keywords[key], f"{path}.{key}")] for key in sorted(keywords)]
+            tree = [self._codec.encode(list(arguments), path), named]
+        except UnsavableValue as error:
+            raise StepArgumentsUnsavable(name, error) from error
+        if self._renamed:
+            tree = as_first_named(tree, self._renamed)
+        return hashlib.blake2b(msgspec.json.encode(tree), digest_size=8).hexdigest()
+
+    def check_name(self, name: str, function: Any) -> None:
+        """Raises StepNameTaken if the delivery called another function by the name."""
+        code = code_of(function)
+        known = self._names.setdefault(name, code)
+        if known is not code and known != code:
+            raise StepNameTaken(name)
+
+
+def normalised(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments by the names of their parameters, without those that are a parameter's default: however a call is
+    written, it is the same call. As they are, where the function does not tell its parameters."""
+    try:
+        signature = _signature_of(function)
+        bound = signature.bind(*arguments, **keywords).arguments
+    except (TypeError, ValueError):
+        return {"arguments": list(arguments), **keywords}
+    given: dict[str, Any] = {}
+    for name, value in bound.items():
+        parameter = signature.parameters[name]
+        if parameter.kind is parameter.VAR_KEYWORD:
+            given.update(value)
+        elif not _is_default(value, parameter.default):
+            given[name] = value
+    return given
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and same_structure(value, default)
+
+
+@functools.lru_cache(256)
+def _signature_of(function: Any) -> inspect.Signature:
+    return inspect.signature(function)
+
+
+def code_of(function: Any) -> Any:
+    """What makes two functions the same: a lambda in a loop is another object each time, of the same code."""
+    while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
+        function = function.func if isinstance(function, functools.partial) else function.__wrapped__
+    function = getattr(function, "__func__", function)
+    if not hasattr(function, "__code__") and not isinstance(function, type):
+        function = type(function).__call__  # an object that can be called
+    return getattr(function, "__code__", function)
+
+
+def bound_arguments(function: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Those that a partial brings along, or a method of a value: they tell one call from another like any argument."""
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    while isinstance(function, functools.partial):
+        positional = [*function.args, *positional]
+        named = {**function.keywords, **named}
+        function = function.func
+    owner = getattr(function, "__self__", None)
+    # Not of an object that may change: it would not be found again.
+    if owner is not None and not isinstance(owner, (type, ModuleType)) and is_unchangeable(owner):
+        positional = [owner, *positional]
+    return positional, named

@@ -1,0 +1,154 @@
+"""The journal of a run's thread: what deliveries record before their superstep is committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from perdure.checkpoints.encoding.level import decode_record, encode_record
+from perdure.checkpoints.open_thread import TAKEN_BACK, ThreadKeeper
+from perdure.codec import Codec, Encoded, Tree
+from perdure.engine.effects import decode_effects
+from perdure.engine.run.live_threads import LiveThread
+from perdure.engine.superstep.position import Position, every_level
+from perdure.errors import DamagedCheckpoint, UnreadableValue, UnsavableValue
+from perdure.isolation import isolated
+from perdure.records import Record, WorkflowMessage
+
+GONE = Record("gone")
+"""Stands where a record was taken back, so that the others keep their places."""
+
+
+class Journal:
+    """Appends to the records of deliveries: in memory, and in the store where it keeps a journal."""
+
+    def __init__(self, thread: LiveThread, keeper: ThreadKeeper | None, *, is_kept: bool) -> None:
+        self._thread = thread
+        self._keeper = keeper if is_kept else None
+        self._codec: Codec | None = None if keeper is None else keeper.codec
+        # An entry names the head that it extends: none may be on its way while a commit makes another one.
+        self.lock = asyncio.Lock()
+        self._on_their_way = 0
+        self._has_arrived = asyncio.Event()
+        self.since_commit = 0
+        """Records appended since the last commit."""
+
+    @asynccontextmanager
+    async def beside_others(self) -> AsyncIterator[None]:
+        """For an outcome, which has no place among others: many may be on their way at once, and a store can write them
+        together."""
+        async with self.lock:
+            self._on_their_way += 1
+        try:
+            yield
+        finally:
+            self._on_their_way -= 1
+            self._has_arrived.set()
+
+    async def wait_for_others(self) -> None:
+        """With the lock held: until nothing is on its way."""
+        while self._on_their_way:
+            self._has_arrived.clear()
+            await self._has_arrived.wait()
+
+    def records_of(self, message: WorkflowMessage, position: Position) -> list[Record]:
+        """All that a delivery has recorded, with what it had when it was last suspended."""
+        delivery_id = message.delivery_id
+        found = self._thread.records.get(delivery_id)
+        if found is None:
+            before = position.suspended.get(delivery_id)
+            found = self._thread.records[delivery_id] = list(before.records) if before is not None else []
+        return found
+
+    def kept(self, value: Any, what: str) -> Any:
+        """The value as a record keeps it: nothing that user code does later reaches it. Raises UnsavableValue."""
+        if value is None:
+            return None
+        return isolated(value) if self._codec is None else Encoded(self._codec.encode(value, what), self._codec)
+
+    def kept_error(self, error: BaseException) -> Any:
+        """The error as it can be kept: itself, or what it said."""
+        try:
+            return self.kept(error, "error")
+        except UnsavableValue:
+            return self.kept(f"{type(error).__name__}: {error}", "error")
+
+    async def append(self, delivery_id: int, record: Record) -> int:
+        """Recorded when this returns, at this place: it is not done again, whatever happens to the process."""
+        records = self._thread.records[delivery_id]
+        if self._keeper is None:
+            records.append(record)
+            return len(records) - 1
+        tree = encode_record(record, self._keeper.codec)
+        async with self.lock:
+            tree["n"] = place = len(records)
+            await self._keeper.record(delivery_id, tree)
+            records.append(record)  # only what the store took: places there and here must be the same
+            self.since_commit += 1
+        return place
+
+    async def take_back(self, delivery_id: int, places: Iterable[int]) -> None:
+        """These records do not count any more: what they recorded is done again."""
+        records = self._thread.records[delivery_id]
+        for place in places:
+            records[place] = GONE
+            if self._keeper is not None:
+                async with self.lock:
+                    await self._keeper.record(delivery_id, {"kind": GONE.kind, "n": place})
+
+
+def value_of(kept: Any, what: str) -> Any:
+    """What `kept` was made of, as a copy of one's own."""
+    return kept.codec.decode(kept.tree, what) if isinstance(kept, Encoded) else isolated(kept)
+
+
+def take_journal(thread: LiveThread, keeper: ThreadKeeper) -> None:
+    """What the store has recorded since the head. Raises DamagedCheckpoint.
+
+    Also where the number is the same: another owner may have recorded deliveries and ended before its commit.
+    """
+    messages = _unsettled(thread.position)
+    for delivery_id, trees in keeper.load_journal().items():
+        if delivery_id in messages and delivery_id not in thread.journal:
+            try:
+                _take(thread, messages[delivery_id], trees, keeper.codec)
+            except (KeyError, TypeError, ValueError, AttributeError, UnreadableValue) as error:
+                reason = f"the journal entry of delivery {delivery_id} is not one ({error!r})"
+                raise DamagedCheckpoint(str(keeper.head_id), reason) from error
+
+
+def _unsettled(position: Position) -> Mapping[int, WorkflowMessage]:
+    due = [message for level in every_level(position) for message in level.mailbox]
+    due += [one.message for level in every_level(position) for one in level.suspended.values()]
+    return {message.delivery_id: message for message in due}
+
+
+def _take(thread: LiveThread, message: WorkflowMessage, trees: list[Tree], codec: Codec) -> None:
+    delivery_id = message.delivery_id
+    outcome = None
+    records = _committed(thread.position, delivery_id)
+    for tree in trees:
+        if "kind" in tree:
+            place = tree["n"]
+            record = decode_record(tree, codec)
+            if place > len(records):
+                raise ValueError(f"record {place} follows {len(records)} others")
+            if place < len(records):  # in the checkpoint already, or taken back
+                records[place] = GONE if record.kind == GONE.kind else records[place]
+            else:
+                records.append(record)
+        else:
+            outcome = None if tree == TAKEN_BACK else tree
+    if records:
+        thread.records[delivery_id] = records
+    if outcome is not None:
+        thread.journal[delivery_id] = decode_effects(outcome, str(message.target_id), codec, message)
+
+
+def _committed(position: Position, delivery_id: int) -> list[Record]:
+    for level in every_level(position):
+        if delivery_id in level.suspended:
+            return list(level.suspended[delivery_id].records)
+    return []

@@ -1,0 +1,277 @@
+"""Making the records of one delivery: results with what their steps did, errors, and taking these back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from perdure.cancelling import to_its_end
+from perdure.codec import Encoded
+from perdure.engine.effects import Effects, Replaced, decode_effects, encode_effects
+from perdure.engine.steps.calls import Frame, StepCall, inside
+from perdure.engine.steps.journal import value_of
+from perdure.errors import UnreadableValue, UnsavableValue
+from perdure.graph.types.comparison import same_structure
+from perdure.isolation import isolated
+from perdure.log import get_logger
+from perdure.records import Record, WorkflowMessage
+
+if TYPE_CHECKING:
+    from perdure.engine.delivery.lane import Lane
+
+
+# ---------------------------------------------------------------- private state
+
+
+_ABSENT: Any = type("Absent", (), {})()
+
+
+class PrivateView(MutableMapping[str, Any]):
+    """`ctx.private` where steps may run: the same dict, and `touch` is told of each key before it is used."""
+
+    def __init__(self, private: dict[str, Any], touch: Callable[[str], None]) -> None:
+        self._private = private
+        self._touch = touch
+
+    def __getitem__(self, key: str) -> Any:
+        self._touch(key)
+        return self._private[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._touch(key)
+        self._private[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        self._touch(key)
+        del self._private[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._private))
+
+    def __len__(self) -> int:
+        return len(self._private)
+
+    def __repr__(self) -> str:
+        return repr(self._private)
+
+
+def touched(private: Mapping[str, Any], key: str) -> Any:
+    """What a key is before it is used, to be compared with later."""
+    return isolated(private[key]) if key in private else _ABSENT
+
+
+def changes(before: Mapping[str, Any], private: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What became of the keys that were touched, as it is recorded; None if they are as they were."""
+    changed = {key: one for key, one in before.items() if not same_structure(private.get(key, _ABSENT), one)}
+    if not changed:
+        return None
+    return {
+        "changed": {key: isolated(private[key]) for key in changed if key in private},
+        "gone": [key for key in changed if key not in private],
+    }
+
+
+def make_again(private: MutableMapping[str, Any], recorded: Mapping[str, Any]) -> None:
+    private.update(isolated(recorded["changed"]))
+    for key in recorded["gone"]:
+        private.pop(key, None)
+
+
+def undo(private: MutableMapping[str, Any], before: Mapping[str, Any]) -> None:
+    """Make the keys that were touched what they were."""
+    for key, value in before.items():
+        if value is _ABSENT:
+            private.pop(key, None)
+        else:
+            private[key] = value
+
+
+logger = get_logger("engine")
+
+T = TypeVar("T")
+
+
+class Recorder:
+    def __init__(self, lane: Lane, message: WorkflowMessage) -> None:
+        self._lane = lane
+        self._journal = lane.scope.journal
+        self._delivery_id = message.delivery_id
+        self.records = self._journal.records_of(message, lane.level.position)
+        self._failures: dict[int, BaseException] = {}
+        """Place among the records -> the error recorded there, as it was raised in this run."""
+        self.broken: Exception | None = None
+        """Why nothing can be recorded any more. The delivery fails with it, whatever its code makes of it."""
+
+    async def append(self, record: Record) -> int:
+        """Raises what the storage raises, now and whenever something is to be recorded again.
+
+        To its end: what happened is recorded, even if its delivery is cancelled just now.
+        """
+        self.check()
+        place, cancelled = await self.unless_broken(to_its_end(self._journal.append(self._delivery_id, record)))
+        if cancelled is not None:
+            raise cancelled
+        return place
+
+    async def unless_broken(self, work: Awaitable[T]) -> T:
+        """Its result. What it raises is no matter of the step: the delivery fails with it."""
+        try:
+            return await work
+        except Exception as error:
+            self.broken = error
+            raise
+
+    def check(self) -> None:
+        if self.broken is not None:
+            raise self.broken
+
+    async def record(self, kind: str, call: StepCall, value: Any = None, effects: Any = None) -> int:
+        run_id = self._lane.scope.run_id
+        record = Record(kind, call.key, call.name, call.after, call.within, value, effects, run_id=run_id)
+        return await self.append(record)
+
+    async def record_result(self, call: StepCall, value: Any, frame: Frame | None = None) -> None:
+        """Raises UnsavableValue, naming the step, for a result that cannot be stored."""
+        effects: Any = None if frame is None else self._done_in(frame)
+        codec = self._lane.scope.codec
+        try:
+            if effects is not None and codec is not None:
+                effects = Encoded(encode_effects(effects, self._lane.executor_id, codec), codec)
+            kept = self._journal.kept(value, f"result of step {call.name!r}")
+        except UnsavableValue as error:
+            self.broken = error
+            raise
+        await self.record("step", call, kept, effects)
+
+    def _done_in(self, frame: Frame) -> Effects | None:
+        """What the step did, with what it changed in place of what it had read; None if it did nothing."""
+        lane, did = self._lane, Effects()
+        did.sends, did.outputs, did.requests = frame.effects.sends, frame.effects.outputs, frame.effects.requests
+        did.write(frame.effects.writes)
+        if frame.read and lane.touched_state is not None:
+            changed = lane.touched_state.changed_since(frame.read, lane.scope.codec)
+            did.write((key, Replaced(isolated(value))) for key, value in changed)
+        if frame.private:
+            did.private = changes(frame.private, lane.private)
+        did.use(frame.effects.usage)
+        is_something = did.sends or did.outputs or did.requests or did.writes or did.usage or did.private is not None
+        return did if is_something else None
+
+    # ------------------------------------------------------------ errors
+
+    async def record_failure(self, call: StepCall, error: Exception) -> None:
+        """So that code which caught the error goes the same way when it runs again."""
+        try:
+            kept = [error] if self._lane.scope.codec is None else self._kept_chain(error)
+        except UnsavableValue:
+            text = "step %r failed with %s, which cannot be stored: it is called again when its delivery runs again"
+            logger.warning(text, call.name, type(error).__name__)
+            return
+        self._failures[await self.record("failed", call, kept)] = error
+
+    def _kept_chain(self, error: BaseException) -> Any:
+        """The error and what it was raised from, as far as that can be stored. Raises UnsavableValue for the error."""
+        chain = [error]
+        self._journal.kept(error, "error")
+        while chain[-1].__cause__ is not None:
+            try:
+                self._journal.kept(chain[-1].__cause__, "error")
+            except UnsavableValue:
+                break
+            chain.append(chain[-1].__cause__)
+        return self._journal.kept(chain, "error")
+
+    def read(self, record: Record) -> tuple[Effects | None, Any]:
+        """What a recorded call did, and its value; of one that failed, the error to be raised.
+
+        Raises UnreadableValue, and the delivery fails with it: a damaged record is no failure of the step.
+        """
+        try:
+            value = value_of(record.value, f"record of {record.name!r}")
+            effects = self._effects_of(record)
+            return effects, self._error_again(record, value) if record.kind == "failed" else value
+        except UnreadableValue as error:
+            self.broken = error
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            self.broken = UnreadableValue(f"record of {record.name!r}", f"its parts do not fit together ({error!r})")
+            raise self.broken from error
+
+    def _effects_of(self, record: Record) -> Effects | None:
+        kept = record.effects
+        if isinstance(kept, Encoded):
+            return decode_effects(kept.tree, self._lane.executor_id, kept.codec)
+        effects: Effects | None = kept
+        return effects
+
+    def _error_again(self, record: Record, chain: list[BaseException]) -> BaseException:
+        if not chain or not all(isinstance(one, BaseException) for one in chain):
+            raise TypeError("it holds no error")
+        for error, cause in pairwise(chain):
+            error.__cause__ = cause
+        place = next(place for place, one in enumerate(self.records) if one is record)
+        self._failures[place] = chain[0]
+        return chain[0]
+
+    async def take_back(self, record: Record) -> None:
+        places = [place for place, one in enumerate(self.records) if one is record]
+        await self.unless_broken(self._journal.take_back(self._delivery_id, places))
+
+    def _failed_because_of(self, error: BaseException) -> set[str]:
+        """Keys of the calls whose recorded failures led to the error."""
+        causes = set(map(id, _causes(error, set(map(id, self._failures.values())))))
+        return {self.records[place].key for place, one in self._failures.items() if id(one) in causes}
+
+    async def take_back_inner(self, within: str, error: BaseException) -> None:
+        """An attempt of a step failed because of calls that it made: the next attempt makes them again."""
+        if self.broken is not None:
+            return
+        failed = self._failed_because_of(error)
+        kinds = ("failed", "attempt")
+        places = [
+            place
+            for place, one in enumerate(self.records)
+            if one.kind == "cancelled" or (one.key in failed and one.kind in kinds)
+            if one.key.endswith(inside(within))
+        ]
+        if getattr(error, "asks_again", False):  # what the last call gave is what was wrong with it
+            made = [place for place, one in enumerate(self.records) if one.kind == "step"]
+            places += [place for place in made if self.records[place].key.endswith(inside(within))][-1:]
+        await self.unless_broken(self._journal.take_back(self._delivery_id, places))
+
+    async def take_back_failures(self, error: BaseException) -> bool:
+        """The delivery failed with these errors, rather than going on after them: next time their steps are tried.
+
+        False, and nothing is taken back, where something was recorded after one of them in the same flow of control:
+        then the code has met the failure, such as by undoing what came before. It stays failed, or the failed step
+        would be done, and what it needs undone.
+        """
+        if self.broken is not None:
+            return False
+        failed = self._failed_because_of(error)
+        # What was cancelled may have been so because of the failure.
+        failed |= {one.key for one in self.records if one.kind == "cancelled"}
+        if failed & {one.after for one in self.records if one.kind in ("step", "failed")}:
+            return False
+        kinds = ("failed", "cancelled", "attempt")
+        places = [place for place, one in enumerate(self.records) if one.key in failed and one.kind in kinds]
+        await self._journal.take_back(self._delivery_id, places)
+        return True
+
+
+def _causes(error: BaseException, recorded: set[int]) -> list[BaseException]:
+    """An error, those in its group, and what they came from.
+
+    Where one was raised while another was handled, that other one is a cause, but not of a recorded failure: the step
+    that failed then had its own reason.
+    """
+    found: dict[int, BaseException] = {}
+    todo: list[BaseException | None] = [error]
+    while todo:
+        one = todo.pop()
+        if one is not None and id(one) not in found:
+            found[id(one)] = one
+            context = None if id(one) in recorded else one.__context__
+            todo += [one.__cause__, context, *getattr(one, "exceptions", ())]
+    return list(found.values())

@@ -1,0 +1,149 @@
+"""A level: one workflow of the nesting as a superstep sees it, the thread's own or one of its sub-workflows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from perdure.engine.compiled import Compiled
+from perdure.engine.run.arguments import RunArguments, arguments_for, arranged
+from perdure.engine.run.live_threads import Instances, LiveThread
+from perdure.engine.superstep.position import Child, Position
+from perdure.events import WorkflowEvent
+from perdure.graph.executor import Executor
+from perdure.graph.policy import DEFAULT, FailurePolicy
+from perdure.graph.sub_workflow import WorkflowExecutor
+from perdure.records import WorkflowMessage
+
+if TYPE_CHECKING:
+    from perdure.engine.delivery.lane import Lane
+
+
+class Level:
+    levels: Sequence[Level] = ()
+    """Sub-workflows that have something to do in this superstep."""
+    lanes: Sequence[Lane] = ()
+    """Those of this superstep."""
+    woken: Sequence[int] = ()
+    """Suspended deliveries that run in this superstep."""
+    failure: Exception | None = None
+    """Of a sub-workflow: what ended it in this superstep."""
+    deadline: datetime | None = None
+    """Of a sub-workflow: when its time is over, if its executor has a timeout."""
+    ended_at: datetime | None = None
+    """When the last of its lanes ended, in this superstep."""
+    child_id: int | None = None
+    """Of a sub-workflow: the delivery that started it."""
+    path = ""
+    """Before the ids of its executors, where they are told to a consumer."""
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        position: Position,
+        executors: dict[str, Executor],
+        parent: Level | None = None,
+        child: Child | None = None,
+    ) -> None:
+        self.compiled = compiled
+        self.position = position
+        self.executors = executors
+        self.parent = parent
+        self.child = child
+        """The sub-workflow that it is; None for the thread's own workflow."""
+        if parent is not None and child is not None:
+            self.child_id = child.message.delivery_id
+            self.path = f"{parent.path}{child.executor_id}/"
+            self.running: dict[Lane, asyncio.Task[Any] | None] = {}
+            """Its lanes that run now, those of the levels inside included."""
+
+    @property
+    def told_id(self) -> str:
+        """Of a sub-workflow: the executor that runs it, as it is told."""
+        return self.path.removesuffix("/")
+
+    @property
+    def policy(self) -> FailurePolicy:
+        """That of the executor that started it."""
+        if self.parent is None or self.child is None:
+            return DEFAULT
+        return self.parent.compiled.graph.policies.get(self.child.executor_id, DEFAULT)
+
+    @property
+    def executor(self) -> WorkflowExecutor:
+        """The executor of the parent that started it."""
+        assert self.parent is not None and self.child is not None  # noqa: S101, PT018  # asked of children only
+        found = self.parent.compiled.graph.executors[self.child.executor_id]
+        assert isinstance(found, WorkflowExecutor)  # noqa: S101  # `Compiled` has a child for no other
+        return found
+
+    def told_as(self, executor_id: str, kind: str) -> tuple[str, str]:
+        """How an output is told: its type and by whom.
+
+        One that becomes a message of the parent is only progress to whoever watches: `data`, not `output`.
+        """
+        if self.parent is None:
+            return kind, executor_id
+        if kind == "intermediate":
+            return kind, self.path + executor_id
+        if not self.executor.allow_direct_output:
+            return "data", self.path + executor_id
+        above = self.parent.compiled.graph.designation.event_type(self.executor.id)
+        return ("data", self.path + executor_id) if above is None else self.parent.told_as(self.executor.id, above)
+
+    @property
+    def is_asked_outside(self) -> bool:
+        """Whether its questions go to whoever runs the workflow, rather than to an executor of a parent."""
+        level: Level | None = self
+        while level is not None and level.parent is not None:
+            if not level.executor.propagate_request:
+                return False
+            level = level.parent
+        return True
+
+    def as_told(self, event: WorkflowEvent, executor_id: str) -> WorkflowEvent:
+        """An output or a request inside of a sub-workflow, as the run's consumer sees it."""
+        path = self.path + executor_id
+        if event.type == "request_info" and not self.is_asked_outside:
+            # An executor of the parent answers it: to whoever watches it is only progress.
+            return WorkflowEvent("data", event.data, executor_id=path)
+        if event.type == "request_info":
+            return msgspec.structs.replace(event, executor_id=path, source_executor_id=path)
+        kind, told_id = self.told_as(executor_id, event.type)
+        return msgspec.structs.replace(event, type=kind, executor_id=told_id)
+
+    def stands_in_for(self, message: WorkflowMessage) -> str | None:
+        """The executor whose edges are followed in place of the receiver's: the one that failed at the message, unless
+        the receiver has edges of its own."""
+        if message.in_place_of is None or self.compiled.routes.has_edges(str(message.target_id)):
+            return None
+        return message.in_place_of
+
+    def arguments(self, parameter: str, executor_id: str) -> RunArguments:
+        """Run arguments for one executor. Those for a WorkflowExecutor are handed on to its sub-workflow."""
+        if self.parent is None or self.child is None:
+            return arguments_for(self.position.run_kwargs.get(parameter), executor_id)
+        given: dict[str, Any] = self.parent.arguments(parameter, self.child.executor_id).as_given
+        return arguments_for(arranged(given, self.compiled.graph.nodes, parameter), executor_id)
+
+
+def root_level(compiled: Compiled, thread: LiveThread) -> Level:
+    return Level(compiled, thread.position, thread.executors)
+
+
+def child_level(parent: Level, child: Child, thread: LiveThread) -> Level:
+    compiled = parent.compiled.children[child.executor_id]
+    return Level(compiled, child.position, instances_of(thread, child, compiled), parent, child)
+
+
+def instances_of(thread: LiveThread, child: Child, compiled: Compiled) -> Instances:
+    """The executors of a child, made when they are first needed. Each child has its own, none the user's."""
+    child_id = child.message.delivery_id
+    found = thread.children.get(child_id)
+    if found is None:
+        found = thread.children[child_id] = Instances(compiled.graph.nodes)
+    return found

@@ -1,0 +1,362 @@
+"""The loop: runs supersteps, has each of them committed, and records deliveries that end before their siblings."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any
+
+from perdure.cancelling import to_its_end
+from perdure.engine.commit import Committer, superstep_completed
+from perdure.engine.delivery.executor_state import ExecutorMemories
+from perdure.engine.delivery.lane import Lane
+from perdure.engine.effects import Effects, encode_effects
+from perdure.engine.run.entry import with_inbox, with_records
+from perdure.engine.scope import RunScope
+from perdure.engine.superstep.level import Level, root_level
+from perdure.engine.superstep.nesting import Nesting, lanes_in_conflict, run_guarded
+from perdure.engine.superstep.position import Position
+from perdure.engine.superstep.sleepers import SleeperWait
+from perdure.engine.superstep.superstep import apply, apply_now, plan
+from perdure.errors import (
+    CheckpointHookFailed,
+    DuplicateRequest,
+    StateConflict,
+    UnsavableValue,
+    WorkflowConvergenceException,
+)
+from perdure.events import WorkflowEvent
+from perdure.log import get_logger
+from perdure.records import WorkflowMessage
+
+# ---------------------------------------------------------------- concurrency
+
+
+async def run_side_by_side(lanes: Sequence[Lane], run_lane: Callable[[Lane], Coroutine[Any, Any, None]]) -> bool:
+    """Run all lanes to their end. When one fails the others are cancelled and awaited, then its error is raised.
+
+    True if the run was cancelled when every lane had ended well already: their work is done and worth a commit, so
+    the caller raises CancelledError after it.
+    """
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(run_lane(lane), name=lane.executor_id) for lane in lanes]
+    was_cancelled = False
+    try:
+        await asyncio.sleep(0)  # lanes that never wait are done after this: no need to watch them
+        pending = [task for task in tasks if not task.done()]
+        while pending and not any(map(_failed, tasks)):
+            await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
+            pending = [task for task in pending if not task.done()]
+    except asyncio.CancelledError:
+        was_cancelled = True
+    if all(task.done() for task in tasks) and not any(map(_failed, tasks)):
+        return was_cancelled
+    await _cancel_and_wait(tasks)
+    if was_cancelled:
+        raise asyncio.CancelledError
+    _raise_first(tasks)
+    return False
+
+
+def _failed(task: asyncio.Task[None]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
+
+
+async def _cancel_and_wait(tasks: list[asyncio.Task[None]]) -> None:
+    """A side effect after the run has ended would belong to nobody: wait even for a lane that resists."""
+    pending = [task for task in tasks if not task.done()]
+    for task in pending:
+        task.cancel()
+    while pending:
+        try:
+            await asyncio.wait(pending)
+        except asyncio.CancelledError:  # cancelled once more while waiting: the lanes still come first
+            for task in pending:
+                task.cancel()
+        pending = [task for task in pending if not task.done()]
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # looked at, so that the event loop does not report what the run's own error stands for
+
+
+def _raise_first(tasks: list[asyncio.Task[None]]) -> None:
+    """The first real failure in lane order, with a note of the others; a cancelled sibling is only a consequence."""
+    failures = [(task, error) for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
+    if not failures:
+        raise asyncio.CancelledError
+    first = failures[0][1]
+    for task, error in failures[1:]:
+        first.add_note(f"Executor {task.get_name()!r} failed in the same superstep: {error!r}")
+    raise first
+
+
+logger = get_logger("engine")
+
+SUPERSTEPS_PER_TURN = 16
+"""How many supersteps may follow each other before other tasks get a turn, when nobody watches."""
+
+
+RECORDS_PER_CHECKPOINT = 100
+"""How many steps a handler or function may record before a checkpoint takes them in."""
+
+
+class Loop:
+    """Moves one thread forward for one run."""
+
+    def __init__(self, scope: RunScope, committer: Committer) -> None:
+        self._scope = scope
+        self._compiled = scope.compiled
+        self._thread = scope.thread
+        self._emit = scope.emit
+        self._memory = ExecutorMemories(scope.thread, scope.compiled, scope.keeper)
+        self._now = scope.clock.now
+        self._nesting = Nesting(scope)
+        self._waiting = SleeperWait(scope, self._nesting, committer)
+        scope.after_record = self._save_progress
+        self._committer = committer
+        self._unfinished = 0
+        """Deliveries of the present superstep that have not ended."""
+        self._supersteps = 0
+        """Run so far."""
+        self.takes_input = True
+        """Whether a message put into the thread's inbox will still be delivered by this run."""
+        self.failed_executor_id: str | None = None
+
+    async def drive(self) -> None:
+        """Run supersteps until nothing is due, or the run is to leave. Raises what a handler raised; the thread then
+        stands at its head."""
+        thread = self._thread
+        limit = min(self._compiled.graph.max_iterations, self._scope.max_iterations or sys.maxsize)
+        scope = self._scope
+        scope.task = asyncio.current_task()
+        scope.cancels_before = scope.task.cancelling() if scope.task is not None else 0
+        self.takes_input = True
+        try:
+            while thread.position.mailbox or thread.inbox or await self._waiting.has_work(self.enter):
+                if thread.owner.is_leaving:
+                    raise asyncio.CancelledError
+                if thread.inbox:
+                    await self._take_in()
+                if thread.position.since_input >= limit:
+                    raise WorkflowConvergenceException(thread.thread_id, limit)
+                await (self._superstep() if scope.watch is None else scope.watch.superstep(self._superstep(), thread))
+                self._supersteps += 1
+                self._heed_cancel()
+                if thread.position.mailbox or thread.inbox or thread.position.is_busy:
+                    await self._give_way()
+        finally:
+            self.takes_input = False
+
+    def _heed_cancel(self) -> None:
+        """A handler that kept a cancellation to itself has finished its work; the run ends all the same."""
+        if self._scope.is_cancelled():
+            raise asyncio.CancelledError
+
+    async def _give_way(self) -> None:
+        """Let others run: a consumer sees each superstep before the next one starts, and quick handlers that never
+        wait do not keep the event loop to themselves."""
+        if self._scope.is_streaming or self._supersteps % SUPERSTEPS_PER_TURN == 0:
+            await asyncio.sleep(0)
+
+    async def _take_in(self) -> None:
+        """What was sent while a superstep ran is committed before the next one starts."""
+        thread, graph = self._thread, self._compiled.graph
+        before = thread.position
+        after, warnings = with_inbox(graph, before, thread.inbox)
+        for warning in warnings:
+            self._committer.tell(warning)
+        if self._supersteps:  # in the middle of a run: it goes on counting, and gives the outputs of both
+            after.iteration, after.outputs = before.iteration, before.outputs
+        await self.enter(before.successor() if after is before else after, consumed=tuple(thread.inbox))
+
+    async def _superstep(self) -> None:
+        thread, position = self._thread, self._thread.position
+        iteration = position.iteration + 1
+        started = WorkflowEvent("superstep_started", iteration=iteration)
+        self._emit(started)
+        level = root_level(self._compiled, thread)
+        logged_before = self._committer.backlog_size
+        lanes: Sequence[Lane] = ()
+        try:
+            lanes = plan(level, self._now, self._open_lane, self._nesting.open_child)
+            self._unfinished = sum([len(lane.messages) for lane in lanes])
+            if len(lanes) == 1:
+                await self._run_any_lane(lanes[0])  # in place: a task would cost more than the rest of the superstep
+                was_cancelled = False
+            else:
+                was_cancelled = await run_side_by_side(lanes, self._run_any_lane if level.levels else self._run_lane)
+            codec = self._scope.codec
+            applied = apply_now(level, codec, self._now) or await apply(level, codec, self._now)
+            after, told, effects = applied
+            if told:
+                self._tell(told)
+            if level.levels:
+                self._nesting.superstep_ended(level)
+            if self._compiled.has_hooks:
+                await self._memory.remember(after)
+            ran = tuple([lane.told_id for lane in lanes])
+            info, last_seq = await self._committer.commit_superstep(after, started, effects, told, ran)
+        except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
+            self._thread.is_dirty = True
+            raise
+        except BaseException as error:
+            failed = next((lane for lane in lanes if lane.failure is error), None)
+            self.failed_executor_id = None if failed is None else failed.told_id
+            self._committer.forget_since(logged_before)
+            self._thread.is_dirty = True
+            outer = self._nesting.failure(level, failed, error)
+            await to_its_end(self._discard(level, lanes, iteration, error))
+            if outer is not None:
+                raise outer from error
+            raise
+        level.lanes = ()  # they refer back: without this only the collector of garbage could free them
+        thread.journal = {}
+        if thread.records or thread.children:
+            thread.records = {}  # those of what still waits are in the checkpoint
+            self._scope.journal.since_commit = 0
+            self._nesting.forget_ended()
+        self._emit(superstep_completed(after, ran, info, last_seq))
+        if was_cancelled:
+            raise asyncio.CancelledError
+
+    def _tell(self, events: Sequence[WorkflowEvent]) -> None:
+        for event in events:
+            self._emit(event)
+            if event.type == "warning":
+                logger.warning("thread %s: %s", self._thread.thread_id, event.data)
+
+    def _open_lane(self, level: Level, executor_id: str) -> Lane:
+        return Lane(self._scope, level, executor_id)
+
+    async def _save_progress(self) -> None:
+        """After a number of records, make a checkpoint that holds them, so that the journal stays short."""
+        journal = self._scope.journal
+        if journal.since_commit < RECORDS_PER_CHECKPOINT or not self._committer.has_journal:
+            return
+        async with journal.lock:
+            await journal.wait_for_others()
+            if journal.since_commit >= RECORDS_PER_CHECKPOINT:
+                journal.since_commit = 0
+                before = self._thread.position
+                self._thread.position = with_records(before, self._thread.records)
+                try:
+                    await self._committer.commit_progress(self._thread.position, tuple(self._thread.journal))
+                except Exception:
+                    self._thread.position = before
+                    raise
+
+    def _run_any_lane(self, lane: Lane) -> Coroutine[Any, Any, None]:
+        if lane.level.parent is None:
+            return self._run_lane(lane)
+        return run_guarded(lane, self._run_lane, self._scope.clock)
+
+    async def _run_lane(self, lane: Lane) -> None:
+        for message in lane.messages:
+            recorded = self._thread.journal.get(message.delivery_id)
+            if recorded is not None:
+                await self._replay(lane, message, recorded)
+                self._unfinished -= 1
+                continue
+            spans = self._scope.spans
+            effects = await (lane.deliver(message) if spans is None else spans.delivery(lane, message))
+            self._unfinished -= 1
+            if effects.is_undone:
+                await self._undo(lane)
+            if effects.suspended is None and self._unfinished and self._must_record_now(lane):
+                await self._record(lane, message, effects)
+
+    def _must_record_now(self, lane: Lane) -> bool:
+        """Whether a record made only when a sibling has failed would come too late: a store needs it before the process
+        may die, and a later delivery to the same executor may change what this one left."""
+        if self._committer.has_journal or len(lane.messages) > 1:
+            return True
+        return lane.executor_id in lane.level.compiled.hooked
+
+    async def _undo(self, lane: Lane) -> None:
+        """The delivery failed or has to wait: its executor goes back to where the deliveries before left it."""
+        if lane.executor.saves_state:
+            saved = next((one.saved for one in reversed(lane.results) if one.saved is not None), None)
+            lane.executor = await self._memory.put_back_in(lane.level, lane.executor_id, saved)
+
+    async def _replay(self, lane: Lane, message: WorkflowMessage, recorded: Effects) -> None:
+        lane.replay(message, recorded)
+        if self._scope.spans is not None:
+            self._scope.spans.bypassed("executor", lane.told_id)
+        if recorded.saved is not None:
+            seen = lane.position.successor()
+            if recorded.private is not None:
+                seen.private = {**seen.private, lane.executor_id: recorded.private}
+            await self._memory.put_back(lane.executor, recorded.saved, seen)
+
+    async def _record(self, lane: Lane, message: WorkflowMessage, effects: Effects) -> None:
+        """Siblings are still at work: should one of them fail or the process die, this delivery is not run again.
+
+        The last delivery to end needs no record of its own: the commit is it.
+        """
+        if not self._committer.records and len(lane.messages) == 1:
+            return
+        lane.settle(effects, self._scope.codec)
+        if lane.executor.saves_state:
+            await self._memory.take_into(effects, lane.executor, lane.position)
+        if not self._committer.records:
+            return
+        keeper = self._scope.keeper
+        if keeper is not None and self._committer.has_journal:
+            async with self._scope.journal.beside_others():
+                await keeper.record(message.delivery_id, encode_effects(effects, lane.told_id, keeper.codec))
+        self._thread.journal[message.delivery_id] = effects
+
+    async def _settle_journal(self, level: Level, lanes: Sequence[Lane], error: BaseException) -> None:
+        if self._unfinished or isinstance(error, asyncio.CancelledError):
+            await self._record_finished(lanes)
+        elif isinstance(error, StateConflict | DuplicateRequest):
+            await self._unrecord(lanes_in_conflict(level, lanes, error))
+
+    async def _record_finished(self, lanes: Iterable[Lane]) -> None:
+        """What ended well beside a delivery that failed or was cancelled is not run again, even if its hook was still
+        saving. Not so where all of them ended and their merge or commit failed: then they are what has to change."""
+        for lane in lanes:
+            for message, effects in zip(lane.messages, lane.results, strict=False):
+                if effects.suspended is None and message.delivery_id not in self._thread.journal:
+                    with contextlib.suppress(UnsavableValue, CheckpointHookFailed):
+                        await self._record(lane, message, effects)
+
+    async def _unrecord(self, lanes: Iterable[Lane]) -> None:
+        """Outcomes that cannot be merged must not be replayed: the thread could never go on, however it is mended."""
+        for lane in lanes:
+            for message in lane.messages:
+                if self._thread.journal.pop(message.delivery_id, None) is not None and self._scope.keeper is not None:
+                    await self._scope.keeper.record(message.delivery_id, None)
+
+    async def _discard(self, level: Level, lanes: Sequence[Lane], iteration: int, error: BaseException) -> None:
+        """Leave no trace of a superstep that failed, but in the journal: executors go back to what the head says."""
+
+        async def settle_journal() -> None:
+            await self._settle_journal(level, lanes, error)
+
+        for undo in (settle_journal, self._memory.restore_here):
+            try:
+                await undo()
+            except Exception as second:  # noqa: BLE001  # what failed first says more; the next run restores again
+                error.add_note(f"While it was undone: {second!r}")
+        self._emit(WorkflowEvent("superstep_discarded", iteration=iteration))
+
+    async def restore(self, position: Position, saved: dict[str, Any]) -> None:
+        """Stand at another position, executors included. `saved` holds their dicts as values."""
+        await self._memory.restore_all(position, saved)
+
+    async def tidy(self) -> None:
+        """Complete what an interrupted undoing left: executors that do not stand where the position says."""
+        if self._thread.is_dirty:
+            await self._memory.restore_here()
+
+    async def enter(self, after: Position, consumed: Sequence[str] = ()) -> None:
+        """Commit a position that came from outside: an input, answers, a rewind. Always saved at once."""
+        if self._compiled.has_hooks:
+            await self._memory.remember(after)
+        # To its end, so that what is committed and what the live thread believes cannot part.
+        _, cancelled = await to_its_end(self._committer.commit(after, consumed))
+        if cancelled is not None:
+            raise cancelled

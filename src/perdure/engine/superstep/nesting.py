@@ -1,0 +1,249 @@
+"""Guards: sub-workflows whose executor has a failure policy. What fails inside of one need not end the superstep."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from perdure.clock import Clock
+from perdure.engine.delivery.lane import Lane
+from perdure.engine.effects import Effects
+from perdure.engine.scope import RunScope
+from perdure.engine.steps.attempts import TimeIsUp, within
+from perdure.engine.superstep.children import started_child
+from perdure.engine.superstep.level import Level, child_level
+from perdure.engine.superstep.position import Child, every_level
+from perdure.errors import (
+    DuplicateRequest,
+    StateConflict,
+    SubWorkflowFailed,
+    ThreadConflict,
+    TimedOut,
+    WorkflowCheckpointException,
+    WorkflowConvergenceException,
+)
+from perdure.events import WorkflowErrorDetails, WorkflowEvent
+from perdure.graph.policy import ISOLATE, SKIP
+
+if TYPE_CHECKING:
+    from perdure.engine.delivery.lane import Lane
+
+
+NOT_ITS_OWN = (WorkflowCheckpointException, ThreadConflict)
+"""Failures of the thread's storage, or about what it holds: no policy of a sub-workflow meets them."""
+
+RunLane = Callable[["Lane"], Coroutine[Any, Any, None]]
+
+
+def enclosing(level: Level) -> Iterator[Level]:
+    """The level and those around it, without the thread's own workflow, which nothing guards."""
+    while level.parent is not None:
+        yield level
+        level = level.parent
+
+
+def guard_of(level: Level, error: BaseException) -> Level | None:
+    """The nearest sub-workflow around the failure whose policy meets it."""
+    return next((one for one in enclosing(level) if _meets(one, error)), None)
+
+
+def _meets(level: Level, error: BaseException) -> bool:
+    policy, child, parent = level.policy, level.child, level.parent
+    if child is None or parent is None or not isinstance(error, Exception) or isinstance(error, NOT_ITS_OWN):
+        return False
+    if policy.retry is not None and policy.retry.retries(error, child.attempts + 1):
+        return True
+    graph = parent.compiled.graph
+    fallback_id = graph.fallbacks.get(child.executor_id)
+    return policy.contains and (fallback_id is None or graph.executors[fallback_id].can_handle(child.message))
+
+
+async def run_guarded(lane: Lane, run_lane: RunLane, clock: Clock) -> None:
+    """Run a lane of a sub-workflow. A failure that a guard meets ends the lanes inside of that guard, and no others."""
+    guards = list(enclosing(lane.level))
+    if any(guard.failure is not None for guard in guards):
+        return  # it failed before this lane had begun
+    task = asyncio.current_task()
+    for guard in guards:
+        guard.running[lane] = task
+    try:
+        await _in_time(lane, run_lane, clock, guards)
+    except asyncio.CancelledError:
+        if not lane.is_dropped:
+            raise
+        _take_off_cancellation(lane)
+    except _OutOfTime as late:
+        error = timed_out(late.guard)
+        error.__cause__ = late.__cause__
+        _meet(lane, late.guard, error)
+    except Exception as error:  # noqa: BLE001  # raised again, unless a guard meets it
+        _meet(lane, lane.level, error)
+    finally:
+        for guard in guards:
+            guard.running.pop(lane, None)
+            if guard.deadline is not None:
+                guard.ended_at = clock.now()
+
+
+async def _in_time(lane: Lane, run_lane: RunLane, clock: Clock, guards: list[Level]) -> None:
+    limits = [(guard.deadline, guard) for guard in guards if guard.deadline is not None]
+    if not limits:
+        await run_lane(lane)
+        return
+    deadline, guard = min(limits, key=lambda one: one[0])
+    try:
+        await within((deadline - clock.now()).total_seconds(), run_lane(lane), clock)
+    except TimeIsUp as error:
+        raise _OutOfTime(guard) from error.__cause__
+
+
+class _OutOfTime(Exception):  # a signal: whose time it was, however deep the lane
+    def __init__(self, guard: Level) -> None:
+        super().__init__()
+        self.guard = guard
+
+
+def timed_out(guard: Level) -> TimedOut:
+    return TimedOut(guard.told_id, guard.policy.timeout or 0)
+
+
+def _meet(lane: Lane, where: Level, error: Exception) -> None:
+    """Let the guard in charge take the failure. Raises it, if there is none."""
+    if lane.failure is None:
+        lane.failure = error
+    met = guard_of(where, error)
+    if met is None:
+        raise error
+    met.failure = error
+    _drop_others(met, lane)
+
+
+def _drop_others(guard: Level, failed: Lane) -> None:
+    for lane, task in guard.running.items():
+        if lane is not failed and task is not None:
+            lane.is_dropped = True
+            task.cancel()
+
+
+def _take_off_cancellation(lane: Lane) -> None:
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        task.uncancel()
+
+
+# ---------------------------------------------------------------- what becomes of it
+
+
+def contained(level: Level, now: datetime, next_delivery_id: int) -> tuple[Child | None, Effects, list[WorkflowEvent]]:
+    """The child that takes its place, if it is tried again; the effects of its executor; and what is to be told."""
+    child, parent, error = level.child, level.parent, level.failure
+    assert child is not None and parent is not None and error is not None  # noqa: S101, PT018  # a failed child's level
+    effects = Effects()
+    effects.also(withdrawn=tuple(request for one in every_level(level.position) for request in sorted(one.asked)))
+    details = WorkflowErrorDetails.from_exception(error, executor_id=level.told_id)
+    told = [_event("executor_failed", level, details)]
+    policy, attempts = level.policy, child.attempts + 1
+    if policy.retry is not None and policy.retry.retries(error, attempts):
+        delay = policy.retry.delay_after(attempts)
+        again = started_child(level.compiled.graph, child.executor_id, child.message, next_delivery_id)
+        told.append(_event("executor_retrying", level, details, {"attempt": attempts, "delay_seconds": delay}))
+        return again.tried_again(attempts, now + timedelta(seconds=delay)), effects, told
+    fallback_id = parent.compiled.graph.fallbacks.get(child.executor_id)
+    effects.also(message=child.message, is_isolated=policy.on_error == ISOLATE, forwarded_to=fallback_id)
+    mode = policy.on_error if policy.on_error in (SKIP, ISOLATE) else f"fallback {fallback_id}"
+    told.append(_event("executor_skipped", level, details, mode))
+    return None, effects, told
+
+
+def _event(kind: str, level: Level, details: WorkflowErrorDetails, data: Any = None) -> WorkflowEvent:
+    above = None if level.parent is None else level.parent.child_id
+    return WorkflowEvent(kind, data, executor_id=level.told_id, details=details, child_id=above)
+
+
+# ---------------------------------------------------------------- nesting
+
+
+class Nesting:
+    def __init__(self, scope: RunScope) -> None:
+        self._thread = scope.thread
+        self._now = scope.clock.now
+        self._emit = scope.emit
+        self._deadlines: dict[int, datetime] = {}
+        """Children whose executor has a timeout -> when their time is over. It counts while a run works on them."""
+
+    @property
+    def next_deadline(self) -> datetime | None:
+        return min(self._deadlines.values(), default=None)
+
+    def open_child(self, parent: Level, child: Child) -> Level | None:
+        """None if nothing is due in it. Raises if it took too long, unless its own policy meets that."""
+        now, child_id = self._now(), child.message.delivery_id
+        deadline = self._deadlines.get(child_id)
+        if not child.is_due(now) and (deadline is None or deadline > now):
+            return None
+        level = child_level(parent, child, self._thread)
+        seconds = level.policy.timeout
+        if seconds is not None:
+            level.deadline = self._deadlines.setdefault(child_id, now + timedelta(seconds=seconds))
+        limit = level.compiled.graph.max_iterations
+        if level.deadline is not None and level.deadline <= now:
+            level.failure = timed_out(level)
+        elif level.position.mailbox and level.position.since_input >= limit:
+            level.failure = WorkflowConvergenceException(self._thread.thread_id, limit)
+        if level.failure is not None and guard_of(level, level.failure) is not level:
+            parent.levels = [level]  # where the failure is looked for
+            raise level.failure
+        return level
+
+    def failure(self, root: Level, lane: Lane | None, error: BaseException) -> SubWorkflowFailed | None:
+        """A failure in a sub-workflow is one of the executors that it runs in, up to the thread's own workflow.
+
+        None for one that happened elsewhere.
+        """
+        level = lane.level if lane is not None else _failed_level(root, error)
+        failure: SubWorkflowFailed | None = None
+        if isinstance(error, NOT_ITS_OWN):
+            return None
+        for one in enclosing(level) if level is not None and isinstance(error, Exception) else ():
+            failure = SubWorkflowFailed(one.told_id, one.compiled.graph.name, error)
+            details = WorkflowErrorDetails.from_exception(error, executor_id=one.told_id)
+            above = None if one.parent is None else one.parent.child_id
+            self._emit(WorkflowEvent("executor_failed", executor_id=one.told_id, details=details, child_id=above))
+        return failure
+
+    def forget_ended(self) -> None:
+        """Children that are not there any more need no executors."""
+        alive = {child_id for level in every_level(self._thread.position) for child_id in level.children}
+        for child_id in self._thread.children.keys() - alive:
+            self._forget(child_id)
+
+    def superstep_ended(self, level: Level) -> None:
+        """A child that failed is tried again with executors that know nothing of it; one that had to wait for others to
+        end is given that time back."""
+        for child in level.levels:
+            if child.failure is not None and child.child_id is not None:
+                self._forget(child.child_id)
+            elif child.ended_at is not None and child.child_id in self._deadlines:
+                self._deadlines[child.child_id] += self._now() - child.ended_at
+            self.superstep_ended(child)
+
+    def _forget(self, child_id: int) -> None:
+        self._thread.children.pop(child_id, None)
+        self._deadlines.pop(child_id, None)
+
+
+def _failed_level(level: Level, error: BaseException) -> Level | None:
+    """The sub-workflow that the error ended, however deep; None if it was none of them."""
+    if level.failure is error:
+        return level
+    found = (_failed_level(inner, error) for inner in level.levels)
+    return next((one for one in found if one is not None), None)
+
+
+def lanes_in_conflict(root: Level, lanes: Iterable[Lane], error: StateConflict | DuplicateRequest) -> list[Lane]:
+    """Those whose outcomes cannot be merged. Executors of other levels may have the same ids."""
+    where = _failed_level(root, error) or root
+    inside = [lane for lane in lanes if where is root or where in enclosing(lane.level)]
+    return [lane for lane in inside if lane.told_id.removeprefix(where.path) in error.executors]

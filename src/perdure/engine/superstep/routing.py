@@ -1,0 +1,292 @@
+"""Where a message goes: edges followed, fan-ins filled, and a warning for what no edge takes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, cast
+
+import msgspec
+
+from perdure.errors import InvalidSelection, type_name
+from perdure.events import WorkflowErrorDetails, WorkflowEvent
+from perdure.graph.edges import (
+    Edge,
+    EdgeGroup,
+    FanInEdgeGroup,
+    FanOutEdgeGroup,
+    SwitchCaseEdgeGroup,
+    SwitchCaseEdgeGroupDefault,
+)
+from perdure.graph.graph import Graph
+from perdure.graph.sub_workflow import SubWorkflowRequestMessage
+from perdure.isolation import isolated
+from perdure.records import MessageType, WorkflowMessage
+
+Buffers = dict[str, dict[str, list[Any]]]
+
+
+class Sorter:
+    """Sorts the messages of one superstep into the mailbox of the next, in the order they were sent."""
+
+    __slots__ = ("_buffers", "_owned", "mailbox", "next_delivery_id", "warnings")
+
+    def __init__(self, buffers: Buffers, next_delivery_id: int) -> None:
+        self._buffers = buffers
+        self._owned: Buffers = {}
+        """Copies of the buffers that this superstep fills: those of the position stay as they are."""
+        self.next_delivery_id = next_delivery_id
+        self.mailbox: list[WorkflowMessage] = []
+        self.warnings: list[WorkflowEvent] = []
+
+    def deliver(self, data: Any, source_id: str, target_id: str, source_ids: tuple[str, ...] | None = None) -> None:
+        self.mailbox.append(
+            WorkflowMessage(data, source_id, target_id, MessageType.STANDARD, None, source_ids, self.next_delivery_id)
+        )
+        self.next_delivery_id += 1
+
+    def pass_on(self, message: WorkflowMessage, target_id: str, in_place_of: str) -> None:
+        """The same message to another executor."""
+        passed = msgspec.structs.replace(
+            message, target_id=target_id, delivery_id=self.next_delivery_id, in_place_of=in_place_of
+        )
+        self.mailbox.append(passed)
+        self.next_delivery_id += 1
+
+    def held(self, group_id: str) -> dict[str, list[Any]]:
+        """What a fan-in has received so far, to be added to; emptied with `clear()` when it is joined."""
+        held = self._owned.get(group_id)
+        if held is None:
+            before = self._buffers.get(group_id, {})
+            held = self._owned[group_id] = {sender: list(sent) for sender, sent in before.items()}
+        return held
+
+    @property
+    def buffers(self) -> Buffers:
+        if not self._owned:
+            return self._buffers
+        return {key: held for key, held in {**self._buffers, **self._owned}.items() if held}
+
+
+Way = Callable[["Sorter", Any, "str | None"], bool]
+"""Takes a message along one edge group. True if the group was one for it, even if a condition kept it."""
+AsyncWay = Callable[["Sorter", Any, "str | None"], Coroutine[Any, Any, bool]]
+"""The same where users' predicates are asked, which may await."""
+
+
+class Routes:
+    """The edges of a graph, arranged by sender."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._ways: dict[str, list[Way | AsyncWay]] = {executor_id: [] for executor_id in graph.nodes}
+        self._joins: dict[str, list[_Join]] = {}
+        for group in graph.edge_groups:
+            join = _Join(graph, group) if isinstance(group, FanInEdgeGroup) else None
+            for source_id in group.source_executor_ids:
+                self._ways[source_id].append(
+                    _way(graph, group, source_id) if join is None else _fan_in(join, source_id)
+                )
+                if join is not None:
+                    self._joins.setdefault(source_id, []).append(join)
+        self._sync_ways = {
+            source_id: cast(list[Way], ways)
+            for source_id, ways in self._ways.items()
+            if ways and not any(map(inspect.iscoroutinefunction, ways))
+        }
+        """Senders whose messages ask no predicate: the common case, taken without awaiting."""
+
+    def has_edges(self, executor_id: str) -> bool:
+        return bool(self._ways[executor_id])
+
+    def send_now(self, sorter: Sorter, source_id: str, data: Any, target_id: str | None) -> bool:
+        """`send` for a sender whose messages ask no predicate; False for the others, and nothing was done."""
+        ways = self._sync_ways.get(source_id)
+        if ways is None:
+            return False
+        taken = False
+        for way in ways:
+            taken = way(sorter, data, target_id) or taken
+        if not taken:
+            self._warn(sorter, source_id, data, target_id)
+        return True
+
+    async def send(self, sorter: Sorter, source_id: str, data: Any, target_id: str | None) -> None:
+        """Send a message along the sender's edges. One that no edge takes is a warning."""
+        taken = False
+        for way in self._ways[source_id]:
+            answer = way(sorter, data, target_id)
+            taken = (answer if isinstance(answer, bool) else await answer) or taken
+        if not taken:
+            self._warn(sorter, source_id, data, target_id)
+
+    def go_without(self, sorter: Sorter, source_id: str) -> None:
+        """Fan-ins that wait for this sender take what the others sent; if nobody sent anything, nothing is joined."""
+        for join in self._joins.get(source_id, ()):
+            held = sorter.held(join.group_id)
+            held.setdefault(source_id, [])
+            join.deliver_if_complete(sorter, held)
+
+    def _warn(self, sorter: Sorter, source_id: str, data: Any, target_id: str | None) -> None:
+        if not self._may_end_here(source_id):
+            sorter.warnings.append(self._nowhere(source_id, data, target_id))
+
+    def _may_end_here(self, source_id: str) -> bool:
+        return self._graph.executors[source_id].may_end_here
+
+    def _nowhere(self, source_id: str, data: Any, target_id: str | None) -> WorkflowEvent:
+        what = f"The message of type {type_name(type(data))} that {source_id!r} sent"
+        if target_id is not None:
+            text = f"{what} to {target_id!r} was not delivered: no edge leads there, or it does not accept the type."
+            remedy = f"add_edge({source_id}, {target_id})"
+        elif not self._ways[source_id]:
+            text = f"{what} was not delivered: {source_id!r} has no outgoing edge."
+            remedy = f"add_edge({source_id}, {source_id}) to send it to itself, or add_edge({source_id}, ...)"
+        else:
+            text = f"{what} was not delivered: none of its targets accepts the type."
+            remedy = f"add a handler for it to a target, or add_edge({source_id}, {source_id})"
+        if isinstance(data, SubWorkflowRequestMessage):
+            remedy = f"a handler for it in an executor after {source_id!r}, or WorkflowExecutor(propagate_request=True)"
+        return WorkflowEvent("warning", f"{text} Remedy: {remedy}.", executor_id=source_id)
+
+
+def _way(graph: Graph, group: EdgeGroup, source_id: str) -> Way | AsyncWay:
+    if isinstance(group, SwitchCaseEdgeGroup):
+        return _switch(graph, group, source_id)
+    if isinstance(group, FanOutEdgeGroup):
+        return _fan_out(graph, group, source_id)
+    return _single(graph, group.edges[0])
+
+
+def _single(graph: Graph, edge: Edge) -> Way | AsyncWay:
+    source_id, target = edge.source_id, edge.target_id
+    table = graph.executors[target].table
+
+    def plain(sorter: Sorter, data: Any, target_id: str | None) -> bool:
+        if (target_id is not None and target_id != target) or table.find(data) is None:
+            return False
+        sorter.deliver(data, source_id, target)
+        return True
+
+    async def conditional(sorter: Sorter, data: Any, target_id: str | None) -> bool:
+        if (target_id is not None and target_id != target) or table.find(data) is None:
+            return False
+        if await edge.should_route(isolated(data)):
+            sorter.deliver(data, source_id, target)
+        return True
+
+    return conditional if edge.has_condition else plain
+
+
+def _fan_out(graph: Graph, group: FanOutEdgeGroup, source_id: str) -> Way | AsyncWay:
+    targets = group.target_executor_ids
+    tables = {target: graph.executors[target].table for target in targets}
+
+    def take(sorter: Sorter, data: Any, target_id: str | None, chosen: list[str] = targets) -> bool:
+        if target_id is not None:
+            if target_id not in tables:
+                return False
+            chosen = [target_id] if target_id in chosen else []
+        accepted = [target for target in chosen if tables[target].find(data) is not None]
+        for target in accepted:
+            sorter.deliver(data, source_id, target)
+        return bool(accepted) or not chosen
+
+    async def take_selected(sorter: Sorter, data: Any, target_id: str | None) -> bool:
+        return take(sorter, data, target_id, await _selected(group, data, targets))
+
+    return take if group.selection_func is None else take_selected
+
+
+async def _selected(group: FanOutEdgeGroup, data: Any, targets: list[str]) -> list[str]:
+    answer: Any = targets if group.selection_func is None else group.selection_func(isolated(data), list(targets))
+    if isinstance(answer, Awaitable):
+        answer = await answer
+    who = f"The selection function {group.selection_func_name!r} of {group.source_executor_ids[0]!r}"
+    if not isinstance(answer, list | tuple | set | frozenset):
+        raise InvalidSelection(
+            f"{who} gave {answer!r}, expected a list of executor ids. Nothing of the superstep was kept."
+        )
+    chosen = list(dict.fromkeys(answer))
+    unknown = [target for target in chosen if target not in targets]
+    if unknown:
+        raise InvalidSelection(
+            f"{who} chose {unknown[0]!r}, which is none of its targets: {', '.join(map(repr, targets))}. Nothing of "
+            "the superstep was kept."
+        )
+    return chosen
+
+
+def _switch(graph: Graph, group: SwitchCaseEdgeGroup, source_id: str) -> AsyncWay:
+    targets = frozenset(group.target_executor_ids)
+
+    async def take(sorter: Sorter, data: Any, target_id: str | None) -> bool:
+        if target_id is not None and target_id not in targets:
+            return False
+        chosen = await _case(group, sorter, source_id, data)
+        if target_id is not None and target_id != chosen:
+            # Kept by the switch, as a condition keeps what it does not want.
+            return graph.executors[target_id].table.find(data) is not None
+        if graph.executors[chosen].table.find(data) is None:
+            return False
+        sorter.deliver(data, source_id, chosen)
+        return True
+
+    return take
+
+
+async def _case(group: SwitchCaseEdgeGroup, sorter: Sorter, source_id: str, data: Any) -> str:
+    for case in group.cases:
+        if isinstance(case, SwitchCaseEdgeGroupDefault):
+            return case.target_id
+        try:
+            answer: Any = case.condition(isolated(data))
+            if await answer if isinstance(answer, Awaitable) else answer:
+                return case.target_id
+        except Exception as error:  # noqa: BLE001  # a user's predicate may raise anything; it is told, not lost
+            text = (
+                f"The case {case.condition_name!r} of {source_id!r} raised {type(error).__name__} and counts as false."
+            )
+            details = WorkflowErrorDetails.from_exception(error, executor_id=source_id)
+            sorter.warnings.append(WorkflowEvent("warning", text, executor_id=source_id, details=details))
+    return group.cases[-1].target_id
+
+
+class _Join:
+    """A fan-in as messages meet it: worked out once, since every message of every sender comes by."""
+
+    def __init__(self, graph: Graph, group: FanInEdgeGroup) -> None:
+        self.group_id = group.id
+        self.sources = tuple(group.source_executor_ids)
+        self.target = group.target_executor_ids[0]
+        self._table = graph.executors[self.target].table
+
+    def deliver_if_complete(self, sorter: Sorter, held: dict[str, list[Any]]) -> None:
+        if len(held) < len(self.sources):
+            return
+        present = tuple(source for source in self.sources if held[source])
+        joined = [one for source in present for one in held[source]]
+        held.clear()
+        if joined and self._table.find(joined) is not None:
+            sorter.deliver(joined, self.group_id, self.target, present)
+        elif joined:
+            kinds = ", ".join(sorted({type_name(type(one)) for one in joined}))
+            text = (
+                f"The list of {kinds} joined for {self.target!r} was not delivered: it has no handler for such a list."
+            )
+            warning = WorkflowEvent("warning", f"{text} Remedy: a handler for list[...].", executor_id=self.target)
+            sorter.warnings.append(warning)
+
+
+def _fan_in(join: _Join, source_id: str) -> Way:
+    group_id, target = join.group_id, join.target
+
+    def take(sorter: Sorter, data: Any, target_id: str | None) -> bool:
+        if target_id is not None and target_id != target:
+            return False
+        held = sorter.held(group_id)
+        held.setdefault(source_id, []).append(data)
+        join.deliver_if_complete(sorter, held)
+        return True
+
+    return take

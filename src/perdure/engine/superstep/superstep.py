@@ -1,0 +1,319 @@
+"""One superstep as pure functions: which lanes to run, and what their effects make of the position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from perdure.codec import Codec
+from perdure.engine.delivery.lane import Lane
+from perdure.engine.effects import Effects, added
+from perdure.engine.run.requests import deliver_answers
+from perdure.engine.superstep.children import asking_child, designated_outputs, risen, started_child
+from perdure.engine.superstep.level import Level
+from perdure.engine.superstep.nesting import contained, guard_of
+from perdure.engine.superstep.position import Child, Position, is_awake
+from perdure.engine.superstep.routing import Sorter
+from perdure.engine.superstep.state import merge_state
+from perdure.errors import DuplicateRequest
+from perdure.events import WorkflowEvent
+from perdure.graph.sub_workflow import SubWorkflowResponseMessage
+from perdure.isolation import isolated
+from perdure.records import Answer, WorkflowMessage
+
+
+def plan(
+    level: Level,
+    now: Callable[[], datetime],
+    open_lane: Callable[[Level, str], Lane],
+    open_child: Callable[[Level, Child], Level | None],
+) -> Sequence[Lane]:
+    """A lane for each executor that has something to do, in the order of their first deliveries; then those of
+    sub-workflows: `open_child` gives None for one that waits. The clock is only asked where something may be asleep."""
+    position = level.position
+    mailbox = position.mailbox
+    if position.suspended:
+        mailbox = _with_woken(level, now())
+    if len(mailbox) == 1:
+        lane = open_lane(level, str(mailbox[0].target_id))
+        lane.messages.append(mailbox[0])
+        level.lanes = [lane]
+    else:
+        lanes: dict[str, Lane] = {}
+        for message in mailbox:
+            target_id = str(message.target_id)
+            lane = lanes.get(target_id) or lanes.setdefault(target_id, open_lane(level, target_id))
+            lane.messages.append(message)
+        level.lanes = list(lanes.values())
+    if not position.children:
+        return level.lanes
+    opened = (open_child(level, child) for child in position.children.values())
+    level.levels = [child for child in opened if child is not None]
+    inner = (plan(child, now, open_lane, open_child) for child in level.levels if child.failure is None)
+    return [*level.lanes, *(lane for lanes in inner for lane in lanes)]
+
+
+def _with_woken(level: Level, now: datetime) -> list[WorkflowMessage]:
+    awake = [one.message for one in level.position.suspended.values() if is_awake(one, now)]
+    level.woken = [message.delivery_id for message in awake]
+    return sorted([*awake, *level.position.mailbox], key=lambda message: message.delivery_id)
+
+
+Applied = tuple[Position, list[WorkflowEvent], list[Effects]]
+"""The next position, what is to be told of it (warnings, sub-workflows that ended), and all effects."""
+
+
+async def apply(level: Level, codec: Codec | None, now: Callable[[], datetime]) -> Applied:
+    """What the lanes did, merged.
+
+    The position given is left as it is. Effects are folded in the order of the deliveries, then in that of the sends,
+    so the outcome does not depend on which lane ended first. Only a condition of an edge may await. Raises
+    StateConflict or DuplicateRequest.
+    """
+    merge = _Merge(level, level.position.next_delivery_id, now)
+    return merge.finished(await merge.merged(codec))
+
+
+def apply_now(level: Level, codec: Codec | None, now: Callable[[], datetime]) -> Applied | None:
+    """`apply` for the common case: one delivery, which did nothing special and asks no predicate. None for the others,
+    and nothing was done."""
+    if len(level.lanes) != 1 or level.levels or level.woken:
+        return None
+    merge = _Merge(level, level.position.next_delivery_id, now)
+    after = merge.merged_now(codec)
+    return None if after is None else merge.finished(after)
+
+
+class _Merge:
+    """Folds the effects of one level, those of its sub-workflows included, into its next position."""
+
+    withdrawn: tuple[str, ...] = ()
+    """Requests that were asked outside of this level, and that nobody waits for any more."""
+
+    def __init__(self, level: Level, next_delivery_id: int, now: Callable[[], datetime]) -> None:
+        self._level = level
+        self._now = now
+        self._after = level.position.successor()
+        self._next_delivery_id = next_delivery_id
+        self.outputs: list[WorkflowEvent] = []
+        self.requests: list[WorkflowEvent] = []
+        self.told: list[WorkflowEvent] = []
+        self.effects: list[Effects] = []
+        """All of them, for the thread's log."""
+
+    def finished(self, after: Position) -> Applied:
+        """At the level of the thread's own workflow."""
+        if self.outputs:
+            after.outputs = [*after.outputs, *self.outputs]
+        if self.requests:
+            after.requests = _with_requests(after.requests, self.requests)
+        for effects in self.effects:
+            if effects.usage is not None:
+                after.usage = added(after.usage, effects.usage)
+        after.iteration += 1
+        return after, self.told, self.effects
+
+    def merged_now(self, codec: Codec | None) -> Position | None:
+        """`merged` for one delivery; None, and nothing was done, if it did something special or asks a predicate."""
+        level = self._level
+        lane = level.lanes[0]
+        effects = lane.results[0]
+        if len(lane.results) > 1 or not effects.is_plain or effects.sent_as is not None:
+            return None
+        after, sorter, send = self._after, Sorter(self._after.buffers, self._next_delivery_id), level.compiled.routes
+        for data, target_id in effects.sends:
+            if not send.send_now(sorter, lane.executor_id, data, target_id):
+                return None
+        self.effects.append(effects)
+        self.outputs = effects.outputs
+        self.requests += effects.requests
+        self._take_from(sorter)
+        if lane.has_touched:
+            self._merge_state(codec)
+        return after
+
+    def _take_from(self, sorter: Sorter) -> None:
+        after, level = self._after, self._level
+        after.mailbox = sorter.mailbox
+        after.buffers = sorter.buffers
+        after.next_delivery_id = sorter.next_delivery_id
+        if sorter.warnings:
+            self.told += sorter.warnings if level.parent is None else map(self._in_child, sorter.warnings)
+        # Those in which only sleepers woke up do not count, nor those of sub-workflows, which have limits of their own.
+        if level.position.mailbox:
+            after.since_input += 1
+
+    async def merged(self, codec: Codec | None) -> Position:
+        level, after = self._level, self._after
+        done = in_delivery_order(level.lanes)
+        self.effects += [effects for _, effects in done]
+        if level.levels:
+            done = [*await self._children(codec), *done]
+        if level.woken:
+            after.suspended = {key: one for key, one in after.suspended.items() if key not in level.woken}
+        sorter = Sorter(after.buffers, self._next_delivery_id)
+        routes = level.compiled.routes
+        for executor_id, effects in done:
+            source_id = effects.sent_as or executor_id
+            for data, target_id in effects.sends:
+                if not routes.send_now(sorter, source_id, data, target_id):
+                    await routes.send(sorter, source_id, data, target_id)
+            if effects.outputs:
+                self.outputs += effects.outputs
+            if effects.requests:
+                self.requests += effects.requests
+            if not effects.is_plain:
+                self._fold_rest(executor_id, effects, sorter)
+        self._take_from(sorter)
+        self._merge_state(codec)
+        return after
+
+    def _in_child(self, warning: WorkflowEvent) -> WorkflowEvent:
+        level = self._level
+        text = f"In sub-workflow {level.told_id!r}: {warning.data}"
+        path = f"{level.path}{warning.executor_id}"
+        return msgspec.structs.replace(warning, data=text, executor_id=path, child_id=level.child_id)
+
+    def _merge_state(self, codec: Codec | None) -> None:
+        after = self._after
+        lanes = [lane for lane in self._level.lanes if lane.has_touched]
+        touched = [(lane.executor_id, lane.touched_state) for lane in lanes if lane.touched_state is not None]
+        if touched:
+            after.state = merge_state(after.state, touched, self._level.compiled.graph.reducers, codec)
+        for lane in lanes:
+            if lane.touched_private is not None:
+                after.private = {**after.private, lane.executor_id: isolated(lane.touched_private)}
+
+    def _fold_rest(self, executor_id: str, effects: Effects, sorter: Sorter) -> None:
+        level, after, message = self._level, self._after, effects.message
+        if effects.suspended is not None:
+            suspended = effects.suspended
+            after.suspended = {**after.suspended, suspended.message.delivery_id: suspended}
+        source_id = effects.sent_as or executor_id
+        if effects.is_isolated:
+            level.compiled.routes.go_without(sorter, source_id)
+        if effects.forwarded_to is not None and message is not None:
+            sorter.pass_on(message, effects.forwarded_to, source_id)
+        if effects.is_start and message is not None:
+            graph = level.compiled.children[executor_id].graph
+            child = started_child(graph, executor_id, message, sorter.next_delivery_id)
+            sorter.next_delivery_id += 1
+            after.children = {**after.children, message.delivery_id: child}
+        for request_id in effects.withdrawn:
+            self._withdraw(request_id, executor_id)
+        for answer in effects.answers:
+            self._answer(executor_id, answer, sorter)
+
+    def _withdraw(self, request_id: str, executor_id: str) -> None:
+        """Nobody waits for the answer any more."""
+        after = self._after
+        after.asked -= {request_id}
+        if request_id not in after.requests:
+            self.withdrawn += (request_id,)
+        else:
+            after.requests = {key: one for key, one in after.requests.items() if key != request_id}
+            after.answered = {**after.answered, request_id: Answer(self._now(), is_withdrawn=True)}
+
+    def _answer(self, executor_id: str, answer: SubWorkflowResponseMessage, sorter: Sorter) -> None:
+        after, request_id = self._after, str(answer.source_event.request_id)
+        child_id = asking_child(after, executor_id, answer.source_event)
+        if child_id is not None:
+            child, answers = after.children[child_id], {request_id: answer.data}
+            answered = deliver_answers(child.position, answers, self._now(), sorter.next_delivery_id)
+            sorter.next_delivery_id = answered.next_delivery_id
+            answered.since_input = 0
+            after.children = {**after.children, child_id: child.at(answered)}
+            return
+        text = f"The answer to request {request_id!r} came after another one, and was dropped."
+        sorter.warnings.append(WorkflowEvent("warning", text, executor_id=executor_id))
+
+    async def _children(self, codec: Codec | None) -> list[tuple[str, Effects]]:
+        """Advance the sub-workflows that had something to do; what they yielded and asked rises to this level."""
+        done = []
+        after = self._after
+        children = dict(after.children)
+        for level in self._level.levels:
+            assert level.child is not None and level.child_id is not None  # noqa: S101, PT018  # a child's level
+            child, effects = await self._advanced(level, codec)
+            effects.sent_as = self._level.stands_in_for(level.child.message)
+            if child is None:
+                del children[level.child_id]
+            else:
+                children[level.child_id] = child
+            done.append((level.child.executor_id, effects))
+        after.children = children
+        return done
+
+    async def _advanced(self, level: Level, codec: Codec | None) -> tuple[Child | None, Effects]:
+        """One sub-workflow after the superstep, None if it has ended, and what its executor has of it."""
+        if level.failure is None:
+            try:
+                return await self._merged_child(level, codec)
+            except Exception as error:
+                level.failure = error
+                if guard_of(level, error) is not level:
+                    raise
+        self.effects.append(_events_of(level))
+        child, effects, told = contained(level, self._now(), self._next_delivery_id)
+        self._next_delivery_id += 1
+        self.told += told
+        return child, effects
+
+    async def _merged_child(self, level: Level, codec: Codec | None) -> tuple[Child | None, Effects]:
+        assert level.child is not None  # noqa: S101  # a child's level
+        merge = _Merge(level, self._next_delivery_id, self._now)
+        position = await merge.merged(codec)
+        effects = risen(level, merge.outputs, merge.requests)
+        effects.outputs = designated_outputs(self._level.compiled.graph, level.child.executor_id, effects.outputs)
+        effects.also(withdrawn=merge.withdrawn)
+        if level.executor.propagate_request:
+            position.asked |= {str(one.request_id) for one in merge.requests if one.child_id is None}
+        elif merge.requests:
+            position.requests = _with_requests(position.requests, merge.requests)
+        self._next_delivery_id = position.next_delivery_id
+        self.told += merge.told
+        self.effects += merge.effects
+        if not position.has_ended:
+            return level.child.begun().at(position), effects
+        ended = WorkflowEvent("executor_completed", executor_id=level.told_id, child_id=self._level.child_id)
+        self.told.append(ended)
+        return None, effects
+
+
+def _events_of(level: Level) -> Effects:
+    """What is left of a sub-workflow that failed: that its executors ran, and how they ended, for the thread's log."""
+    kept = Effects()
+    for lane in level.lanes:
+        events = [event for effects in lane.results for event in effects.events]
+        kept.events += [event for event in events if event.type.startswith("executor_")]
+        kept.events += lane.failure_events
+    for inner in level.levels:
+        kept.events += _events_of(inner).events
+    return kept
+
+
+def in_delivery_order(lanes: Sequence[Lane]) -> list[tuple[str, Effects]]:
+    """What each delivery did, whichever lane was quicker."""
+    if len(lanes) == 1:
+        return [(lanes[0].executor_id, effects) for effects in lanes[0].results]
+    if all(len(lane.messages) == 1 for lane in lanes):
+        return [(lane.executor_id, lane.results[0]) for lane in lanes]
+    done = [
+        (message.delivery_id, lane.executor_id, effects)
+        for lane in lanes
+        for message, effects in zip(lane.messages, lane.results, strict=True)
+    ]
+    done.sort(key=lambda one: one[0])
+    return [(executor_id, effects) for _, executor_id, effects in done]
+
+
+def _with_requests(pending: dict[str, WorkflowEvent], asked: list[WorkflowEvent]) -> dict[str, WorkflowEvent]:
+    after = dict(pending)
+    for event in asked:
+        request_id = str(event.request_id)
+        if request_id in after:
+            raise DuplicateRequest(request_id, str(after[request_id].executor_id), str(event.executor_id))
+        after[request_id] = event
+    return after

@@ -1,0 +1,272 @@
+"""Spans of OpenTelemetry, if they are switched on: one thread is one trace, whatever process moves it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from perdure.errors import MissingExtra
+from perdure.log import get_logger
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Tracer
+
+
+logger = get_logger("engine")
+
+ENVIRONMENT_VARIABLE = "PERDURE_TRACING"
+SCOPE = "perdure"
+"""The instrumentation scope of every span."""
+LONGEST_CONTENT = 8_192
+"""Characters of a message that a span holds, with `sensitive=True`."""
+
+Attributes = Mapping[str, str | int | float | bool]
+
+
+class Tracing:
+    """How spans are made. There is one while tracing is switched on, and none otherwise."""
+
+    def __init__(self, provider: Any, *, sensitive: bool) -> None:
+        self._provider = provider
+        self.sensitive = sensitive
+
+    @property
+    def provider(self) -> Any:
+        """The one given, or OpenTelemetry's own as it is now: an application may set it after the first import."""
+        from opentelemetry import trace
+
+        return trace.get_tracer_provider() if self._provider is None else self._provider
+
+    def tracer(self) -> Tracer:
+        tracer: Tracer = self.provider.get_tracer(SCOPE)
+        return tracer
+
+    def thread_context(self, thread_id: str) -> Context:
+        """What a run's span has as its parent: the same for all runs of a thread, in every process."""
+        from opentelemetry import trace
+        from opentelemetry.context import Context
+
+        return trace.set_span_in_context(trace.NonRecordingSpan(self._parent_of(thread_id)), Context())
+
+    def _parent_of(self, thread_id: str) -> SpanContext:
+        from opentelemetry.trace import SpanContext, TraceFlags
+
+        trace_id, span_id = trace_ids(thread_id)
+        # A parent decides for its children, so the sampler is asked as it is for a root: by the trace's id.
+        sampler = getattr(self.provider, "sampler", None)
+        is_sampled = sampler is None or sampler.should_sample(None, trace_id, "workflow.run").decision.is_sampled()
+        flags = TraceFlags(TraceFlags.SAMPLED if is_sampled else TraceFlags.DEFAULT)
+        return SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags)
+
+    # ------------------------------------------------------------ failures
+
+    def note_error(self, span: Span, error: BaseException) -> None:
+        """The status and the exception. Its text may hold a message, so it is left out unless spans may be sensitive;
+        the frames say where."""
+        from opentelemetry.trace import Status, StatusCode
+
+        kind = error_type(error)
+        noted: dict[str, str] = {"exception.type": kind, "exception.stacktrace": self._frames(error)}
+        span.set_attribute("error.type", kind)
+        if self.sensitive:
+            noted["exception.message"] = shown(error, str)
+            span.set_attribute("error.message", noted["exception.message"])
+        span.add_event("exception", noted)
+        span.set_status(Status(StatusCode.ERROR, noted.get("exception.message", kind)))
+
+    def _frames(self, error: BaseException) -> str:
+        if self.sensitive:
+            return shown(error, lambda one: "".join(traceback.format_exception(one)))
+        return "".join([*traceback.format_tb(error.__traceback__), error_type(error)])
+
+
+class Opened:
+    """A span that is the current one while its block runs; it ends with the block, and has the block's error."""
+
+    __slots__ = ("_noted", "_token", "_tracing", "context", "outcome", "span")
+
+    def __init__(self, tracing: Tracing, span: Span) -> None:
+        from opentelemetry import trace
+
+        self._tracing = tracing
+        self._token: Any = None
+        self._noted: BaseException | None = None
+        self.span = span
+        self.context = trace.set_span_in_context(span)
+        self.outcome: str | None = None
+        """Set as `perdure.outcome` when it ends."""
+
+    @property
+    def has_failed(self) -> bool:
+        return self._noted is not None
+
+    def note(self, error: BaseException) -> None:
+        """That it failed, though the block may end well. The same error is noted once."""
+        if error is not self._noted:
+            self._noted = error
+            self._tracing.note_error(self.span, error)
+
+    def end(self) -> None:
+        if self.outcome is not None:
+            self.span.set_attribute("perdure.outcome", self.outcome)
+        self.span.end()
+
+    def enter(self) -> None:
+        from opentelemetry.context import attach
+
+        self._token = attach(self.context)
+
+    def leave(self) -> None:
+        from opentelemetry.context import detach
+
+        detach(self._token)
+
+    def __enter__(self) -> Opened:
+        self.enter()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if kind is GeneratorExit:  # the event loop is being closed, and this is another context: nothing to go back to
+            self.outcome = "abandoned"
+            self.end()
+            return
+        self.leave()
+        if isinstance(error, asyncio.CancelledError):
+            self.outcome = self.outcome or "cancelled"
+        elif error is not None:
+            self.outcome = self.outcome or "failed"
+            self.note(error)
+        self.end()
+
+
+class Spans:
+    """The spans of one run: made with one tracer, below one another by OpenTelemetry's current context."""
+
+    def __init__(self, tracing: Tracing) -> None:
+        self.tracing = tracing
+        self._tracer = tracing.tracer()
+
+    def open(
+        self,
+        name: str,
+        attributes: Attributes,
+        context: Context | None = None,
+        *,
+        links: Sequence[Link] = (),
+        kind: SpanKind | None = None,
+    ) -> Opened:
+        from opentelemetry.trace import SpanKind
+
+        span = self._tracer.start_span(
+            name,
+            context,
+            kind or SpanKind.INTERNAL,
+            attributes,
+            links,
+            record_exception=False,
+            set_status_on_exception=False,
+        )
+        return Opened(self.tracing, span)
+
+    def add_event(self, name: str, attributes: Attributes) -> None:
+        """To the span that is the current one."""
+        from opentelemetry import trace
+
+        trace.get_current_span().add_event(name, attributes)
+
+
+# ---------------------------------------------------------------- small things
+
+
+def trace_ids(thread_id: str) -> tuple[int, int]:
+    """The trace of a thread, and the span that its runs have as their parent: nobody makes that one.
+
+    The trace's id is the column `thread` of a PostgreSQL store: the first 16 bytes of the SHA-256 of the thread's id.
+    """
+    digest = sha256(thread_id.encode("utf-8", "surrogatepass")).digest()
+    # All zeros would mean none; no one will ever see that happen.
+    return int.from_bytes(digest[:16], "big") or 1, int.from_bytes(digest[16:24], "big") or 1
+
+
+def error_type(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def shown(value: Any, how: Any = repr) -> str:
+    """Content, for spans that may hold it: cut off, and whatever a user's `__repr__` raises stays here."""
+    try:
+        text: str = how(value)
+    except Exception as error:  # noqa: BLE001  # as said
+        return f"<cannot be shown: {type(error).__name__}>"
+    return text if len(text) <= LONGEST_CONTENT else f"{text[:LONGEST_CONTENT]}..."
+
+
+# ---------------------------------------------------------------- switched on and off
+
+active: Tracing | None = None
+"""None: there are no spans, and nothing of OpenTelemetry is imported."""
+
+
+def configure_tracing(tracer_provider: Any = None, *, sensitive: bool = False) -> None:
+    """Switch spans on for runs that begin from now on; `configure_tracing(False)` switches them off.
+
+    `tracer_provider`: whose spans they are; OpenTelemetry's global one where it is left out. `sensitive`: spans may
+    hold messages, answers and the texts of errors. Raises MissingExtra if OpenTelemetry is not installed.
+    """
+    global active
+    if tracer_provider is False:
+        active = None
+        return
+    try:
+        import opentelemetry.trace  # noqa: F401  # only whether it is there
+    except ImportError as error:
+        raise MissingExtra("configure_tracing()", "opentelemetry-api", "otel") from error
+    if tracer_provider is not None and not callable(getattr(tracer_provider, "get_tracer", None)):
+        raise TypeError(
+            f"{tracer_provider!r} is not a tracer provider: it has no get_tracer. Give one of OpenTelemetry's, such as "
+            "opentelemetry.sdk.trace.TracerProvider(), nothing for the global one, or False to switch tracing off."
+        )
+    active = Tracing(tracer_provider, sensitive=sensitive)
+
+
+def configure_from_environment() -> None:
+    """`PERDURE_TRACING`: 1 for spans, `sensitive` for spans with content, 0 or nothing for none."""
+    wanted = os.environ.get(ENVIRONMENT_VARIABLE, "").strip().lower()
+    if wanted in ("1", "true", "on", "yes", "sensitive"):
+        configure_tracing(sensitive=wanted == "sensitive")
+    elif wanted not in ("", "0", "false", "off", "no"):
+        logger.warning("%s=%s is not 1, 0 or sensitive; there are no spans", ENVIRONMENT_VARIABLE, wanted)
+
+
+@contextmanager
+def called_by(headers: Mapping[str, str]) -> Iterator[None]:
+    """Runs that begin inside are linked to the caller that `traceparent` names. Names of headers are in lower case.
+
+    Where there is a current span already, such as that of an instrumented web framework, it is the caller.
+    """
+    if active is None:
+        yield
+        return
+    from opentelemetry import trace
+    from opentelemetry.context import attach, detach
+    from opentelemetry.propagate import extract
+
+    if trace.get_current_span().get_span_context().is_valid:
+        yield
+        return
+    token = attach(extract(headers))
+    try:
+        yield
+    finally:
+        detach(token)
+
+
+configure_from_environment()

@@ -1,0 +1,214 @@
+"""A run that is watched: its spans, and what observers are told of it. Nothing of this is made while nobody watches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from perdure.engine.tracing import tracing
+from perdure.errors import RunInterrupted, ThreadConflict
+from perdure.events import WorkflowRunState
+from perdure.observing import (
+    CommitBegan,
+    CommitEnded,
+    Observation,
+    RequestAsked,
+    RequestSettled,
+    RunBegan,
+    RunEnded,
+    RunWaits,
+    SuperstepEnded,
+    observers,
+    tell,
+)
+
+if TYPE_CHECKING:
+    from perdure.checkpoints.checkpoint import WorkflowCheckpoint
+    from perdure.checkpoints.open_thread import OnSaved
+    from perdure.engine.compiled import Compiled
+    from perdure.engine.run.live_threads import LiveThread
+    from perdure.engine.run.options import RunRequest
+    from perdure.engine.run.result import WorkflowRunResult
+    from perdure.engine.superstep.position import Position
+    from perdure.engine.tracing.spans import RunSpans
+    from perdure.records import Answer, CheckpointInfo
+
+
+_OUTCOMES = {
+    WorkflowRunState.IDLE: "idle",
+    WorkflowRunState.IDLE_WITH_PENDING_REQUESTS: "waiting",
+    WorkflowRunState.CANCELLED: "cancelled",
+}
+
+
+def watching(compiled: Compiled, thread_id: str, run_id: str, request: RunRequest) -> Watch | None:
+    """None if nobody watches."""
+    if tracing.active is None and not observers:
+        return None
+    return Watch(compiled, thread_id, run_id, request)
+
+
+class Watch:
+    """Sees one run from its call to its end."""
+
+    def __init__(self, compiled: Compiled, thread_id: str, run_id: str, request: RunRequest) -> None:
+        self._compiled, self._thread_id, self._run_id, self._request = compiled, thread_id, run_id, request
+        self._workflow = compiled.graph.name
+        self._began = perf_counter()
+        self._owns = False
+        self._is_told = bool(observers)
+        """Whoever comes later must not hear of the end of what it has not seen begin."""
+        self.on_the_way: set[Saving] = set()
+        """Commits that are not stored yet."""
+        self.spans: RunSpans | None = None
+        if tracing.active is not None:
+            from perdure.engine.tracing.spans import RunSpans
+
+            self.spans = RunSpans(tracing.active, request.durability)
+
+    def tell(self, observation: Observation) -> None:
+        if self._is_told:
+            tell(observation)
+
+    # ------------------------------------------------------------ the run
+
+    async def run(
+        self, work: Coroutine[Any, Any, WorkflowRunResult], has_begun: Callable[[], bool]
+    ) -> WorkflowRunResult:
+        if self.spans is None:
+            return (await self._counted(work, has_begun))[0]
+        with self.spans.run(self._compiled, self._thread_id, self._run_id, self._request) as opened:
+            try:
+                result, opened.outcome = await self._counted(work, has_begun)
+            except Exception as error:
+                opened.outcome = _outcome_of(error, has_begun=has_begun())
+                opened.span.add_event("workflow.error", {"error.type": tracing.error_type(error)})
+                raise
+            opened.span.add_event("workflow.completed")
+            return result
+
+    async def _counted(
+        self, work: Coroutine[Any, Any, WorkflowRunResult], has_begun: Callable[[], bool]
+    ) -> tuple[WorkflowRunResult, str]:
+        outcome = "failed"
+        self.tell(RunWaits(self._workflow))
+        try:
+            result = await work
+            outcome = _OUTCOMES.get(result.get_final_state(), "idle")
+        except BaseException as error:
+            outcome = _outcome_of(error, has_begun=has_begun())
+            raise
+        finally:
+            for one in tuple(self.on_the_way):
+                one.ended(is_stored=False)
+            self.tell(RunEnded(self._workflow, outcome, perf_counter() - self._began, self._owns))
+        return result, outcome
+
+    def claimed(self) -> None:
+        """It owns its thread from now on."""
+        self._owns = True
+        self.tell(RunBegan(self._workflow, perf_counter() - self._began))
+
+    # ------------------------------------------------------------ what it does
+
+    async def superstep(self, work: Coroutine[Any, Any, None], thread: LiveThread) -> None:
+        began, before = perf_counter(), thread.position.iteration
+        try:
+            if self.spans is None:
+                await work
+            else:
+                await self.spans.superstep(work, before + 1)
+        finally:
+            is_discarded = thread.position.iteration == before
+            self.tell(SuperstepEnded(self._workflow, perf_counter() - began, is_discarded))
+
+    def saving(self, checkpoint: WorkflowCheckpoint | None, events: int, on_saved: OnSaved | None = None) -> Saving:
+        return Saving(self, checkpoint, events, on_saved)
+
+    def moved(self, before: Position, after: Position) -> None:
+        """The thread stands elsewhere: who was asked, and what became of those who were."""
+        if after.requests is before.requests:
+            return
+        for request_id, request in after.requests.items():
+            if request_id not in before.requests:
+                self.tell(RequestAsked(self._workflow))
+                if self.spans is not None:
+                    self.spans.asked(request)
+        for request_id, request in before.requests.items():
+            answer = None if request_id in after.requests else after.answered.get(request_id)
+            if answer is not None:  # else the thread went back to before it was asked
+                self.tell(RequestSettled(self._workflow, _settled_how(answer)))
+                if self.spans is not None:
+                    self.spans.settled(request, _settled_how(answer))
+
+
+class Saving:
+    """One commit, from where the engine gives it away until it is stored."""
+
+    def __init__(
+        self, watch: Watch, checkpoint: WorkflowCheckpoint | None, events: int, on_saved: OnSaved | None
+    ) -> None:
+        self._watch = watch
+        self._told = on_saved
+        self.on_saved = None if on_saved is None else self._saved
+        """To be called in place of the one given."""
+        self._began = perf_counter()
+        self._opened = None if watch.spans is None else watch.spans.commit(checkpoint, events)
+        watch.on_the_way.add(self)
+        watch.tell(CommitBegan())
+
+    async def made(self, commit: Coroutine[Any, Any, CheckpointInfo | None]) -> CheckpointInfo | None:
+        if self._opened is not None:
+            self._opened.enter()
+        try:
+            info = await commit
+        except GeneratorExit:  # the event loop is being closed, and this is another context: nothing to go back to
+            self.ended(is_stored=False)
+            raise
+        except BaseException as error:
+            self._leave()
+            self.ended(error, is_stored=False)
+            raise
+        self._leave()
+        if self._told is None:
+            self.ended(is_stored=True)
+        return info
+
+    def _leave(self) -> None:
+        if self._opened is not None:
+            self._opened.leave()
+
+    def _saved(self, info: CheckpointInfo | None, last_seq: int) -> None:
+        self.ended(is_stored=True)
+        if self._told is not None:
+            self._told(info, last_seq)
+
+    def ended(self, error: BaseException | None = None, *, is_stored: bool) -> None:
+        """Once: what is called after that changes nothing."""
+        if self not in self._watch.on_the_way:
+            return
+        self._watch.on_the_way.discard(self)
+        self._watch.tell(CommitEnded(perf_counter() - self._began, is_stored))
+        if self._opened is not None:
+            self._opened.outcome = "stored" if is_stored else "not stored"
+            if error is not None:
+                self._opened.note(error)
+            self._opened.end()
+
+
+def _outcome_of(error: BaseException, *, has_begun: bool) -> str:
+    if isinstance(error, ThreadConflict):
+        return "conflict"
+    if isinstance(error, RunInterrupted):
+        return "interrupted"
+    if isinstance(error, asyncio.CancelledError | GeneratorExit):
+        return "cancelled"
+    return "failed" if has_begun else "refused"
+
+
+def _settled_how(answer: Answer) -> str:
+    if answer.is_withdrawn:
+        return "withdrawn"
+    return "answered" if answer.expired_for is None else "expired"

@@ -1,0 +1,282 @@
+"""Who stands above whom: shapes in layers from top to bottom, and what the links between them pass on their way.
+
+Executors are in even ranks; between them, in odd ones, are hubs and the labels of links. A link that spans several
+layers has a bend in each, so that the layer keeps room for it. A link that would lead upwards is a lane beside the
+layers it passes, its ends included, and turns above its target and below its source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+from perdure.graph.drawing.picture import Link, Picture
+
+# ---------------------------------------------------------------- cycles
+
+
+def back_links(picture: Picture) -> frozenset[int]:
+    """The numbers of the links to draw upwards.
+
+    Two ways to choose them, and the one that needs fewer: those that a walk from the start finds leading to where it
+    came from, or those that close a circle of links leading away from the start.
+    """
+    by_walking, by_distance = _found_walking(picture), _found_by_distance(picture)
+    return frozenset(by_distance if len(by_distance) < len(by_walking) else by_walking)
+
+
+def _roots(picture: Picture) -> list[int]:
+    return sorted(range(len(picture.shapes)), key=lambda number: not picture.shapes[number].is_start)
+
+
+def _leaving(picture: Picture) -> list[list[int]]:
+    leaving: list[list[int]] = [[] for _ in picture.shapes]
+    for number, link in enumerate(picture.links):
+        if link.source != link.target:
+            leaving[link.source].append(number)
+    return leaving
+
+
+def _found_walking(picture: Picture) -> set[int]:
+    leaving = _leaving(picture)
+    found: set[int] = set()
+    state = ["unseen"] * len(picture.shapes)
+    for root in _roots(picture):
+        if state[root] != "unseen":
+            continue
+        state[root] = "on the way"
+        walk = [(root, iter(leaving[root]))]  # no recursion: a chain may be longer than Python's stack
+        while walk:
+            shape, links = walk[-1]
+            number = next(links, -1)
+            if number < 0:
+                state[shape] = "done"
+                walk.pop()
+                continue
+            target = picture.links[number].target
+            if state[target] == "on the way":
+                found.add(number)
+            elif state[target] == "unseen":
+                state[target] = "on the way"
+                walk.append((target, iter(leaving[target])))
+    return found
+
+
+def _found_by_distance(picture: Picture) -> set[int]:
+    distances = _distances(picture)
+    links = [(number, link) for number, link in enumerate(picture.links) if link.source != link.target]
+    following: list[set[int]] = [set() for _ in picture.shapes]
+    for _, link in links:
+        if distances[link.target] > distances[link.source]:
+            following[link.source].add(link.target)
+    found: set[int] = set()
+    for number, link in links:
+        if distances[link.target] > distances[link.source]:
+            continue
+        if _leads_to(following, link.target, link.source):
+            found.add(number)
+        else:
+            following[link.source].add(link.target)
+    return found
+
+
+def _distances(picture: Picture) -> list[int]:
+    """How many links each shape is away from the start, by the shortest way."""
+    leaving = _leaving(picture)
+    distances = [-1] * len(picture.shapes)
+    for root in _roots(picture):
+        if distances[root] >= 0:
+            continue
+        distances[root] = 0
+        queue = [root]
+        for shape in queue:  # grows while it is read
+            for number in leaving[shape]:
+                target = picture.links[number].target
+                if distances[target] < 0:
+                    distances[target] = distances[shape] + 1
+                    queue.append(target)
+    return distances
+
+
+def _leads_to(following: list[set[int]], start: int, end: int) -> bool:
+    seen, walk = {start}, [start]
+    while walk:
+        shape = walk.pop()
+        if shape == end:
+            return True
+        fresh = following[shape] - seen
+        seen |= fresh
+        walk += fresh
+    return False
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much room something takes to both sides of its middle, and from top to bottom."""
+
+    left: float = 0
+    right: float = 0
+    height: float = 0
+
+
+@dataclass(eq=False)
+class Spot:
+    """A place in a layer."""
+
+    kind: Literal["shape", "label", "bend", "turn"]
+    rank: int
+    extent: Extent = Extent()
+    above: list[Spot] = field(default_factory=list, repr=False)
+    below: list[Spot] = field(default_factory=list, repr=False)
+    span: int = 2
+    """Of a bend, label or turn: how many ranks its link spans."""
+    order: int = 0
+    """Its number in the layer, from the left."""
+    x: float = 0
+    top: float = 0
+
+    @property
+    def bottom(self) -> float:
+        return self.top + self.extent.height
+
+    @property
+    def is_solid(self) -> bool:
+        """Whether there is something to see, which links must not run through."""
+        return self.kind in ("shape", "label")
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether it belongs to a link, which should be straight here."""
+        return self.kind in ("label", "bend")
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it is a shape, or leads to one in the next layer of boxes."""
+        return self.kind == "shape" or self.span <= 2
+
+
+@dataclass(eq=False)
+class EdgeRoute:
+    """A link and what it passes, from top to bottom: for one that leads upwards that is from target to source."""
+
+    number: int
+    link: Link
+    source: Spot
+    target: Spot
+    passes: list[Spot]
+    turns: list[Spot]
+    """Above the target and below the source, of a link that leads upwards."""
+    is_back: bool
+
+    @property
+    def label(self) -> Spot | None:
+        return next((spot for spot in self.passes if spot.kind == "label"), None)
+
+
+@dataclass(frozen=True)
+class Layered:
+    layers: list[list[Spot]]
+    shapes: list[Spot]
+    routes: list[EdgeRoute]
+
+
+def layered(picture: Picture, shapes: Sequence[Extent], labels: Sequence[Extent | None]) -> Layered:
+    """The picture in layers, not yet in a good order. Links of a shape to itself are left out: they need no layer."""
+    back = back_links(picture)
+    ranks = _ranks(picture, back)
+    spots = [Spot("shape", rank, extent) for rank, extent in zip(ranks, shapes, strict=True)]
+    links = [(number, link) for number, link in enumerate(picture.links) if link.source != link.target]
+    used = set(ranks)
+    for number, link in links:
+        if labels[number] is not None:
+            used.add(_label_rank(ranks[link.source], number in back))
+        if number in back:
+            used |= {ranks[link.target] - 1, ranks[link.source] + 1}
+    builder = _Routes(spots, sorted(used))
+    for number, link in links:
+        builder.add(number, link, labels[number], is_back=number in back)
+    return Layered(builder.layers(), spots, builder.routes)
+
+
+def _ranks(picture: Picture, back: Collection[int]) -> list[int]:
+    """Each shape as high as the links into it allow; a join right above what it leads to."""
+    forward = [one for number, one in enumerate(picture.links) if number not in back and one.source != one.target]
+    ranks = [0] * len(picture.shapes)
+    waiting = [0] * len(picture.shapes)
+    leaving: list[list[Link]] = [[] for _ in picture.shapes]
+    for link in forward:
+        waiting[link.target] += 1
+        leaving[link.source].append(link)
+    ready = [number for number, count in enumerate(waiting) if count == 0]
+    while ready:
+        shape = ready.pop()
+        for link in leaving[shape]:
+            ranks[link.target] = max(ranks[link.target], ranks[shape] + _span(picture, link))
+            waiting[link.target] -= 1
+            if waiting[link.target] == 0:
+                ready.append(link.target)
+    for link in forward:
+        if picture.shapes[link.source].kind == "join":
+            ranks[link.source] = ranks[link.target] - 1
+    return ranks
+
+
+def _span(picture: Picture, link: Link) -> int:
+    """How many ranks lie at least between the ends: a label below a hub needs the odd rank after next."""
+    hubs = picture.shapes[link.source].is_hub + picture.shapes[link.target].is_hub
+    return 3 if hubs and link.label is not None else 2 - hubs
+
+
+def _label_rank(source_rank: int, is_back: bool) -> int:
+    """The odd rank nearest to the source, where a reader looks for it."""
+    if is_back:
+        return source_rank if source_rank % 2 else source_rank - 1
+    return source_rank + (2 if source_rank % 2 else 1)
+
+
+class _Routes:
+    def __init__(self, shapes: list[Spot], used: list[int]) -> None:
+        self._shapes = shapes
+        self._used = used
+        self._spots = list(shapes)
+        self.routes: list[EdgeRoute] = []
+
+    def add(self, number: int, link: Link, label: Extent | None, *, is_back: bool) -> None:
+        source, target = self._shapes[link.source], self._shapes[link.target]
+        labelled = None if label is None else _label_rank(source.rank, is_back)
+        low, high = (target.rank - 1, source.rank + 1) if is_back else (source.rank, target.rank)
+        span = abs(source.rank - target.rank)
+        kinds = [(rank, label if rank == labelled else None) for rank in self._used if low < rank < high]
+        passes = [self._pass(rank, extent, span) for rank, extent in kinds]
+        turns = [self._add(Spot("turn", rank, span=span)) for rank in (low, high)] if is_back else []
+        chain = [turns[0], *passes, turns[1]] if is_back else [source, *passes, target]
+        if is_back:
+            _connect(turns[0], target)
+            _connect(source, turns[1])
+        for upper, lower in pairwise(chain):
+            _connect(upper, lower)
+        self.routes.append(EdgeRoute(number, link, source, target, passes, turns, is_back))
+
+    def _pass(self, rank: int, label: Extent | None, span: int) -> Spot:
+        if label is None:
+            return self._add(Spot("bend", rank, span=span))
+        return self._add(Spot("label", rank, label, span=span))
+
+    def _add(self, spot: Spot) -> Spot:
+        self._spots.append(spot)
+        return spot
+
+    def layers(self) -> list[list[Spot]]:
+        layers: list[list[Spot]] = [[] for _ in self._used]
+        index = {rank: number for number, rank in enumerate(self._used)}
+        for spot in self._spots:
+            spot.rank = index[spot.rank]
+            layers[spot.rank].append(spot)
+        return layers
+
+
+def _connect(upper: Spot, lower: Spot) -> None:
+    upper.below.append(lower)
+    lower.above.append(upper)

@@ -1,0 +1,264 @@
+"""The lines of links, once everything has its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from perdure.graph.drawing.layout.figures import Point, Rectangle, Step, Stroke
+from perdure.graph.drawing.layout.layers import EdgeRoute, Spot
+from perdure.graph.drawing.layout.placing import Heights
+from perdure.graph.drawing.picture import Link, Picture
+
+# ---------------------------------------------------------------- ports
+
+
+_STEP = 16.0
+_SAME = 0.5
+
+
+def spread(
+    middle: float, half_width: float, wanted: Sequence[float], *, is_wide: bool, corner: float = 12
+) -> list[float]:
+    """A place for each link, whose other ends are at `wanted`, sorted: side by side around the middle of the box.
+
+    A link that comes straight from above the middle stays straight. On a wide box (a sub-workflow) each one does for
+    which there is room.
+    """
+    room = max(half_width - corner, 0)
+    if is_wide:
+        kept = [min(max(x, middle - room), middle + room) for x in wanted]
+        if all(right - left >= _STEP for left, right in pairwise(kept)):
+            return kept
+    fixed = next((number for number, x in enumerate(wanted) if abs(x - middle) < _SAME), None)
+    centre = (len(wanted) - 1) / 2 if fixed is None else fixed
+    widest = max(centre, len(wanted) - 1 - centre)
+    step = min(_STEP, room / widest) if widest else 0
+    return [middle + (number - centre) * step for number in range(len(wanted))]
+
+
+# ---------------------------------------------------------------- pen
+
+
+ARROW = 8.0
+"""Length of an arrow's head: the line ends where it begins."""
+
+_RADIUS = 10.0
+_SAME_POINT = 0.05
+
+
+class Pen:
+    def __init__(self, x: float, y: float) -> None:
+        self._steps: list[Step] = [("M", ((x, y),))]
+
+    @property
+    def at(self) -> Point:
+        return self._steps[-1][1][-1]
+
+    def line(self, x: float, y: float) -> None:
+        """Straight on; nothing if already there. Pieces in one direction become one."""
+        if _near(self.at, (x, y)):
+            return
+        if self._steps[-1][0] == "L" and _straight(self._steps[-2][1][-1], self.at, (x, y)):
+            self._steps.pop()
+        self._steps.append(("L", ((x, y),)))
+
+    def sway(self, x: float, y: float) -> None:
+        """Up or down to another place, beginning and ending upright."""
+        from_x, from_y = self.at
+        if abs(from_x - x) < _SAME_POINT:
+            self.line(x, y)
+            return
+        middle = (from_y + y) / 2
+        self._steps.append(("C", ((from_x, middle), (x, middle), (x, y))))
+
+    def steps(self) -> tuple[Step, ...]:
+        """What was drawn, with its corners rounded."""
+        made: list[Step] = [self._steps[0]]
+        for step, following in zip(self._steps[1:], [*self._steps[2:], None], strict=True):
+            corner = step[1][-1]
+            if step[0] == "L" and following is not None and following[0] == "L":
+                before, after = made[-1][1][-1], following[1][0]
+                size = min(_RADIUS, _length(before, corner) / 2, _length(corner, after) / 2)
+                made.append(("L", (_towards(corner, before, size),)))
+                made.append(("Q", (corner, _towards(corner, after, size))))
+            else:
+                made.append(step)
+        return tuple(made)
+
+
+def _near(one: Point, other: Point) -> bool:
+    return abs(one[0] - other[0]) < _SAME_POINT and abs(one[1] - other[1]) < _SAME_POINT
+
+
+def _straight(one: Point, two: Point, three: Point) -> bool:
+    upright = abs(one[0] - two[0]) < _SAME_POINT and abs(two[0] - three[0]) < _SAME_POINT
+    level = abs(one[1] - two[1]) < _SAME_POINT and abs(two[1] - three[1]) < _SAME_POINT
+    return upright or level
+
+
+def _length(one: Point, other: Point) -> float:
+    """Of a piece that is upright or level."""
+    return abs(one[0] - other[0]) + abs(one[1] - other[1])
+
+
+def _towards(start: Point, end: Point, distance: float) -> Point:
+    length = _length(start, end) or 1
+    part = distance / length
+    return (start[0] + (end[0] - start[0]) * part, start[1] + (end[1] - start[1]) * part)
+
+
+LOOP_WIDTH = 30.0
+"""How far a link of a shape to itself stands out."""
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Which links that lead upwards leave, or arrive at, the side of a box: their lane is right beside it."""
+
+    leaving: frozenset[EdgeRoute]
+    arriving: frozenset[EdgeRoute]
+
+
+class Lines:
+    """Draws all links of one picture."""
+
+    def __init__(
+        self, picture: Picture, areas: Sequence[Rectangle], routes: Sequence[EdgeRoute], heights: Heights, sides: Sides
+    ) -> None:
+        self._picture = picture
+        self._areas = areas
+        self._heights = heights
+        self._sides = sides
+        self._routes = routes
+        self._from: dict[EdgeRoute, float] = {}
+        self._to: dict[EdgeRoute, float] = {}
+        self._choose_ports()
+
+    def strokes(self) -> Iterator[Stroke]:
+        for route in self._routes:
+            pen, tip = self._upwards(route) if route.is_back else self._downwards(route)
+            yield self._stroke(route.link, pen, tip)
+        for link in self._picture.links:
+            if link.source == link.target:
+                yield self._loop(link)
+
+    # ------------------------------------------------------------ where links end
+
+    def _choose_ports(self) -> None:
+        leaving: dict[int, dict[int, list[EdgeRoute]]] = {}
+        arriving: dict[int, dict[int, list[EdgeRoute]]] = {}
+        for route in self._routes:
+            link = route.link
+            if route not in self._sides.leaving:
+                leaving.setdefault(link.source, {}).setdefault(self._bundle(route), []).append(route)
+            if route not in self._sides.arriving:
+                arriving.setdefault(link.target, {})[route.number] = [route]
+        for shape, bundles in arriving.items():
+            self._spread(shape, list(bundles.values()), self._to, down=False)
+        for shape, bundles in leaving.items():
+            self._spread(shape, list(bundles.values()), self._from, down=True)
+
+    def _bundle(self, route: EdgeRoute) -> int:
+        """Links that are decided on together leave a box at one place; one that turns upwards has its own."""
+        return -3 - route.number if route.is_back else route.link.bundle
+
+    def _spread(self, shape: int, bundles: list[list[EdgeRoute]], ports: dict[EdgeRoute, float], *, down: bool) -> None:
+        area, kind = self._areas[shape], self._picture.shapes[shape].kind
+        middle = area.x + area.width / 2
+        if kind in ("switch", "selection") and down:
+            bundles = [[route for bundle in bundles for route in bundle]]
+        places = {id(one): self._place(one, down=down) for one in bundles}
+        bundles.sort(key=lambda one: places[id(one)])
+        wanted = [places[id(one)][0] for one in bundles]
+        is_wide, corner = kind in ("workflow", "join"), {"join": 4, "workflow": 18}.get(kind, 12)
+        chosen = spread(middle, area.width / 2, wanted, is_wide=is_wide, corner=corner)
+        for bundle, x in zip(bundles, chosen, strict=True):
+            ports.update((route, x) for route in bundle)
+
+    def _place(self, bundle: list[EdgeRoute], *, down: bool) -> tuple[float, int]:
+        """Where the other ends of links are, and in which order should that be the same."""
+        spots = [self._next_spot(route, down=down) for route in bundle]
+        ends = [self._to.get(route, spot.x) if spot is route.target else spot.x
+                for route, spot in zip(bundle, spots, strict=True)]  # fmt: skip
+        # Not their mean: Python versions differ in how they add floats, and a drawing must not.
+        return (min(ends) + max(ends)) / 2, spots[0].order
+
+    def _next_spot(self, route: EdgeRoute, *, down: bool) -> Spot:
+        """What a link comes to first after its source, or last before its target, that it cannot swing past."""
+        if route.is_back:
+            return route.passes[-1] if down else route.passes[0]
+        spots = [route.source, *self._obstacles(route), route.target]
+        return spots[1] if down else spots[-2]
+
+    # ------------------------------------------------------------ the lines
+
+    def _downwards(self, route: EdgeRoute) -> tuple[Pen, tuple[Point, Point]]:
+        source, target = self._areas[route.link.source], self._areas[route.link.target]
+        pen = Pen(self._from[route], source.bottom)
+        pen.line(self._from[route], self._heights.bottoms[route.source.rank])
+        for spot in self._obstacles(route):
+            pen.sway(spot.x, self._heights.tops[spot.rank])
+            pen.line(spot.x, self._heights.bottoms[spot.rank])
+        end = self._to[route]
+        head = 0 if self._is_joined(route.link) else ARROW
+        pen.sway(end, min(self._heights.tops[route.target.rank], target.y - head))
+        pen.line(end, target.y - head)
+        return pen, ((end, target.y), (0, 1))
+
+    def _upwards(self, route: EdgeRoute) -> tuple[Pen, tuple[Point, Point]]:
+        lane = self._obstacles(route)
+        pen = self._leave(route)
+        pen.line(lane[-1].x, self._heights.tops[lane[-1].rank])
+        for spot in reversed(lane[1:-1]):
+            pen.sway(spot.x, self._heights.bottoms[spot.rank])
+            pen.line(spot.x, self._heights.tops[spot.rank])
+        pen.sway(lane[0].x, self._heights.bottoms[lane[0].rank])
+        return self._arrive(route, pen)
+
+    def _leave(self, route: EdgeRoute) -> Pen:
+        """To the lane: from the side of the box, or from below it and round."""
+        area, lane = self._areas[route.link.source], route.passes[-1].x
+        if route in self._sides.leaving:
+            x = area.right if lane > area.x else area.x
+            pen = Pen(x, area.y + area.height / 2)
+            pen.line(lane, area.y + area.height / 2)
+        else:
+            pen = Pen(self._from[route], area.bottom)
+            pen.line(self._from[route], self._heights.turn_below(route))
+            pen.line(lane, self._heights.turn_below(route))
+        return pen
+
+    def _arrive(self, route: EdgeRoute, pen: Pen) -> tuple[Pen, tuple[Point, Point]]:
+        area, lane = self._areas[route.link.target], route.passes[0].x
+        head = 0 if self._is_joined(route.link) else ARROW
+        if route in self._sides.arriving:
+            side, way = (area.right, -1.0) if lane > area.x else (area.x, 1.0)
+            pen.line(lane, area.y + area.height / 2)
+            pen.line(side - way * head, area.y + area.height / 2)
+            return pen, ((side, area.y + area.height / 2), (way, 0))
+        pen.line(lane, self._heights.turn_above(route))
+        pen.line(self._to[route], self._heights.turn_above(route))
+        pen.line(self._to[route], area.y - head)
+        return pen, ((self._to[route], area.y), (0, 1))
+
+    def _obstacles(self, route: EdgeRoute) -> list[Spot]:
+        """What it passes where there is something to keep clear of; in empty layers it may swing freely."""
+        tops, bottoms = self._heights.tops, self._heights.bottoms
+        return [one for one in route.passes if bottoms[one.rank] > tops[one.rank]]
+
+    def _is_joined(self, link: Link) -> bool:
+        return self._picture.shapes[link.target].is_hub
+
+    def _loop(self, link: Link) -> Stroke:
+        area = self._areas[link.source]
+        middle, out = area.y + area.height / 2, area.right + LOOP_WIDTH
+        pen = Pen(area.right, middle - 9)
+        for x, y in ((out - 8, middle - 9), (out - 8, middle + 9), (area.right + ARROW, middle + 9)):
+            pen.line(x, y)
+        return self._stroke(link, pen, ((area.right, middle + 9), (-1, 0)))
+
+    def _stroke(self, link: Link, pen: Pen, tip: tuple[Point, Point]) -> Stroke:
+        source, target = self._picture.shapes[link.source], self._picture.shapes[link.target]
+        return Stroke(link, source, target, pen.steps(), None if self._is_joined(link) else tip)

@@ -1,0 +1,215 @@
+"""Turning what came as JSON into what a handler asked for, and nothing more than that.
+
+The rules are those of `msgspec.convert(strict=True)`: a form that JSON lacks is read from the form JSON has (ISO
+text for a datetime, a list for a tuple, an object for a dataclass), but never one JSON type from another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import typing
+from collections import abc
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast, get_args, get_origin
+
+import msgspec
+
+from perdure.graph.types.matching import flatten_union, is_instance_of, required_keys
+
+
+def coerce(value: object, annotation: object) -> object:
+    """The value itself if it fits the annotation; else what its JSON form stands for.
+
+    That is: int to float, object to dataclass, Struct, TypedDict or pydantic model, list to tuple, set or
+    NamedTuple, text to Enum (by value), datetime, date, time, timedelta, UUID, Decimal and (base64) bytes,
+    elements likewise. Of a union of several classes, the first that takes the object and knows most of its keys.
+
+    Raises ValueError that says what is wrong where: "Expected `int`, got `str` - at `$.groups[0]`". It never makes
+    5 of "5", True of 1, or a str of anything. A pydantic model converts its own fields by its own rules.
+    """
+    if is_instance_of(value, annotation):
+        return value
+    try:
+        return _converted(value, annotation)
+    except _Misfit as misfit:
+        raise ValueError(str(misfit)) from misfit.__cause__
+
+
+class _Misfit(Exception):
+    """A value that cannot be converted, and where it is: `.a[0]` below the value `coerce` was given."""
+
+    def __init__(self, reason: str, path: str = "") -> None:
+        self.reason = reason
+        self.path = path
+        super().__init__(f"{reason} - at `${path}`" if path else reason)
+
+    def below(self, step: str) -> _Misfit:
+        return _Misfit(self.reason, step + self.path)
+
+
+def _converted(value: object, annotation: object) -> object:
+    try:
+        return msgspec.convert(value, cast(Any, annotation), strict=True, dec_hook=_custom)
+    except msgspec.ValidationError as error:
+        reason, _, path = str(error).partition(" - at `$")
+        raise _Misfit(reason, path.rstrip("`")) from error
+    except (TypeError, NameError):  # an annotation msgspec does not know, such as a union of two dataclasses
+        return _converted_by_hand(value, annotation)
+    except Exception as error:  # a user's __post_init__ may raise anything
+        raise _Misfit(f"{type(error).__name__}: {error}") from error
+
+
+def _custom(cls: Any, value: object) -> object:
+    """What msgspec does with a class that is not its own: keep an instance, let a pydantic model validate."""
+    if is_instance_of(value, cls):
+        return value
+    if not (hasattr(cls, "model_validate") and isinstance(value, Mapping)):
+        raise ValueError(_expected(cls, value))
+    try:
+        return cast(object, cls.model_validate(value))
+    except ValueError as error:
+        raise ValueError(_reason_of(error)) from error
+
+
+def _reason_of(error: Any) -> str:
+    """A pydantic error in one line: `groups.0: Input should be a valid integer`."""
+    if not hasattr(error, "errors"):
+        return str(error)
+    return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'model'}: {each['msg']}" for each in error.errors())
+
+
+def _expected(annotation: object, value: object) -> str:
+    return f"Expected `{_name(annotation)}`, got `{type(value).__name__}`"
+
+
+def _name(annotation: object) -> str:
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+
+
+# ---------------------------------------------------------------- what msgspec does not know
+
+
+def _converted_by_hand(value: object, annotation: object) -> object:
+    members = flatten_union(annotation)
+    if len(members) > 1:
+        return _converted_to_member(value, members)
+    wanted = members[0]
+    origin, args = get_origin(wanted), get_args(wanted)
+    if isinstance(wanted, enum.EnumMeta):
+        return _converted_to_enum(value, wanted)
+    if isinstance(value, Mapping) and (fields := _fields_of(wanted)):
+        _refuse_unknown(value, wanted, fields)
+        return _converted_to_record(value, cast(type, wanted), fields)
+    if isinstance(value, list | tuple) and origin in _SEQUENCES:
+        return _SEQUENCES[origin](_converted_elements(value, origin, args))
+    if isinstance(value, Mapping) and origin in _MAPPINGS:
+        return {_at(f".{key}", key, args[0]): _at(f".{key}", each, args[1]) for key, each in value.items()}
+    raise _Misfit(_expected(wanted, value))
+
+
+_SEQUENCES: dict[object, Callable[[Iterable[object]], object]] = {
+    list: list,
+    abc.Sequence: list,
+    abc.MutableSequence: list,
+    abc.Collection: list,
+    abc.Iterable: list,
+    tuple: tuple,
+    set: set,
+    abc.Set: set,
+    abc.MutableSet: set,
+    frozenset: frozenset,
+}
+_MAPPINGS: tuple[object, ...] = (dict, abc.Mapping, abc.MutableMapping)
+
+
+def _at(step: str, value: object, annotation: object) -> object:
+    if is_instance_of(value, annotation):
+        return value
+    try:
+        return _converted(value, annotation)
+    except _Misfit as misfit:
+        raise misfit.below(step) from misfit.__cause__
+
+
+def _converted_elements(value: Sequence[object], origin: object, args: tuple[object, ...]) -> list[object]:
+    if origin is not tuple or Ellipsis in args:
+        args = args[:1] * len(value)
+    if len(args) != len(value):
+        raise _Misfit(f"Expected `array` of length {len(args)}, got {len(value)}")
+    return [_at(f"[{index}]", each, wanted) for index, (each, wanted) in enumerate(zip(value, args, strict=True))]
+
+
+def _converted_to_enum(value: object, wanted: enum.EnumMeta) -> object:
+    for member in cast(Iterable[enum.Enum], wanted):
+        if type(member.value) is type(value) and member.value == value:  # 1 is no True
+            return member
+    raise _Misfit(f"Invalid enum value {value!r}")
+
+
+def _converted_to_member(value: object, members: Sequence[object]) -> object:
+    reasons = []
+    for member in sorted(members, key=lambda member: _unknown_keys(value, member)):
+        try:
+            return _converted(value, member)
+        except _Misfit as misfit:
+            reasons.append(f"{_name(member)}: {misfit}")
+    names = " | ".join(map(_name, members))
+    raise _Misfit(f"Expected `{names}`, got `{type(value).__name__}` ({'; '.join(reasons)})")
+
+
+def _refuse_unknown(value: Mapping[Any, Any], wanted: Any, fields: Sequence[_Field]) -> None:
+    """As a Struct with `forbid_unknown_fields` says: a misspelt word must not be taken for nothing."""
+    config = getattr(wanted, "__struct_config__", None)
+    unknown = value.keys() - {field.key for field in fields}
+    if config is not None and config.forbid_unknown_fields and unknown:
+        names = ", ".join(repr(one) for one in sorted(map(str, unknown)))
+        raise _Misfit(f"`{_name(wanted)}` has no field {names}")
+
+
+def _unknown_keys(value: object, member: object) -> int:
+    if not isinstance(value, Mapping):
+        return 0
+    known = {field.key for field in _fields_of(member)} or set(getattr(member, "model_fields", value))
+    return len(value.keys() - known)
+
+
+class _Field(NamedTuple):
+    name: str
+    key: str
+    annotation: object
+    is_required: bool
+
+
+def _fields_of(cls: Any) -> list[_Field]:
+    """The fields of a dataclass, Struct or TypedDict; none for anything else."""
+    try:
+        if isinstance(cls, type) and issubclass(cls, msgspec.Struct):
+            infos = msgspec.structs.fields(cls)
+            return [_Field(info.name, info.encode_name, info.type, info.required) for info in infos]
+        if isinstance(cls, type) and dataclasses.is_dataclass(cls):
+            hints = typing.get_type_hints(cls, include_extras=True)
+            return [_dataclass_field(field, hints) for field in dataclasses.fields(cls) if field.init]
+        if hasattr(cls, "__required_keys__"):
+            hints = typing.get_type_hints(cls)
+            return [_Field(name, name, hints[name], name in required_keys(cls)) for name in hints]
+    except NameError as error:
+        raise _Misfit(f"A field type of `{_name(cls)}` cannot be resolved: {error}") from error
+    return []
+
+
+def _dataclass_field(field: dataclasses.Field[Any], hints: Mapping[str, object]) -> _Field:
+    is_required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    return _Field(field.name, field.name, hints[field.name], is_required)
+
+
+def _converted_to_record(value: Mapping[Any, object], cls: type, fields: Sequence[_Field]) -> object:
+    missing = next((field.key for field in fields if field.is_required and field.key not in value), None)
+    if missing is not None:
+        raise _Misfit(f"Object missing required field `{missing}`")
+    given = [field for field in fields if field.key in value]
+    arguments = {field.name: _at(f".{field.key}", value[field.key], field.annotation) for field in given}
+    try:
+        return cls(**arguments)
+    except Exception as error:  # a user's __post_init__ may raise anything
+        raise _Misfit(f"{type(error).__name__}: {error}") from error

@@ -1,0 +1,167 @@
+"""GroupChatBuilder: one speaks at a time, and an orchestrator says who is next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self
+
+from perdure.agents.adapters import adapted
+from perdure.agents.executor import AgentExecutor
+from perdure.engine.run.options import Durability
+from perdure.graph.builder import DEFAULT_MAX_ITERATIONS
+from perdure.graph.executor import Executor
+from perdure.graph.participants import agent_name, is_agent
+from perdure.graph.types.matching import is_type_compatible
+from perdure.orchestrations.group_chat.agent_orchestrator import AgentBasedGroupChatOrchestrator
+from perdure.orchestrations.group_chat.orchestrator import (
+    ORCHESTRATOR_ID,
+    BaseGroupChatOrchestrator,
+    GroupChatOrchestrator,
+    checked_condition,
+    checked_rounds,
+)
+from perdure.orchestrations.group_chat.types import (
+    GroupChatParticipantMessage,
+    GroupChatRequestMessage,
+    GroupChatSelectionFunction,
+    ParticipantRegistry,
+    TerminationCondition,
+)
+from perdure.orchestrations.participants import IntermediateOutputFrom, OutputFrom, designate, read_participants
+from perdure.orchestrations.request_info import Reviewing
+from perdure.orchestrations.settings import Settings
+from perdure.workflows.workflow import Workflow
+
+KIND = "group_chat"
+AS_LONG_AS_IT_TAKES = 1_000_000
+
+
+class GroupChatBuilder:
+    """`GroupChatBuilder(participants=[writer, critic], selection_func=take_turns, max_rounds=4).build()`.
+
+    One of three leads: a function of the GroupChatState that names the next speaker (`selection_func`), an agent
+    (`orchestrator_agent`), or an orchestrator of your own (`orchestrator`). The chat ends when `termination_condition`
+    says so, after `max_rounds`, or when the orchestrator ends it; the output is the AgentResponse that it ends with.
+    What was said on the way is shown with `intermediate_output_from="all"`.
+    """
+
+    DEFAULT_ORCHESTRATOR_ID = ORCHESTRATOR_ID
+
+    def __init__(
+        self,
+        *,
+        participants: Sequence[Any] | None = None,
+        participant_factories: Sequence[Callable[[], Any]] | None = None,
+        orchestrator_agent: Any = None,
+        orchestrator: BaseGroupChatOrchestrator | Callable[[], BaseGroupChatOrchestrator] | None = None,
+        selection_func: GroupChatSelectionFunction | None = None,
+        orchestrator_name: str | None = None,
+        termination_condition: TerminationCondition | None = None,
+        max_rounds: int | None = None,
+        checkpoint_storage: Any = None,
+        output_from: OutputFrom = None,
+        intermediate_output_from: IntermediateOutputFrom = None,
+        name: str | None = None,
+        description: str | None = None,
+        durability: Durability = "sync",
+        allowed_types: Iterable[type | str] = (),
+    ) -> None:
+        self._settings = Settings(KIND, name, description, checkpoint_storage, durability, tuple(allowed_types))
+        if participant_factories is None:
+            read_participants(participants)
+        elif participants is not None:
+            raise ValueError("Give participants= or participant_factories=, not both.")
+        self._participants, self._factories = participants, participant_factories
+        leaders = [one for one in (orchestrator_agent, orchestrator, selection_func) if one is not None]
+        if len(leaders) != 1:
+            raise ValueError(
+                f"A group chat is led by one of orchestrator_agent=, orchestrator= and selection_func=, got "
+                f"{len(leaders)} of them."
+            )
+        if selection_func is not None and not callable(selection_func):
+            raise TypeError(f"selection_func is a function of the GroupChatState, got {selection_func!r}.")
+        self._agent, self._orchestrator, self._selection_func = orchestrator_agent, orchestrator, selection_func
+        self._orchestrator_name = orchestrator_name
+        self._condition = checked_condition(termination_condition)
+        self._max_rounds = checked_rounds(max_rounds)
+        self._output_from, self._intermediate_output_from = output_from, intermediate_output_from
+        self._reviewing = Reviewing()
+
+    def with_termination_condition(self, termination_condition: TerminationCondition) -> Self:
+        """A function of the conversation, asked after every message."""
+        self._condition = checked_condition(termination_condition)
+        return self
+
+    def with_max_rounds(self, max_rounds: int | None) -> Self:
+        """How many may speak after one input."""
+        self._max_rounds = checked_rounds(max_rounds)
+        return self
+
+    def with_checkpointing(self, checkpoint_storage: Any) -> Self:
+        self._settings.keep_in(checkpoint_storage)
+        return self
+
+    def with_request_info(self, *, agents: Sequence[Any] | None = None) -> Self:
+        """Ask somebody about each answer of these agents, or of all, before the others hear of it."""
+        self._reviewing.ask(agents)
+        return self
+
+    def build(self) -> Workflow:
+        """Raises WorkflowValidationError, or ValueError for what does not fit together."""
+        team = read_participants(self._participants, self._factories)
+        made = list(self._reviewing.executors(team).values())
+        for executor in made:
+            _check_takes_part(executor)
+        leader = self._leader(ParticipantRegistry(made))
+        is_bounded = leader.max_rounds is not None or leader.termination_condition is not None
+        designation = designate(team, self._output_from, self._intermediate_output_from, always=[leader.id])
+        builder = self._settings.builder(
+            team,
+            leader,
+            designation,
+            # Where nothing ends the chat for sure, the engine's own limit does.
+            max_iterations=AS_LONG_AS_IT_TAKES if is_bounded else DEFAULT_MAX_ITERATIONS,
+        )
+        for executor in made:
+            builder.add_edge(leader, executor).add_edge(executor, leader)
+        return builder.build()
+
+    def _leader(self, registry: ParticipantRegistry) -> BaseGroupChatOrchestrator:
+        limits: dict[str, Any] = {"max_rounds": self._max_rounds, "termination_condition": self._condition}
+        if self._selection_func is not None:
+            name = self._orchestrator_name
+            return GroupChatOrchestrator(ORCHESTRATOR_ID, registry, self._selection_func, name=name, **limits)
+        if self._agent is not None:
+            agent = adapted(self._agent)
+            if not is_agent(agent) and callable(agent):
+                agent = adapted(agent())
+            if not is_agent(agent):
+                raise TypeError(f"orchestrator_agent is an agent, or a function that makes one, got {agent!r}.")
+            if agent_name(agent) in registry.participants:
+                raise ValueError(f"{agent_name(agent)!r} cannot lead the chat and take part in it.")
+            return AgentBasedGroupChatOrchestrator(agent, registry, **limits)
+        own: Any = self._orchestrator
+        if isinstance(own, BaseGroupChatOrchestrator):
+            own = own.fresh()  # this one may lead other teams
+        elif callable(own):
+            own = own()
+        if not isinstance(own, BaseGroupChatOrchestrator):
+            raise TypeError(f"orchestrator is a BaseGroupChatOrchestrator, or a function that makes one, got {own!r}.")
+        if any(limit is not None for limit in limits.values()):
+            raise ValueError(
+                f"max_rounds and termination_condition are the orchestrator's own affair: pass them to {own!r}."
+            )
+        own.participant_registry = registry
+        return own
+
+
+def _check_takes_part(executor: Executor) -> None:
+    if isinstance(executor, AgentExecutor):
+        return
+    for kind in (GroupChatParticipantMessage, GroupChatRequestMessage):
+        if not any(is_type_compatible(kind, one) for one in executor.input_types):
+            raise TypeError(
+                f"Executor {executor.id!r} has no handler for {kind.__name__}. In a group chat it is told what was "
+                "said with GroupChatParticipantMessage and asked with GroupChatRequestMessage; it answers with "
+                "GroupChatResponseMessage."
+            )

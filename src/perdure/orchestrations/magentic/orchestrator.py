@@ -1,0 +1,261 @@
+"""MagenticOrchestrator: plan, have it reviewed, let one after the other work, judge, begin anew, answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from perdure.agents.conversation.message import Message, as_messages
+from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.executor import AgentExecutorRequest, AgentExecutorResponse
+from perdure.agents.turns.recording import working_for
+from perdure.errors import WorkflowRunnerException
+from perdure.events import WorkflowEvent
+from perdure.graph.context import WorkflowContext
+from perdure.graph.executor import Executor
+from perdure.graph.handlers import handler, response_handler
+from perdure.orchestrations.group_chat.types import (
+    GroupChatParticipantMessage,
+    GroupChatRequestMessage,
+    GroupChatResponseMessage,
+)
+from perdure.orchestrations.magentic.ledger import (
+    MAGENTIC_MANAGER_NAME,
+    MagenticContext,
+    MagenticOrchestratorEvent,
+    MagenticOrchestratorEventType,
+    MagenticProgressLedger,
+    MagenticResetSignal,
+)
+from perdure.orchestrations.magentic.manager import MagenticManagerBase
+from perdure.orchestrations.magentic.participant import MagenticPlanReviewRequest, MagenticPlanReviewResponse, Member
+from perdure.orchestrations.magentic.state import MagenticState, Managing
+
+ORCHESTRATOR_ID = "magentic_orchestrator"
+STATE = "magentic"
+"""Where in its private state the orchestrator keeps a MagenticState."""
+
+Context: TypeAlias = WorkflowContext[
+    AgentExecutorRequest | GroupChatParticipantMessage | GroupChatRequestMessage | MagenticResetSignal, AgentResponse
+]
+
+PLAN_CREATED = MagenticOrchestratorEventType.PLAN_CREATED
+REPLANNED = MagenticOrchestratorEventType.REPLANNED
+PROGRESS_LEDGER_UPDATED = MagenticOrchestratorEventType.PROGRESS_LEDGER_UPDATED
+
+
+class MagenticOrchestrator(Executor):
+    """Goes by what its manager says. Nothing of a thread is in `self`."""
+
+    def __init__(
+        self,
+        make_manager: Callable[[], MagenticManagerBase],
+        team: Sequence[Member],
+        *,
+        enable_plan_review: bool = False,
+    ) -> None:
+        super().__init__(ORCHESTRATOR_ID)
+        self.manager = make_manager()
+        if not isinstance(self.manager, MagenticManagerBase):
+            raise TypeError(f"A manager is a MagenticManagerBase, got {self.manager!r}.")
+        self.value_types = tuple(getattr(self.manager, "value_types", ()))
+        self.team = {one.name: one for one in team}
+        self.enable_plan_review = enable_plan_review
+
+    @handler
+    async def from_str(self, text: str, ctx: Context) -> None:
+        await self._hear(as_messages(text), ctx)
+
+    @handler
+    async def from_message(self, message: Message, ctx: Context) -> None:
+        await self._hear([message], ctx)
+
+    @handler
+    async def from_messages(self, messages: list[str | Message], ctx: Context) -> None:
+        await self._hear(as_messages(messages), ctx)
+
+    @handler
+    async def from_response(self, response: AgentExecutorResponse, ctx: Context) -> None:
+        await _MagenticTurn(self, ctx).take_reply(ctx.get_source_executor_id(), response.agent_response.messages)
+
+    @response_handler
+    async def from_review(
+        self, request: MagenticPlanReviewRequest, response: MagenticPlanReviewResponse, ctx: Context
+    ) -> None:
+        turn = _MagenticTurn(self, ctx)
+        if response.is_approved:
+            await turn.work()
+        else:
+            await turn.revise(request, response.review)
+
+    @handler
+    async def from_turn(self, response: GroupChatResponseMessage, ctx: Context) -> None:
+        await _MagenticTurn(self, ctx).take_reply(ctx.get_source_executor_id(), [response.message])
+
+    async def _hear(self, messages: list[Message], ctx: Context) -> None:
+        """From outside, or from an executor on the team that answers with plain messages."""
+        source = ctx.get_source_executor_id()
+        state: MagenticState | None = ctx.private.get(STATE)
+        if source in self.team:
+            await _MagenticTurn(self, ctx).take_reply(source, messages)
+        elif not any(one.text.strip() for one in messages):
+            said = Message("assistant", "The task is empty: say what is to be done.", MAGENTIC_MANAGER_NAME)
+            await ctx.yield_output(AgentResponse(messages=(said,)))
+        elif state is not None and not state.is_done:
+            state.hear(messages)  # for the manager to heed when it judges next
+            ctx.private[STATE] = state
+        else:
+            await _MagenticTurn(self, ctx, self._with_task(messages, state)).plan()
+
+    def _with_task(self, messages: list[Message], before: MagenticState | None) -> MagenticState:
+        task = next(one.text for one in reversed(messages) if one.text.strip())
+        descriptions = {one.name: one.description for one in self.team.values()}
+        state = MagenticState(MagenticContext(task, participant_descriptions=descriptions))
+        if before is not None:
+            state.context.chat_history += before.dialogue
+            state.dialogue += before.dialogue
+            state.manager, state.resets = before.manager, before.resets
+        state.hear(messages)
+        return state
+
+
+class _MagenticTurn:
+    """One delivery to the orchestrator: what it knows, and what it does about it."""
+
+    def __init__(self, orchestrator: MagenticOrchestrator, ctx: Context, state: MagenticState | None = None) -> None:
+        self._ctx = ctx
+        self._orchestrator = orchestrator
+        self._state: MagenticState = state if state is not None else ctx.private[STATE]
+        self._manager = orchestrator.manager
+        self._managing = Managing(orchestrator.manager, self._state)
+
+    # ------------------------------------------------------------ planning
+
+    async def plan(self) -> None:
+        """For a new task."""
+        await self._take_plan(await self._managing.plan(), PLAN_CREATED)
+        await self._review_or_work(is_stalled=False)
+
+    async def revise(self, request: MagenticPlanReviewRequest, review: list[Message]) -> None:
+        """After a plan was sent back."""
+        self._state.hear(review)
+        await self._take_plan(await self._managing.replan(), REPLANNED)
+        await self._review_or_work(is_stalled=request.is_stalled)
+
+    async def _take_plan(self, plan: Message, event_type: MagenticOrchestratorEventType) -> None:
+        self._state.plan = plan
+        await self._tell(event_type, plan)
+
+    async def _review_or_work(self, *, is_stalled: bool) -> None:
+        if self._orchestrator.enable_plan_review:
+            await self._ask_for_review(is_stalled=is_stalled)
+        else:
+            await self.work()
+
+    async def _ask_for_review(self, *, is_stalled: bool) -> None:
+        state, delivery = self._state, working_for()
+        if state.plan is None or delivery is None:
+            raise WorkflowRunnerException("There is no plan to be reviewed, or nobody to be asked.")
+        request_id = f"{delivery.delivery_name}-plan-review"  # the same, should the delivery be run again
+        request = MagenticPlanReviewRequest(state.plan, state.progress, is_stalled, request_id)
+        await self._ctx.request_info(request, MagenticPlanReviewResponse, request_id=request_id)
+        self._keep()
+
+    # ------------------------------------------------------------ working
+
+    async def work(self) -> None:
+        """Begin to go by the plan."""
+        self._state.enter_plan()
+        await self._go_on()
+
+    async def take_reply(self, name: str, messages: Sequence[Message]) -> None:
+        """What the one who was asked has said."""
+        state = self._state
+        if state.is_done:
+            return
+        state.context.chat_history += _spoken(name, messages)
+        state.told[name] = len(state.context.chat_history)
+        state.has_begun = True
+        await self._go_on()
+
+    async def _go_on(self) -> None:
+        """Judge, and say who is next. There is at most one new plan before somebody speaks again."""
+        context, most = self._state.context, self._manager.max_round_count
+        while most is None or context.round_count < most:
+            context.round_count += 1
+            ledger = self._state.progress = await self._managing.judge()
+            await self._tell(PROGRESS_LEDGER_UPDATED, ledger)
+            if ledger.is_request_satisfied.answer:
+                return await self._finish()
+            context.stall_count = context.stall_count + 1 if ledger.is_stalled else max(0, context.stall_count - 1)
+            if context.stall_count <= self._manager.max_stall_count or not self._state.has_begun:
+                return await self._instruct(ledger)
+            if not await self._begin_anew():
+                return None
+        return await self._finish(f"The limit of {most} rounds is reached.")
+
+    async def _instruct(self, ledger: MagenticProgressLedger) -> None:
+        """Have the next one speak: it is told all that it has not heard yet, and what to do."""
+        state = self._state
+        name, instruction = ledger.next_speaker.answer, str(ledger.instruction_or_question.answer)
+        if not isinstance(name, str) or name not in self._orchestrator.team:
+            return await self._finish(f"The manager wanted {name!r} to speak, who is not on the team.")
+        await self._orchestrator.team[name].ask(state.unheard_by(name), instruction, self._ctx)
+        state.context.chat_history.append(Message("assistant", instruction, MAGENTIC_MANAGER_NAME))
+        return self._keep()
+
+    async def _begin_anew(self) -> bool:
+        """A new plan, and an empty conversation. False if work does not go on now: it is reviewed first, or was ended.
+
+        The plan is made before all is forgotten: it has to avoid what went wrong.
+        """
+        state, most = self._state, self._manager.max_reset_count
+        if most is not None and state.context.reset_count >= most:
+            await self._finish(f"The work does not get on, and the limit of {most} resets is reached.")
+            return False
+        known = len(state.context.chat_history)
+        await self._take_plan(await self._managing.replan(), REPLANNED)
+        state.begin_anew(state.context.chat_history[known:])
+        for one in self._orchestrator.team.values():
+            if one.can_forget:
+                await self._ctx.send_message(MagenticResetSignal(state.resets), target_id=one.name)
+        if self._orchestrator.enable_plan_review:
+            await self._ask_for_review(is_stalled=True)
+            return False
+        state.enter_plan()
+        return True
+
+    async def _finish(self, because: str | None = None) -> None:
+        """The answer, from what there is."""
+        state = self._state
+        if because is not None:
+            note = f"{because} Nobody will work on this any more: answer from what there is, and say what is missing."
+            state.context.chat_history.append(Message("user", note))
+            text = f"The task {state.context.task!r} ends before it is done. {because}"
+            await self._ctx.add_event(WorkflowEvent("warning", text))
+        answer = await self._managing.answer()
+        state.context.chat_history.append(answer)
+        state.dialogue.append(answer)
+        state.is_done = True
+        self._keep()
+        await self._ctx.yield_output(AgentResponse(messages=(answer,)))
+
+    # ------------------------------------------------------------ keeping and telling
+
+    def _keep(self) -> None:
+        self._ctx.private[STATE] = self._state
+
+    async def _tell(self, event_type: MagenticOrchestratorEventType, content: Message | MagenticProgressLedger) -> None:
+        event = MagenticOrchestratorEvent(event_type, content)
+        await self._ctx.add_event(WorkflowEvent("magentic_orchestrator", event))
+
+
+def _spoken(name: str, messages: Sequence[Message]) -> list[Message]:
+    """What the others are told of a reply: its text. Calls of tools stay with the one who made them."""
+    spoken = []
+    for one in messages:
+        if one.role == "tool" or not one.text.strip():
+            continue
+        is_plain = one.role == "assistant" and one.author_name and all(part.type == "text" for part in one.contents)
+        spoken.append(one if is_plain else Message("assistant", one.text, one.author_name or name))
+    return spoken or [Message("assistant", f"({name} gave no answer.)", name)]

@@ -1,0 +1,185 @@
+"""Serving: uvicorn with the app, until it is told to stop; and then in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from perdure.errors import MissingExtra
+from perdure.server.config.schema import ServerConfig
+
+if TYPE_CHECKING:
+    from perdure.server.http.app import ServerApp
+
+
+try:
+    import uvicorn
+    from uvicorn.server import HANDLED_SIGNALS
+except ImportError as error:
+    raise MissingExtra("perdure serve", "uvicorn", "server") from error
+
+
+LARGEST_HEAD = 64 * 1024
+_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+GRACE_SECONDS = 5
+"""Beyond what supersteps may take: streams end at once, and answers are sent."""
+
+
+class _Uvicorn(uvicorn.Server):
+    """Lets the app stop before it closes its connections: until then whoever asks is told so, and streams end with
+    their cursor. Told a second time, it stops at once."""
+
+    def __init__(self, config: uvicorn.Config, app: ServerApp) -> None:
+        super().__init__(config)
+        self._app = app
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._exiting: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Not sent again at the end, as uvicorn does: a server that stopped in good order says so by its exit code."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {one: signal.signal(one, self.handle_exit) for one in HANDLED_SIGNALS}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        service, loop = self._app.service, self._loop
+        if service.runs.is_stopping or loop is None:
+            super().handle_exit(sig, frame)
+        else:
+            service.begin_stopping()
+            loop.call_soon_threadsafe(self._exit_when_left)
+
+    def _exit_when_left(self) -> None:
+        self._exiting = asyncio.get_running_loop().create_task(self._app.service.left())
+        self._exiting.add_done_callback(lambda _: setattr(self, "should_exit", True))
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+
+
+def _tells_no_query(record: logging.LogRecord) -> bool:
+    """uvicorn tells of each socket with its whole path, in which clients put tokens; and of each that sends no text
+    with a stack trace."""
+    if str(record.msg).startswith("Invalid UTF-8"):
+        record.exc_info, record.exc_text = None, None
+    return "WebSocket" not in str(record.msg)
+
+
+def timed_protocol(seconds: float) -> type[asyncio.Protocol] | str:
+    """One that does not wait for ever for the head of a request: a client that never sends it keeps a connection."""
+    try:
+        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+    except ImportError:  # httptools is missing: uvicorn takes what there is
+        return "auto"
+
+    class TimedProtocol(HttpToolsProtocol):
+        _head_timer: asyncio.TimerHandle | None = None
+        _head_bytes = 0
+        _heads = 0
+        """How many are complete."""
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._await_head()
+
+        def data_received(self, data: bytes) -> None:
+            while data and self._head_timer is not None and not self.transport.is_closing():  # in a request's head
+                before, room = self._heads, LARGEST_HEAD - self._head_bytes
+                piece, data = data[:room], data[room:]
+                self._head_bytes += len(piece)
+                super().data_received(piece)
+                if self._heads == before and self._head_bytes >= LARGEST_HEAD:
+                    self.transport.write(_TOO_LARGE)
+                    self.transport.close()
+            if data and not self.transport.is_closing():
+                super().data_received(data)
+
+        def on_message_begin(self) -> None:
+            self._await_head()
+            super().on_message_begin()
+
+        def on_headers_complete(self) -> None:
+            self._heads += 1
+            self._stop_waiting()
+            super().on_headers_complete()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_waiting()
+            super().connection_lost(exc)
+
+        def _await_head(self) -> None:
+            self._stop_waiting()
+            self._head_bytes = 0
+            self._head_timer = self.loop.call_later(seconds, self.transport.close)
+
+        def _stop_waiting(self) -> None:
+            if self._head_timer is not None:
+                self._head_timer.cancel()
+                self._head_timer = None
+
+    return TimedProtocol
+
+
+def make_server(app: ServerApp, config: ServerConfig) -> uvicorn.Server:
+    return _Uvicorn(
+        uvicorn.Config(
+            app,
+            host=config.host,
+            port=config.port,
+            http=timed_protocol(config.limits.body_seconds),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=True,
+            h11_max_incomplete_event_size=64 * 1024,
+            ws_max_size=config.limits.max_request_bytes,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=int(config.limits.shutdown_seconds) + GRACE_SECONDS,
+            lifespan="on",
+            proxy_headers=False,  # only what the configuration trusts is believed
+        ),
+        app,
+    )
+
+
+def serve(config: ServerConfig, *, tell: Callable[[str, int], None] | None = None) -> None:
+    """Until SIGTERM or SIGINT. Raises InvalidConfig, NotImportable or NotServable before it listens, and OSError if it
+    cannot. `tell` is given the address and the port that it listens on."""
+    from perdure.server.http.app import create_app
+
+    app = create_app(config)
+    listener = _listening(config)  # before anything is resumed
+    if tell is not None:
+        tell(config.host, listener.getsockname()[1])
+    server = make_server(app, config)
+    logging.getLogger("uvicorn.error").addFilter(_tells_no_query)
+    gc.collect()
+    gc.freeze()  # the app itself lives as long as the process: looking through it again and again takes its time
+    with listener:
+        server.run(sockets=[listener])
+
+
+def _listening(config: ServerConfig) -> socket.socket:
+    """Raises OSError, with a sentence."""
+    try:
+        [found, *_] = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return socket.create_server(found[4][:2], family=found[0], backlog=2048)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OSError(f"{config.host}:{config.port} cannot be listened on: {reason}.") from error

@@ -1,0 +1,264 @@
+"""What every request passes before it comes to a route: its size, its sender, how often they ask, and safe headers."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import MutableMapping
+from typing import Any
+
+from perdure.engine.tracing.tracing import called_by
+from perdure.errors import PerdureError
+from perdure.log import get_logger
+from perdure.names import random_digits
+from perdure.server.app.service import Service
+from perdure.server.auth.principal import ANYBODY, AuthUnavailable, Credentials, NotAuthenticated, Principal
+from perdure.server.http.errors import error_body
+from perdure.server.http.request_context import KEY, Visit
+from perdure.server.problems import HttpProblem, problem_of, too_often
+from perdure.server.rate_limit.addresses import client_address, limit_key
+
+logger = get_logger("server")
+
+Scope = MutableMapping[str, Any]
+
+SECURITY_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+]
+EXPOSED = ["X-Request-Id", "X-Run-Id", "Retry-After", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"]
+"""Headers that pages of other origins may read, where these may call."""
+_EXEMPT = frozenset({"/ping", "/healthz", "/readyz"})
+"""However often it is asked: an orchestrator that is refused ends a server that is well."""
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_BEARER = "agentflow-bearer"
+
+
+class Gate:
+    """The outermost layer. `inner` is the app with the routes; `public` are the paths that need no credentials."""
+
+    def __init__(self, service: Service, inner: Any, public: frozenset[str]) -> None:
+        self._service = service
+        self._inner = inner
+        self._public = public
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        headers = _headers(scope)
+        request_id = headers.get("x-request-id", "")
+        if not _REQUEST_ID.fullmatch(request_id):
+            request_id = random_digits() + random_digits()
+        visit = scope[KEY] = Visit(request_id, self._service)
+        answer = _Answer(scope, send, request_id, self._service, headers.get("origin"))
+        if scope.get("method") == "HEAD" and _path(scope) in self._public:  # of load balancers
+            scope, answer.is_head = {**scope, "method": "GET"}, True
+        try:
+            await self._admit(scope, headers, visit, answer)
+        except HttpProblem as problem:
+            await answer.refuse(problem)
+            return
+        limits = self._service.config.limits
+        if scope["type"] == "http":
+            receive = _RequestBody(receive, answer, limits.max_request_bytes, limits.body_seconds).receive
+        try:
+            with called_by(headers):  # a run that begins here says in its trace who asked for it
+                await self._inner(scope, receive, answer.send)
+        finally:
+            answer.count()
+
+    async def _admit(self, scope: Scope, headers: dict[str, str], visit: Visit, answer: _Answer) -> None:
+        """Raises HttpProblem."""
+        path = _path(scope)
+        service = self._service
+        _check_host(headers, service)
+        if scope["type"] == "http":
+            _check_length(headers, service.config.limits.max_request_bytes)
+        peer = (scope.get("client") or (None,))[0]
+        if path not in self._public and scope.get("method") != "OPTIONS":
+            try:
+                visit.principal = await self._authenticated(scope, headers, path, peer)
+            except HttpProblem:  # whoever guesses is counted too
+                await self._count(headers, path, peer, visit, answer)
+                raise
+            visit.space = service.space(visit.principal)
+        await self._count(headers, path, peer, visit, answer)
+
+    async def _authenticated(self, scope: Scope, headers: dict[str, str], path: str, peer: str | None) -> Principal:
+        if self._service.authenticator is None:
+            return ANYBODY
+        token, api_key = _token(scope, headers), headers.get("x-api-key")
+        if token is not None and api_key is not None and token != api_key:
+            raise HttpProblem(401, "not_authenticated", "Two credentials that differ: send one.")
+        credentials = Credentials(headers, token, api_key, scope.get("method", "GET"), path, peer)
+        try:
+            return await self._service.authenticator.authenticate(credentials)
+        except NotAuthenticated as error:
+            raise HttpProblem(401, "not_authenticated", str(error), headers={"WWW-Authenticate": "Bearer"}) from None
+        except AuthUnavailable as error:
+            raise HttpProblem(503, error.code, str(error), headers={"Retry-After": "5"}) from None
+        except PerdureError as error:
+            logger.warning("who sends a request could not be told: %s", error)
+            known = problem_of(error)
+            raise known or HttpProblem(503, "auth_unavailable", "Nobody can be let in now.") from None
+
+    async def _count(self, headers: dict[str, str], path: str, peer: str | None, visit: Visit, answer: _Answer) -> None:
+        limit = self._service.config.rate_limit
+        if self._service.limiter is None or limit is None or path in _EXEMPT or path in limit.exclude_paths:
+            return
+        address = client_address(peer, headers, limit.trusted_proxies)
+        visit.limit_key = limit_key(limit.by, address, visit.principal.user_id)
+        verdict = await self._service.limiter.take(visit.limit_key)
+        answer.limits = [
+            (b"x-ratelimit-limit", b"%d" % verdict.limit),
+            (b"x-ratelimit-remaining", b"%d" % verdict.remaining),
+            (b"x-ratelimit-reset", b"%d" % (verdict.seconds + 0.999)),
+        ]
+        if not verdict.is_allowed:
+            raise too_often(verdict.limit, limit.window, verdict.seconds)
+
+
+class _Answer:
+    """Sends on what a route answers, with the headers that every answer has."""
+
+    def __init__(self, scope: Scope, send: Any, request_id: str, service: Service, origin: str | None) -> None:
+        self._scope = scope
+        self._origin = origin
+        self.is_head = False
+        """Whether only the head of the answer is wanted."""
+        self._send = send
+        self._service = service
+        self._began = time.perf_counter()
+        self._status = 0
+        self._own = [(b"x-request-id", request_id.encode()), *SECURITY_HEADERS]
+        self._request_id = request_id
+        self.limits: list[tuple[bytes, bytes]] = []
+
+    def has_begun(self) -> bool:
+        return self._status != 0
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            message["headers"] = [*message.get("headers", ()), *self._own, *self.limits]
+        if self.is_head and message["type"] == "http.response.body":
+            message["body"] = b""
+        await self._send(message)
+
+    async def refuse(self, problem: HttpProblem) -> None:
+        if self._scope["type"] == "websocket":
+            code = 1013 if problem.status in (429, 503) else 1008
+            await self._send({"type": "websocket.close", "code": code, "reason": problem.code})
+            return
+        body = error_body(self._request_id, problem)
+        told = [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
+        start = {"type": "http.response.start", "status": problem.status}
+        fixed = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        await self.send({**start, "headers": [*fixed, *told, *self._for_pages()]})
+        await self._send({"type": "http.response.body", "body": body})
+        self.count()
+
+    def _for_pages(self) -> list[tuple[bytes, bytes]]:
+        """What lets a page that may call read a refusal, as Litestar does for all else."""
+        cors = self._service.config.cors
+        if self._origin is None or (self._origin not in cors.origins and "*" not in cors.origins):
+            return []
+        found = [(b"access-control-allow-origin", self._origin.encode("latin-1")), (b"vary", b"Origin")]
+        found.append((b"access-control-expose-headers", ", ".join(EXPOSED).encode()))
+        return [*found, (b"access-control-allow-credentials", b"true")] if cors.allow_credentials else found
+
+    def count(self) -> None:
+        if self._scope["type"] == "http":
+            route = self._scope.get("path_template") or "none"
+            seconds = time.perf_counter() - self._began
+            self._service.metrics.request_ended(self._scope["method"], route, self._status, seconds)
+
+
+class _RequestBody:
+    """A request's body that may be neither too large nor too slow."""
+
+    def __init__(self, receive: Any, answer: _Answer, most: int, seconds: float) -> None:
+        self._receive = receive
+        self._answer = answer
+        self._most = most
+        self._seconds = seconds
+        self._deadline: float | None = None
+        self._size = 0
+        self._is_whole = False
+
+    async def receive(self) -> Any:
+        if self._is_whole or self._answer.has_begun():  # what matters now is whether the client goes away
+            return await self._receive()
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._seconds
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            if self._answer.has_begun():
+                return await self._receive()
+            raise HttpProblem(408, "body_too_slow", f"The body did not come within {self._seconds:g} s.") from None
+        if message["type"] == "http.disconnect" and not self._answer.has_begun():
+            raise HttpProblem(400, "client_left", "The body did not come to its end.")
+        if message["type"] == "http.request":
+            self._size += len(message.get("body", b""))
+            self._is_whole = not message.get("more_body", False)
+            if self._size > self._most and not self._answer.has_begun():
+                raise too_large(self._most)
+        return message
+
+
+def too_large(most: int) -> HttpProblem:
+    return HttpProblem(413, "body_too_large", f"A request may have {most} bytes.", headers={"Connection": "close"})
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """By name in lower case; several of one name are joined, as proxies do."""
+    found: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        found[key] = f"{found[key]}, {text}" if key in found else text
+    return found
+
+
+def _path(scope: Scope) -> str:
+    path: str = scope["path"]
+    root = scope.get("root_path", "")
+    return path[len(root) :] or "/" if root and path.startswith(root) else path
+
+
+def _check_length(headers: dict[str, str], most: int) -> None:
+    given = headers.get("content-length", "0")
+    if not given.isascii() or not given.isdigit():
+        raise HttpProblem(400, "bad_request", "Content-Length must be a number.")
+    if len(given) > 15 or int(given) > most:
+        raise too_large(most)
+
+
+def _check_host(headers: dict[str, str], service: Service) -> None:
+    """Without auth, a web page that was opened elsewhere must not be able to call a server on this machine: neither
+    across origins, nor with a name that it made point here."""
+    if service.authenticator is not None:
+        return
+    host = headers.get("host", "").rsplit(":", 1)[0] if not headers.get("host", "").endswith("]") else headers["host"]
+    if host and host.strip("[]").lower() not in service.own_hosts:
+        raise HttpProblem(400, "unknown_host", "This server is asked by a name that is not its own.")
+    origin = headers.get("origin")
+    if origin is not None and origin not in service.config.cors.origins and "*" not in service.config.cors.origins:
+        name = origin.split("://", 1)[-1]
+        if name != headers.get("host"):
+            raise HttpProblem(403, "foreign_origin", "A page of another origin may not call this server.")
+
+
+def _token(scope: Scope, headers: dict[str, str]) -> str | None:
+    """Of the header or, for a socket of a browser, which has none, of its subprotocol."""
+    kind, _, token = headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer" and token.strip():
+        return token.strip()
+    if scope["type"] == "websocket":
+        offered = [one.strip() for one in headers.get("sec-websocket-protocol", "").split(",")]
+        if _BEARER in offered:
+            return next((one for one in offered if one and one != _BEARER), None)
+    return None

@@ -1,0 +1,251 @@
+"""Threads: their list, their state, their messages."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Response, delete, get, patch, post, put
+from litestar.params import FromPath, JSONBody, QueryParameter
+
+from perdure.server.agentflow.messages import (
+    MessageBody,
+    context_of,
+    message_to_client,
+    messages_from_client,
+    messages_to_client,
+)
+from perdure.server.agentflow.states import state_to_client, with_state
+from perdure.server.http.bodies import MessagesBody, PatchBody, StateBody
+from perdure.server.http.errors import Reply, errors, errors_of_agentflow, reply
+from perdure.server.http.request_context import OwnThreads, OwnVisit
+from perdure.server.problems import HttpProblem
+from perdure.server.threads.conversation import (
+    SHOWN_TURNS,
+    conversation,
+    find_message,
+    joined,
+    no_conversation,
+    session_messages,
+    speaker,
+    with_ids,
+    with_messages,
+)
+
+READ = {"scope": "checkpointer:read", "agentflow": True}
+WRITE = {"scope": "checkpointer:write", "agentflow": True}
+DELETE = {"scope": "checkpointer:delete", "agentflow": True}
+TAGS = ["Threads"]
+
+Search = Annotated[str | None, QueryParameter(name="search", max_length=255)]
+Offset = Annotated[int, QueryParameter(name="offset", ge=0, le=1_000_000)]
+Limit = Annotated[int, QueryParameter(name="limit", ge=1, le=1000)]
+
+
+@get("/v1/threads", opt=READ, responses=errors_of_agentflow(), tags=TAGS, summary="Those that moved last come first")
+async def list_threads(
+    visit: OwnVisit, threads: OwnThreads, search: Search = None, offset: Offset = 0, limit: Limit = 100
+) -> Response[Reply]:
+    return reply(visit.request_id, {"threads": await threads.listed(search, offset, limit)})
+
+
+@get("/v1/threads/{thread_id:str}", opt=READ, responses=errors_of_agentflow(404), tags=TAGS, summary="One of them")
+async def get_thread(thread_id: FromPath[str], visit: OwnVisit, threads: OwnThreads) -> Response[Reply]:
+    return reply(visit.request_id, {"thread": await threads.told(thread_id)})
+
+
+@delete(
+    "/v1/threads/{thread_id:str}",
+    status_code=200,
+    opt=DELETE,
+    responses=errors_of_agentflow(404),
+    tags=TAGS,
+    summary="Forget all of it",
+)
+async def delete_thread(thread_id: FromPath[str], visit: OwnVisit, threads: OwnThreads) -> Response[Reply]:
+    await threads.delete(thread_id)
+    return reply(visit.request_id, _done("The thread was deleted."))
+
+
+def _done(message: str, data: Any = None) -> dict[str, Any]:
+    return {"success": True, "message": message, "data": data}
+
+
+# ---------------------------------------------------------------- state
+
+
+@get(
+    "/v1/threads/{thread_id:str}/state",
+    opt=READ,
+    responses=errors_of_agentflow(404),
+    tags=TAGS,
+    summary="context, execution_meta and the shared state",
+)
+async def get_state(thread_id: FromPath[str], visit: OwnVisit, threads: OwnThreads) -> Response[Reply]:
+    return reply(visit.request_id, {"state": await state_of(threads, thread_id)})
+
+
+async def state_of(threads: OwnThreads, thread_id: str) -> dict[str, Any]:
+    info, workflow, head = await threads.head(thread_id)
+    said = await conversation(threads.storage, workflow, head, last=SHOWN_TURNS)
+    return state_to_client(info, head, said, threads.space)
+
+
+@put(
+    "/v1/threads/{thread_id:str}/state",
+    opt=WRITE,
+    responses=errors_of_agentflow(404),
+    tags=TAGS,
+    summary="Merge into the state",
+)
+async def put_state(
+    thread_id: FromPath[str], data: JSONBody[StateBody], visit: OwnVisit, threads: OwnThreads
+) -> Response[Reply]:
+    info, workflow = await threads.workflow(thread_id)
+    given = context_of(data.state, "state.context")
+    agent_id = speaker(workflow)
+
+    def change(head: Any) -> Any:
+        after = with_state(head, data.state)
+        if agent_id is None:
+            if given and any(one.message_id is None for one in given):
+                raise no_conversation(workflow)
+            return after
+        said = with_ids(session_messages(head, agent_id))
+        known = {one.message_id for one in said}  # a state that was read and is put back says them again
+        new = messages_from_client([one for one in given if str(one.message_id) not in known], "state.context")
+        return with_messages(after, agent_id, joined(said, new)) if new else after
+
+    await workflow.edit(info.thread_id, change, checkpoint_storage=threads.storage)
+    return reply(visit.request_id, {"state": await state_of(threads, thread_id)})
+
+
+@delete(
+    "/v1/threads/{thread_id:str}/state",
+    status_code=200,
+    opt=DELETE,
+    responses=errors_of_agentflow(404),
+    tags=TAGS,
+    summary="Begin anew: the agent forgets, the history stays",
+)
+async def delete_state(thread_id: FromPath[str], visit: OwnVisit, threads: OwnThreads) -> Response[Reply]:
+    info, workflow = await threads.workflow(thread_id)
+    await workflow.clear(info.thread_id, checkpoint_storage=threads.storage)
+    return reply(visit.request_id, _done("The state was cleared."))
+
+
+@patch(
+    "/v1/threads/{thread_id:str}/state",
+    opt={"scope": "checkpointer:write"},
+    responses=errors(404, 409),
+    tags=["Time travel"],
+    summary="Change keys of the shared state, as the thread's next checkpoint",
+)
+async def patch_state(
+    thread_id: FromPath[str], data: JSONBody[PatchBody], visit: OwnVisit, threads: OwnThreads
+) -> Response[Reply]:
+    made = await threads.patch_state(thread_id, data.update_state, data.remove_state)
+    return reply(visit.request_id, {"checkpoint": made})
+
+
+# ---------------------------------------------------------------- messages
+
+
+@get(
+    "/v1/threads/{thread_id:str}/messages",
+    opt=READ,
+    responses=errors_of_agentflow(404),
+    tags=TAGS,
+    summary="What was said",
+)
+async def list_messages(
+    thread_id: FromPath[str],
+    visit: OwnVisit,
+    threads: OwnThreads,
+    search: Search = None,
+    offset: Offset = 0,
+    limit: Limit = 100,
+) -> Response[Reply]:
+    _, workflow, head = await threads.head(thread_id)
+    first = None if search else offset + limit
+    said = messages_to_client(await conversation(threads.storage, workflow, head, first=first))
+    if search:
+        wanted = search.casefold()
+        said = [one for one in said if any(wanted in str(block.get("text", "")).casefold() for block in one["content"])]
+    return reply(visit.request_id, {"messages": said[offset : offset + limit]})
+
+
+@post(
+    "/v1/threads/{thread_id:str}/messages",
+    status_code=200,
+    opt=WRITE,
+    responses=errors_of_agentflow(404),
+    tags=TAGS,
+    summary="Note messages, without a turn",
+)
+async def add_messages(
+    thread_id: FromPath[str], data: JSONBody[MessagesBody], visit: OwnVisit, threads: OwnThreads
+) -> Response[Reply]:
+    added = messages_from_client(_with_metadata(one, data.metadata) for one in data.messages)
+    if not added:
+        raise HttpProblem(422, "invalid_body", "messages is empty. Nothing was written.", field="messages")
+    await _change_messages(threads, thread_id, lambda said: joined(said, added))
+    return reply(visit.request_id, _done("The messages were added.", [one.message_id for one in added]))
+
+
+def _with_metadata(body: MessageBody, metadata: dict[str, Any] | None) -> MessageBody:
+    """What is said of all of them; what one says of itself counts more."""
+    return msgspec.structs.replace(body, metadata={**metadata, **(body.metadata or {})}) if metadata else body
+
+
+async def _change_messages(threads: OwnThreads, thread_id: str, change: Any) -> None:
+    info, workflow = await threads.workflow(thread_id)
+    agent_id = speaker(workflow)
+    if agent_id is None:
+        raise no_conversation(workflow)
+    await workflow.edit(
+        info.thread_id,
+        lambda head: with_messages(head, agent_id, change(session_messages(head, agent_id))),
+        checkpoint_storage=threads.storage,
+    )
+
+
+@get(
+    "/v1/threads/{thread_id:str}/messages/{message_id:str}",
+    opt=READ,
+    responses=errors_of_agentflow(404),
+    tags=TAGS,
+    summary="One message",
+)
+async def get_message(
+    thread_id: FromPath[str], message_id: FromPath[str], visit: OwnVisit, threads: OwnThreads
+) -> Response[Reply]:
+    _, workflow, head = await threads.head(thread_id)
+    _, found = find_message(await conversation(threads.storage, workflow, head), message_id)
+    return reply(visit.request_id, {"message": message_to_client(found, message_id)})
+
+
+@delete(
+    "/v1/threads/{thread_id:str}/messages/{message_id:str}",
+    status_code=200,
+    opt=DELETE,
+    responses=errors_of_agentflow(404),
+    tags=TAGS,
+    summary="The agent forgets one message",
+)
+async def delete_message(
+    thread_id: FromPath[str], message_id: FromPath[str], visit: OwnVisit, threads: OwnThreads
+) -> Response[Reply]:
+    def without(said: list[Any]) -> list[Any]:
+        at, _ = find_message(said, message_id)
+        kept = with_ids(said)
+        return [*kept[:at], *kept[at + 1 :]]
+
+    await _change_messages(threads, thread_id, without)
+    return reply(visit.request_id, _done("The message was deleted."))
+
+
+ROUTES = [
+    *(list_threads, get_thread, delete_thread, get_state, put_state, delete_state, patch_state),
+    *(list_messages, add_messages, get_message, delete_message),
+]

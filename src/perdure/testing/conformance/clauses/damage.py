@@ -1,0 +1,300 @@
+"""Files of the store changed, cut and removed: whatever is read is what was written, or an error that says so."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+from perdure.errors import DamagedCheckpoint, DamagedStore, NewerFormat, PerdureError, StorageFailed, ThreadBusy
+from perdure.store import Store
+from perdure.testing.conformance.clause import Needs, clause, clause_with
+from perdure.testing.conformance.support.acts import everything, full, ids, inside, own, saved
+from perdure.testing.conformance.support.expectations import NotApplicable, NotKept, holds, refused, same
+from perdure.testing.conformance.support.location import TrialLocation, files_of
+
+THREADS = ("hit", "left alone")
+MARK = "the mark of the thread that is hit"
+
+Pieces: TypeAlias = "dict[str, bytes]"
+"""What a read gave back of the bytes that were written."""
+
+
+async def _head(thread_id: str, store: Store) -> Pieces:
+    found = await store.head(thread_id)
+    return {} if found is None else {"root": found.root}
+
+
+async def _checkpoint(checkpoint_id: str, store: Store) -> Pieces:
+    found = await store.find_checkpoint(checkpoint_id)
+    return {} if found is None else {"root": found.root}
+
+
+async def _events(thread_id: str, store: Store) -> Pieces:
+    return {f"events from {one.first_seq}": one.body for one in await store.events_after(thread_id, None)}
+
+
+async def _opened(thread_id: str, store: Store) -> Pieces:
+    opened = await store.open(thread_id, "looking", takeover=True)
+    await store.release(opened.lease)
+    if opened.damage is not None:
+        raise DamagedCheckpoint(thread_id, opened.damage, thread_id)
+    return {
+        **({} if opened.root is None else {"root": opened.root}),
+        **{f"journal of {one.delivery_id}": one.body for one in opened.journal},
+        **{f"item {one.item_id}": one.body for one in opened.inbox},
+    }
+
+
+def reads_of(thread_ids: Iterable[str]) -> dict[str, Callable[[Store], Awaitable[Pieces]]]:
+    """All that gives back bytes, but for chunks: these are proved by their digests, by whoever needs them."""
+    reads: dict[str, Callable[[Store], Awaitable[Pieces]]] = {}
+    for name in thread_ids:
+        reads[f"the head of {name!r}"] = partial(_head, name)
+        reads[f"the events of {name!r}"] = partial(_events, name)
+        reads[f"{name!r}, opened"] = partial(_opened, name)
+        for number in (1, 2, 4):
+            reads[f"checkpoint {number} of {name!r}"] = partial(_checkpoint, f"{name}-{number}")
+    return reads
+
+
+def says_so(error: Exception) -> bool:
+    """An error of the driver itself comes out as StorageFailed. Any other of ours would be a wrong answer."""
+    told = (DamagedCheckpoint, DamagedStore, StorageFailed, NewerFormat)
+    return isinstance(error, told) or not isinstance(error, PerdureError)
+
+
+class WrittenThread:
+    """A store with threads, closed, and what was read of it before."""
+
+    def __init__(self, place: TrialLocation) -> None:
+        self.place = place
+        self.reads = reads_of(THREADS)
+        self.read: dict[str, Pieces] = {}
+        self._tried = 0
+
+    async def write(self) -> WrittenThread:
+        store = self.place.store
+        for name in THREADS:
+            await full(store, name)
+        owner = await own(store, THREADS[0])
+        await owner.save(events=1, root=f'"{MARK}"'.encode(), unsettled=[5])
+        await owner.release()
+        self.read = {what: await read(store) for what, read in self.reads.items()}
+        await store.close()
+        if not self.place.files:
+            raise NotApplicable("it needs a store that keeps files in its folder, and this one keeps none there")
+        return self
+
+    async def compare(self, harm: Callable[[Path], str], *, may_lose: bool = False) -> tuple[str, set[str]]:
+        """What was done to a copy of the files, and which reads said so. Raises NotKept if one gave something else.
+
+        `may_lose`: what was hit may be what says that there is something, so that nobody can miss it.
+        """
+        self._tried += 1
+        folder, store = self.place.copied(f"damaged {self._tried}")
+        done = harm(folder)
+        said = set()
+        for what, read in self.reads.items():
+            try:
+                got = await read(store)
+            except Exception as error:
+                if not says_so(error):
+                    raise NotKept(f"with {done}, {what} raised {type(error).__name__}: {error}") from error
+                said.add(what)
+                continue
+            if may_lose:
+                strange = [data for data in got.values() if data not in self.read[what].values()]
+                same(f"with {done}, bytes of {what} that were never written there", strange, [])
+            else:
+                same(f"with {done}, {what}", got, self.read[what])
+        await store.close()
+        return done, said
+
+
+def chosen(files: list[Path], place: TrialLocation) -> Path:
+    return place.chance.choices(files, [one.stat().st_size for one in files])[0]
+
+
+@clause_with(Needs.FILES)
+async def a_changed_byte_anywhere_gives_no_other_bytes(place: TrialLocation) -> None:
+    """The checkpoint with this id, whichever thread it belongs to. Raises DamagedCheckpoint."""
+    written = await WrittenThread(place).write()
+
+    def flip(folder: Path) -> str:
+        file = chosen(files_of(folder), place)
+        data = bytearray(file.read_bytes())
+        index, bit = place.chance.randrange(len(data)), 1 << place.chance.randrange(8)
+        data[index] ^= bit
+        file.write_bytes(data)
+        return f"byte {index} of {file.name} changed from {data[index] ^ bit} to {data[index]}"
+
+    for _ in range(15):
+        await written.compare(flip, may_lose=True)
+
+
+@clause_with(Needs.FILES)
+async def a_changed_byte_of_what_was_written_is_noticed(place: TrialLocation) -> None:
+    """The thread's newest checkpoint, without claiming the thread. Raises DamagedCheckpoint."""
+    written = await WrittenThread(place).write()
+    pieces = {data for read in written.read.values() for data in read.values() if len(data) > 5}
+    for data in sorted(pieces):
+        await written.compare(partial(change, data, place=place))
+
+
+def change(written: bytes, folder: Path, *, place: TrialLocation) -> str:
+    """One byte of it, wherever it stands. Raises NotApplicable where no file has it."""
+    index = place.chance.randrange(len(written))
+    other = bytes([written[index] ^ 1])
+    changed = []
+    for file in files_of(folder):
+        data = file.read_bytes()
+        found = data.count(written)
+        if found:
+            file.write_bytes(data.replace(written, written[:index] + other + written[index + 1 :]))
+            changed.append(f"byte {index} of {written[:40]!r} in {file.name}")
+    if not changed:
+        raise NotApplicable("what was written is not found in its files as it was given: they may be compressed")
+    return " and ".join(changed) + " changed"
+
+
+@clause_with(Needs.FILES)
+async def a_file_that_was_cut_is_noticed_or_changes_nothing(place: TrialLocation) -> None:
+    """The thread's newest checkpoint, without claiming the thread. Raises DamagedCheckpoint."""
+    written = await WrittenThread(place).write()
+
+    def cut(folder: Path) -> str:
+        file = chosen(files_of(folder), place)
+        size = file.stat().st_size
+        left = place.chance.randrange(1, size)
+        with file.open("r+b") as opened:
+            opened.truncate(left)
+        return f"{file.name} cut from {size} to {left} bytes"
+
+    for _ in range(10):
+        await written.compare(cut)
+
+
+@clause_with(Needs.FILES)
+async def a_file_that_is_gone_is_noticed_or_changes_nothing(place: TrialLocation) -> None:
+    """The thread's newest checkpoint, without claiming the thread. Raises DamagedCheckpoint."""
+    written = await WrittenThread(place).write()
+    names = [one.relative_to(place.folder / "store") for one in place.files]
+    for name in names:
+
+        def remove(folder: Path, name: Path = name) -> str:
+            (folder / name).unlink()
+            return f"{name} removed"
+
+        await written.compare(remove, may_lose=len(names) == 1)  # without its only file it is an empty store
+
+
+@clause_with(Needs.FILES)
+async def where_one_thread_is_damaged_the_others_go_on(place: TrialLocation) -> None:
+    """The thread's newest checkpoint, without claiming the thread. Raises DamagedCheckpoint."""
+    written = await WrittenThread(place).write()
+    folders: list[Path] = []
+
+    def harm(folder: Path) -> str:
+        folders.append(folder)
+        return change(MARK.encode(), folder, place=place)
+
+    done, said = await written.compare(harm)
+    holds("the head of 'hit'" in said, f"with {done}, the head was read as if nothing had happened")
+    same(f"with {done}, what else could not be read", sorted(one for one in said if "'hit'" not in one), [])
+    owner = await own(place.at(folders[0]), "left alone", owner="run-2")
+    await owner.save()
+
+
+@clause_with(Needs.FILES)
+async def a_check_finds_what_is_damaged(place: TrialLocation) -> None:
+    """Whatever the store itself can tell to be damaged, in all that it keeps."""
+    await WrittenThread(place).write()
+    same("what is damaged before anything was", list(await place.store.check()), [])
+    await place.store.close()
+    for turn in range(3):
+        folder, store = place.copied(f"damaged {turn}")
+        done = change(MARK.encode(), folder, place=place)
+        try:
+            found = list(await store.check())
+        except Exception as error:
+            if not says_so(error):
+                raise
+            continue
+        holds(found, f"with {done}, a check found nothing")
+        same(f"with {done}, the threads that a check named", {one.thread_id for one in found} - {None}, {"hit"})
+
+
+# ---------------------------------------------------------------- upkeep
+
+
+@clause
+async def it_has_every_method_of_the_contract(store: Store) -> None:
+    """A store keeps threads."""
+    methods = [one for one in inspect.getmembers(Store, inspect.isfunction) if not one[0].startswith("_")]
+    missing = [name for name, _ in methods if not callable(getattr(store, name, None))]
+    same("what it lacks", missing, [])
+    is_async = inspect.iscoroutinefunction
+    same("what is not async", [name for name, one in methods if is_async(one) > is_async(getattr(store, name))], [])
+    holds(isinstance(store.finishes_commits, bool), "finishes_commits is neither True nor False")
+
+
+@clause
+async def a_closed_store_opens_itself_again(store: Store) -> None:
+    """Idempotent; what is called afterwards opens them again."""
+    await full(store)
+    before = await everything(store)
+    await store.close()
+    await store.close()
+    same("what can be read after that", await everything(store), before)
+    await store.close()
+    await saved(store, "u")
+    same("the checkpoints", await ids(store), ["t-1", "t-2", "t-4", "u-1"])
+
+
+@clause
+async def a_thread_stays_owned_while_its_store_is_closed(store: Store) -> None:
+    """Give back files and connections."""
+    owner = await own(store)
+    await owner.save()
+    await store.close()
+    await refused(ThreadBusy, store.open("t", "run-2"), "opening a thread that is held, after a close")
+    await owner.save()
+
+
+@clause_with(Needs.TWO_OBJECTS)
+async def what_was_written_is_there_for_the_next_object(place: TrialLocation) -> None:
+    """when it returns it is as durable as the store makes anything"""
+    first = place.store
+    await full(first)
+    await first.pin("t-2")
+    before, within = await everything(first), await inside(first)
+    await first.close()
+    second = place.another()
+    same("what can be read by the next", await everything(second), before)
+    same("what an owner finds", await inside(second), within)
+
+
+@clause
+async def a_check_of_a_sound_store_finds_nothing(store: Store) -> None:
+    """Whatever the store itself can tell to be damaged, in all that it keeps."""
+    same("what is damaged in an empty one", list(await store.check()), [])
+    owner = await full(store)
+    await store.copy_thread("t", "copy")
+    await store.prune("t", ["t-1"])
+    await store.delete_thread("copy")
+    await own(store, owner="run-2")
+    same("what is damaged in one that was used", list(await store.check()), [])
+    holds(owner.number == 4, "it was used otherwise")
+
+
+@clause
+async def its_size_grows_with_what_it_keeps(store: Store) -> None:
+    """Bytes that it takes now."""
+    before = await store.size()
+    holds(type(before) is int and before >= 0, f"the size of an empty store is {before!r}")
+    await saved(store, "t", 3, chunks={f"{index:064x}": f'"{index:0200x}"'.encode() for index in range(500)})
+    after = await store.size()
+    holds(after > before, f"it took {before} bytes when it was empty, and {after} with three checkpoints in it")

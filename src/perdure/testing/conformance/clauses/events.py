@@ -1,0 +1,147 @@
+"""The event log of a thread: read from any cursor, without a gap or a repeat, as far back as it is kept."""
+
+from __future__ import annotations
+
+from perdure.errors import CursorExpired
+from perdure.store import Store
+from perdure.testing.conformance.clause import clause
+from perdure.testing.conformance.support.acts import ThreadOwner, at, chunk, own, told
+from perdure.testing.conformance.support.expectations import refused, same
+
+CURSORS: list[tuple[int | None, list[int]]] = [
+    (None, [1, 4, 5]),
+    (-1, [1, 4, 5]),
+    (0, [1, 4, 5]),
+    (2, [1, 4, 5]),
+    (3, [4, 5]),
+    (4, [5]),
+    (5, [5]),
+    (6, []),
+    (99, []),
+]
+
+
+async def four_commits(store: Store) -> ThreadOwner:
+    """Events 1 to 3, none, 4, and 5 to 6."""
+    owner = await own(store)
+    await owner.save(events=3)
+    await owner.save()
+    await owner.note(events=1)
+    await owner.save(events=2)
+    return owner
+
+
+@clause
+async def events_are_read_from_the_commit_that_holds_the_next_one(store: Store) -> None:
+    """The packed events of all commits that hold an event newer than `seq`, in order; None: all that are kept."""
+    await four_commits(store)
+    for cursor, firsts in CURSORS:
+        got = [one.first_seq for one in await store.events_after("t", cursor)]
+        same(f"what is read after {cursor}", got, firsts)
+
+
+@clause
+async def a_log_read_from_its_own_ends_has_no_gap_and_no_repeat(store: Store) -> None:
+    """The packed events of all commits that hold an event newer than `seq`, in order; None: all that are kept."""
+    owner, other = await own(store), await own(store, "other")
+    read: list[int] = []
+    for turn in range(8):
+        await other.save(events=1)
+        if turn % 3:
+            await owner.save(events=turn)
+        else:
+            await owner.note(events=turn + 1)
+        for one in await store.events_after("t", read[-1] if read else 0):
+            read += range(one.first_seq, one.first_seq + one.count)
+    same("the events that were read, each time after the last", read, list(range(1, owner.last_seq + 1)))
+
+
+@clause
+async def events_say_which_commit_run_and_checkpoint_they_belong_to(store: Store) -> None:
+    """This and what follows is what their commit says, filled in by the store that gives them back."""
+    owner = await own(store, owner="run-0a")
+    digest, data = chunk("only the events")
+    info = await owner.save(brings=["a"], events=1)
+    await owner.note(chunks={digest: data}, events=told(2, 2, refers=False, own=(digest,)), run_id="run-2")
+    log = await store.events_after("t", 0)
+    same("how many commits the events are of", len(log), 2)
+    first, second = log
+    same("the first", (first.first_seq, first.count, first.body, first.refers), (1, 1, b'[["told",1,1]]', False))
+    same("its commit", (first.number, first.run_id, first.timestamp, first.info), (1, "run-0a", info.timestamp, info))
+    same("the second", (second.first_seq, second.count, second.body), (2, 2, b'[["told",2,2]]'))
+    same("its commit", (second.number, second.run_id, second.timestamp), (2, "run-2", at(2).isoformat()))
+    same("its chunks and its checkpoint", (tuple(second.own), second.info), ((digest,), None))
+
+
+@clause
+async def events_of_a_pruned_checkpoint_stay_and_name_none(store: Store) -> None:
+    """The events of their commits stay, but for those of commits before `events_before`."""
+    owner = await own(store)
+    for _ in range(3):
+        await owner.save(events=1)
+    before = [(one.first_seq, one.count, one.body, one.run_id) for one in await store.events_after("t", 0)]
+    await store.prune("t", ["t-1", "t-2"])
+    after = await store.events_after("t", 0)
+    same("the events", [(one.first_seq, one.count, one.body, one.run_id) for one in after], before)
+    same("their checkpoints", [one.info and one.info.checkpoint_id for one in after], [None, None, "t-3"])
+
+
+async def begins_at_four(store: Store) -> None:
+    same("what is kept", [one.first_seq for one in await store.events_after("t", None)], [4, 5])
+    same("after the last that is gone", [one.first_seq for one in await store.events_after("t", 3)], [4, 5])
+    same("after the newest", list(await store.events_after("t", 99)), [])
+    for cursor in (-1, 0, 2):
+        await refused(CursorExpired, store.events_after("t", cursor), f"reading after {cursor}, which is forgotten")
+
+
+@clause
+async def events_that_a_commit_forgets_are_gone_and_a_cursor_there_is_expired(store: Store) -> None:
+    """The events of all commits before this number go, too."""
+    owner = await four_commits(store)
+    await owner.note(forgets_events_before=3)
+    await begins_at_four(store)
+    await owner.save(events=1)
+    same("the events after one more", [one.first_seq for one in await store.events_after("t", 4)], [5, 7])
+
+
+@clause
+async def events_before_a_prune_are_gone_and_a_cursor_there_is_expired(store: Store) -> None:
+    """Raises CursorExpired if the event after `seq` was forgotten."""
+    await four_commits(store)
+    await store.prune("t", [], events_before=3)
+    await begins_at_four(store)
+
+
+@clause
+async def a_log_whose_events_are_all_forgotten_goes_on_with_its_numbers(store: Store) -> None:
+    """Raises CursorExpired if the event after `seq` was forgotten."""
+    owner = await four_commits(store)
+    await owner.save(forgets_events_before=99)
+    same("what is kept", list(await store.events_after("t", None)), [])
+    same("after the last", list(await store.events_after("t", 6)), [])
+    await refused(CursorExpired, store.events_after("t", 5), "reading after 5, when 6 is forgotten")
+    await owner.release()
+    again = await own(store)
+    same("the last event", again.last_seq, 6)
+    await again.save(events=1)
+    same("what is kept then", [one.first_seq for one in await store.events_after("t", None)], [7])
+
+
+@clause
+async def the_last_event_is_known_without_reading_it(store: Store) -> None:
+    """The seq of the last event of the thread, be it kept or forgotten; 0 if it has none."""
+    same("that of a thread that there is not", await store.last_seq("t"), 0)
+    await store.post("t", "item", "message", b"1")
+    same("that of one that was only posted to", await store.last_seq("t"), 0)
+    owner = await four_commits(store)
+    await (await own(store, "other")).save(events=9)
+    same("that of four commits", await store.last_seq("t"), 6)
+    await owner.note(status="FAILED")
+    same("that after a commit without one", await store.last_seq("t"), 6)
+    await owner.save(forgets_events_before=99)
+    same("that of a log that is forgotten", await store.last_seq("t"), 6)
+    await owner.release()
+    await store.copy_thread("t", "copy")
+    same("that of a copy", await store.last_seq("copy"), 6)
+    await store.delete_thread("t")
+    same("that of a thread that is gone", await store.last_seq("t"), 0)

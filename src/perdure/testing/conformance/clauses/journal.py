@@ -1,0 +1,216 @@
+"""What waits in a thread: recorded deliveries, questions to people, timers."""
+
+from __future__ import annotations
+
+import asyncio
+
+from perdure.errors import ThreadBusy
+from perdure.store import Store
+from perdure.testing.conformance.clause import clause
+from perdure.testing.conformance.support.acts import asked, at, inside, own, saved, thread_ids
+from perdure.testing.conformance.support.expectations import refused, same, the_one
+
+
+@clause
+async def the_journal_is_read_in_the_order_it_was_written(store: Store) -> None:
+    """what was recorded since the head"""
+    owner = await own(store)
+    await owner.record(9, b'"before the first commit"')
+    same("the journal before a commit", (await inside(store))["journal"], [(9, b'"before the first commit"')])
+    owner = await own(store)
+    await owner.save()
+    written = [(3, b'"a"'), (1, b'"b"'), (3, b'"c"'), (2, b'"d"'), (3, b'"a"')]
+    for delivery_id, body in written:
+        await owner.record(delivery_id, body)
+    opened = await store.open("t", "run-2", takeover=True)
+    same("the journal", [(one.delivery_id, one.body) for one in opened.journal], written)
+    same("the head that entries extend", {one.number for one in opened.journal}, {1})
+
+
+@clause
+async def journal_entries_go_with_the_next_checkpoint(store: Store) -> None:
+    """Journal entries go with a checkpoint, but for those of deliveries that it names unsettled"""
+    owner, other = await own(store), await own(store, "other")
+    await owner.save()
+    await owner.record(1)
+    await owner.record(2)
+    await other.record(1, b'"other"')
+    await owner.save()
+    same("the journal", (await inside(store))["journal"], [])
+    same("the journal of another thread", (await inside(store, "other"))["journal"], [(1, b'"other"')])
+
+
+@clause
+async def journal_entries_of_unsettled_deliveries_stay(store: Store) -> None:
+    """Journal entries go with a checkpoint, but for those of deliveries that it names unsettled"""
+    owner = await own(store)
+    await owner.save()
+    for delivery_id in (1, 2, 1, 3):
+        await owner.record(delivery_id, f'"{delivery_id} at 1"'.encode())
+    await owner.save(unsettled=[1, 3])
+    await owner.record(1, b'"1 at 2"')
+    await owner.save(unsettled=[1, 99])
+    opened = await store.open("t", "run-2", takeover=True)
+    same("the journal", [one.body for one in opened.journal], [b'"1 at 1"', b'"1 at 1"', b'"1 at 2"'])
+    same("the head that entries extend", {one.number for one in opened.journal}, {3})
+
+
+# ---------------------------------------------------------------- requests
+
+
+async def pending(store: Store, **filters: object) -> list[tuple[str, str]]:
+    found = await store.pending_requests(**filters)  # type: ignore[arg-type]  # filters are of several types
+    return [(one.thread_id, one.request_id) for one in found]
+
+
+@clause
+async def requests_are_listed_with_those_that_wait_longest_first(store: Store) -> None:
+    """Questions that wait for an answer, across threads, those that wait longest first."""
+    await saved(store, "b", requests=[asked("b", "late", 30), asked("b", "early", 10)])
+    await saved(store, "a", requests=[asked("a", "middle", 20)], workflow_name="other")
+    same("all", await pending(store), [("b", "early"), ("a", "middle"), ("b", "late")])
+    same("the first two", await pending(store, limit=2), [("b", "early"), ("a", "middle")])
+    same("none", await pending(store, limit=0), [])
+    same("those of a thread", await pending(store, thread_id="b"), [("b", "early"), ("b", "late")])
+    same("those of a workflow", await pending(store, workflow_name="other"), [("a", "middle")])
+    same("those of no thread", await pending(store, thread_id="none"), [])
+
+
+@clause
+async def a_request_says_all_that_was_said_of_it(store: Store) -> None:
+    """Questions that wait for an answer, across threads, those that wait longest first."""
+    request = asked("t", "q/1", 1.000001, deadline=at(99.5), assignee="ann@example.com")
+    await saved(store, "t", requests=[request], workflow_name="naïve")
+    found = the_one("the requests", await store.pending_requests())
+    same("who is asked", (found.thread_id, found.request_id, found.executor_id), ("t", "q/1", "reviewer"))
+    same("when, until when and whom", (found.asked_at, found.deadline), (at(1.000001), at(99.5)))
+    same("assignee and workflow", (found.assignee, found.workflow_name), ("ann@example.com", "naïve"))
+
+
+@clause
+async def a_commit_says_which_requests_are_pending_or_leaves_them(store: Store) -> None:
+    """All that are pending now; None if they are as before."""
+    owner = await own(store)
+    await owner.save(requests=[asked("t", "first", 1), asked("t", "gone", 1)])
+    await owner.save(requests=[asked("t", "first", 2), asked("t", "second", 2)])
+    await owner.note(status="FAILED")
+    await owner.save()
+    found = [(one.request_id, one.asked_at) for one in await store.pending_requests()]
+    same("what is pending since when", found, [("first", at(1)), ("second", at(2))])
+    await owner.note(requests=[])
+    same("what is pending after all were answered", await pending(store), [])
+
+
+# ---------------------------------------------------------------- due
+
+
+async def due(store: Store, seconds: float, limit: int | None = None) -> list[str]:
+    return [one.thread_id for one in await store.due(at(seconds), limit)]
+
+
+@clause
+async def threads_are_due_at_their_time_with_the_most_overdue_first(store: Store) -> None:
+    """Threads without an owner that have something to do by themselves at this time, the most overdue first."""
+    for name, seconds in [("b", 30), ("a", 20), ("d", 40), ("c", 20)]:
+        await saved(store, name, due_at=at(seconds))
+    await saved(store, "never")
+    same("before the first", await due(store, 19.999999), [])
+    same("at the first", sorted(await due(store, 20)), ["a", "c"])
+    same("later", (await due(store, 35))[2:], ["b"])
+    same("the most overdue", len(await due(store, 1000, limit=1)), 1)
+    same("all", (await due(store, 1000))[2:], ["b", "d"])
+    await own(store, "b")
+    same("all but one that has an owner", (await due(store, 1000))[2:], ["d"])
+
+
+@clause
+async def each_checkpoint_says_anew_when_its_thread_is_due(store: Store) -> None:
+    """When the thread goes on by itself, or a deadline passes."""
+    await saved(store, "t", due_at=at(50))
+    await saved(store, "t", due_at=at(10))
+    found = the_one("what is due", await store.due(at(10)))
+    same("when", (found, found.due_at), ((await store.threads())[0], at(10)))
+    await saved(store, "t")
+    same("what is due after a checkpoint without a time", await due(store, 1000), [])
+
+
+# ---------------------------------------------------------------- posts
+
+
+async def items(store: Store, thread_id: str = "t") -> list[tuple[str, str, bytes]]:
+    found: list[tuple[str, str, bytes]] = (await inside(store, thread_id))["inbox"]
+    return found
+
+
+@clause
+async def what_is_posted_is_read_in_order_until_a_commit_consumes_it(store: Store) -> None:
+    """Put an item into the thread's inbox."""
+    for item in ("b", "a", "c"):
+        await store.post("t", item, f"kind {item}", f'"{item}"'.encode())
+    owner = await own(store)
+    got = [(one.item_id, one.kind, one.body) for one in owner.opened.inbox]
+    same("the inbox", got, [("b", "kind b", b'"b"'), ("a", "kind a", b'"a"'), ("c", "kind c", b'"c"')])
+    await store.post("u", "a", "message", b"1")
+    await owner.save(consumed=["a"])
+    await owner.note(consumed=["c", "never posted"])
+    same("the inbox after a and c were consumed", await items(store), [("b", "kind b", b'"b"')])
+    same("the inbox of another thread", await items(store, "u"), [("a", "message", b"1")])
+
+
+@clause
+async def an_item_posted_twice_is_one_the_first(store: Store) -> None:
+    """Needs no lease; posting one `item_id` again does nothing."""
+    await store.post("t", "item", "message", b'"first"')
+    await store.post("t", "item", "cancel", b'"second"')
+    same("the inbox", await items(store), [("item", "message", b'"first"')])
+
+
+@clause
+async def an_item_posted_again_after_it_was_consumed_is_not_delivered_again(store: Store) -> None:
+    """Needs no lease; posting one `item_id` again does nothing."""
+    await store.post("t", "item", "message", b'"first"')
+    owner = await own(store)
+    await owner.save(consumed=["item"])
+    await store.post("t", "item", "message", b'"again"')
+    same("the inbox", await items(store), [])
+
+
+@clause
+async def an_item_stays_consumed_when_its_commit_is_pruned(store: Store) -> None:
+    """Needs no lease; posting one `item_id` again does nothing."""
+    await store.post("t", "item", "message", b"1")
+    owner = await own(store)
+    await owner.save(consumed=["item"])
+    await owner.save()
+    await store.prune("t", ["t-1"])
+    await store.post("t", "item", "message", b"2")
+    same("the inbox", await items(store), [])
+
+
+@clause
+async def posting_needs_no_lease_and_disturbs_no_owner(store: Store) -> None:
+    """Needs no lease; posting one `item_id` again does nothing."""
+    owner = await own(store)
+    await store.post("t", "item", "message", b"1")
+    await refused(ThreadBusy, store.open("t", "run-2"), "opening a thread that is held and was posted to")
+    await owner.save()
+    same("the inbox", await items(store), [("item", "message", b"1")])
+
+
+@clause
+async def a_thread_that_was_only_posted_to_is_not_listed(store: Store) -> None:
+    """Threads that have a commit, those that moved last at the end."""
+    await saved(store, "moved")
+    await store.post("t", "item", "message", b"1")
+    same("the threads", await thread_ids(store), ["moved"])
+    same("its head", await store.head("t"), None)
+    owner = await own(store)
+    same("number and inbox", (owner.number, [one.item_id for one in owner.opened.inbox]), (0, ["item"]))
+
+
+@clause
+async def many_posts_at_once_are_all_kept(store: Store) -> None:
+    """Put an item into the thread's inbox."""
+    await asyncio.gather(*(store.post("t", f"item {index % 15}", "message", b"1") for index in range(30)))
+    found = sorted(one for one, _, _ in await items(store))
+    same("the inbox", found, sorted(f"item {index}" for index in range(15)))

@@ -1,0 +1,221 @@
+"""What an old lease can do: nothing."""
+
+from __future__ import annotations
+
+from perdure.errors import ThreadBusy, ThreadConflict
+from perdure.records import Lease
+from perdure.store import Store
+from perdure.testing.conformance.clause import Needs, clause, clause_with
+from perdure.testing.conformance.support.acts import asked, at, everything, inside, own, saved
+from perdure.testing.conformance.support.expectations import holds, refused, same
+from perdure.testing.conformance.support.location import TrialLocation
+
+# ---------------------------------------------------------------- single writer
+
+
+@clause
+async def a_new_thread_opens_empty(store: Store) -> None:
+    """Claim the thread (made if it is new) and read where it stands: head, journal and inbox, in one round trip."""
+    opened = await store.open("t", "run-1")
+    same("number, head and last event", (opened.number, opened.info, opened.root, opened.last_seq), (0, None, None, 0))
+    same("journal and inbox", (list(opened.journal), list(opened.inbox)), ([], []))
+    same("the lease", (opened.lease.thread_id, opened.lease.owner, opened.damage), ("t", "run-1", None))
+
+
+@clause
+async def a_thread_opens_where_its_last_commit_left_it(store: Store) -> None:
+    """Claim the thread (made if it is new) and read where it stands: head, journal and inbox, in one round trip."""
+    owner = await own(store)
+    await owner.save(events=2)
+    info = await owner.save(events=3, status="WAITING", root=b'"the head"')
+    await owner.note(events=1, status="FAILED")
+    await owner.record(7, b'"recorded"')
+    await store.post("t", "item", "message", b'"posted"')
+    await owner.release()
+    opened = await store.open("t", "run-2")
+    same("number, last event and status", (opened.number, opened.last_seq, opened.status), (3, 6, "FAILED"))
+    same("the head", (opened.info, opened.root), (info, b'"the head"'))
+    same("the journal", [(one.delivery_id, one.body) for one in opened.journal], [(7, b'"recorded"')])
+    same("the inbox", [(one.item_id, one.kind, one.body) for one in opened.inbox], [("item", "message", b'"posted"')])
+
+
+@clause
+async def every_owner_has_a_higher_fence_than_all_before(store: Store) -> None:
+    """The lease's fence is higher than any the thread had before."""
+    fences = []
+    for turn in range(6):
+        opened = await store.open("t", f"run-{turn}", takeover=turn % 2 == 1)
+        fences.append(opened.lease.fence)
+        if turn % 2 == 1:
+            await store.release(opened.lease)
+    holds(fences == sorted(set(fences)), f"the fences of six owners, in order, were {fences}")
+
+
+@clause
+async def a_thread_that_is_held_is_busy_and_nothing_of_it_is_touched(store: Store) -> None:
+    """Raises ThreadBusy, without touching anything, while another owner holds the thread"""
+    owner = await own(store)
+    await owner.save(events=1)
+    before = await everything(store)
+    await refused(ThreadBusy, store.open("t", "run-2"), "opening a thread that is held")
+    await refused(ThreadBusy, store.open("t", "run-1"), "opening a thread again that one holds")
+    same("what can be read after that", await everything(store), before)
+    await owner.save()  # its fence is still the newest
+
+
+@clause
+async def a_takeover_takes_the_thread_all_the_same(store: Store) -> None:
+    """`takeover` takes it all the same."""
+    first = await own(store)
+    await first.save()
+    second = await own(store, owner="run-2", takeover=True)
+    same("the number that the new owner finds", second.number, 1)
+    await second.save()
+    await refused(ThreadBusy, store.open("t", "run-3"), "opening a thread that was taken over")
+    await saved(store, "free")
+    same("the number after a takeover of a free thread", (await own(store, "free", takeover=True)).number, 1)
+
+
+@clause
+async def a_released_thread_is_free(store: Store) -> None:
+    """Give the thread up."""
+    owner = await own(store)
+    await owner.save()
+    same("its owner", [one.run_id for one in await store.threads()], ["run-1"])
+    await owner.release()
+    same("its owner after the release", [one.run_id for one in await store.threads()], [None])
+    again = await own(store, owner="run-2")
+    await again.save()
+
+
+@clause
+async def releasing_again_or_after_a_takeover_frees_nobody_elses_thread(store: Store) -> None:
+    """Idempotent; a lease that was taken over is left alone."""
+    first = await own(store)
+    await first.release()
+    await first.release()
+    second = await own(store, owner="run-2")
+    await first.release()
+    third = await own(store, owner="run-3", takeover=True)
+    await second.release()
+    await refused(ThreadBusy, store.open("t", "run-4"), "opening a thread whose former owners released it again")
+    await third.save()
+
+
+@clause
+async def renewing_keeps_the_thread(store: Store) -> None:
+    """Keep the lease from running out."""
+    owner = await own(store)
+    await store.renew(owner.lease)
+    await refused(ThreadBusy, store.open("t", "run-2"), "opening a thread whose lease was renewed")
+    await owner.save()
+
+
+@clause
+async def a_lease_that_was_taken_over_or_released_cannot_be_renewed(store: Store) -> None:
+    """Keep the lease from running out. Raises ThreadConflict if it was taken over."""
+    first = await own(store)
+    second = await own(store, owner="run-2", takeover=True)
+    await refused(ThreadConflict, store.renew(first.lease), "renewing a lease that was taken over")
+    await second.release()
+    await refused(ThreadConflict, store.renew(second.lease), "renewing a lease that was released")
+
+
+@clause
+async def after_a_takeover_the_old_owner_cannot_commit(store: Store) -> None:
+    """Raises ThreadConflict if the fence is not the thread's newest, the number is not the next, or the parent is gone;
+    then nothing is stored."""
+    old = await own(store)
+    await old.save()
+    await store.post("t", "item", "message", b"1")
+    await own(store, owner="run-2", takeover=True)
+    before = await everything(store)
+    whole = old.checkpoint(
+        brings=["new"], events=1, consumed=["item"], requests=[asked("t", "q", 1)], due_at=at(1), status="WAITING"
+    )
+    await refused(ThreadConflict, store.commit(whole), "a commit with the fence of a former owner")
+    await refused(ThreadConflict, store.commit(old.remark()), "a commit without a checkpoint, with an old fence")
+    same("what can be read after that", await everything(store), before)
+    same("the inbox after that", (await inside(store))["inbox"], [("item", "message", b"1")])
+
+
+@clause
+async def after_a_takeover_the_old_owner_cannot_write_the_journal(store: Store) -> None:
+    """Record something of a delivery before its superstep is committed. Raises ThreadConflict like `commit`."""
+    old = await own(store)
+    await old.save()
+    new = await own(store, owner="run-2", takeover=True)
+    await refused(ThreadConflict, old.record(1), "a journal entry with the fence of a former owner")
+    await new.record(2)
+    same("the journal", [one for one, _ in (await inside(store))["journal"]], [2])
+
+
+@clause
+async def a_lease_that_was_released_cannot_write_any_more(store: Store) -> None:
+    """Raises ThreadConflict if the fence is not the thread's newest, the number is not the next, or the parent is gone;
+    then nothing is stored."""
+    owner = await own(store)
+    await owner.save()
+    await owner.release()
+    before = await everything(store)
+    await refused(ThreadConflict, owner.save(), "a commit with a lease that was released")
+    await refused(ThreadConflict, owner.record(1), "a journal entry with a lease that was released")
+    same("what can be read after that", await everything(store), before)
+
+
+@clause
+async def a_lease_that_nobody_was_given_proves_nothing(store: Store) -> None:
+    """The right to move a thread, proved with every write."""
+    owner = await own(store)
+    await owner.save()
+    fence = owner.lease.fence
+    await store.copy_thread("t", "copy")
+    before = await everything(store, "nobody's")
+    others = [Lease("nobody's", "run-1", fence), Lease("copy", "run-1", fence)]
+    for lease in [*others, Lease("t", "run-1", fence + 6), Lease("t", "run-2", fence)]:
+        owner.lease = lease
+        await refused(ThreadConflict, owner.save(), f"a commit with {lease}, which nobody was given")
+        await refused(ThreadConflict, owner.record(1), f"a journal entry with {lease}, which nobody was given")
+        await store.release(lease)
+    same("what can be read after that", await everything(store, "nobody's"), before)
+
+
+@clause
+async def a_lease_of_a_deleted_thread_moves_no_other_of_its_name(store: Store) -> None:
+    """The lease's fence is higher than any the thread had before."""
+    old = await own(store)
+    await old.save()
+    await (await own(store, owner="run-2", takeover=True)).release()
+    await store.delete_thread("t")
+    new = await own(store, owner="run-3")
+    old.number, old.head = 0, None
+    await refused(ThreadConflict, old.save(), "a commit with a lease of a thread that was deleted")
+    await old.release()
+    await new.save()
+    same("who wrote what is there", [one.run_id for one in await store.infos()], ["run-3"])
+
+
+@clause_with(Needs.TWO_OBJECTS)
+async def a_takeover_through_another_object_fences_the_old_owner_out(place: TrialLocation) -> None:
+    """Raises ThreadConflict if the fence is not the thread's newest, the number is not the next, or the parent is gone;
+    then nothing is stored."""
+    old = await own(place.store)
+    await old.save()
+    new = await own(place.another(), owner="run-2", takeover=True)
+    await refused(ThreadConflict, old.save(), "a commit with a fence that is old, as another object knows")
+    await refused(ThreadConflict, old.record(1), "a journal entry with a fence that is old, as another object knows")
+    await new.save("new")
+    same("the checkpoints", [one.checkpoint_id for one in await place.store.infos()], ["t-1", "new"])
+
+
+@clause_with(Needs.PROCESSES)
+async def a_takeover_in_another_process_fences_the_old_owner_out(place: TrialLocation) -> None:
+    """Raises ThreadConflict if the fence is not the thread's newest, the number is not the next, or the parent is gone;
+    then nothing is stored."""
+    process = await place.process()
+    await process.do("open", "t", "run-1")
+    await process.do("save", "t", "old")
+    new = await own(place.store, owner="run-2", takeover=True)
+    await new.save("new")
+    await process.refuses("ThreadConflict", "save", "t", "late")
+    same("the checkpoints", [one.checkpoint_id for one in await place.store.infos()], ["old", "new"])

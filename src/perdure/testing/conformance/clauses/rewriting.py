@@ -1,0 +1,149 @@
+"""Payloads put through a change: all of them, nothing else, and under the hands of whoever owns the thread."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from perdure.records import Commit
+from perdure.store import Store
+from perdure.testing.conformance.clause import clause
+from perdure.testing.conformance.clauses.copies import all_commits, standing_of
+from perdure.testing.conformance.support.acts import asked, at, chunk, everything, full, inside, own, told
+from perdure.testing.conformance.support.expectations import holds, same
+
+
+def wrapped(kind: str, name: str, data: bytes) -> bytes:
+    """A change that shows what it was given."""
+    return msgspec.json.encode([kind, name, msgspec.Raw(data)])
+
+
+def unwrapped(data: bytes) -> bytes:
+    """What was given; the bytes themselves if they were not changed."""
+    found = msgspec.json.decode(data)
+    is_wrapped = isinstance(found, list) and len(found) == 3 and isinstance(found[1], str)
+    return msgspec.json.encode(found[2]) if is_wrapped else msgspec.json.encode(found)
+
+
+async def payloads(store: Store, thread_id: str = "t") -> Counter[tuple[str, str, bytes]]:
+    """All that is kept of the thread: kind, name and bytes."""
+    standing = await standing_of(store, thread_id)
+    found: list[tuple[str, str, bytes]] = []
+    for one in await all_commits(store, thread_id):
+        found += [("root", str(one.number), one.root)] if one.root is not None else []
+        found += [("events", str(one.number), one.events.body)] if one.events is not None else []
+        found += [("chunk", digest, data) for digest, data in one.chunks.items()]
+    found += [("journal", str(one.delivery_id), one.body) for one in standing.journal]
+    found += [("inbox", one.item_id, one.body) for one in standing.inbox]
+    return Counter(found)
+
+
+@clause
+async def every_payload_goes_through_the_change(store: Store) -> None:
+    """Put every payload of the thread through `change`; how many came back different."""
+    await full(store)
+    await full(store, "u")
+    before, others = await payloads(store), await payloads(store, "u")
+    seen: Counter[tuple[str, str, bytes]] = Counter()
+
+    def change(kind: str, name: str, data: bytes) -> bytes:
+        seen[kind, name, data] += 1
+        return data if kind == "events" else wrapped(kind, name, data)
+
+    count = await store.rewrite("t", change)
+    same("what was put through", sorted(seen.elements()), sorted(before.elements()))
+    same("how many came back different", count, sum(kind != "events" for kind, _, _ in before.elements()))
+    expected = [(*one[:2], one[2] if one[0] == "events" else wrapped(*one)) for one in before.elements()]
+    same("what is there now", sorted((await payloads(store)).elements()), sorted(expected))
+    same("what is in the other thread", sorted((await payloads(store, "u")).elements()), sorted(others.elements()))
+    same("how many of a thread that there is not", await store.rewrite("none", change), 0)
+
+
+@clause
+async def nothing_but_payloads_is_rewritten(store: Store) -> None:
+    """Nothing else is changed."""
+    await full(store)
+    await store.pin("t-2")
+    await store.prune("t", ["t-1"])
+    before = await _all_of(store)
+    await store.rewrite("t", lambda kind, name, data: data)
+    same("what can be read after a change that changes nothing", await _all_of(store), before)
+    await store.rewrite("t", wrapped)
+    same("what is damaged then", list(await store.check()), [])
+    same("what can be read but for the payloads", _without(await _all_of(store)), _without(before))
+    await store.prune("t", ["t-4"])
+    same("the checkpoints after a prune", [one.checkpoint_id for one in await store.infos()], ["t-2"])
+
+
+async def _all_of(store: Store) -> list[Any]:
+    standing = msgspec.structs.replace(await standing_of(store), fence=0)  # whoever looks inside claims the thread
+    return [await everything(store), await inside(store), standing, await all_commits(store)]
+
+
+def _without(value: Any) -> Any:
+    """The same without the bytes of payloads."""
+    if isinstance(value, bytes):
+        return b""
+    if isinstance(value, msgspec.Struct):
+        return {name: _without(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, dict):
+        return {key: _without(one) for key, one in value.items()}
+    return [_without(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+@clause
+async def whoever_owns_a_rewritten_thread_goes_on(store: Store) -> None:
+    """Needs no lease: whoever owns the thread goes on."""
+    owner = await own(store)
+    await owner.save(brings=["a"], events=1, requests=[asked("t", "q", 1)], due_at=at(9))
+    await store.post("t", "item", "message", b"1")
+    await owner.record(1)
+    await store.rewrite("t", wrapped)
+    await owner.record(2)
+    digest, data = chunk("b")
+    await owner.save(chunks={digest: data}, events=told(2, refers=True), unsettled=[2], consumed=["item"])
+    standing = await standing_of(store)
+    same("the journal", [one.delivery_id for one in standing.journal], [2])
+    same("inbox and what was consumed", (list(standing.inbox), list(standing.consumed)), ([], ["item"]))
+    same("the commits", [one.number for one in await all_commits(store)], [1, 2])
+    await owner.release()
+
+
+@clause
+async def a_change_that_fails_leaves_each_commit_whole(store: Store) -> None:
+    """Atomic for each commit, journal entry and inbox item."""
+    await full(store)
+    before = await all_commits(store)
+    for fails_at in range(1, 9):
+        calls = 0
+
+        def change(kind: str, name: str, data: bytes, fails_at: int = fails_at) -> bytes:
+            nonlocal calls
+            calls += 1
+            if calls == fails_at:
+                raise RuntimeError("it does not want any more")
+            return wrapped(kind, name, unwrapped(data))
+
+        try:
+            await store.rewrite("t", change)
+        except RuntimeError:
+            pass
+        else:
+            holds(False, f"a change that failed at payload {fails_at} was passed over")
+        for one, other in zip(await all_commits(store), before, strict=True):
+            states = {data == plain for data, plain in zip(_bytes_of(one), _bytes_of(other), strict=True)}
+            holds(len(states) < 2, f"of commit {one.number} some payloads were changed, and some were not")
+            same(
+                f"the payloads of commit {one.number}",
+                [*map(unwrapped, _bytes_of(one))],
+                [*map(unwrapped, _bytes_of(other))],
+            )
+    same("what is damaged after all that", list(await store.check()), [])
+
+
+def _bytes_of(commit: Commit) -> list[bytes]:
+    root = [] if commit.root is None else [commit.root]
+    events = [] if commit.events is None else [commit.events.body]
+    return [*root, *events, *(data for _, data in sorted(commit.chunks.items()))]

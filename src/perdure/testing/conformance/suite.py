@@ -1,0 +1,254 @@
+"""validate: all clauses tried on a store, one after the other, with a report."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar, Literal
+from unittest import SkipTest
+
+from perdure.errors import did_you_mean
+from perdure.store import Store
+from perdure.testing.conformance.clause import Clause
+from perdure.testing.conformance.clauses import (
+    commits,
+    concurrency,
+    copies,
+    damage,
+    events,
+    journal,
+    listing,
+    notifications,
+    owning,
+    retention,
+    rewriting,
+)
+from perdure.testing.conformance.support.expectations import NotApplicable, NotKept
+from perdure.testing.conformance.support.location import Maker, StoreFactory, maker_of, place_for
+from perdure.testing.survival.importable import importable
+
+# ---------------------------------------------------------------- catalogue
+
+
+FAMILIES: tuple[ModuleType, ...] = (
+    owning,
+    commits,
+    journal,
+    listing,
+    events,
+    notifications,
+    retention,
+    copies,
+    rewriting,
+    concurrency,
+    damage,
+)
+
+
+@cache
+def all_clauses() -> tuple[Clause, ...]:
+    """In the order in which they are tried: what others build on comes first."""
+    return tuple(one for family in FAMILIES for one in vars(family).values() if isinstance(one, Clause))
+
+
+def chosen_clauses(only: Iterable[str] | None) -> tuple[Clause, ...]:
+    """Those with these names or of these families; all for None. Raises ValueError for a name that there is not."""
+    clauses = all_clauses()
+    if only is None:
+        return clauses
+    wanted = {only} if isinstance(only, str) else set(only)
+    known = {name for one in clauses for name in (one.name, one.family)}
+    for name in sorted(wanted - known):
+        raise ValueError(f"There is no clause and no family {name!r}{did_you_mean(name, known)}.")
+    return tuple(one for one in clauses if {one.name, one.family} & wanted)
+
+
+# ---------------------------------------------------------------- report
+
+
+@dataclass(frozen=True)
+class ClauseResult:
+    """What came of one clause."""
+
+    clause: Clause
+    outcome: Literal["passed", "FAILED", "not applicable"]
+    reason: str = ""
+    """Why it failed or is not applicable, in a sentence."""
+    error: BaseException | None = None
+    """What was raised, where it failed."""
+
+    @property
+    def name(self) -> str:
+        return self.clause.name
+
+    def __str__(self) -> str:
+        line = f"  {self.outcome:<14}  {self.clause.sentence}"
+        if self.outcome == "FAILED":
+            return f"{line}: {self.reason}"
+        return f"{line}, because {self.reason}" if self.reason else line
+
+
+@dataclass(frozen=True)
+class ConformanceReport:
+    """What `validate` found, clause by clause. `print(report)` shows all of it."""
+
+    store: str
+    """What the store is called."""
+    results: tuple[ClauseResult, ...]
+    seed: int
+    """What random clauses were tried with: pass it to `validate` to try the same again."""
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether no clause failed."""
+        return not self.failures
+
+    @property
+    def failures(self) -> tuple[ClauseResult, ...]:
+        return tuple(one for one in self.results if one.outcome == "FAILED")
+
+    @property
+    def not_applicable(self) -> tuple[ClauseResult, ...]:
+        return tuple(one for one in self.results if one.outcome == "not applicable")
+
+    @property
+    def summary(self) -> str:
+        counts = Counter(one.outcome for one in self.results)
+        told = ", ".join(f"{counts[one]} {one}" for one in ("passed", "FAILED", "not applicable") if counts[one])
+        return f"{self.store}: {told or 'no clause was tried'}, in {self.seconds:.1f} s, seed {self.seed}"
+
+    def __str__(self) -> str:
+        lines: list[str] = []
+        family = ""
+        for one in self.results:
+            if one.clause.family != family:
+                family = one.clause.family
+                lines.append(family)
+            lines.append(str(one))
+        return "\n".join([*lines, self.summary])
+
+
+SECONDS = 20.0
+"""What one clause may take; most take milliseconds."""
+
+
+async def validate(
+    store_factory: StoreFactory | str,
+    *,
+    shared: bool = True,
+    only: str | Iterable[str] | None = None,
+    seed: int | None = None,
+    seconds: float = SECONDS,
+    tell: Callable[[str], object] | None = print,
+) -> ConformanceReport:
+    """Try every clause of the contract of stores (`perdure.store.Store`) on a store, and report which it keeps.
+
+    `store_factory(folder)` makes a store over a folder: an empty one over a new folder, and the same store over the
+    same folder, in another object or another process. One that lives in a single object is tried with `shared=False`.
+    For clauses that kill processes it must be importable: a function on top of a module, or `"module:name"`.
+
+    `only` are names of clauses or families. Random clauses draw from `seed`, which is part of the report. `seconds` is
+    what one clause may take. Lines of the report are handed to `tell` as they come; None is silent. Raises nothing for
+    a clause that fails: see `ok` and `failures` of what it gives.
+    """
+    maker = maker_of(store_factory)
+    seed = random.randrange(2**32) if seed is None else seed  # noqa: S311  # protects nothing
+    began, family, results = time.monotonic(), "", []
+    for one in chosen_clauses(only):
+        result = await try_clause(one, maker, shared=shared, seed=seed, seconds=seconds)
+        results.append(result)
+        if tell is not None:
+            if one.family != family:
+                tell(one.family)
+            tell(str(result))
+        family = one.family
+    name = str(getattr(maker.make, "__name__", maker.make))
+    report = ConformanceReport(name, tuple(results), seed, time.monotonic() - began)
+    if tell is not None:
+        tell(report.summary)
+    return report
+
+
+async def try_clause(
+    clause: Clause, maker: Maker, *, shared: bool, seed: int, seconds: float = SECONDS
+) -> ClauseResult:
+    chance = random.Random(f"{seed} {clause.name}")  # noqa: S311  # the same whatever is tried before it
+    try:
+        async with asyncio.timeout(seconds), place_for(maker, shared=shared, chance=chance) as place:
+            why_not = clause.missing(place)
+            if why_not is not None:
+                return ClauseResult(clause, "not applicable", why_not)
+            await clause.try_at(place)
+    except NotApplicable as reason:
+        return ClauseResult(clause, "not applicable", str(reason))
+    except NotKept as error:
+        return ClauseResult(clause, "FAILED", str(error), error)
+    except TimeoutError as error:
+        return ClauseResult(clause, "FAILED", f"it did not end within {seconds:g} s", error)
+    except Exception as error:  # noqa: BLE001  # it is what the report is about
+        return ClauseResult(clause, "FAILED", f"the store raised {type(error).__name__}: {error}", error)
+    return ClauseResult(clause, "passed")
+
+
+# ---------------------------------------------------------------- for pytest
+
+
+class StoreConformance:
+    """Every clause of the contract of stores as a test. Derive a class from it that says how the store is made:
+
+        class TestMyStore(StoreConformance):
+            def make_store(self, folder: Path) -> Store:
+                return MyStore(folder / "threads.db")
+
+    `make_store` gives an empty store over a new folder, and the same store over the same folder. Clauses that need
+    another process import the class there, so it belongs on top of a module. Those that are not applicable are skipped,
+    with the reason. Works with pytest, with or without a plugin for asyncio.
+    """
+
+    shared: ClassVar[bool] = True
+    """Whether two objects over one folder are the same store. Not so for one that lives in memory."""
+    seed: ClassVar[int | None] = None
+    """What random clauses draw from; None: another in each run, told where a clause fails."""
+    seconds: ClassVar[float] = SECONDS
+    """What one clause may take."""
+
+    def make_store(self, folder: Path) -> Store:
+        raise NotImplementedError(f"{type(self).__name__} must say how its store is made: def make_store(self, folder)")
+
+    def _try(self, clause: Clause) -> None:
+        seed = random.randrange(2**32) if self.seed is None else self.seed  # noqa: S311  # protects nothing
+        trying = try_clause(clause, self._maker(), shared=self.shared, seed=seed, seconds=self.seconds)
+        result = asyncio.run(trying)
+        if result.outcome == "not applicable":
+            raise SkipTest(f"not applicable, because {result.reason}")  # pytest knows it, and is not needed for it
+        if result.outcome == "FAILED":
+            told = f"{clause.sentence}: {result.reason}\nThe contract says: {clause.cites}\n(seed = {seed})"
+            raise AssertionError(told) from result.error
+
+    def _maker(self) -> Maker:
+        try:
+            return Maker(self.make_store, importable("the class", type(self)))
+        except TypeError:
+            return Maker(self.make_store, None, f"another process cannot import {type(self).__qualname__}")
+
+
+def _as_test(clause: Clause) -> Callable[[Any], None]:
+    def test(self: StoreConformance) -> None:
+        self._try(clause)
+
+    test.__name__ = f"test_{clause.name}"
+    test.__qualname__ = f"StoreConformance.{test.__name__}"
+    test.__doc__ = clause.cites
+    return test
+
+
+for _clause in all_clauses():
+    setattr(StoreConformance, f"test_{_clause.name}", _as_test(_clause))

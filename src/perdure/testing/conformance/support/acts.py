@@ -1,0 +1,213 @@
+"""Moving a thread in few words, and reading all that a store lets anybody read, to compare."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from perdure.digests import SHORT, digest_of
+from perdure.records import CheckpointInfo, Commit, JournalEntry, LoggedEvents, OpenedThread, PendingRequest
+from perdure.store import Store
+from perdure.testing.conformance.support.expectations import same
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+FAR = START + timedelta(days=36500)
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def chunk(text: str) -> tuple[str, bytes]:
+    """A chunk as it is written: its digest and its bytes."""
+    data = json.dumps(text).encode()
+    return digest_of(data), data
+
+
+def ref(text: str, number: int) -> str:
+    """The reference to a chunk that commit `number` brought."""
+    return f"{chunk(text)[0]}.{number}"
+
+
+def told(first_seq: int, count: int = 1, **parts: Any) -> LoggedEvents:
+    return LoggedEvents(first_seq, count, f'[["told",{first_seq},{count}]]'.encode(), **parts)
+
+
+def asked(thread_id: str, request_id: str, seconds: float, **parts: Any) -> PendingRequest:
+    return PendingRequest(thread_id, request_id, "reviewer", at(seconds), **parts)
+
+
+class ThreadOwner:
+    """Somebody who holds a thread, and moves it from where it stands."""
+
+    def __init__(self, store: Store, opened: OpenedThread, workflow_name: str) -> None:
+        self.store = store
+        self.opened = opened
+        self.lease = opened.lease
+        self.number = opened.number
+        self.last_seq = opened.last_seq
+        self.head = opened.info
+        self.has: dict[int, dict[str, bytes]] = {}
+        """The chunks of each checkpoint that was saved here, those of its parent included, by reference."""
+        self._workflow_name = workflow_name
+
+    async def save(self, checkpoint_id: str | None = None, **parts: Any) -> CheckpointInfo:
+        """Commit a checkpoint that continues from the head."""
+        commit = self.checkpoint(checkpoint_id, **parts)
+        await self.write(commit)
+        head = self.head = msgspec.structs.replace(commit.info) if commit.info else None
+        if head is None:
+            raise TypeError("a checkpoint was to be saved")
+        return head
+
+    async def note(self, **parts: Any) -> None:
+        """Commit without a checkpoint."""
+        await self.write(self.remark(**parts))
+
+    async def write(self, commit: Commit) -> None:
+        await self.store.commit(commit)
+        self.number = commit.number
+        events = commit.events
+        if events is not None:
+            self.last_seq = events.first_seq + events.count - 1
+        if commit.info is not None:
+            own = set() if events is None else set(events.own)
+            kept = self.has.get(commit.parent or 0, {})
+            gone = set(commit.dropped)
+            self.has[commit.number] = {
+                **{name: data for name, data in kept.items() if _shortened(name) not in gone},
+                **{f"{digest}.{commit.number}": data for digest, data in commit.chunks.items() if digest not in own},
+            }
+
+    def checkpoint(self, checkpoint_id: str | None = None, *, drops: Iterable[str] = (), **parts: Any) -> Commit:
+        """The next commit, not yet written. `drops`: what chunks of the parent say that this one has not."""
+        head = self.head
+        parent = parts.setdefault("parent", None if head is None else head.number)
+        gone = {chunk(text)[1] for text in drops}
+        dropped = [_shortened(name) for name, data in self.has.get(parent or 0, {}).items() if data in gone]
+        commit = self.remark(**{"dropped": dropped, **parts})
+        info = CheckpointInfo(
+            f"{self.lease.thread_id}-{commit.number}" if checkpoint_id is None else checkpoint_id,
+            self.lease.thread_id,
+            self._workflow_name,
+            commit.number,
+            commit.number,
+            None if head is None else head.checkpoint_id,
+            commit.timestamp,
+            commit.run_id,
+            commit.status,
+        )
+        root = json.dumps({"root of": self.lease.thread_id[:50], "number": commit.number}).encode()
+        return msgspec.structs.replace(commit, info=info, root=commit.root or root)
+
+    def remark(self, *, brings: Iterable[str] = (), events: int | LoggedEvents = 0, **parts: Any) -> Commit:
+        """`brings`: what its new chunks say."""
+        number = self.number + 1
+        if events:
+            parts["events"] = told(self.last_seq + 1, events) if isinstance(events, int) else events
+        stamp = {"status": "IDLE", "run_id": self.lease.owner, "timestamp": at(number).isoformat()}
+        return Commit(**{"lease": self.lease, "number": number, "chunks": dict(map(chunk, brings)), **stamp, **parts})
+
+    async def record(self, delivery_id: int, body: bytes = b'{"done":1}') -> None:
+        await self.store.append_journal(self.lease, JournalEntry(self.number, delivery_id, body))
+
+    async def release(self) -> None:
+        await self.store.release(self.lease)
+
+
+def _shortened(name: str) -> str:
+    digest, _, number = name.rpartition(".")
+    return f"{digest[:SHORT]}.{number}"
+
+
+async def own(
+    store: Store, thread_id: str = "t", *, owner: str = "run-1", takeover: bool = False, workflow_name: str = "w"
+) -> ThreadOwner:
+    return ThreadOwner(store, await store.open(thread_id, owner, takeover=takeover), workflow_name)
+
+
+async def saved(store: Store, thread_id: str, count: int = 1, *, workflow_name: str = "w", **parts: Any) -> None:
+    """A thread with so many checkpoints that nobody owns."""
+    owner = await own(store, thread_id, workflow_name=workflow_name)
+    for _ in range(count):
+        await owner.save(**parts)
+    await owner.release()
+
+
+async def full(store: Store, thread_id: str = "t") -> ThreadOwner:
+    """A thread with something of everything that nobody owns: commits 1, 2 and 4 have checkpoints."""
+    owner = await own(store, thread_id)
+    await store.post(thread_id, "consumed", "message", b"1")
+    await owner.save(brings=["first", "shared"], events=2, consumed=["consumed"])
+    await owner.save(brings=["second"], drops=["first"], events=told(3, refers=True))
+    digest, data = chunk("failure")
+    await owner.note(chunks={digest: data}, events=told(4, own=(digest,)), status="FAILED")
+    await owner.save(drops=["second"], requests=[asked(thread_id, "q", 1)], due_at=at(9))
+    await owner.record(5)
+    await store.post(thread_id, "item", "message", b'"posted"')
+    await owner.release()
+    return owner
+
+
+# ---------------------------------------------------------------- reading
+
+
+async def ids(store: Store, **filters: Any) -> list[str]:
+    return [one.checkpoint_id for one in await store.infos(**filters)]
+
+
+async def thread_ids(store: Store, **filters: Any) -> list[str]:
+    return [one.thread_id for one in await store.threads(**filters)]
+
+
+async def chunks(store: Store, thread_id: str, last: int = 60) -> dict[str, bytes]:
+    """All that the commits up to the last one hold, by reference."""
+    found = await store.read_chunks(thread_id, range(1, last + 1))
+    return {f"{digest}.{number}": data for number, held in found.items() for digest, data in held.items()}
+
+
+async def everything(store: Store, *more_ids: str) -> dict[str, Any]:
+    """All that can be read without claiming a thread. `more_ids`: of threads that have no commit."""
+    infos = list(await store.infos())
+    threads = list(await store.threads())
+    known = [*(one.thread_id for one in threads), *more_ids]
+    return {
+        "infos": infos,
+        "threads": threads,
+        "requests": list(await store.pending_requests()),
+        "due": list(await store.due(FAR)),
+        "checkpoints": {one.checkpoint_id: await store.find_checkpoint(one.checkpoint_id) for one in infos},
+        "heads": {one: await store.head(one) for one in known},
+        "events": {one: list(await store.events_after(one, None)) for one in known},
+        "chunks": {one: await chunks(store, one) for one in known},
+    }
+
+
+async def inside(store: Store, thread_id: str = "t") -> dict[str, Any]:
+    """What only an owner can read. Whoever owns the thread loses it."""
+    opened = await store.open(thread_id, "looking", takeover=True)
+    await store.release(opened.lease)
+    return {
+        "number": opened.number,
+        "info": opened.info,
+        "root": opened.root,
+        "last_seq": opened.last_seq,
+        "status": opened.status,
+        "damage": opened.damage,
+        "journal": [(one.delivery_id, one.body) for one in opened.journal],
+        "inbox": [(one.item_id, one.kind, one.body) for one in opened.inbox],
+    }
+
+
+async def readable(store: Store, thread_id: str, has: Mapping[int, Mapping[str, bytes]]) -> None:
+    """Every checkpoint that is left can be found, and so can all chunks that it has."""
+    held = await chunks(store, thread_id, max(has, default=0))
+    for info in await store.infos(thread_id=thread_id):
+        found = await store.find_checkpoint(info.checkpoint_id)
+        same(f"checkpoint {info.checkpoint_id!r}", None if found is None else found.info, info)
+        got = {name: held.get(name) for name in has[info.number]}
+        same(f"chunks of checkpoint {info.checkpoint_id!r}", got, dict(has[info.number]))

@@ -1,0 +1,129 @@
+"""What a thread has durably done, read off the writes that its store did."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from perdure.checkpoints.checkpoint import ChildCheckpoint, WorkflowCheckpoint
+from perdure.checkpoints.delta.assembly import Assembly
+from perdure.checkpoints.encoding.checkpoint import decode_body, tool_codec
+from perdure.checkpoints.open_thread import TAKEN_BACK
+from perdure.codec import Tree
+from perdure.codecs.walk import from_bytes
+from perdure.errors import UnreadableValue
+from perdure.graph.graph import Graph
+from perdure.graph.sub_workflow import WorkflowExecutor
+from perdure.records import Commit, JournalEntry
+
+Doing: TypeAlias = tuple[str, int | None]
+"""An executor or step, by the path under which it is told, and the child that it belongs to."""
+
+_STEP_KINDS = ("step", "failed")
+"""Records of a step that is not called again."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a delivery goes, as a consumer is told."""
+
+    told_id: str
+    steps_path: str
+    child_id: int | None
+
+
+class RecordedWork:
+    """Counts, for one thread, the calls of executors and steps that are recorded: none of them may happen again.
+
+    Made to `Faults.watch` a store. It counts only what it is sure of.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._codec = tool_codec()
+        self._places: dict[int, _Place] = {}
+        """Deliveries that are due or suspended."""
+        self._committed: Counter[Doing] = Counter()
+        """Executors that were told in committed supersteps."""
+        self._outcomes: dict[int, Doing] = {}
+        """Deliveries that ended since the head."""
+        self._steps: dict[tuple[int, int], Doing] = {}
+        """By delivery, and place among its records."""
+        self._chunks: dict[int, Mapping[str, bytes]] = {}
+
+    @property
+    def counts(self) -> Counter[Doing]:
+        return self._committed + Counter(self._outcomes.values()) + Counter(self._steps.values())
+
+    def take(self, point: str, written: Any) -> None:
+        """As `Faults.watch` calls it."""
+        if isinstance(written, Commit):
+            self._take_commit(written)
+        elif isinstance(written, JournalEntry):
+            self._take_entry(written)
+
+    def _take_commit(self, commit: Commit) -> None:
+        self._chunks[commit.number] = commit.chunks
+        if commit.events is not None:
+            executors = {(place.told_id, place.child_id) for place in self._places.values()}
+            told = invoked(self._whole(commit.events.body) or [])
+            self._committed.update(doing for doing in told if doing in executors)  # steps have records of their own
+        if commit.info is not None and commit.root is not None:
+            tree = self._whole(commit.root)
+            self._places = (
+                {} if tree is None else dict(_places(decode_body(tree, commit.info, self._codec), self._graph))
+            )
+            self._outcomes = {key: doing for key, doing in self._outcomes.items() if key in commit.unsettled}
+
+    def _whole(self, data: bytes) -> Tree | None:
+        """None if it refers to what was written before anybody watched."""
+
+        async def read_chunks(numbers: Iterable[int]) -> Mapping[int, Mapping[str, bytes]]:
+            return {number: self._chunks[number] for number in numbers if number in self._chunks}
+
+        work = Assembly(read_chunks).tree(data, "commit")
+        try:
+            work.send(None)  # it never waits: all that it reads is at hand
+        except StopIteration as ended:
+            return ended.value[0]
+        except UnreadableValue:
+            return None
+        raise AssertionError("reading chunks at hand does not wait")
+
+    def _take_entry(self, entry: JournalEntry) -> None:
+        tree = from_bytes(entry.body, "journal")
+        delivery_id = entry.delivery_id
+        where = self._places.get(delivery_id)
+        if where is None:
+            return
+        if "kind" not in tree:
+            self._outcomes.pop(delivery_id, None)
+            if tree != TAKEN_BACK:
+                self._outcomes[delivery_id] = where.told_id, where.child_id
+        elif tree["kind"] in _STEP_KINDS:
+            self._steps[delivery_id, tree["n"]] = f"{where.steps_path}{tree['name']}", where.child_id
+        elif tree["kind"] == "gone":  # taken back: the step is to be called again
+            self._steps.pop((delivery_id, tree["n"]), None)
+
+
+def invoked(events: list[Tree]) -> Iterator[Doing]:
+    """From the trees of a commit's events."""
+    for event in events:
+        if event[0] == "in":
+            yield event[1], event[2].get("child_id") if len(event) > 2 else None
+
+
+def _places(
+    level: WorkflowCheckpoint | ChildCheckpoint, graph: Graph, path: str = "", child_id: int | None = None
+) -> Iterator[tuple[int, _Place]]:
+    for message in (*level.deliveries, *(one.message for one in level.suspended.values())):
+        executor_id = str(message.target_id)
+        told_id = f"{path}{executor_id}"
+        is_function = executor_id in graph.executors and graph.executors[executor_id].is_function
+        yield message.delivery_id, _Place(told_id, path if is_function else f"{told_id}/", child_id)
+    for inner_id, child in level.children.items():
+        executor = graph.executors.get(child.executor_id)
+        if isinstance(executor, WorkflowExecutor):
+            yield from _places(child, executor.graph, f"{path}{child.executor_id}/", inner_id)
