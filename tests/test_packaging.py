@@ -47,7 +47,7 @@ def test_the_wheel_holds_every_module_the_types_and_the_licence_and_nothing_else
     modules = {name.removeprefix("src/") for name in files_of(artefacts.source) if re.match(r"src/.+\.py$", name)}
     said = f"perdure-{perdure.__version__}.dist-info"
     about = {f"{said}/{name}" for name in ("METADATA", "WHEEL", "entry_points.txt", "licenses/LICENSE", "RECORD")}
-    data = {"perdure/py.typed", "perdure/orchestrations/agent_workflow/agent-workflow.schema.json"}
+    data = {"perdure/py.typed", "perdure/agent_workflow/documents/agent-workflow.schema.json"}
     assert artefacts.files_of_the_wheel() == modules | data | about
 
 

@@ -219,7 +219,7 @@ _HOME: dict[str, str] = {
     "WorkflowResult": "perdure.agent_workflow.execution.execution",
     "WorkflowStartedEvent": "perdure.agent_workflow.events",
     "clean_conversation_for_handoff": "perdure.orchestrations.settings",
-    "condition": "perdure.agent_workflow",
+    "condition": "perdure.agent_workflow.definition",
     "create_completion_message": "perdure.orchestrations.settings",
     "get_handoff_tool_name": "perdure.orchestrations.handoff.builder",
 }

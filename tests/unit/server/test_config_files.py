@@ -100,7 +100,7 @@ def test_what_is_no_utf8_no_toml_or_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="it is not TOML: Expected '='"):
         load_config(written(tmp_path, "agent", "x.toml"), environ={})
     with pytest.raises(InvalidConfig, match=r"there is no such file \(did you mean 'perdure.json'\?\)"):
-        load_config(tmp_path / "holdfst.json", environ={})
+        load_config(tmp_path / "perdre.json", environ={})
 
 
 # ---------------------------------------------------------------- shapes
