@@ -1,4 +1,4 @@
-"""What of the shared tests runs over PostgreSQL in `make test`, and what does not, with the reasons."""
+"""What of the shared tests runs on which stores in `make test`, and what does not, with the reasons."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+
+STORES = {"memory", "file", "sqlite", "postgres", "six methods"}
 
 FOLDERS = ("contract", "promises", "compat", "crash", "property")
 """Whose tests are tried on every store."""
@@ -33,9 +35,10 @@ EVERY_COMBINATION = {
 }
 """Tests whose parameters are what matters to PostgreSQL."""
 
+OF_THE_ENGINE = re.compile(r"/promises/test_(change_|weaknesses_|p0[2-8]_|p09_what|p10_|p11_)")
+"""Promises that engine and codec keep, alike on every store: memory and SQLite are enough."""
+
 ONE_IN = {
-    # What they try is done by the engine and the codec, alike for every store.
-    re.compile(r"/promises/test_(change_|weaknesses_|p02|p03|p05|p06|p07|p08|p09|p10|p11)"): 4,
     # The conformance suite, which runs as a whole, says the same in its own words.
     re.compile(r"/contract/test_(?!checking|conformance|ids|model|processes|raw)"): 3,
 }
@@ -47,6 +50,7 @@ def choose(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest
 
     Where it takes several stores, all of them are PostgreSQL then. PERDURE_SOAK=1 runs every combination of all.
     """
+    given, items = items, [item for item in items if not _is_tried_elsewhere(item)]
     best: dict[tuple[Any, ...], pytest.Item] = {}
     for item in items:
         key = _function(item)
@@ -59,7 +63,19 @@ def choose(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest
                 del best[key]
     kept = [item for item in items if not _count(item) or item is best.get(_function(item)) or _is_whole(item)]
     chosen = {id(item) for item in kept}
-    return kept, [item for item in items if id(item) not in chosen]
+    return kept, [item for item in given if id(item) not in chosen]
+
+
+def _is_tried_elsewhere(item: pytest.Item) -> bool:
+    """On another store; or it is gone on from memory with a new object, or from a store with the same object."""
+    callspec = getattr(item, "callspec", None)
+    if callspec is None or item.path.parent.name not in ("promises", "compat"):
+        return False
+    stores = {one for one in callspec.params.values() if isinstance(one, str) and one in STORES}
+    if OF_THE_ENGINE.search(item.path.as_posix()) and stores & {"file", "postgres"}:
+        return True
+    again = getattr(callspec.params.get("again"), "__name__", "")
+    return bool(stores and again) and (again == "with_a_new_object") == ("memory" in stores)
 
 
 def _function(item: pytest.Item) -> tuple[Any, ...]:
