@@ -35,7 +35,7 @@ EVERY_COMBINATION = {
 }
 """Tests whose parameters are what matters to PostgreSQL."""
 
-OF_THE_ENGINE = re.compile(r"/promises/test_(change_|weaknesses_|p0[2-8]_|p09_what|p10_|p11_)")
+OF_THE_ENGINE = re.compile(r"/promises/test_(change_|engine_|p0[2-8]_|p09_what|p10_|p11_)")
 """Promises that engine and codec keep, alike on every store: memory and SQLite are enough."""
 
 ONE_IN = {

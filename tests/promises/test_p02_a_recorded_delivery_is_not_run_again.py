@@ -33,7 +33,7 @@ async def fail_in(workflow: Workflow, stage: Stage, *failing: str, message: str 
     stage.failing = set()
 
 
-async def test_w11_only_the_failed_sibling_runs_again(storage: StoreCheckpointStorage, again: Again) -> None:
+async def test_only_the_failed_sibling_runs_again(storage: StoreCheckpointStorage, again: Again) -> None:
     stage = Stage()
     stage.watch_journal(storage)
     workflow = fan(stage, storage)

@@ -40,7 +40,7 @@ def uneven_fan(stage: Stage, storage: Any = None) -> Workflow:
 JOINED = ["x-source-fast+x-source-slow1-slow2"]
 
 
-async def test_w01_every_checkpoint_resumes_to_the_same_outputs(any_storage: Any, again: Again) -> None:
+async def test_every_checkpoint_resumes_to_the_same_outputs(any_storage: Any, again: Again) -> None:
     """Also the one that was made while a branch waits in the fan-in."""
     workflow = uneven_fan(Stage(), any_storage)
     assert (await workflow.run("x")).get_outputs() == JOINED
@@ -51,7 +51,7 @@ async def test_w01_every_checkpoint_resumes_to_the_same_outputs(any_storage: Any
         assert (await resumed.run(checkpoint_id=checkpoint.checkpoint_id)).get_outputs() == JOINED
 
 
-async def test_w01_restoring_into_the_same_object_after_a_failure_gives_no_duplicate(any_storage: Any) -> None:
+async def test_restoring_into_the_same_object_after_a_failure_gives_no_duplicate(any_storage: Any) -> None:
     stage = Stage()
     stage.failing = {"slow2"}
     workflow = uneven_fan(stage, any_storage)
@@ -94,7 +94,7 @@ def early_and_late(stage: Stage, storage: Any) -> Workflow:
     return chain(says("early"), says("late"), Does("end", end), storage=storage)
 
 
-async def test_w09_outputs_from_before_an_interruption_are_returned(any_storage: Any, again: Again) -> None:
+async def test_outputs_from_before_an_interruption_are_returned(any_storage: Any, again: Again) -> None:
     stage = Stage()
     workflow = early_and_late(stage, any_storage)
     await workflow.run("before", thread_id="t")
@@ -107,7 +107,7 @@ async def test_w09_outputs_from_before_an_interruption_are_returned(any_storage:
     assert [event.replayed for event in result if event.type == "output"] == [True, False]
 
 
-async def test_w09_resuming_a_finished_thread_gives_its_outputs(any_storage: Any, again: Again) -> None:
+async def test_resuming_a_finished_thread_gives_its_outputs(any_storage: Any, again: Again) -> None:
     workflow = early_and_late(Stage(), any_storage)
     await workflow.run("before", thread_id="t")
     done = await workflow.run("x", thread_id="t")
@@ -121,7 +121,7 @@ async def test_w09_resuming_a_finished_thread_gives_its_outputs(any_storage: Any
     assert stage.calls == []
 
 
-async def test_w08_a_resumed_run_returns_its_outputs_whole_or_as_a_stream(any_storage: Any, again: Again) -> None:
+async def test_a_resumed_run_returns_its_outputs_whole_or_as_a_stream(any_storage: Any, again: Again) -> None:
     """What an agent over a workflow answers with is built on these."""
     stage = Stage()
     stage.failing = {"late"}

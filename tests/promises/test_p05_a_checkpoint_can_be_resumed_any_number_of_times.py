@@ -53,7 +53,7 @@ async def stored_forms(storage: Any) -> dict[str, Any]:
     return {one.checkpoint_id: copy.deepcopy(one.to_dict()) for one in checkpoints}
 
 
-async def test_w02_each_resume_of_a_checkpoint_gives_the_same_result(any_storage: Any, again: Again) -> None:
+async def test_each_resume_of_a_checkpoint_gives_the_same_result(any_storage: Any, again: Again) -> None:
     workflow = greedy(any_storage)
     await workflow.run(["x"], thread_id="t")
     for checkpoint_id in list(await stored_forms(any_storage)):
@@ -65,7 +65,7 @@ async def test_w02_each_resume_of_a_checkpoint_gives_the_same_result(any_storage
         assert results[0], "each of them yields something"
 
 
-async def test_w02_what_is_stored_stays_as_it_was(any_storage: Any, again: Again) -> None:
+async def test_what_is_stored_stays_as_it_was(any_storage: Any, again: Again) -> None:
     workflow = greedy(any_storage)
     result = await workflow.run(["x"], thread_id="t")
     before = await stored_forms(any_storage)

@@ -63,7 +63,7 @@ async def events_until_failure(workflow: Workflow, message: str = "x", **options
     return events
 
 
-async def test_w11_siblings_are_cancelled_and_awaited(maybe_storage: Any) -> None:
+async def test_siblings_are_cancelled_and_awaited(maybe_storage: Any) -> None:
     """Their clean-up is over when the run ends."""
     stage, cleaned = Stage(), list[str]()
     stage.failing = {"fails"}
@@ -154,7 +154,7 @@ async def test_a_live_consumer_is_told_with_superstep_discarded(maybe_storage: A
     assert events[-1].state is WorkflowRunState.FAILED
 
 
-async def test_w11_no_event_of_it_shows_up_later(maybe_storage: Any) -> None:
+async def test_no_event_of_it_shows_up_later(maybe_storage: Any) -> None:
     """What a sibling says while it is cancelled, and what a task that it left behind says, reaches no later run."""
     stage, over, left = Stage(), asyncio.Event(), list[asyncio.Task[None]]()
     stage.failing = {"fails"}
@@ -183,7 +183,7 @@ async def test_w11_no_event_of_it_shows_up_later(maybe_storage: Any) -> None:
     assert sorted(result.get_outputs()) == ["calm", "x-fails"]
 
 
-async def test_w12_its_writes_are_dropped(maybe_storage: Any) -> None:
+async def test_its_writes_are_dropped(maybe_storage: Any) -> None:
     """Set, changed in place, deleted, private: whatever it did, and in messages it was sent too."""
     stage, seen = Stage(), list[Any]()
     stage.failing = {"fails"}
@@ -208,7 +208,7 @@ async def test_w12_its_writes_are_dropped(maybe_storage: Any) -> None:
     assert seen[1] == seen[0] == ({"list": ["clean"]}, {}, ["clean"])
 
 
-async def test_w12_a_new_message_after_a_failure_does_not_commit_its_writes(maybe_storage: Any) -> None:
+async def test_a_new_message_after_a_failure_does_not_commit_its_writes(maybe_storage: Any) -> None:
     stage, seen = Stage(), list[Any]()
     stage.failing = {"writes"}
 

@@ -90,7 +90,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("act", "path"), PLACES, ids=[act.__name__ for act, _ in PLACES])
-async def test_w03_the_run_fails_with_the_path(any_storage: Any, act: Any, path: str) -> None:
+async def test_the_run_fails_with_the_path(any_storage: Any, act: Any, path: str) -> None:
     workflow = two(act, any_storage)
     events: list[WorkflowEvent] = []
     with pytest.raises(UnsavableValue) as raised:
@@ -214,7 +214,7 @@ class Refusing(SixMethods):
         return await super().save(checkpoint)
 
 
-async def test_w03_a_storage_that_fails_to_save_fails_the_run() -> None:
+async def test_a_storage_that_fails_to_save_fails_the_run() -> None:
     storage = Refusing()
     stage = Stage()
     workflow = chain(Relay("one", stage), Relay("two", stage), storage=storage)

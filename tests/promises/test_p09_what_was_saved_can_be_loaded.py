@@ -59,7 +59,7 @@ async def saved_before(stage: Stage, storage: Any) -> None:
     stage.failing = set()
 
 
-async def test_w04_a_type_that_nobody_declared_is_refused_at_save_time(any_storage: Any, stage: Stage) -> None:
+async def test_a_type_that_nobody_declared_is_refused_at_save_time(any_storage: Any, stage: Stage) -> None:
     """Not when it is loaded: that would be too late."""
     with pytest.raises(UnsavableValue, match=r"type shop\.tickets:Ticket was not declared.*allowed_types=") as raised:
         await shop(stage, any_storage, BEFORE, ()).run(7, thread_id="t")

@@ -104,9 +104,7 @@ def keeping(stage: Stage, storage: Any, value: Any) -> Workflow:
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
-async def test_w05_a_value_is_the_same_in_every_place_after_a_resume(
-    any_storage: Any, again: Again, value: Any
-) -> None:
+async def test_a_value_is_the_same_in_every_place_after_a_resume(any_storage: Any, again: Again, value: Any) -> None:
     """In a message, the state, private state, an output, a request, an answer, a run argument, an executor's hooks."""
     stage = Stage()
     stage.failing = {"read", "answered"}
@@ -125,7 +123,7 @@ async def test_w05_a_value_is_the_same_in_every_place_after_a_resume(
     assert [name for name, found in places.items() if not same(found, value)] == []
 
 
-async def test_w05_two_keys_that_look_alike_are_both_kept(any_storage: Any) -> None:
+async def test_two_keys_that_look_alike_are_both_kept(any_storage: Any) -> None:
     async def keep(message: str, ctx: WorkflowContext[Any, Any]) -> None:
         ctx.set_state("both", {1: "a", "1": "b"})
 
@@ -133,7 +131,7 @@ async def test_w05_two_keys_that_look_alike_are_both_kept(any_storage: Any) -> N
     assert (await any_storage.load(result.checkpoint_id)).state == {"both": {1: "a", "1": "b"}}
 
 
-async def test_w06_text_of_any_alphabet_survives_in_utf8(storage: Any) -> None:
+async def test_text_of_any_alphabet_survives_in_utf8(storage: Any) -> None:
     """The stored bytes are UTF-8 whatever the locale says."""
     text = "Grüße 世界 \U0001f30d"
 

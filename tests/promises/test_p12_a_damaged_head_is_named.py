@@ -95,17 +95,17 @@ async def check(storage: StoreCheckpointStorage, damage: Damage) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-async def test_w04_a_damaged_head_is_an_error_that_names_it(damage: Damage) -> None:
+async def test_a_damaged_head_is_an_error_that_names_it(damage: Damage) -> None:
     """What is wrong with it is the same in every store."""
     await check(InMemoryCheckpointStorage(), damage)
 
 
 @pytest.mark.parametrize("name", ["empty", "cut off", "not text", "no counters", "a chunk that is not there"])
-async def test_w04_a_damaged_head_is_named_in_every_store(storage: StoreCheckpointStorage, name: str) -> None:
+async def test_a_damaged_head_is_named_in_every_store(storage: StoreCheckpointStorage, name: str) -> None:
     await check(storage, DAMAGES[name])
 
 
-async def test_w04_get_latest_does_not_fall_back(storage: StoreCheckpointStorage) -> None:
+async def test_get_latest_does_not_fall_back(storage: StoreCheckpointStorage) -> None:
     await interrupted(storage)
     head_id = await rewrite_head(storage, "t", DAMAGES["cut off"])
     for found in (storage.get_latest(thread_id="t"), storage.get_latest(workflow_name="chain"), storage.load(head_id)):

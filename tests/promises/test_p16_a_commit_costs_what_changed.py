@@ -58,7 +58,7 @@ vacuum, which does not come."""
 
 
 @pytest.mark.parametrize("where", ["state", "executor"])
-async def test_w03_500_turns_of_1_kb_leave_at_most_three_times_their_payload(apart: Place, where: str) -> None:
+async def test_500_turns_of_1_kb_leave_at_most_three_times_their_payload(apart: Place, where: str) -> None:
     said, most = texts(500), MOST.get(apart.kind, 3.0)
     payload = 500 * KB
     async with apart.storage() as storage:

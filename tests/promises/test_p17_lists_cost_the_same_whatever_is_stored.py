@@ -185,7 +185,7 @@ SHAPES = pytest.mark.parametrize("in_own_threads", [False, True], ids=["one thre
 
 @SHAPES
 @pytest.mark.parametrize("place", ["sqlite", "file"], indirect=True)
-async def test_w17_lists_cost_the_same_with_100_or_10_000_stored(
+async def test_lists_cost_the_same_with_100_or_10_000_stored(
     place: Place, monkeypatch: pytest.MonkeyPatch, in_own_threads: bool
 ) -> None:
     """100, so that a list of 100 is as long with few stored as with many."""

@@ -52,7 +52,7 @@ class Asked:
 
 
 @SHAPES
-async def test_w17_lists_of_tables_cost_the_same_with_100_or_10_000_stored(
+async def test_lists_of_tables_cost_the_same_with_100_or_10_000_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_own_threads: bool
 ) -> None:
     """Before PostgreSQL has looked at what is in its tables, and after that."""

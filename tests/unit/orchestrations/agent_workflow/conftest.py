@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.unit.orchestrations.agent_workflow.defects import PLACES, Place
+from tests.unit.orchestrations.agent_workflow.interrupted import PLACES, Place
 
 
 @pytest.fixture(params=PLACES)

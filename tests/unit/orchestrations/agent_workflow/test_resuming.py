@@ -1,4 +1,4 @@
-"""Known weaknesses of resuming (B7: 4 to 8): skipped branches, loops, values, what a checkpoint lacked, siblings."""
+"""An execution resumes from anywhere: with skipped branches, inside loops, with its values, counts and siblings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.chance import SOAK
-from tests.unit.orchestrations.agent_workflow.defects import (
+from tests.unit.orchestrations.agent_workflow.interrupted import (
     Calls,
     Make,
     Place,
@@ -40,10 +40,10 @@ async def instants(make: Make, given: Any, place: Place) -> list[tuple[str, tupl
     return found[:: 1 if SOAK else 3 if place.kind == "memory" else 11]
 
 
-# ---------------------------------------------------------------- 4: skipped branches
+# ---------------------------------------------------------------- skipped branches
 
 
-async def test_b7_4_a_workflow_with_a_skipped_branch_resumes_from_anywhere(place: Place) -> None:
+async def test_a_workflow_with_a_skipped_branch_resumes_from_anywhere(place: Place) -> None:
     calls = Calls()
 
     def make(storage: Any) -> AgentWorkflowInstance:
@@ -79,7 +79,7 @@ async def test_b7_4_a_workflow_with_a_skipped_branch_resumes_from_anywhere(place
         assert {name for name, one in nodes.items() if one.status == "skipped"} == {"answer", "apologise"}
 
 
-async def test_b7_4_branches_that_were_isolated_skipped_by_a_failure_or_denied_resume_too(place: Place) -> None:
+async def test_branches_that_were_isolated_skipped_by_a_failure_or_denied_resume_too(place: Place) -> None:
     def make(storage: Any, last: Any) -> AgentWorkflowInstance:
         return (
             stored(storage)
@@ -106,7 +106,7 @@ async def test_b7_4_branches_that_were_isolated_skipped_by_a_failure_or_denied_r
     assert (result.success, result.error) == (False, "alone: ValueError: boom; cut: ValueError: boom")
 
 
-# ---------------------------------------------------------------- 5: loops
+# ---------------------------------------------------------------- loops
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -142,7 +142,7 @@ def reviewing(calls: Calls, storage: Any, passes: int) -> AgentWorkflowInstance:
 
 
 @pytest.mark.parametrize("passes", [2, 5], ids=["to its limit", "until it is content"])
-async def test_b7_5_a_loop_goes_on_in_the_middle_of_its_pass(place: Place, passes: int) -> None:
+async def test_a_loop_goes_on_in_the_middle_of_its_pass(place: Place, passes: int) -> None:
     calls = Calls()
 
     def make(storage: Any) -> AgentWorkflowInstance:
@@ -162,7 +162,7 @@ async def test_b7_5_a_loop_goes_on_in_the_middle_of_its_pass(place: Place, passe
         assert standing.nodes["draft"].runs == expected["draft"]
 
 
-# ---------------------------------------------------------------- 6: values that came back as something else
+# ---------------------------------------------------------------- values that came back as something else
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -173,7 +173,7 @@ class Measured(msgspec.Struct, frozen=True):
     place: dict[str, int]
 
 
-async def test_b7_6_values_are_the_same_for_whoever_uses_them_before_and_after_a_restart(place: Place) -> None:
+async def test_values_are_the_same_for_whoever_uses_them_before_and_after_a_restart(place: Place) -> None:
     given = {"height": 7.5, "count": 3, "is_high": True, "notes": ["a", None], "place": {"row": 2}}
     seen: list[Any] = []
 
@@ -217,10 +217,10 @@ TEMPLATE = (
 )
 
 
-# ---------------------------------------------------------------- 7: what the checkpoint lacked
+# ---------------------------------------------------------------- what the checkpoint lacked
 
 
-async def test_b7_7_input_counts_failures_and_what_is_waited_for_come_back(place: Place) -> None:
+async def test_input_counts_failures_and_what_is_waited_for_come_back(place: Place) -> None:
     clock, last = FakeClock(), Overheard(name="last")
 
     def make() -> AgentWorkflowInstance:
@@ -256,10 +256,10 @@ async def test_b7_7_input_counts_failures_and_what_is_waited_for_come_back(place
     }
 
 
-# ---------------------------------------------------------------- 8: siblings, and what happened inside a node
+# ---------------------------------------------------------------- siblings, and what happened inside a node
 
 
-async def test_b7_8_siblings_of_a_failed_node_are_not_asked_again(place: Place) -> None:
+async def test_siblings_of_a_failed_node_are_not_asked_again(place: Place) -> None:
     calls, is_down = Calls(), True
 
     def make() -> AgentWorkflowInstance:
@@ -280,7 +280,7 @@ async def test_b7_8_siblings_of_a_failed_node_are_not_asked_again(place: Place) 
     assert calls.counts == Counter(first=1, one=1, two=1, three=1, bad=4)
 
 
-async def test_b7_8_what_an_agent_did_before_it_failed_is_not_done_again(place: Place) -> None:
+async def test_what_an_agent_did_before_it_failed_is_not_done_again(place: Place) -> None:
     calls, is_down = Calls(), True
 
     def reply(heard: list[Message]) -> Any:
@@ -302,7 +302,7 @@ async def test_b7_8_what_an_agent_did_before_it_failed_is_not_done_again(place: 
     assert calls.again() == Counter({"till": 1})
 
 
-async def test_b7_8_items_of_a_map_that_were_done_are_not_done_again_and_all_that_failed_are(place: Place) -> None:
+async def test_items_of_a_map_that_were_done_are_not_done_again_and_all_that_failed_are(place: Place) -> None:
     calls, is_down = Calls(), True
 
     def reply(heard: list[Message]) -> Any:

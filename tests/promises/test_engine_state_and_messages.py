@@ -1,4 +1,4 @@
-"""W9 (the event log), W18 and the rest of W33: order-independent reads, secrets, dispatch, restores that fail."""
+"""The event log can be continued; order-independent reads, secrets, dispatch, restores that fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from perdure import (
 )
 from perdure.checkpoints.storage import StoreCheckpointStorage
 
-# ---------------------------------------------------------------- W18: what siblings see
+# ---------------------------------------------------------------- what siblings see
 
 
 def siblings(order: list[str], storage: Any) -> Workflow:
@@ -49,7 +49,7 @@ ORDERS = [["writer", "reader1", "reader2"], ["reader1", "writer", "reader2"], ["
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=[order.index("writer") for order in ORDERS])
-async def test_w18_siblings_read_the_same_in_any_order(any_storage: Any, order: list[str]) -> None:
+async def test_siblings_read_the_same_in_any_order(any_storage: Any, order: list[str]) -> None:
     result = await siblings(order, any_storage).run(["message"])
     assert sorted(result.get_outputs()) == [
         ("reader1", ["old"], None, ["message"]),
@@ -60,7 +60,7 @@ async def test_w18_siblings_read_the_same_in_any_order(any_storage: Any, order: 
     assert head.state == {"key": ["new"], "other": "new"}
 
 
-async def test_w18_a_value_changed_in_place_is_seen_in_the_next_superstep_only(any_storage: Any) -> None:
+async def test_a_value_changed_in_place_is_seen_in_the_next_superstep_only(any_storage: Any) -> None:
     seen: list[Any] = []
 
     async def begin(message: str, ctx: WorkflowContext[Any, Any]) -> None:
@@ -82,10 +82,10 @@ async def test_w18_a_value_changed_in_place_is_seen_in_the_next_superstep_only(a
     assert seen == [[], ["x"]]
 
 
-# ---------------------------------------------------------------- W9: a log that can be continued
+# ---------------------------------------------------------------- a log that can be continued
 
 
-async def test_w09_the_log_goes_on_without_a_gap_or_a_repeat(storage: StoreCheckpointStorage, again: Again) -> None:
+async def test_the_log_goes_on_without_a_gap_or_a_repeat(storage: StoreCheckpointStorage, again: Again) -> None:
     """Over a failure and a resume, from any cursor."""
     stage = Stage()
     stage.failing = {"join"}
@@ -105,7 +105,7 @@ async def test_w09_the_log_goes_on_without_a_gap_or_a_repeat(storage: StoreCheck
     assert len({event.run_id for event in whole}) == 2
 
 
-# ---------------------------------------------------------------- W33: secrets
+# ---------------------------------------------------------------- secrets
 
 
 async def everything_stored(storage: StoreCheckpointStorage, thread_id: str) -> bytes:
@@ -131,7 +131,7 @@ SECRETS: dict[str, Any] = {
 }
 
 
-async def test_w33_secrets_are_in_no_checkpoint_and_no_log(storage: StoreCheckpointStorage, again: Again) -> None:
+async def test_secrets_are_in_no_checkpoint_and_no_log(storage: StoreCheckpointStorage, again: Again) -> None:
     stage, seen = Stage(), list[Any]()
     stage.failing = {"client"}
     workflow = client(stage, storage, seen)
@@ -144,7 +144,7 @@ async def test_w33_secrets_are_in_no_checkpoint_and_no_log(storage: StoreCheckpo
     assert b"hunter2" not in stored and b"region" in stored
 
 
-async def test_w33_a_secret_that_was_not_given_again_is_asked_for(storage: StoreCheckpointStorage) -> None:
+async def test_a_secret_that_was_not_given_again_is_asked_for(storage: StoreCheckpointStorage) -> None:
     stage, seen = Stage(), list[Any]()
     stage.failing = {"client"}
     with pytest.raises(Boom):
@@ -159,17 +159,17 @@ async def test_w33_a_secret_that_was_not_given_again_is_asked_for(storage: Store
 @pytest.mark.parametrize(
     "place", [[Secret("hunter2")], ({"deep": [{"er": Secret("hunter2")}]},), {"a": [[Secret("hunter2")]]}]
 )
-async def test_w33_a_secret_is_kept_out_wherever_it_stands(storage: StoreCheckpointStorage, place: Any) -> None:
+async def test_a_secret_is_kept_out_wherever_it_stands(storage: StoreCheckpointStorage, place: Any) -> None:
     workflow = alone(Relay("one", Stage()), storage)
     await workflow.run("x", thread_id="t", client_kwargs={"place": place})
     assert b"hunter2" not in await everything_stored(storage, "t")
 
 
-def test_w33_a_secret_does_not_show_itself() -> None:
+def test_a_secret_does_not_show_itself() -> None:
     assert "hunter2" not in repr(Secret("hunter2")) + str(SECRETS)
 
 
-# ---------------------------------------------------------------- W33: dispatch
+# ---------------------------------------------------------------- dispatch
 
 
 class Animal: ...
@@ -209,11 +209,11 @@ class Vet(Executor):
     ("message", "chosen"),
     [(Puppy(), "dog"), (Dog(), "dog"), (Animal(), "animal"), (1.5, "anything"), (1, "number or text"), (True, "flag")],
 )
-async def test_w33_the_most_specific_handler_is_chosen(message: object, chosen: str) -> None:
+async def test_the_most_specific_handler_is_chosen(message: object, chosen: str) -> None:
     assert (await alone(Vet("vet")).run(message)).get_outputs() == [chosen]
 
 
-async def test_w33_a_message_that_nobody_accepts_is_a_warning() -> None:
+async def test_a_message_that_nobody_accepts_is_a_warning() -> None:
     async def send(message: str, ctx: WorkflowContext[Any, Any]) -> None:
         await ctx.send_message(3.5)
 
@@ -223,7 +223,7 @@ async def test_w33_a_message_that_nobody_accepts_is_a_warning() -> None:
     assert "float" in warning.data and "'sender'" in warning.data and "add_edge" in warning.data
 
 
-# ---------------------------------------------------------------- W33: restores
+# ---------------------------------------------------------------- restores
 
 
 class Fragile(Tally):
@@ -239,7 +239,7 @@ def fragile(stage: Stage, storage: Any) -> Workflow:
     return chain(Tally("first", stage), Fragile("second", stage), storage=storage)
 
 
-async def test_w33_a_restore_that_fails_leaves_nothing_half_restored(any_storage: Any, again: Again) -> None:
+async def test_a_restore_that_fails_leaves_nothing_half_restored(any_storage: Any, again: Again) -> None:
     stage = Stage()
     workflow = fragile(stage, any_storage)
     await workflow.run("x", thread_id="t")
@@ -255,7 +255,7 @@ async def test_w33_a_restore_that_fails_leaves_nothing_half_restored(any_storage
     assert sent == [["first=3"], ["second=3"]], "it goes on from the head, all of it"
 
 
-async def test_w33_executors_that_a_checkpoint_does_not_know_are_as_new(any_storage: Any) -> None:
+async def test_executors_that_a_checkpoint_does_not_know_are_as_new(any_storage: Any) -> None:
     """Restoring a checkpoint from before an executor ran does not leave it with what it has learnt since."""
     stage = Stage()
     workflow = fragile(stage, any_storage)

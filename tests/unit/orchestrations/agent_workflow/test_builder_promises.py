@@ -1,4 +1,4 @@
-"""What the builder that this one follows promised and did not deliver (B6), one by one: here it is delivered."""
+"""What the builder promises, one test each: ids, error modes, limits, approvals, counts, retries, templates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.unit.orchestrations.agent_workflow.defects import Calls, Place, stored
+from tests.unit.orchestrations.agent_workflow.interrupted import Calls, Place, stored
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted, kept, of_kind, says, watched
 
 from perdure import AgentWorkflow
@@ -16,10 +16,10 @@ from perdure.errors import InvalidDefinition
 from perdure.storages import InMemoryCheckpointStorage
 from perdure.testing import FakeClock, ScriptedAgent
 
-# ---------------------------------------------------------------- 1: no resume, no execution id
+# ---------------------------------------------------------------- no resume, no execution id
 
 
-async def test_b6_1_every_execution_has_an_id_that_another_object_resumes_it_by(place: Place) -> None:
+async def test_every_execution_has_an_id_that_another_object_resumes_it_by(place: Place) -> None:
     calls = Calls()
 
     def make(draft: Any) -> AgentWorkflowInstance:
@@ -43,7 +43,7 @@ async def test_b6_1_every_execution_has_an_id_that_another_object_resumes_it_by(
     assert await make([]).run("tides", first.execution_id) == resumed
 
 
-async def test_b6_1_an_id_is_made_for_an_execution_that_was_given_none() -> None:
+async def test_an_id_is_made_for_an_execution_that_was_given_none() -> None:
     storage = InMemoryCheckpointStorage()
     workflow = stored(storage).add_agent("one", says("done")).build()
     ids = {(await workflow.run("x")).execution_id for _ in range(3)}
@@ -51,7 +51,7 @@ async def test_b6_1_an_id_is_made_for_an_execution_that_was_given_none() -> None
     assert len(ids) == 3
 
 
-# ---------------------------------------------------------------- 2: error modes without effect
+# ---------------------------------------------------------------- error modes without effect
 
 
 def failing(mode: str) -> AgentWorkflow:
@@ -61,28 +61,28 @@ def failing(mode: str) -> AgentWorkflow:
     return workflow.from_("bad", "good").to("join").from_("bad").to("after")
 
 
-async def test_b6_2_on_error_stop_stops_the_execution() -> None:
+async def test_on_error_stop_stops_the_execution() -> None:
     result = await failing("on_error_stop").build().run("x")
     assert (result.state, result.success) == ("failed", False)
     assert isinstance(result.exception, ValueError)
     assert not {"join.answer", "after.answer"} & set(result.outputs)
 
 
-async def test_b6_2_on_error_skip_skips_what_depends_on_the_node() -> None:
+async def test_on_error_skip_skips_what_depends_on_the_node() -> None:
     events, result = await watched(failing("on_error_skip").build().stream("x"))
     assert (result.state, result.success) == ("completed", False)
     assert result.outputs == {"good.answer": "fine"}
     assert {one.agent_id for one in of_kind(events, told.WorkflowAgentSkippedEvent)} == {"join", "after"}
 
 
-async def test_b6_2_on_error_isolate_keeps_the_failure_to_the_node() -> None:
+async def test_on_error_isolate_keeps_the_failure_to_the_node() -> None:
     events, result = await watched(failing("on_error_isolate").build().stream("x"))
     assert (result.state, result.success) == ("completed", False)
     assert result.outputs == {"good.answer": "fine", "join.answer": "joined"}
     assert {one.agent_id for one in of_kind(events, told.WorkflowAgentSkippedEvent)} == {"after"}
 
 
-async def test_b6_2_on_error_fallback_puts_another_node_in_its_place() -> None:
+async def test_on_error_fallback_puts_another_node_in_its_place() -> None:
     join = Overheard(name="join")
     workflow = (
         drafted()
@@ -105,7 +105,7 @@ def good_agent() -> ScriptedAgent:
     return says("fine", name="good")
 
 
-async def test_b6_2_error_modes_come_back_from_a_document() -> None:
+async def test_error_modes_come_back_from_a_document() -> None:
     here = f"{__name__}:"
     document = {
         "name": "imported",
@@ -118,10 +118,10 @@ async def test_b6_2_error_modes_come_back_from_a_document() -> None:
     assert (result.state, result.outputs) == ("completed", {"good.answer": "fine"})
 
 
-# ---------------------------------------------------------------- 3: limits that nobody read
+# ---------------------------------------------------------------- limits that nobody read
 
 
-async def test_b6_3_the_timeout_of_a_workflow_ends_it() -> None:
+async def test_the_timeout_of_a_workflow_ends_it() -> None:
     clock = FakeClock()
     workflow = (
         kept(clock=clock)
@@ -140,7 +140,7 @@ async def test_b6_3_the_timeout_of_a_workflow_ends_it() -> None:
     assert "second.answer" not in result.outputs
 
 
-async def test_b6_3_the_timeout_of_a_node_ends_its_turn() -> None:
+async def test_the_timeout_of_a_node_ends_its_turn() -> None:
     clock = FakeClock()
 
     class Slow(ScriptedAgent):
@@ -154,7 +154,7 @@ async def test_b6_3_the_timeout_of_a_node_ends_its_turn() -> None:
     assert (result.state, result.duration) == ("failed", 5.0)
 
 
-async def test_b6_3_the_number_of_passes_is_limited_and_that_is_told() -> None:
+async def test_the_number_of_passes_is_limited_and_that_is_told() -> None:
     counting = Overheard("1", "2", "3", "4", name="counting")
     workflow = drafted().with_max_iterations(3).add_agent("count", counting).from_("count").to("count").build()
     events, result = await watched(workflow.stream("x"))
@@ -163,10 +163,10 @@ async def test_b6_3_the_number_of_passes_is_limited_and_that_is_told() -> None:
     assert (warning.level, "max_iterations" in warning.message) == ("warning", True)
 
 
-# ---------------------------------------------------------------- 4: approvals that the stream did not show
+# ---------------------------------------------------------------- approvals that the stream did not show
 
 
-async def test_b6_4_an_approval_is_seen_in_the_stream_and_can_be_answered_from_there() -> None:
+async def test_an_approval_is_seen_in_the_stream_and_can_be_answered_from_there() -> None:
     workflow = (
         kept()
         .add_agent("draft", says("a draft"), lambda node: node.requires_approval("Publish?"))
@@ -184,7 +184,7 @@ async def test_b6_4_an_approval_is_seen_in_the_stream_and_can_be_answered_from_t
     assert (result.state, result.final_answer) == ("completed", "printed")
 
 
-async def test_b6_4_a_subscriber_answers_while_it_runs() -> None:
+async def test_a_subscriber_answers_while_it_runs() -> None:
     workflow = kept().add_agent("draft", says("a draft"), lambda node: node.requires_approval("Publish?")).build()
 
     async def approve(event: told.WorkflowApprovalRequestedEvent) -> None:
@@ -194,10 +194,10 @@ async def test_b6_4_a_subscriber_answers_while_it_runs() -> None:
     assert (await workflow.run("x", "e")).state == "completed"
 
 
-# ---------------------------------------------------------------- 5: counts that were made up
+# ---------------------------------------------------------------- counts that were made up
 
 
-async def test_b6_5_successful_failed_and_skipped_nodes_are_counted_truly() -> None:
+async def test_successful_failed_and_skipped_nodes_are_counted_truly() -> None:
     workflow = (
         drafted()
         .add_agent("first", says("one"))
@@ -221,7 +221,7 @@ async def test_b6_5_successful_failed_and_skipped_nodes_are_counted_truly() -> N
     assert (ended.success, result.success) == (False, False)
 
 
-async def test_b6_5_a_stop_counts_what_ended_beside_the_failure() -> None:
+async def test_a_stop_counts_what_ended_beside_the_failure() -> None:
     workflow = (
         drafted()
         .add_agent("first", says("one"))
@@ -239,10 +239,10 @@ async def test_b6_5_a_stop_counts_what_ended_beside_the_failure() -> None:
     assert set(result.outputs) == {f"{one.agent_id}.answer" for one in completed if one.success}
 
 
-# ---------------------------------------------------------------- 6: retries that did not happen
+# ---------------------------------------------------------------- retries that did not happen
 
 
-async def test_b6_6_with_retry_tries_again_after_any_failure_of_a_model() -> None:
+async def test_with_retry_tries_again_after_any_failure_of_a_model() -> None:
     clock = FakeClock()
     flaky = Overheard(RuntimeError("the provider said 400"), ValueError("no JSON"), "at last", name="flaky")
     workflow = drafted(clock=clock).add_agent("flaky", flaky, lambda node: node.with_retry(3)).build()
@@ -253,7 +253,7 @@ async def test_b6_6_with_retry_tries_again_after_any_failure_of_a_model() -> Non
     assert ["400" in retries[0].message, "no JSON" in retries[1].message] == [True, True]
 
 
-async def test_b6_6_with_retry_transient_tries_again_only_after_what_may_pass() -> None:
+async def test_with_retry_transient_tries_again_only_after_what_may_pass() -> None:
     clock = FakeClock()
     busy = Overheard(ConnectionError("reset"), "at last", name="busy")
     wrong = Overheard(ValueError("a bad request"), "never", name="wrong")
@@ -264,10 +264,10 @@ async def test_b6_6_with_retry_transient_tries_again_only_after_what_may_pass() 
         assert (agent.turns, result.success) == (calls, calls == 2)
 
 
-# ---------------------------------------------------------------- 7: prompts that were not committed
+# ---------------------------------------------------------------- prompts that were not committed
 
 
-async def test_b6_7_what_people_are_asked_is_committed_and_found_by_whoever_can_answer(place: Place) -> None:
+async def test_what_people_are_asked_is_committed_and_found_by_whoever_can_answer(place: Place) -> None:
     def make() -> AgentWorkflowInstance:
         return (
             stored(place.open())
@@ -287,10 +287,10 @@ async def test_b6_7_what_people_are_asked_is_committed_and_found_by_whoever_can_
     assert [one.execution_id for one in await make().pending()] == ["e-0", "e-2"]
 
 
-# ---------------------------------------------------------------- 8: templates that were called more than they are
+# ---------------------------------------------------------------- templates that were called more than they are
 
 
-async def test_b6_8_a_template_puts_values_in_place_of_keys_and_does_nothing_else() -> None:
+async def test_a_template_puts_values_in_place_of_keys_and_does_nothing_else() -> None:
     first = says("{{input}} and {{first.answer}}")
     second = Overheard(name="second")
     workflow = (
@@ -305,7 +305,7 @@ async def test_b6_8_a_template_puts_values_in_place_of_keys_and_does_nothing_els
     assert second.inputs == ["{{input}} and {{first.answer}}: tides tides"]
 
 
-def test_b6_8_a_key_that_no_node_gives_is_refused_when_it_is_built() -> None:
+def test_a_key_that_no_node_gives_is_refused_when_it_is_built() -> None:
     workflow = (
         drafted()
         .add_agent("first", says("one"), lambda node: node.with_output_key("draft"))

@@ -1,4 +1,4 @@
-"""W17: a sub-workflow is more than one superstep of its parent: it resumes where it crashed, and is seen at work."""
+"""A sub-workflow is more than one superstep of its parent: it resumes where it crashed, and is seen at work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perdure import SubWorkflowFailed, WorkflowEvent
 from perdure.checkpoints.storage import StoreCheckpointStorage
 
 
-async def test_w17_a_crash_in_a_late_superstep_of_a_child_does_not_run_the_child_from_its_start(
+async def test_a_crash_in_a_late_superstep_of_a_child_does_not_run_the_child_from_its_start(
     any_storage: Any, again: Again
 ) -> None:
     stage = Stage()
@@ -26,13 +26,13 @@ async def test_w17_a_crash_in_a_late_superstep_of_a_child_does_not_run_the_child
     assert [stage.called(one) for one in "abcde"] == [1, 1, 1, 2, 1]
 
 
-async def test_w17_a_child_is_as_many_supersteps_of_the_thread_as_it_has(storage: StoreCheckpointStorage) -> None:
+async def test_a_child_is_as_many_supersteps_of_the_thread_as_it_has(storage: StoreCheckpointStorage) -> None:
     await around(line(Stage(), "abcde"), storage).run("x", thread_id=THREAD)
     inside = [due(one) for one in await committed(storage) if one.children]
     assert inside == [["sub/a"], ["sub/b"], ["sub/c"], ["sub/d"], ["sub/e"]]
 
 
-async def test_w17_events_of_a_child_reach_whoever_watches_the_parent_while_it_runs() -> None:
+async def test_events_of_a_child_reach_whoever_watches_the_parent_while_it_runs() -> None:
     stage = Stage()
     stage.close("b")
     seen: list[WorkflowEvent] = []
@@ -47,7 +47,7 @@ async def test_w17_events_of_a_child_reach_whoever_watches_the_parent_while_it_r
     await stream.aclose()
 
 
-async def test_w17_what_a_failing_child_did_before_is_told_too() -> None:
+async def test_what_a_failing_child_did_before_is_told_too() -> None:
     stage = Stage()
     stage.failing = {"b"}
     seen: list[WorkflowEvent] = []

@@ -1,4 +1,4 @@
-"""Known weaknesses of saving (B7: 1, 2, 3, 13 and 15): here a save is awaited, in order, and never undone."""
+"""A save is awaited, lands in order, and is never undone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.orchestrations.agent_workflow.defects import Calls, Place, standing_of, stored
+from tests.unit.orchestrations.agent_workflow.interrupted import Calls, Place, standing_of, stored
 from tests.unit.orchestrations.agent_workflow.making import drafted, of_kind, says, watched
 
 from perdure import FullHistory, LatestOnly, WorkflowCheckpointException
@@ -42,10 +42,10 @@ async def commits_of(make: Callable[[Any], AgentWorkflowInstance]) -> int:
     return faults.counts["commit"]
 
 
-# ---------------------------------------------------------------- 1: fire and forget
+# ---------------------------------------------------------------- fire and forget
 
 
-async def test_b7_1_nothing_goes_on_before_a_save_is_done() -> None:
+async def test_nothing_goes_on_before_a_save_is_done() -> None:
     for nth in range(1, await commits_of(chain) + 1):
         faults, storage, calls = Faults(), InMemoryCheckpointStorage(), Calls()
         with faults.pause("commit", nth=nth) as pause:
@@ -62,7 +62,7 @@ async def test_b7_1_nothing_goes_on_before_a_save_is_done() -> None:
         assert max(calls.counts.values()) == 1
 
 
-async def test_b7_1_saves_land_in_the_order_in_which_they_were_made(place: Place) -> None:
+async def test_saves_land_in_the_order_in_which_they_were_made(place: Place) -> None:
     numbers: list[int] = []
 
     def take(_: str, given: Any) -> None:
@@ -78,7 +78,7 @@ async def test_b7_1_saves_land_in_the_order_in_which_they_were_made(place: Place
     assert [one.iteration_count for one in history] == list(range(len(history)))
 
 
-async def test_b7_1_a_save_that_fails_is_told_and_raised_and_nothing_is_lost(place: Place) -> None:
+async def test_a_save_that_fails_is_told_and_raised_and_nothing_is_lost(place: Place) -> None:
     for nth in range(1, await commits_of(chain) + 1, 1 if place.kind == "memory" else 3):
         execution_id, faults, calls = f"e-{nth}", Faults(), Calls()
         faults.fail("commit", nth=nth, error=OSError("no space left on device"))
@@ -98,7 +98,7 @@ async def test_b7_1_a_save_that_fails_is_told_and_raised_and_nothing_is_lost(pla
         assert max(calls.counts.values()) == 1, f"commit {nth}: {calls.counts}"
 
 
-async def test_b7_1_each_checkpoint_holds_what_was_true_at_its_own_moment() -> None:
+async def test_each_checkpoint_holds_what_was_true_at_its_own_moment() -> None:
     storage = InMemoryCheckpointStorage(retention=FullHistory)
     workflow = chain(storage)
     await workflow.run("x", "e")
@@ -113,7 +113,7 @@ async def test_b7_1_each_checkpoint_holds_what_was_true_at_its_own_moment() -> N
     assert [one for place, one in enumerate(done) if one not in done[:place]] == [CHAIN[:end] for end in range(4)]
 
 
-async def test_b7_1_layers_are_told_with_their_own_index() -> None:
+async def test_layers_are_told_with_their_own_index() -> None:
     events, _ = await watched(chain(InMemoryCheckpointStorage()).stream("x", "e"))
     told_of = [(one.agent_id, one.layer_index) for one in of_kind(events, told.WorkflowAgentCompletedEvent)]
     assert told_of == [(name, place) for place, name in enumerate(CHAIN)]
@@ -121,11 +121,11 @@ async def test_b7_1_layers_are_told_with_their_own_index() -> None:
         assert [one.layer_index for one in of_kind(events, kind)] == [0, 1, 2]  # type: ignore[attr-defined]
 
 
-# ---------------------------------------------------------------- 2: the newest deleted
+# ---------------------------------------------------------------- the newest deleted
 
 
 @pytest.mark.parametrize("retention", [LatestOnly, FullHistory])
-async def test_b7_2_the_newest_checkpoint_is_always_there(place: Place, retention: type) -> None:
+async def test_the_newest_checkpoint_is_always_there(place: Place, retention: type) -> None:
     storage = place.open(retention=retention)
     faults = Faults()
     newest: dict[str, int] = {}
@@ -158,7 +158,7 @@ async def test_b7_2_the_newest_checkpoint_is_always_there(place: Place, retentio
 
 
 @pytest.mark.parametrize("retention", [LatestOnly, FullHistory])
-async def test_b7_2_the_newest_is_the_last_one_written_whatever_the_clock_says(place: Place, retention: type) -> None:
+async def test_the_newest_is_the_last_one_written_whatever_the_clock_says(place: Place, retention: type) -> None:
     def make(clock: FakeClock, third: Any) -> AgentWorkflowInstance:
         workflow = stored(place.open(retention=retention)).with_clock(clock)
         workflow.add_agent("first", says("one")).add_agent("second", says(third))
@@ -174,10 +174,10 @@ async def test_b7_2_the_newest_is_the_last_one_written_whatever_the_clock_says(p
     assert (await make(FakeClock(), "other").run("x", "e")).final_answer == "two"
 
 
-# ---------------------------------------------------------------- 3: files
+# ---------------------------------------------------------------- files
 
 
-async def test_b7_3_a_corrupt_file_names_itself_and_leaves_the_others_readable(tmp_path: Path) -> None:
+async def test_a_corrupt_file_names_itself_and_leaves_the_others_readable(tmp_path: Path) -> None:
     async def make() -> AgentWorkflowInstance:
         workflow = drafted().with_checkpointing().with_json_workflow_store(tmp_path / "workflows")
         workflow.add_agent("draft", says("a draft"), lambda node: node.requires_approval("Publish?"))
@@ -201,7 +201,7 @@ async def test_b7_3_a_corrupt_file_names_itself_and_leaves_the_others_readable(t
     await workflow.workflow.checkpoint_storage.close()
 
 
-async def test_b7_3_a_write_that_was_torn_by_a_power_failure_is_as_if_it_had_not_begun(tmp_path: Path) -> None:
+async def test_a_write_that_was_torn_by_a_power_failure_is_as_if_it_had_not_begun(tmp_path: Path) -> None:
     def make(replies: Any) -> AgentWorkflowInstance:
         workflow = drafted().with_checkpointing().with_json_workflow_store(tmp_path)
         workflow.add_agent("first", says("one")).add_agent("second", replies)
@@ -218,7 +218,7 @@ async def test_b7_3_a_write_that_was_torn_by_a_power_failure_is_as_if_it_had_not
     await workflow.workflow.checkpoint_storage.close()
 
 
-async def test_b7_3_what_is_saved_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_saved_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: set[int] = set()
     really = os.fsync
 
@@ -235,17 +235,17 @@ async def test_b7_3_what_is_saved_is_on_the_disk(tmp_path: Path, monkeypatch: py
     assert {one.stat().st_ino for one in (tmp_path / "e.jsonl", tmp_path)} <= synced, "the file, and its name"
 
 
-# ---------------------------------------------------------------- 13: checkpointing without a store
+# ---------------------------------------------------------------- checkpointing without a store
 
 
-def test_b7_13_checkpointing_without_a_store_is_an_error_when_it_is_built() -> None:
+def test_checkpointing_without_a_store_is_an_error_when_it_is_built() -> None:
     workflow = drafted().with_checkpointing().add_agent("one", says("done"))
     with pytest.raises(InvalidDefinition, match=r"settings\.checkpointing.*store.*with_\w+_workflow_store"):
         workflow.build()
     workflow.with_in_memory_workflow_store().build()
 
 
-# ---------------------------------------------------------------- 15: checkpoints in clear text
+# ---------------------------------------------------------------- checkpoints in clear text
 
 
 def contents(folder: Path) -> list[bytes]:
@@ -254,7 +254,7 @@ def contents(folder: Path) -> list[bytes]:
     return found
 
 
-async def test_b7_15_executions_can_be_encrypted(tmp_path: Path) -> None:
+async def test_executions_can_be_encrypted(tmp_path: Path) -> None:
     def make() -> AgentWorkflowInstance:
         storage = FileCheckpointStorage(tmp_path, encryption=AesGcm({"k": bytes(range(32))}))
         workflow = stored(storage).add_agent("draft", says("the tide is high"), lambda node: node.requires_approval())

@@ -1,4 +1,4 @@
-"""Known weaknesses of what is told (B7: 11 and 12): success that was none, answers that were lost, events that lied."""
+"""Results and events: success is success, the final answer is found, and each node ends once in the events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.orchestrations.agent_workflow.defects import Place, stored
+from tests.unit.orchestrations.agent_workflow.interrupted import Place, stored
 from tests.unit.orchestrations.agent_workflow.making import drafted, kept, of_kind, says, watched
 
 from perdure.agent_workflow import events as told
@@ -16,17 +16,17 @@ from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.events import WorkflowEvent
 from perdure.testing import ScriptedAgent
 
-# ---------------------------------------------------------------- 11: success, and the final answer
+# ---------------------------------------------------------------- success, and the final answer
 
 
-async def test_b7_11_a_failure_is_no_success() -> None:
+async def test_a_failure_is_no_success() -> None:
     result = await drafted().add_agent("one", says(ValueError("boom"))).build().run("x")
     assert (result.state, result.success, result.final_answer) == ("failed", False, None)
     assert result.error is not None and "ValueError: boom" in result.error
     assert isinstance(result.exception, ValueError)
 
 
-async def test_b7_11_a_failure_that_was_isolated_is_no_success_either() -> None:
+async def test_a_failure_that_was_isolated_is_no_success_either() -> None:
     workflow = drafted().add_agent("one", says(ValueError("boom")), lambda node: node.on_error_isolate())
     result = await workflow.add_agent("two", says("fine")).build().run("x")
     assert (result.state, result.success, result.error) == ("completed", False, "one: ValueError: boom")
@@ -46,13 +46,13 @@ class Scored(msgspec.Struct, frozen=True):
     ],
     ids=["as it is", "output key", "structured", "structured, with an output key"],
 )
-async def test_b7_11_the_final_answer_is_found_under_any_key(reply: Any, configure: Any, expected: str) -> None:
+async def test_the_final_answer_is_found_under_any_key(reply: Any, configure: Any, expected: str) -> None:
     workflow = drafted().add_agent("first", says("not this")).add_agent("last", says(reply), configure)
     result = await workflow.from_("first").to("last").build().run("x")
     assert result.final_answer == expected
 
 
-async def test_b7_11_the_final_answer_of_parallel_nodes_has_all_of_them_in_the_order_of_the_definition() -> None:
+async def test_the_final_answer_of_parallel_nodes_has_all_of_them_in_the_order_of_the_definition() -> None:
     released = asyncio.Event()
 
     class Slow(ScriptedAgent):
@@ -77,7 +77,7 @@ async def test_b7_11_the_final_answer_of_parallel_nodes_has_all_of_them_in_the_o
     assert result.outputs == {"slow.one": "said last", "quick.two": "said first"}
 
 
-async def test_b7_11_the_answer_of_a_skipped_end_is_no_part_of_the_final_answer() -> None:
+async def test_the_answer_of_a_skipped_end_is_no_part_of_the_final_answer() -> None:
     workflow = (
         drafted()
         .add_agent("sort", says("a"))
@@ -94,7 +94,7 @@ async def test_b7_11_the_answer_of_a_skipped_end_is_no_part_of_the_final_answer(
     assert (await workflow.run("x")).final_answer == "from a"
 
 
-# ---------------------------------------------------------------- 12: one event for each node
+# ---------------------------------------------------------------- one event for each node
 
 
 def ends(events: list[Any]) -> Counter[tuple[str, str]]:
@@ -103,7 +103,7 @@ def ends(events: list[Any]) -> Counter[tuple[str, str]]:
     return Counter([*skipped, *((one.agent_id, "done" if one.success else "failed") for one in completed)])
 
 
-async def test_b7_12_each_node_is_told_as_completed_or_as_skipped_once_and_never_both() -> None:
+async def test_each_node_is_told_as_completed_or_as_skipped_once_and_never_both() -> None:
     workflow = (
         kept()
         .add_agent("first", says("go"))
@@ -144,13 +144,13 @@ async def test_b7_12_each_node_is_told_as_completed_or_as_skipped_once_and_never
     assert (failed.agent_id, failed.error_message, failed.outputs) == ("bad", "ValueError: boom", {})
 
 
-async def test_b7_12_a_node_that_failed_and_stops_is_told_as_completed_without_success() -> None:
+async def test_a_node_that_failed_and_stops_is_told_as_completed_without_success() -> None:
     events, _ = await watched(drafted().add_agent("bad", says(ValueError("boom"))).build().stream("x"))
     assert ends(events) == Counter({("bad", "failed"): 1})
     assert len(of_kind(events, told.WorkflowCompletedEvent)) == 1
 
 
-async def test_b7_12_what_was_told_before_a_restart_is_not_told_again(place: Place) -> None:
+async def test_what_was_told_before_a_restart_is_not_told_again(place: Place) -> None:
     def make(last: Any) -> AgentWorkflowInstance:
         workflow = stored(place.open()).add_agent("first", says("one")).add_agent("unwanted", says("never"))
         workflow.add_agent("beside", says("fine")).add_agent("last", says(last)).from_("first").to("beside", "last")
@@ -166,7 +166,7 @@ async def test_b7_12_what_was_told_before_a_restart_is_not_told_again(place: Pla
     assert [len(of_kind(events, told.WorkflowCompletedEvent)) for events in (before, after)] == [1, 1]
 
 
-async def test_b7_12_what_an_agent_said_is_not_streamed_again_when_it_is_approved() -> None:
+async def test_what_an_agent_said_is_not_streamed_again_when_it_is_approved() -> None:
     workflow = kept().add_agent("draft", says("a long draft"), lambda node: node.requires_approval()).build()
     events: list[Any] = []
     workflow.subscribe_any(events.append)

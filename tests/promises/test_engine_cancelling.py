@@ -1,4 +1,4 @@
-"""W15: however a run is cancelled, its executors are stopped and awaited, it is called CANCELLED, and it can go on."""
+"""However a run is cancelled, its executors are stopped and awaited, it is called CANCELLED, and it can go on."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ each_way = pytest.mark.parametrize("way", WAYS, ids=[way.__name__ for way in WAY
 
 
 @each_way
-async def test_w15_the_executor_is_stopped_and_the_thread_can_go_on(
+async def test_the_executor_is_stopped_and_the_thread_can_go_on(
     storage: StoreCheckpointStorage, again: Again, way: Way
 ) -> None:
     stage = Stage()
@@ -130,7 +130,7 @@ async def test_w15_the_executor_is_stopped_and_the_thread_can_go_on(
 
 
 @each_way
-async def test_w15_the_log_says_cancelled(storage: StoreCheckpointStorage, way: Way) -> None:
+async def test_the_log_says_cancelled(storage: StoreCheckpointStorage, way: Way) -> None:
     stage = Stage()
     stage.close("slow")
     workflow = slow(stage, storage)
@@ -144,7 +144,7 @@ async def test_w15_the_log_says_cancelled(storage: StoreCheckpointStorage, way: 
 
 
 @each_way
-async def test_w15_without_a_storage_it_is_the_same(way: Way) -> None:
+async def test_without_a_storage_it_is_the_same(way: Way) -> None:
     stage = Stage()
     stage.close("slow")
     workflow = slow(stage, None)
@@ -155,7 +155,7 @@ async def test_w15_without_a_storage_it_is_the_same(way: Way) -> None:
     assert resumed.get_outputs() == ["x-one-slow"]
 
 
-async def test_w15_a_run_started_in_the_line_after_a_break_finds_the_thread_free(
+async def test_a_run_started_in_the_line_after_a_break_finds_the_thread_free(
     storage: StoreCheckpointStorage,
 ) -> None:
     stage = Stage()
@@ -166,7 +166,7 @@ async def test_w15_a_run_started_in_the_line_after_a_break_finds_the_thread_free
     assert (await workflow.run(thread_id="t")).get_outputs() == ["x-one-slow"]
 
 
-async def test_w15_a_new_message_after_cancelling_does_not_overtake_the_old_one(
+async def test_a_new_message_after_cancelling_does_not_overtake_the_old_one(
     storage: StoreCheckpointStorage,
 ) -> None:
     stage = Stage()
@@ -178,7 +178,7 @@ async def test_w15_a_new_message_after_cancelling_does_not_overtake_the_old_one(
     assert [event.data for event in result if event.type == "output"] == ["x-one-slow", "y-one-slow"]
 
 
-async def test_w15_nothing_a_cancelled_executor_wrote_is_kept(any_storage: Any, again: Again) -> None:
+async def test_nothing_a_cancelled_executor_wrote_is_kept(any_storage: Any, again: Again) -> None:
     stage, seen = Stage(), list[Any]()
     stage.close("writes")
 

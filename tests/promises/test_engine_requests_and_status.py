@@ -1,6 +1,6 @@
-"""W7, W16 and the parts of W33 about requests: statuses tell the truth, and a chat never hits the superstep limit."""
+"""Statuses tell the truth, and a chat never hits the superstep limit."""
 
-# Annotations here are text on purpose: handlers and response handlers must understand them (W33).
+# Annotations here are text on purpose: handlers and response handlers must understand them.
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ IN_PROGRESS, PENDING = WorkflowRunState.IN_PROGRESS, WorkflowRunState.IN_PROGRES
 IDLE, WAITING = WorkflowRunState.IDLE, WorkflowRunState.IDLE_WITH_PENDING_REQUESTS
 
 
-async def test_w07_a_thread_with_a_pending_request_is_never_called_idle(any_storage: Any, again: Again) -> None:
+async def test_a_thread_with_a_pending_request_is_never_called_idle(any_storage: Any, again: Again) -> None:
     def build() -> Workflow:
         return alone(Asker("asker"), any_storage)
 
@@ -53,7 +53,7 @@ async def test_w07_a_thread_with_a_pending_request_is_never_called_idle(any_stor
     assert done.get_request_info_events() == []
 
 
-async def test_w07_restoring_with_all_answers_ends_idle(any_storage: Any, again: Again) -> None:
+async def test_restoring_with_all_answers_ends_idle(any_storage: Any, again: Again) -> None:
     workflow = alone(Asker("asker"), any_storage)
     asked = await workflow.run("colour size", thread_id="t")
     restored = again(workflow, lambda: alone(Asker("asker"), any_storage))
@@ -64,7 +64,7 @@ async def test_w07_restoring_with_all_answers_ends_idle(any_storage: Any, again:
     assert sorted(result.get_outputs()) == ["colour=red", "size=L"]
 
 
-async def test_w07_without_a_storage_the_object_says_the_same() -> None:
+async def test_without_a_storage_the_object_says_the_same() -> None:
     workflow = alone(Asker("asker"))
     await workflow.run("colour size")
     assert workflow.status is WAITING
@@ -88,7 +88,7 @@ class Chat(Executor):
         await ctx.request_info(number + 1, int)
 
 
-async def test_w16_a_chat_of_150_answers_does_not_hit_the_default_limit(any_storage: Any) -> None:
+async def test_a_chat_of_150_answers_does_not_hit_the_default_limit(any_storage: Any) -> None:
     assert DEFAULT_MAX_ITERATIONS < 150
     workflow = alone(Chat("chat"), any_storage)
     result = await workflow.run("hello", thread_id="t")
@@ -101,7 +101,7 @@ async def test_w16_a_chat_of_150_answers_does_not_hit_the_default_limit(any_stor
         assert result.get_final_state() is WAITING
 
 
-async def test_w16_the_limit_still_ends_a_loop_that_nobody_feeds(any_storage: Any) -> None:
+async def test_the_limit_still_ends_a_loop_that_nobody_feeds(any_storage: Any) -> None:
     """And the request that was answered is not lost with it."""
 
     class Runaway(Executor):
@@ -126,7 +126,7 @@ async def test_w16_the_limit_still_ends_a_loop_that_nobody_feeds(any_storage: An
     assert [message.data for message in head.deliveries] == [DEFAULT_MAX_ITERATIONS]
 
 
-async def test_w33_an_answer_of_the_wrong_type_leaves_the_request_pending(any_storage: Any) -> None:
+async def test_an_answer_of_the_wrong_type_leaves_the_request_pending(any_storage: Any) -> None:
     workflow = alone(Chat("chat"), any_storage)
     asked = await workflow.run("hello", thread_id="t")
     (question,) = asked.get_request_info_events()
@@ -137,7 +137,7 @@ async def test_w33_an_answer_of_the_wrong_type_leaves_the_request_pending(any_st
     assert result.get_outputs() == [0]
 
 
-async def test_w33_one_wrong_answer_accepts_none_of_those_given_with_it(any_storage: Any) -> None:
+async def test_one_wrong_answer_accepts_none_of_those_given_with_it(any_storage: Any) -> None:
     workflow = alone(Asker("asker"), any_storage)
     await workflow.run("colour size", thread_id="t")
     with pytest.raises(AnswerRejected, match="'size'"):
@@ -168,7 +168,7 @@ class AnnotatedWithText(Executor):
         await ctx.yield_output(f"{question.text}={answer.text}")
 
 
-async def test_w33_response_handlers_understand_annotations_that_are_text(any_storage: Any, again: Again) -> None:
+async def test_response_handlers_understand_annotations_that_are_text(any_storage: Any, again: Again) -> None:
     assert AnnotatedWithText.answered.__annotations__["question"] == "Question"
     workflow = alone(AnnotatedWithText("asker"), any_storage)
     await workflow.run("colour", thread_id="t")
@@ -177,7 +177,7 @@ async def test_w33_response_handlers_understand_annotations_that_are_text(any_st
     assert result.get_outputs() == ["colour=red"]
 
 
-async def test_w33_types_of_an_enclosing_function_are_understood_too() -> None:
+async def test_types_of_an_enclosing_function_are_understood_too() -> None:
     @dataclass
     class Local:
         text: str

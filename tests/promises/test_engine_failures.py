@@ -1,4 +1,4 @@
-"""W13 and W14: executors that fail are retried, timed out or stood in for; outside services can tell a repetition."""
+"""Executors that fail are retried, timed out or stood in for; outside services can tell a repetition."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Shop:
         return f"paid {amount}"
 
 
-# ---------------------------------------------------------------- W13: retry, timeout, backoff, error edges
+# ---------------------------------------------------------------- retry, timeout, backoff, error edges
 
 
 def paying(shop: Shop, clock: Any, storage: Any, **policy: Any) -> Workflow:
@@ -44,7 +44,7 @@ def paying(shop: Shop, clock: Any, storage: Any, **policy: Any) -> Workflow:
     return builder.add_edge(start, end).with_policy(start, **policy).build()
 
 
-async def test_w13_an_executor_is_retried_with_backoff_also_over_restarts(any_storage: Any, again: Again) -> None:
+async def test_an_executor_is_retried_with_backoff_also_over_restarts(any_storage: Any, again: Again) -> None:
     shop, clock = Shop(failures=3), FakeClock()
 
     def build() -> Workflow:
@@ -61,7 +61,7 @@ async def test_w13_an_executor_is_retried_with_backoff_also_over_restarts(any_st
     assert len(shop.requests) == 4
 
 
-async def test_w13_an_executor_that_hangs_is_cancelled_in_time() -> None:
+async def test_an_executor_that_hangs_is_cancelled_in_time() -> None:
     clock, ended = FakeClock(), list[str]()
 
     async def hang(message: Any, ctx: Context) -> None:
@@ -80,7 +80,7 @@ async def test_w13_an_executor_that_hangs_is_cancelled_in_time() -> None:
     assert ended == ["cleaned up"]
 
 
-async def test_w13_a_message_that_fails_for_good_goes_to_a_dead_letter_executor(any_storage: Any) -> None:
+async def test_a_message_that_fails_for_good_goes_to_a_dead_letter_executor(any_storage: Any) -> None:
     dead: list[Any] = []
 
     async def bury(message: Any, ctx: Context) -> None:
@@ -93,7 +93,7 @@ async def test_w13_a_message_that_fails_for_good_goes_to_a_dead_letter_executor(
     assert [event.executor_id for event in result if event.type == "executor_skipped"] == ["pay"]
 
 
-async def test_w13_the_rest_of_a_graph_outlives_a_failing_part(any_storage: Any) -> None:
+async def test_the_rest_of_a_graph_outlives_a_failing_part(any_storage: Any) -> None:
     async def fail(message: Any, ctx: Context) -> None:
         raise Boom
 
@@ -111,10 +111,10 @@ async def relayed(message: Any, ctx: Context) -> None:
     await ctx.send_message(message)
 
 
-# ---------------------------------------------------------------- W14: keys for outside services, steps
+# ---------------------------------------------------------------- keys for outside services, steps
 
 
-async def test_w14_an_outside_service_can_tell_a_repetition_from_a_new_call(any_storage: Any, again: Again) -> None:
+async def test_an_outside_service_can_tell_a_repetition_from_a_new_call(any_storage: Any, again: Again) -> None:
     """The process dies after the charge and before anything of it is recorded: the second request has the same key."""
     shop, crash = Shop(), ["now"]
 
@@ -136,7 +136,7 @@ async def test_w14_an_outside_service_can_tell_a_repetition_from_a_new_call(any_
     assert len(shop.charged) == 2, "an equal message later is another charge"
 
 
-async def test_w14_a_turn_of_many_calls_does_not_repeat_those_that_ended(storage: Any, again: Again) -> None:
+async def test_a_turn_of_many_calls_does_not_repeat_those_that_ended(storage: Any, again: Again) -> None:
     calls: Counter[int] = Counter()
     crashes = [3, 7]
 

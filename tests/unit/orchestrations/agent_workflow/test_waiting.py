@@ -1,4 +1,4 @@
-"""Known weaknesses of waiting (B7: 9, 10 and 14): for people, for time, and inside of workflows that are nodes."""
+"""Waiting for people, for time, and inside of workflows that are nodes survives a restart."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from tests.unit.orchestrations.agent_workflow.defects import Calls, Place, cut_off, go_on, stored, writes_of
+from tests.unit.orchestrations.agent_workflow.interrupted import Calls, Place, cut_off, go_on, stored, writes_of
 from tests.unit.orchestrations.agent_workflow.making import drafted, echo, of_kind, says, watched
 
 from perdure.agent_workflow import events as told
@@ -15,7 +15,7 @@ from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.storages import InMemoryCheckpointStorage
 from perdure.testing import FakeClock
 
-# ---------------------------------------------------------------- 9: approved, and then without outputs
+# ---------------------------------------------------------------- approved, and then without outputs
 
 
 def publishing(storage: Any, calls: Calls) -> AgentWorkflowInstance:
@@ -38,7 +38,7 @@ def publishing(storage: Any, calls: Calls) -> AgentWorkflowInstance:
 TEMPLATE = "{{draft.answer}}, {{draft.copies}} times"
 
 
-async def test_b7_9_what_was_approved_goes_on_with_its_outputs_in_another_process(place: Place) -> None:
+async def test_what_was_approved_goes_on_with_its_outputs_in_another_process(place: Place) -> None:
     calls = Calls()
     asked = await publishing(place.open(), calls).run("x", "e")
     assert (asked.state, asked.outputs) == ("waiting", {"beside.answer": "done meanwhile"})
@@ -55,7 +55,7 @@ async def test_b7_9_what_was_approved_goes_on_with_its_outputs_in_another_proces
     assert calls.counts == Counter(draft=1, beside=1, print=1)
 
 
-async def test_b7_9_an_approval_survives_a_crash_around_every_write_after_it() -> None:
+async def test_an_approval_survives_a_crash_around_every_write_after_it() -> None:
     counts = await writes_of(partial(publishing, calls=Calls()), "x")
     for nth in range(1, counts["commit"] + 1):
         calls, storage = Calls(), InMemoryCheckpointStorage()
@@ -70,7 +70,7 @@ async def test_b7_9_an_approval_survives_a_crash_around_every_write_after_it() -
         ), nth
 
 
-async def test_b7_9_what_was_denied_is_skipped_with_all_that_comes_after_it(place: Place) -> None:
+async def test_what_was_denied_is_skipped_with_all_that_comes_after_it(place: Place) -> None:
     calls = Calls()
     asked = await publishing(place.open(), calls).run("x", "e")
     result = await publishing(place.open(), calls).deny(asked.pending[0].request_id, reason="too short")
@@ -78,7 +78,7 @@ async def test_b7_9_what_was_denied_is_skipped_with_all_that_comes_after_it(plac
     assert calls.counts == Counter(draft=1, beside=1)
 
 
-# ---------------------------------------------------------------- 10: delays that begin anew
+# ---------------------------------------------------------------- delays that begin anew
 
 
 def delayed(storage: Any, clock: FakeClock, calls: Calls) -> AgentWorkflowInstance:
@@ -100,7 +100,7 @@ async def asleep(workflow: AgentWorkflowInstance, clock: FakeClock) -> asyncio.T
     return run
 
 
-async def test_b7_10_a_delay_goes_on_where_it_was_when_the_process_ended(place: Place) -> None:
+async def test_a_delay_goes_on_where_it_was_when_the_process_ended(place: Place) -> None:
     clock, calls = FakeClock(), Calls()
     for _ in range(3):
         run = await asleep(delayed(place.open(), clock, calls), clock)
@@ -121,7 +121,7 @@ async def test_b7_10_a_delay_goes_on_where_it_was_when_the_process_ended(place: 
     assert calls.counts == Counter(first=1, second=1)
 
 
-async def test_b7_10_a_delay_that_passed_while_nobody_was_there_is_over(place: Place) -> None:
+async def test_a_delay_that_passed_while_nobody_was_there_is_over(place: Place) -> None:
     clock, calls = FakeClock(), Calls()
     run = await asleep(delayed(place.open(), clock, calls), clock)
     run.cancel()
@@ -133,7 +133,7 @@ async def test_b7_10_a_delay_that_passed_while_nobody_was_there_is_over(place: P
     assert (result.final_answer, result.duration, clock.sleepers) == ("two", 100_000.0, 0)
 
 
-async def test_b7_10_a_delay_is_counted_from_when_its_edge_was_taken_wherever_the_process_died() -> None:
+async def test_a_delay_is_counted_from_when_its_edge_was_taken_wherever_the_process_died() -> None:
     for nth in range(2, 6):
         clock, calls, storage = FakeClock(), Calls(), InMemoryCheckpointStorage()
         make = partial(delayed, clock=clock, calls=calls)
@@ -143,7 +143,7 @@ async def test_b7_10_a_delay_is_counted_from_when_its_edge_was_taken_wherever_th
         assert (result.duration, calls.counts) == (3600.0, Counter(first=1, second=1)), nth
 
 
-# ---------------------------------------------------------------- 14: workflows as nodes
+# ---------------------------------------------------------------- workflows as nodes
 
 
 def nested(storage: Any, calls: Calls, last: Any) -> AgentWorkflowInstance:
@@ -172,7 +172,7 @@ def nested(storage: Any, calls: Calls, last: Any) -> AgentWorkflowInstance:
     )
 
 
-async def test_b7_14_agents_of_a_workflow_that_is_a_node_run_and_resume_inside_it(place: Place) -> None:
+async def test_agents_of_a_workflow_that_is_a_node_run_and_resume_inside_it(place: Place) -> None:
     calls = Calls()
     events, asked = await watched(nested(place.open(), calls, [ConnectionError("down")]).stream("x", "e"))
     assert asked.pending[0].metadata.agent_chain == ("office", "sign")
@@ -188,7 +188,7 @@ async def test_b7_14_agents_of_a_workflow_that_is_a_node_run_and_resume_inside_i
     assert calls.counts == Counter(before=1, check=1, sign=1, seal=2, after=1)
 
 
-async def test_b7_14_a_workflow_without_edges_can_be_a_node() -> None:
+async def test_a_workflow_without_edges_can_be_a_node() -> None:
     inner = drafted("inner").add_agent("one", says("inside")).build()
     result = await drafted().add_workflow("sub", inner).build().run("x")
     assert (result.final_answer, result.outputs["sub.outputs"]) == ("inside", {"one": {"answer": "inside"}})

@@ -1,4 +1,4 @@
-"""W10: a function workflow remembers answers, state and arguments, tells as it goes, and fails what it cannot save."""
+"""A function workflow remembers answers, state and arguments, tells as it goes, and fails what it cannot save."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ def interview(storage: Any) -> Build:
     return lambda: flow.build(storage)
 
 
-async def test_w10_the_answer_to_the_second_question_does_not_ask_the_first_again(
-    any_storage: Any, again: Again
-) -> None:
+async def test_the_answer_to_the_second_question_does_not_ask_the_first_again(any_storage: Any, again: Again) -> None:
     build = interview(any_storage)
     workflow = build()
     result = await workflow.run("go", thread_id=THREAD)
@@ -54,7 +52,7 @@ async def test_w10_the_answer_to_the_second_question_does_not_ask_the_first_agai
     assert result.get_outputs() == [["answer 0", "answer 1", "answer 2"]]
 
 
-async def test_w10_also_with_the_checkpoint_named(storage: StoreCheckpointStorage, again: Again) -> None:
+async def test_also_with_the_checkpoint_named(storage: StoreCheckpointStorage, again: Again) -> None:
     build = interview(storage)
     workflow = build()
     result = await workflow.run("go", thread_id=THREAD)
@@ -65,7 +63,7 @@ async def test_w10_also_with_the_checkpoint_named(storage: StoreCheckpointStorag
     assert result.get_outputs() == [["answer 0", "answer 1", "answer 2"]]
 
 
-async def test_w10_also_without_a_storage() -> None:
+async def test_also_without_a_storage() -> None:
     workflow = interview(None)()
     result = await workflow.run("go")
     for number in range(3):
@@ -73,7 +71,7 @@ async def test_w10_also_without_a_storage() -> None:
     assert result.get_outputs() == [["answer 0", "answer 1", "answer 2"]]
 
 
-async def test_w10_state_set_in_a_step_is_there_when_only_an_answer_came(any_storage: Any, again: Again) -> None:
+async def test_state_set_in_a_step_is_there_when_only_an_answer_came(any_storage: Any, again: Again) -> None:
     @step
     async def look_up(name: str) -> None:
         context = get_run_context()
@@ -95,7 +93,7 @@ async def test_w10_state_set_in_a_step_is_there_when_only_an_answer_came(any_sto
     assert result.get_outputs() == ["ann"]
 
 
-async def test_w10_a_stream_tells_each_step_before_the_next_one_begins(storage: StoreCheckpointStorage) -> None:
+async def test_a_stream_tells_each_step_before_the_next_one_begins(storage: StoreCheckpointStorage) -> None:
     may_go_on = asyncio.Event()
     order: list[str] = []
 
@@ -120,7 +118,7 @@ async def test_w10_a_stream_tells_each_step_before_the_next_one_begins(storage: 
     assert order == ["first", "told", "second"]
 
 
-async def test_w10_a_step_called_with_other_arguments_is_another_call(
+async def test_a_step_called_with_other_arguments_is_another_call(
     storage: StoreCheckpointStorage, again: Again
 ) -> None:
     amount = 10
@@ -163,14 +161,14 @@ def greeting(*, is_new: bool) -> Callable[..., Any]:
     return greet
 
 
-async def test_w10_other_bytecode_with_the_same_steps_resumes(storage: StoreCheckpointStorage) -> None:
+async def test_other_bytecode_with_the_same_steps_resumes(storage: StoreCheckpointStorage) -> None:
     asked = await as_workflow(greeting(is_new=False)).build(storage).run("ann", thread_id=THREAD)
     changed = as_workflow(greeting(is_new=True)).build(storage)
     result = await changed.run(responses=answered(asked, "yes"), thread_id=THREAD)
     assert result.get_outputs() == ["good morning ANN, yes"]
 
 
-async def test_w10_steps_at_the_same_time_leave_one_line_of_checkpoints(storage: StoreCheckpointStorage) -> None:
+async def test_steps_at_the_same_time_leave_one_line_of_checkpoints(storage: StoreCheckpointStorage) -> None:
     @step
     async def fetch(n: int) -> int:
         await asyncio.sleep(0)
@@ -190,7 +188,7 @@ async def test_w10_steps_at_the_same_time_leave_one_line_of_checkpoints(storage:
     assert [info.previous_checkpoint_id for info in infos] == [None, *ids[:-1]]
 
 
-async def test_w10_what_cannot_be_saved_fails_the_run_as_it_does_in_a_graph(storage: StoreCheckpointStorage) -> None:
+async def test_what_cannot_be_saved_fails_the_run_as_it_does_in_a_graph(storage: StoreCheckpointStorage) -> None:
     @as_workflow
     async def flow(_: str, ctx: RunContext) -> None:
         ctx.set_state("lock", asyncio.Lock())
