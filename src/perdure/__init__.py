@@ -89,7 +89,10 @@ if TYPE_CHECKING:
     )
     from perdure.checkpoints.migration.migrations import Migration as Migration
     from perdure.checkpoints.migration.stored_form import StoredForm as StoredForm, StoredLevel as StoredLevel
-    from perdure.checkpoints.storage import CheckpointStorage as CheckpointStorage
+    from perdure.checkpoints.storage import (
+        CheckpointStorage as CheckpointStorage,
+        StoreCheckpointStorage as StoreCheckpointStorage,
+    )
     from perdure.checkpoints.transfer.copy_store import (
         CopyReport as CopyReport,
         NotCopied as NotCopied,
@@ -104,6 +107,7 @@ if TYPE_CHECKING:
     from perdure.engine.functions.context import RunContext as RunContext, get_run_context as get_run_context
     from perdure.engine.functions.step import StepWrapper as StepWrapper, step as step
     from perdure.engine.run.arguments import Secret as Secret
+    from perdure.engine.run.options import RunOptions as RunOptions
     from perdure.engine.run.result import (
         ResponseStream as ResponseStream,
         WorkflowRunResult as WorkflowRunResult,
@@ -239,6 +243,7 @@ if TYPE_CHECKING:
     )
     from perdure.stores.encrypted.rekey import NotRekeyed as NotRekeyed, RekeyReport as RekeyReport
     from perdure.stores.encrypted.store import EncryptedStore as EncryptedStore
+    from perdure.stores.memory.store import MemoryStore as MemoryStore
     from perdure.workflows.agent import (
         RequestInfoFunctionArgs as RequestInfoFunctionArgs,
         WorkflowAgent as WorkflowAgent,
@@ -341,6 +346,7 @@ _HOME = {
     "KeyProvider": "perdure.codecs.aes_gcm",
     "LatestOnly": "perdure.checkpoints.history.retention",
     "MapConfig": "perdure.agent_workflow.definition.config",
+    "MemoryStore": "perdure.stores.memory.store",
     "Message": "perdure.agents.conversation.message",
     "MessageType": "perdure.records",
     "Migration": "perdure.checkpoints.migration.migrations",
@@ -382,6 +388,7 @@ _HOME = {
     "RunContext": "perdure.engine.functions.context",
     "RunHandle": "perdure.workflows.handle",
     "RunInterrupted": "perdure.errors",
+    "RunOptions": "perdure.engine.run.options",
     "Secret": "perdure.engine.run.arguments",
     "SessionEntry": "perdure.agent_workflow.conversations.log",
     "SessionHead": "perdure.agent_workflow.conversations.log",
@@ -397,6 +404,7 @@ _HOME = {
     "StepOutsideWorkflow": "perdure.errors",
     "StepWrapper": "perdure.engine.functions.step",
     "StorageFailed": "perdure.errors",
+    "StoreCheckpointStorage": "perdure.checkpoints.storage",
     "StoreUnavailable": "perdure.errors",
     "StoredDefinition": "perdure.agent_workflow.store",
     "StoredForm": "perdure.checkpoints.migration.stored_form",

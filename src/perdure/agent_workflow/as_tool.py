@@ -14,7 +14,7 @@ from perdure.agent_workflow.execution.execution import WorkflowResult
 from perdure.agent_workflow.node.approvals import ApprovalDecision
 from perdure.agents.conversation.content import Content
 from perdure.agents.tools import Tool, ToolContext
-from perdure.agents.turns.recording import ApprovalResponse, recorded, working_for
+from perdure.agents.turns.recording import ApprovalResponse, record_call, working_for
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.errors import InvalidRun
 from perdure.graph.policy import Seconds
@@ -85,7 +85,7 @@ class _Call:
         number = 0
         while True:
             name, key = f"{self._instance.name}.round", f"{self._execution_id} {number}"
-            reached: dict[str, Any] = await recorded(self._round, name=name, key=key)
+            reached: dict[str, Any] = await record_call(self._round, name=name, key=key)
             if "pending" in reached:
                 asked = (self._asked(context, one, number) for one in reached["pending"])
                 passed = await asyncio.gather(*asked)
@@ -148,7 +148,7 @@ class _Call:
                 return self._reached(result)
 
         name, key = f"{self._instance.name}.answer", f"{request_id} {number}"
-        passed: dict[str, Any] = await recorded(pass_on, name=name, key=key)
+        passed: dict[str, Any] = await record_call(pass_on, name=name, key=key)
         return passed
 
     async def _passed(self, request_id: str, answer: Any) -> WorkflowResult:

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 from perdure.lazy import lazily
 
 if TYPE_CHECKING:
-    from perdure.agents.base import BaseAgent as BaseAgent, SupportsAgentRun as SupportsAgentRun
+    from perdure.agents.base import (
+        BaseAgent as BaseAgent,
+        RecordingAgent as RecordingAgent,
+        SupportsAgentRun as SupportsAgentRun,
+    )
     from perdure.agents.conversation.content import Content as Content, UsageDetails as UsageDetails
     from perdure.agents.conversation.message import AgentSession as AgentSession, Message as Message
     from perdure.agents.conversation.response import (
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
     )
     from perdure.agents.pydantic.agent import Agent as Agent
     from perdure.agents.tools import Tool as Tool, ToolContext as ToolContext, tool as tool
-    from perdure.agents.turns.recording import ApprovalResponse as ApprovalResponse
+    from perdure.agents.turns.recording import ApprovalResponse as ApprovalResponse, record_call as record_call
     from perdure.workflows.agent import (
         RequestInfoFunctionArgs as RequestInfoFunctionArgs,
         WorkflowAgent as WorkflowAgent,
@@ -39,12 +43,14 @@ _HOME: dict[str, str] = {
     "BaseAgent": "perdure.agents.base",
     "Content": "perdure.agents.conversation.content",
     "Message": "perdure.agents.conversation.message",
+    "RecordingAgent": "perdure.agents.base",
     "RequestInfoFunctionArgs": "perdure.workflows.agent",
     "SupportsAgentRun": "perdure.agents.base",
     "Tool": "perdure.agents.tools",
     "ToolContext": "perdure.agents.tools",
     "UsageDetails": "perdure.agents.conversation.content",
     "WorkflowAgent": "perdure.workflows.agent",
+    "record_call": "perdure.agents.turns.recording",
     "tool": "perdure.agents.tools",
 }
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias, overload, runtim
 
 from perdure.agents.conversation.message import AgentSession, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
-from perdure.agents.turns.recording import heard_by, new_session_id, recorded_turn
+from perdure.agents.turns.recording import heard_by, new_session_id, record_turn
 from perdure.engine.run.result import ResponseStream
 
 AgentStream: TypeAlias = ResponseStream[AgentResponseUpdate, AgentResponse]
@@ -59,7 +59,7 @@ class RecordingAgent(BaseAgent):
     records_itself = True
 
     async def turn(self, messages: list[Message], session: AgentSession | None, **kwargs: Any) -> AgentResponse:
-        """One turn. What must not be done twice goes through `recorded`, updates through `tell`: all of them, or none.
+        """One turn. Calls that must not be repeated go through `record_call`, updates through `tell`: all, or none.
         The session is read here, and added to by `run`. Among the arguments may be `tools` for this turn alone, and
         `response_format`, a type for its structured output."""
         raise NotImplementedError(f"{type(self).__name__} does not write `turn`: a subclass has to.")
@@ -104,7 +104,7 @@ class RecordingAgent(BaseAgent):
     async def _run(
         self, messages: list[Message], session: AgentSession | None, kwargs: dict[str, Any]
     ) -> AgentResponse:
-        response = await recorded_turn(self.name, messages, session, lambda given: self.turn(given, session, **kwargs))
+        response = await record_turn(self.name, messages, session, lambda given: self.turn(given, session, **kwargs))
         if session is not None:
             session.add([*messages, *response.messages])
         return response

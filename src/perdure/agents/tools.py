@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, get_args, overload
 import msgspec
 
 from perdure.agents.conversation.content import Content
-from perdure.agents.turns.recording import answered, heard_by, recorded, request_id_for, working_for
+from perdure.agents.turns.recording import answered, heard_by, record_call, request_id_for, working_for
 from perdure.engine.steps.attempts import Work
 from perdure.graph.function_executor import is_async
 from perdure.graph.policy import DEFAULT, RetryPolicy, Seconds
@@ -200,7 +200,7 @@ async def performed(
             return await tool.call(arguments, _context_of(call, agent_name))
 
     name, key = f"{agent_name}.tool.{tool.name}", str(call.call_id)
-    return await recorded(make_call, name=name, key=key, retry=tool.retry, timeout=tool.timeout)
+    return await record_call(make_call, name=name, key=key, retry=tool.retry, timeout=tool.timeout)
 
 
 def _context_of(call: Content, agent_name: str) -> ToolContext:

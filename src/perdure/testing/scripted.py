@@ -19,7 +19,7 @@ from perdure.agents.conversation.content import Content, add_usage
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 from perdure.agents.tools import Tool, as_tool, result_of
-from perdure.agents.turns.recording import is_heard, recorded, tell
+from perdure.agents.turns.recording import is_heard, record_call, tell
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.engine.delivery.executor_state import HookContext
 from perdure.graph.context import WorkflowContext
@@ -276,7 +276,7 @@ class ScriptedAgent(RecordingAgent):
                 is_made = True
                 return await self._asked(number, [*heard, *said])
 
-            answer: ScriptedReply = await recorded(ask_model, place, name=f"{self.name}.model", key=str(place))
+            answer: ScriptedReply = await record_call(ask_model, place, name=f"{self.name}.model", key=str(place))
             usage = add_usage(usage, self._usage)
             said.append(answer.message)
             self._tell(answer.message, replayed=not is_made)

@@ -10,7 +10,7 @@ import msgspec
 from perdure.agents.base import RecordingAgent
 from perdure.agents.conversation.message import AgentSession, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
-from perdure.agents.turns.recording import heard_by, is_heard, recorded_whole, repeated_to, tell, working_for
+from perdure.agents.turns.recording import heard_by, is_heard, record_whole_turn, repeated_to, tell, working_for
 from perdure.engine.run.arguments import Secret
 from perdure.engine.run.result import WorkflowRunResult
 from perdure.errors import ThreadNotFound, ThreadNotIdle
@@ -167,7 +167,9 @@ class WorkflowAgent(RecordingAgent):
     ) -> AgentResponse:
         if working_for() is not None:
             own = session if session is not None else self.create_session()
-            return await recorded_whole(self.name, messages, own, lambda given, kept: self._inside(given, kept, kwargs))
+            return await record_whole_turn(
+                self.name, messages, own, lambda given, kept: self._inside(given, kept, kwargs)
+            )
         options = dict(kwargs)
         if session is not None:
             options["thread_id"] = session.session_id

@@ -17,7 +17,7 @@ from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.tools import Rejected, Tool, as_tool
-from perdure.agents.turns.recording import DeadEnds, answered, heard_by, recorded, request_id_for, working_for
+from perdure.agents.turns.recording import DeadEnds, answered, heard_by, record_call, request_id_for, working_for
 from perdure.errors import AgentFailed, InvalidRun, PerdureError
 
 # ---------------------------------------------------------------- openai going back
@@ -99,7 +99,7 @@ class RecordingOpenAIModel(sdk.Model):  # type: ignore[misc]  # the SDK is not l
 
         name, key = f"{self._requests.agent_name}.model", str(self._requests.count)
         self._requests.is_failed = True
-        answer = await recorded(ask_model, name=name, key=key)
+        answer = await record_call(ask_model, name=name, key=key)
         self._requests.is_failed = False
         return RESPONSE.validate_json(answer)
 
@@ -316,7 +316,7 @@ def _recording_tool(tool: Any, requests: Requests) -> Any:
                 return to_jsonable_python(await invoke(context, given), fallback=str)
 
         key = requests.key_of(context.tool_call_id)
-        return await recorded(make_call, name=f"{requests.agent_name}.tool.{tool.name}", key=key)
+        return await record_call(make_call, name=f"{requests.agent_name}.tool.{tool.name}", key=key)
 
     return dataclasses.replace(tool, on_invoke_tool=on_invoke_tool)
 

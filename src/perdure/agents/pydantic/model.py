@@ -33,7 +33,7 @@ from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponseUpdate
 from perdure.agents.pydantic.messages import to_message
-from perdure.agents.turns.recording import is_heard, recorded, tell
+from perdure.agents.turns.recording import is_heard, record_call, tell
 from perdure.graph.policy import RetryPolicy, Seconds
 
 RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
@@ -155,7 +155,7 @@ class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not 
             return ModelAnswer(message_id, RESPONSE.dump_json(await asked).decode())
 
         name, key = f"{self._agent_name}.model", str(self.requests)
-        answer: ModelAnswer = await recorded(ask_model, name=name, key=key, retry=self._retry, timeout=self._timeout)
+        answer: ModelAnswer = await record_call(ask_model, name=name, key=key, retry=self._retry, timeout=self._timeout)
         self.is_failed = False
         response = RESPONSE.validate_json(answer.response)
         message = self._message_of(response, answer.message_id)

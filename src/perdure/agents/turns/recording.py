@@ -153,7 +153,7 @@ def working_for() -> DeliveryContext | None:
     return current_context.get()
 
 
-async def recorded_turn(
+async def record_turn(
     agent: str,
     messages: Sequence[Message],
     session: AgentSession | None,
@@ -182,7 +182,7 @@ class RecordedTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     service_session_id: str | None = None
 
 
-async def recorded_whole(
+async def record_whole_turn(
     agent: str,
     messages: Sequence[Message],
     session: AgentSession | None,
@@ -195,7 +195,7 @@ async def recorded_whole(
         response = await turn(given, own)
         return RecordedTurn(response, own.state if own else {}, own.service_session_id if own else None)
 
-    made: RecordedTurn = await recorded(whole_turn, list(messages), standing(session), name=f"{agent}.turn")
+    made: RecordedTurn = await record_call(whole_turn, list(messages), standing(session), name=f"{agent}.turn")
     context = working_for()
     if context is not None and made.response.usage_details:
         context.add_usage(made.response.usage_details)
@@ -210,7 +210,7 @@ def standing(session: AgentSession | None) -> int | None:
     return None if session is None else session.version
 
 
-async def recorded(
+async def record_call(
     work: Callable[..., Coroutine[Any, Any, Any]],
     *arguments: Any,
     name: str,
@@ -297,6 +297,6 @@ class DeadEnds:
                 raise failure
 
         key = str(self._met)
-        await recorded(reach, name=f"{self._agent_name}.dead_end", key=key)
+        await record_call(reach, name=f"{self._agent_name}.dead_end", key=key)
         # Another step: its failure is taken back when the delivery fails with it, which the first one remembers.
-        await recorded(leave, name=f"{self._agent_name}.way_out", key=key)
+        await record_call(leave, name=f"{self._agent_name}.way_out", key=key)

@@ -20,7 +20,7 @@ from perdure.agents.turns.recording import (
     heard_by,
     is_heard,
     latest_answer,
-    recorded_whole,
+    record_whole_turn,
     repeat,
     request_id_for,
     tell,
@@ -99,7 +99,7 @@ async def _one_turn(agent: Any, messages: list[Message], session: AgentSession |
         response: AgentResponse = await agent.run(messages, session=session, **kwargs)
         return response
     name = agent_name(agent)
-    return await recorded_whole(name, messages, session, lambda given, own: _run(agent, name, given, own, kwargs))
+    return await record_whole_turn(name, messages, session, lambda given, own: _run(agent, name, given, own, kwargs))
 
 
 async def _run(

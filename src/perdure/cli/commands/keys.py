@@ -16,7 +16,7 @@ from perdure.cli.output.errors import Mistake
 from perdure.cli.output.tables import exact, moment, near, print_json, print_table
 from perdure.cli.output.values import printable
 from perdure.errors import did_you_mean
-from perdure.server.auth.api_keys import ID_BYTES, make_key, revoked
+from perdure.server.auth.api_keys import ID_BYTES, make_key, revoke_key
 from perdure.server.auth.key_file import KeyFile, StoredKey
 from perdure.server.auth.principal import LONGEST, is_user_id
 from perdure.server.auth.scopes import check_scopes
@@ -118,7 +118,7 @@ def revoke(key_id: str, config: str | None, as_json: bool) -> None:
     file, now = _file(_project(config)), datetime.now(UTC)
     meant = key_id.removeprefix("hf_")[: 2 * ID_BYTES] if key_id.startswith("hf_") else key_id  # the key itself will do
     try:
-        file.change(lambda known: revoked(known, meant, now))
+        file.change(lambda known: revoke_key(known, meant, now))
     except KeyError:
         ids = [one.id for one in file.read().keys]
         raise Mistake(

@@ -11,7 +11,7 @@ from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import run_arguments
 from perdure.agents.tools import types_of
-from perdure.agents.turns.recording import heard_by, recorded, working_for
+from perdure.agents.turns.recording import heard_by, record_call, working_for
 from perdure.agents.turns.structured import value_in
 from perdure.agents.turns.turn import take_live_turn, take_turn
 from perdure.errors import WorkflowRunnerException
@@ -249,7 +249,7 @@ class StandardMagenticManager(MagenticManagerBase):
                 return await take_turn(self._agent, messages, **options)
 
         # Known by what is asked for, not by what was said: a message that comes in between is no other question.
-        response = await recorded(ask, wanted, number, name=f"{MAGENTIC_MANAGER_NAME}.ask")
+        response = await record_call(ask, wanted, number, name=f"{MAGENTIC_MANAGER_NAME}.ask")
         return response, is_made
 
 

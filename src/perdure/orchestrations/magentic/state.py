@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from perdure.agents.conversation.message import Message
-from perdure.agents.turns.recording import recorded
+from perdure.agents.turns.recording import record_call
 from perdure.errors import WorkflowRunnerException
 from perdure.orchestrations.magentic.ledger import MAGENTIC_MANAGER_NAME, MagenticContext, MagenticProgressLedger
 from perdure.orchestrations.magentic.manager import MagenticManagerBase
@@ -101,7 +101,7 @@ class Managing:
             return await self._call(method, expected)
 
         name = f"{MAGENTIC_MANAGER_NAME}.{method.__name__}"
-        outcome = await recorded(call, name=name, key=str(self._calls))
+        outcome = await record_call(call, name=name, key=str(self._calls))
         self.manager.on_checkpoint_restore(dict(outcome.manager))
         context = self._state.context
         context.chat_history = [*context.chat_history[: outcome.kept], *outcome.added]

@@ -140,10 +140,10 @@ def _principal(stored: StoredKey) -> Principal:
     return Principal(stored.user, stored.roles, scopes, {"key_id": stored.id, **named})
 
 
-def revoked(keys: tuple[StoredKey, ...], key_id: str, at: datetime) -> tuple[StoredKey, ...]:
+def revoke_key(keys: tuple[StoredKey, ...], key_id: str, at: datetime) -> tuple[StoredKey, ...]:
     """With this one revoked, at this time unless it was before. Raises KeyError if there is none."""
     if all(one.id != key_id for one in keys):
         raise KeyError(key_id)
     return tuple(
-        msgspec.structs.replace(one, revoked=at) if one.id == key_id and one.revoked is None else one for one in keys
+        msgspec.structs.replace(one, revoke_key=at) if one.id == key_id and one.revoked is None else one for one in keys
     )

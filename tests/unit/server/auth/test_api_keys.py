@@ -15,7 +15,7 @@ import pytest
 from tests.unit.server.auth.credentials import refusal, with_key, with_token
 
 from perdure.server.auth import api_keys
-from perdure.server.auth.api_keys import FORM, NO_KEY, NOT_VALID, ApiKeys, make_key, revoked
+from perdure.server.auth.api_keys import FORM, NO_KEY, NOT_VALID, ApiKeys, make_key, revoke_key
 from perdure.server.auth.key_file import KeyFile, KeyFileContents
 from perdure.server.auth.principal import AuthUnavailable, Credentials, Principal
 from perdure.server.config.errors import InvalidConfig
@@ -122,7 +122,7 @@ async def test_a_key_that_is_revoked_while_in_use_is_refused_at_once(file: KeyFi
     other, _ = add(file, "bob")
     keys = ApiKeys(file, clock)
     assert await refusal(keys, with_key(key)) == ""
-    file.change(lambda known: revoked(known, key_id, clock.now()))
+    file.change(lambda known: revoke_key(known, key_id, clock.now()))
     assert await refusal(keys, with_key(key)) == NOT_VALID
     assert await refusal(keys, with_key(other)) == ""
 
@@ -133,7 +133,7 @@ async def test_a_hundred_changes_in_a_row_are_each_heeded_at_once(file: KeyFile,
     for _ in range(50):
         key, key_id = add(file, "ada")
         assert await refusal(keys, with_key(key)) == ""
-        file.change(partial(revoked, key_id=key_id, at=clock.now()))
+        file.change(partial(revoke_key, key_id=key_id, at=clock.now()))
         assert await refusal(keys, with_key(key)) == NOT_VALID
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.server.auth.api_keys import make_key, revoked
+from perdure.server.auth.api_keys import make_key, revoke_key
 from perdure.server.auth.key_file import KeyFile, StoredKey
 from perdure.server.config.errors import InvalidConfig
 from perdure.testing import FakeClock
@@ -86,7 +86,7 @@ def test_what_fails_leaves_the_file_as_it_was(file: KeyFile, monkeypatch: pytest
         with pytest.raises(OSError, match="full"):
             file.change(lambda keys: ())
     with pytest.raises(KeyError):
-        file.change(lambda keys: revoked(keys, "nobody", FakeClock().now()))
+        file.change(lambda keys: revoke_key(keys, "nobody", FakeClock().now()))
     assert file.path.read_bytes() == before
     assert {one.name for one in file.path.parent.iterdir()} == {"keys.json", "keys.json.lock"}
 

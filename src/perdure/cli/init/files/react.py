@@ -11,9 +11,7 @@ import re
 from datetime import datetime
 from typing import Any
 
-from perdure.agents import AgentResponse, AgentSession, Message
-from perdure.agents.base import RecordingAgent
-from perdure.agents.turns.recording import recorded
+from perdure.agents import AgentResponse, AgentSession, Message, RecordingAgent, record_call
 
 
 async def current_time() -> str:
@@ -31,7 +29,7 @@ class RuleFollower(RecordingAgent):
         observed: dict[str, str] = {}
         while (action := next_action(said, observed)) is not None:
             # What is recorded is not done again if the server dies in the middle of a turn.
-            observed[action] = await recorded(current_time, name=action)
+            observed[action] = await record_call(current_time, name=action)
         return AgentResponse(messages=(Message("assistant", answer(said, observed), self.name),))
 
 

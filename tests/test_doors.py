@@ -1,0 +1,48 @@
+"""What users import comes from a public door, and each door's names are pinned."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOORS = {
+    *("perdure", "perdure.agents", "perdure.orchestrations", "perdure.server", "perdure.client"),
+    *("perdure.testing", "perdure.testing.conformance"),
+    "perdure.checkpointers",  # AgentFlow's names of the storages
+    "perdure.exceptions",  # errors under the module name of Agent Framework
+    "perdure.store",  # the contract of a store
+    "perdure.observing",  # events of this process, for metrics
+    *("perdure.errors", "perdure.events", "perdure.codecs"),
+}
+IMPORT = re.compile(r"^\s*(?:from|import) (perdure(?:\.\w+)*)", re.MULTILINE)
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"])
+PROGRAMS = sorted([*(ROOT / "examples").rglob("*.py"), *(ROOT / "src/perdure/cli/init/files").rglob("*.py")])
+
+
+def imported_doors(path: Path) -> set[str]:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        text = "\n".join(re.findall(r"^```(?:python|py)\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    return set(IMPORT.findall(text))
+
+
+@pytest.mark.parametrize("path", [*PAGES, *PROGRAMS], ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_users_code_imports_from_public_doors(path: Path) -> None:
+    assert sorted(imported_doors(path) - DOORS) == []
+
+
+@pytest.mark.parametrize("door", sorted(DOORS))
+def test_a_door_has_the_names_that_are_pinned(door: str) -> None:
+    pinned = (Path(__file__).parent / "doors" / f"{door}.txt").read_text(encoding="utf-8").split()
+    module = importlib.import_module(door)
+    names = getattr(module, "__all__", None)
+    if names is None:
+        names = [
+            name for name, value in vars(module).items() if (getattr(value, "__module__", None) or "").startswith(door)
+        ]
+    assert sorted(name for name in names if not name.startswith("_")) == pinned
+    assert all(hasattr(module, name) for name in pinned)
