@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import tomllib
 import zipfile
@@ -38,6 +39,33 @@ def metadata(artefacts: Artefacts) -> Message:
     with zipfile.ZipFile(artefacts.wheel) as packed:
         [name] = [name for name in packed.namelist() if name.endswith("METADATA")]
         return Parser().parsestr(packed.read(name).decode())
+
+
+# ---------------------------------------------------------------- what is in the root
+
+
+def test_the_root_holds_what_belongs_there_and_no_more() -> None:
+    assert tracked_entries() == {
+        *(".ci", ".gitignore", "Makefile", "pyproject.toml", "requirements.lock"),
+        *("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "GLOSSARY.md", "LICENSE", "README.md"),
+        *("benchmarks", "docs", "examples", "src", "tests"),
+    }
+
+
+def tracked_entries() -> set[str]:
+    """Of the repository; where this is none, such as an unpacked sdist, all that is not hidden away."""
+    if (ROOT / ".git").exists() and shutil.which("git") is not None:
+        listed = succeed("git", "-c", "safe.directory=*", "ls-files", "-z", folder=ROOT)
+        return {name.partition("/")[0] for name in listed.split("\0") if name}
+    return {path.name for path in ROOT.iterdir() if not path.name.startswith(".")} | {".ci", ".gitignore"}
+
+
+def test_make_demo_installs_what_perdure_needs_and_what_builds_it_and_no_more() -> None:
+    named = re.search(r"^NEEDED := ((?:.*\\\n)*.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert named is not None
+    builders = [re.split(r"[<>=!~ \[;]", need)[0] for need in PROJECT["build-system"]["requires"]]
+    needed = {package.name.lower() for package in needs_of([*BASE, *builders])}
+    assert set(named[1].replace("\\", " ").split()) == needed | {"colorama"}, "colorama: for Windows"
 
 
 # ---------------------------------------------------------------- what is in them
@@ -117,13 +145,6 @@ def test_the_sdist_builds_what_the_wheel_holds(from_wheel: Installed, from_sdist
     assert from_sdist.distributions().keys() == from_wheel.distributions().keys()
 
 
-@pytest.fixture(scope="module", params=["wheel", "sdist"])
-def installed(request: pytest.FixtureRequest) -> Installed:
-    made = request.getfixturevalue(f"from_{request.param}")
-    assert isinstance(made, Installed)
-    return made
-
-
 EVERY_NAME = """
 import pkgutil, sys
 import perdure, perdure.agents, perdure.exceptions, perdure.orchestrations, perdure.testing
@@ -147,19 +168,19 @@ print(perdure.__file__)
 """
 
 
-def test_every_name_and_every_module_can_be_imported(installed: Installed, tmp_path: Path) -> None:
-    printed = succeed(installed.python, "-W", "error", "-c", EVERY_NAME, folder=tmp_path)
-    assert Path(printed.strip()).is_relative_to(installed.folder)
+def test_every_name_and_every_module_can_be_imported(from_wheel: Installed, tmp_path: Path) -> None:
+    printed = succeed(from_wheel.python, "-W", "error", "-c", EVERY_NAME, folder=tmp_path)
+    assert Path(printed.strip()).is_relative_to(from_wheel.folder)
 
 
-def test_the_command_is_there_under_both_names(installed: Installed, tmp_path: Path) -> None:
-    for command in ([installed.command], [installed.python, "-W", "error", "-m", "perdure"]):
+def test_the_command_is_there_under_both_names(from_wheel: Installed, tmp_path: Path) -> None:
+    for command in ([from_wheel.command], [from_wheel.python, "-W", "error", "-m", "perdure"]):
         assert perdure.__version__ in succeed(*command, "--version", folder=tmp_path)
         assert "Durable agent workflows" in succeed(*command, "--help", folder=tmp_path)
 
 
-def test_the_demo_runs_to_its_end(installed: Installed, tmp_path: Path) -> None:
-    printed = succeed(installed.command, "demo", folder=tmp_path, TMPDIR=str(tmp_path))
+def test_the_demo_runs_to_its_end(from_wheel: Installed, tmp_path: Path) -> None:
+    printed = succeed(from_wheel.command, "demo", folder=tmp_path, TMPDIR=str(tmp_path))
     assert printed.splitlines()[-1] == "lost: 0   finished work repeated: 0"
 
 
@@ -189,15 +210,15 @@ print(*run_sync(flow.run(*sys.argv[2:], thread_id="monday")).get_outputs())
 
 @pytest.mark.parametrize("url", ["sqlite:///threads.db", "file:threads"])
 def test_a_workflow_that_is_killed_is_resumed_by_another_process(
-    url: str, installed: Installed, tmp_path: Path
+    url: str, from_wheel: Installed, tmp_path: Path
 ) -> None:
     program = tmp_path / "digest.py"
     program.write_text(PROGRAM)
-    killed = run(installed.python, "-W", "error", program, url, "example.org", folder=tmp_path)
+    killed = run(from_wheel.python, "-W", "error", program, url, "example.org", folder=tmp_path)
     assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, "fetching example.org\n"), killed.stderr
-    resumed = succeed(installed.python, "-W", "error", program, url, folder=tmp_path)
+    resumed = succeed(from_wheel.python, "-W", "error", program, url, folder=tmp_path)
     assert resumed == "a summary of the text of example.org\n"
-    assert "monday" in succeed(installed.command, "threads", "--store", url, folder=tmp_path)
+    assert "monday" in succeed(from_wheel.command, "threads", "--store", url, folder=tmp_path)
 
 
 def test_an_install_that_lacks_something_would_be_noticed(artefacts: Artefacts, tmp_path: Path) -> None:
