@@ -145,5 +145,5 @@ def revoke_key(keys: tuple[StoredKey, ...], key_id: str, at: datetime) -> tuple[
     if all(one.id != key_id for one in keys):
         raise KeyError(key_id)
     return tuple(
-        msgspec.structs.replace(one, revoke_key=at) if one.id == key_id and one.revoked is None else one for one in keys
+        msgspec.structs.replace(one, revoked=at) if one.id == key_id and one.revoked is None else one for one in keys
     )
