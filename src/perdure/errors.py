@@ -817,8 +817,8 @@ class NewerFormat(WorkflowCheckpointException):
     def __init__(self, path: str, found: object, known: object) -> None:
         self.path = path
         super().__init__(
-            f"{path!r} has format {found}; this perdure knows up to {known}. It was written by a newer one, and "
-            "nothing was changed: upgrade perdure to use it."
+            f"{path!r} has format {found}; this perdure knows up to {known}. Another version wrote it, and nothing "
+            "was changed: use that version, or upgrade perdure."
         )
 
 

@@ -1,4 +1,4 @@
-"""The tables are made and changed by whoever comes first, however many come at once; newer ones are refused."""
+"""The first process creates the tables, however many start at once. Tables of another version are rejected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from tests.servers.fixtures import Place
 from tests.servers.postgres import Databases
 
 from perdure.errors import NewerFormat, StorageFailed
-from perdure.stores.postgres import schema as postgres_schema
 from perdure.stores.postgres.schema import VERSION
 from perdure.stores.postgres.store import PostgresStore
 from perdure.testing.conformance.support.acts import own, saved, thread_ids
@@ -18,8 +17,8 @@ from perdure.testing.conformance.support.acts import own, saved, thread_ids
 PROCESSES = 8
 
 
-def prepare(place: Place, upgrade: str | None = None) -> Prepare:
-    return Prepare(dsn=place.dsn, schema=place.schema, processes=PROCESSES, upgrade=upgrade)
+def prepare(place: Place) -> Prepare:
+    return Prepare(dsn=place.dsn, schema=place.schema, processes=PROCESSES)
 
 
 def fetch(databases: Databases, place: Place, query: str) -> list[tuple[object, ...]]:
@@ -35,40 +34,6 @@ async def test_many_processes_that_make_the_tables_at_once_make_them_once(
     assert versions == [(VERSION,)]
     store = PostgresStore(postgres_place.dsn, schema=postgres_place.schema)
     assert sorted(await thread_ids(store)) == [f"thread {number}" for number in range(PROCESSES)]
-    await store.close()
-
-
-async def test_many_processes_that_change_older_tables_at_once_change_them_once(
-    harbour: Zygote, postgres_server: Databases, postgres_place: Place
-) -> None:
-    store = PostgresStore(postgres_place.dsn, schema=postgres_place.schema)
-    await saved(store, "old", 2)
-    upgrade = "CREATE TABLE {s}.changes (at timestamptz); INSERT INTO {s}.changes VALUES (clock_timestamp())"
-    harbour.life("tests.fleet.preparing:live", prepare(postgres_place, upgrade))
-    assert fetch(postgres_server, postgres_place, "SELECT count(*) FROM {s}.changes") == [(1,)]
-    versions = fetch(postgres_server, postgres_place, "SELECT version FROM {s}.meta")
-    assert versions == [(VERSION + 1,)]
-    assert len(await thread_ids(store)) == 1 + PROCESSES  # whoever was there goes on
-    await store.close()
-    with pytest.raises(NewerFormat, match=f"{VERSION + 1}"):
-        await PostgresStore(postgres_place.dsn, schema=postgres_place.schema).threads()
-
-
-async def test_a_change_that_fails_leaves_the_older_tables_as_they_were(
-    postgres_server: Databases, postgres_place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = PostgresStore(postgres_place.dsn, schema=postgres_place.schema)
-    await saved(store, "old", 2)
-    monkeypatch.setattr(postgres_schema, "VERSION", VERSION + 1)
-    broken = {VERSION: "CREATE TABLE {s}.half_done (); SELECT no_such_function()"}
-    monkeypatch.setattr(postgres_schema, "UPGRADES", broken)
-    newer = PostgresStore(postgres_place.dsn, schema=postgres_place.schema)
-    with pytest.raises(StorageFailed, match="no_such_function"):
-        await newer.threads()
-    await newer.close()
-    tables = fetch(postgres_server, postgres_place, "SELECT to_regclass('{s}.half_done')")
-    assert tables == [(None,)]
-    await (await own(store, "old")).save()
     await store.close()
 
 

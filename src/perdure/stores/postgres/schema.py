@@ -127,9 +127,6 @@ CREATE TABLE {s}.requests (
 CREATE INDEX requests_asked ON {s}.requests (asked_at);
 """
 
-UPGRADES: dict[int, str] = {}
-"""From each version to the next: what an older perdure made is used, and written on."""
-
 
 def quoted(schema: str) -> str:
     """As an identifier in SQL."""
@@ -171,26 +168,22 @@ async def _version_at_once(connection: Any, schema: str) -> int | None:
 
 
 async def prepare(connection: Any, schema: str) -> None:
-    """Make the tables if there are none, and change those of an older version; safe from many processes at once.
+    """Create the tables unless they exist. Many processes may call this at the same time.
 
-    Raises NewerFormat.
+    Raises NewerFormat for tables of another version.
     """
     if await _version_at_once(connection, schema) == VERSION:
         return
     async with connection.transaction(isolation="read_committed"):
-        # Whoever comes second waits here, and finds them made. Ends with the transaction, so it needs no session.
+        # The second process waits here, and then finds the tables. The lock ends with the transaction.
         await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"perdure schema {schema}")
         version = await find_version(connection, schema)
-        if version > VERSION:
-            raise NewerFormat(f"schema {schema!r}", version, VERSION)
         if version == VERSION:
             return
-        if version == 0:
-            exists = await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", schema)
-            if not exists:  # may be made beforehand by somebody with the right to
-                await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
-        needed = [TABLES] if version == 0 else [UPGRADES[one] for one in range(version, VERSION)]
-        for statements in needed:
-            await connection.execute(in_schema(statements, schema))
-        await connection.execute(in_schema("DELETE FROM {s}.meta", schema))
+        if version != 0:
+            raise NewerFormat(f"schema {schema!r}", version, VERSION)
+        exists = await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", schema)
+        if not exists:  # an administrator may have created the schema before
+            await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
+        await connection.execute(in_schema(TABLES, schema))
         await connection.execute(in_schema("INSERT INTO {s}.meta VALUES ($1)", schema), VERSION)
