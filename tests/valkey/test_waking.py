@@ -26,7 +26,7 @@ from perdure.stores.valkey.store import AcceleratedStore
 @pytest.fixture
 def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is woken was told: looking by itself, as is done now and then in case something was lost, takes ages."""
-    monkeypatch.setattr(busy, "LATEST_LOOK_SECONDS", NEVER)
+    monkeypatch.setattr(busy, "MAX_POLL_SECONDS", NEVER)
     monkeypatch.setattr(accelerated, "SUBSCRIBED_LOOK_SECONDS", NEVER)
 
 

@@ -37,7 +37,7 @@ OnSaved = Callable[[CheckpointInfo | None, int], None]
 """Told of a commit that is stored: its checkpoint, and the cursor of its last event."""
 
 
-class ThreadKeeper(Protocol):
+class OpenThread(Protocol):
     """An opened thread: this run may move it until it is released."""
 
     codec: Codec

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from perdure.checkpoints.checkpoint import ChildCheckpoint, WorkflowCheckpoint
 from perdure.checkpoints.delta.chunks import Chunker
 from perdure.checkpoints.delta.incremental import Unchanged
-from perdure.checkpoints.history.retention import KeptHistory
+from perdure.checkpoints.history.retention import RetentionIndex
 from perdure.codec import Codec, DeclaredTypes
 from perdure.isolation import is_all_copied_here, is_surely_copied
 from perdure.records import Lease, OpenedThread
@@ -41,7 +41,7 @@ class Recent:
     root: bytes | None = None
     requests: object = None
     """Those that the store knows to be pending."""
-    kept: KeptHistory | None = None
+    kept: RetentionIndex | None = None
     """What is stored of the thread, where retention limits that."""
 
 

@@ -14,7 +14,7 @@ from perdure.checkpoints.history.methods import HistoryMethods, check_limit
 from perdure.checkpoints.history.pruning import PruningMethods
 from perdure.checkpoints.history.retention import Retention, as_retention
 from perdure.checkpoints.migration.migrations import Migrator
-from perdure.checkpoints.open_thread import PlainThread, ThreadKeeper, codec_for, own_copy, storage_errors
+from perdure.checkpoints.open_thread import OpenThread, PlainThread, codec_for, own_copy, storage_errors
 from perdure.checkpoints.recent import RecentThreads
 from perdure.checkpoints.thread import Migrate, StoredThread, new_assembly, read_checkpoint
 from perdure.checkpoints.transfer.methods import TransferMethods
@@ -289,7 +289,7 @@ async def open_thread(
     takeover: bool,
     max_lag: int,
     migrator: Migrator | None = None,
-) -> ThreadKeeper:
+) -> OpenThread:
     """Claim the thread. Raises ThreadBusy while somebody else holds it."""
     if isinstance(storage, StoreCheckpointStorage):
         async with storage.access("open a thread"):

@@ -13,11 +13,11 @@ from perdure.checkpoints.delta.chunks import Base, Chunker
 from perdure.checkpoints.delta.incremental import Unchanged
 from perdure.checkpoints.encoding.checkpoint import decode_body, encode_body, encode_graph
 from perdure.checkpoints.encoding.events import event_trees
-from perdure.checkpoints.history.retention import KEPT_ENTRIES, FullHistory, KeptHistory, Retention
+from perdure.checkpoints.history.retention import MAX_CARRIED_ENTRIES, FullHistory, Retention, RetentionIndex
 from perdure.checkpoints.migration.migrations import Migrator, RenamedType
 from perdure.checkpoints.open_thread import TAKEN_BACK, OnSaved, storage_errors
 from perdure.checkpoints.recent import Recent, RecentThreads
-from perdure.checkpoints.uncommitted import LaggingWrites, Tail
+from perdure.checkpoints.uncommitted import AsyncCommits, Tail
 from perdure.codec import Codec, DeclaredTypes, Tree
 from perdure.errors import DamagedCheckpoint, PerdureError, StorageFailed, UnreadableValue
 from perdure.events import WorkflowEvent
@@ -30,7 +30,7 @@ _NOTHING: tuple[Sequence[int], int] = ((), 0)
 
 
 class StoredThread:
-    """Implements `ThreadKeeper`. What a checkpoint shares with the one before is not written again."""
+    """Implements `OpenThread`. What a checkpoint shares with the one before is not written again."""
 
     has_journal = True
     has_inbox = True
@@ -62,7 +62,7 @@ class StoredThread:
         self._opened = opened
         self._tail = Tail(opened, migrator)
         self._recent = recent
-        self._lagging = LaggingWrites(max_lag)
+        self._lagging = AsyncCommits(max_lag)
         self._retention = None if isinstance(retention, FullHistory) else retention
         self._kept = None if self._base is None else self._base.kept
         """What is stored, for retention; None until it is read."""
@@ -190,7 +190,7 @@ class StoredThread:
 
     async def _outdated(
         self, info: CheckpointInfo, retention: Retention
-    ) -> tuple[KeptHistory, tuple[Sequence[int], int]]:
+    ) -> tuple[RetentionIndex, tuple[Sequence[int], int]]:
         """What goes with a checkpoint, and the list as it is then. Should the commit fail, it is read again."""
         kept, self._kept = self._kept, None
         if kept is None or not kept.is_current(info, retention, self._recent.changes):
@@ -198,7 +198,7 @@ class StoredThread:
             changes = self._recent.changes
             with storage_errors(self._store, "list checkpoints"):
                 infos = await self._store.infos(thread_id=info.thread_id)
-            kept = KeptHistory(retention, infos, changes)
+            kept = RetentionIndex(retention, infos, changes)
         return kept, kept.add(info)
 
     def _graph_of(self, checkpoint: WorkflowCheckpoint) -> bytes:
@@ -264,7 +264,7 @@ class StoredThread:
     async def release(self) -> None:
         await self._store.release(self._lease)
         if self._base is not None:
-            self._base.kept = self._kept if self._kept is not None and len(self._kept) <= KEPT_ENTRIES else None
+            self._base.kept = self._kept if self._kept is not None and len(self._kept) <= MAX_CARRIED_ENTRIES else None
             self._recent.put(self._lease, self.number, self._base)
 
 

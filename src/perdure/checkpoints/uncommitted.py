@@ -17,7 +17,7 @@ from perdure.records import CheckpointInfo, OpenedThread
 # ---------------------------------------------------------------- lagging
 
 
-class LaggingWrites:
+class AsyncCommits:
     """A line of writes, each begun when the one before it has ended. None is begun after one that failed."""
 
     def __init__(self, most: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from perdure.cancelling import to_its_end
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-from perdure.checkpoints.open_thread import ThreadKeeper
+from perdure.checkpoints.open_thread import OpenThread
 from perdure.engine.effects import Effects
 from perdure.engine.run.arguments import without_secrets
 from perdure.engine.run.live_threads import NOT_IN_STEP
@@ -111,7 +111,7 @@ class Committer:
 
     async def _commit(
         self,
-        keeper: ThreadKeeper,
+        keeper: OpenThread,
         after: Position,
         executor_ids: tuple[str, ...] | None,
         consumed: Sequence[str] = (),
@@ -175,7 +175,7 @@ class Committer:
             raise cancelled
 
     async def _to_its_end(
-        self, keeper: ThreadKeeper, commit: Coroutine[Any, Any, CheckpointInfo | None]
+        self, keeper: OpenThread, commit: Coroutine[Any, Any, CheckpointInfo | None]
     ) -> CheckpointInfo | None:
         """A commit that was begun is waited for, so that the store and the live thread cannot part. A cancellation that
         came meanwhile is heeded by the loop, or when the run ends."""
@@ -214,7 +214,7 @@ class Committer:
         if self._backlog:  # it has begun, and nothing in the store says so yet
             await self._commit_events(keeper, list(self._backlog), running_state(self._thread.position))
 
-    async def _save_the_rest(self, keeper: ThreadKeeper) -> None:
+    async def _save_the_rest(self, keeper: OpenThread) -> None:
         thread = self._thread
         if self._lags:
             await self._to_its_end(keeper, keeper.settled())
@@ -223,7 +223,7 @@ class Committer:
             thread.number = NOT_IN_STEP
             await self._commit(keeper, thread.position, None)
 
-    async def _commit_events(self, keeper: ThreadKeeper, logged: list[WorkflowEvent], state: WorkflowRunState) -> None:
+    async def _commit_events(self, keeper: OpenThread, logged: list[WorkflowEvent], state: WorkflowRunState) -> None:
         """A commit without a checkpoint."""
         was_in_step = self._thread.number == keeper.number
         commit = keeper.commit(None, logged, self._run_id, state.value)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from perdure.checkpoints.open_thread import ThreadKeeper
+from perdure.checkpoints.open_thread import OpenThread
 from perdure.clock import Clock
 from perdure.codec import Codec
 from perdure.engine.compiled import Compiled
@@ -45,7 +45,7 @@ class RunScope:
         self,
         compiled: Compiled,
         thread: LiveThread,
-        keeper: ThreadKeeper | None,
+        keeper: OpenThread | None,
         run_id: str,
         emit: Callable[[WorkflowEvent], None],
         on_request: Callable[[], None],

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.encoding.checkpoint import tool_codec
 from perdure.checkpoints.migration.migrations import Migrator
-from perdure.checkpoints.open_thread import PlainThread, ThreadKeeper, codec_for, storage_errors
+from perdure.checkpoints.open_thread import OpenThread, PlainThread, codec_for, storage_errors
 from perdure.checkpoints.recent import RecentThreads
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.checkpoints.thread import StoredThread
@@ -117,7 +117,7 @@ async def _fit(compiled: Compiled, stored: _Threads, thread_id: str) -> ThreadFi
     return None
 
 
-async def _restored(compiled: Compiled, keeper: ThreadKeeper) -> tuple[str, ...]:
+async def _restored(compiled: Compiled, keeper: OpenThread) -> tuple[str, ...]:
     """All that a run does before it goes on, but for the executors' own hooks. What was added since it was stored."""
     head = await keeper.load_head()
     if head is None:
@@ -129,7 +129,7 @@ async def _restored(compiled: Compiled, keeper: ThreadKeeper) -> tuple[str, ...]
     return tuple(added)
 
 
-def _take_tail(position: Position, keeper: ThreadKeeper) -> None:
+def _take_tail(position: Position, keeper: OpenThread) -> None:
     thread = LiveThread("", Instances({}))
     thread.position = position
     keeper.load_inbox(position.renamed_types)
@@ -156,7 +156,7 @@ class _Threads(Protocol):
 
     async def head_id(self, thread_id: str) -> str | None: ...
 
-    async def keeper(self, thread_id: str, migrator: Migrator | None) -> ThreadKeeper | None:
+    async def keeper(self, thread_id: str, migrator: Migrator | None) -> OpenThread | None:
         """Only to be read from; None if the thread is gone. Without a migrator it reads whatever any tool could."""
 
 
@@ -175,7 +175,7 @@ class _Stored:
         found = await self._store.threads(thread_id=thread_id)
         return found[0].checkpoint_id if found else None
 
-    async def keeper(self, thread_id: str, migrator: Migrator | None) -> ThreadKeeper | None:
+    async def keeper(self, thread_id: str, migrator: Migrator | None) -> OpenThread | None:
         opened = await self._opened(thread_id)
         if opened is None:
             return None
@@ -221,7 +221,7 @@ class _Plain:
     async def head_id(self, thread_id: str) -> str | None:
         return self._heads[thread_id].checkpoint_id
 
-    async def keeper(self, thread_id: str, migrator: Migrator | None) -> ThreadKeeper | None:
+    async def keeper(self, thread_id: str, migrator: Migrator | None) -> OpenThread | None:
         codec = tool_codec() if migrator is None else self._codec
         keeper = PlainThread(self._storage, thread_id, self._name, codec, migrator)
         keeper.stand_at(self._heads[thread_id])

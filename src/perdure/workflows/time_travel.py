@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from perdure.cancelling import to_its_end
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.history.methods import check_limit
-from perdure.checkpoints.history.thread_metadata import said_of
+from perdure.checkpoints.history.thread_metadata import load_thread_metadata
 from perdure.checkpoints.history.time_travel import add_fork, edited_state, forked, of_another_thread, repeated, rewound
-from perdure.checkpoints.open_thread import PlainThread, ThreadKeeper, codec_for, own_copy, storage_errors
+from perdure.checkpoints.open_thread import OpenThread, PlainThread, codec_for, own_copy, storage_errors
 from perdure.checkpoints.storage import StoreCheckpointStorage, load_checkpoint
 from perdure.checkpoints.thread import StoredThread
 from perdure.clock import Clock
@@ -78,7 +78,7 @@ class Owned:
     """A thread in hand: nobody else moves it, here or elsewhere."""
 
     thread: LiveThread
-    keeper: ThreadKeeper
+    keeper: OpenThread
     opening: Opening
     run_id: str
 
@@ -121,7 +121,7 @@ class TimeTravel:
         if target.thread_id != thread_id:
             raise of_another_thread(target.info, thread_id)
         async with self._owned(thread_id) as owned:
-            about = await said_of(self._request.storage, owned.keeper.head_id)
+            about = await load_thread_metadata(self._request.storage, owned.keeper.head_id)
             there = rewound(target, owned.keeper.number + 1, about)
             try:
                 await _whole(owned.keeper.commit(there, (), "", there.status))
@@ -229,7 +229,7 @@ class TimeTravel:
         opening = Opening(self._compiled, live, self._clock, request)
         on_busy = "interrupt" if request.takeover else request.on_busy
         thread = await live.claim(thread_id, ownership, on_busy)
-        keeper: ThreadKeeper | None = None
+        keeper: OpenThread | None = None
         try:
             keeper = await opening.open(thread, ownership)
             if keeper is None:

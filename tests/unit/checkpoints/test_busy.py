@@ -10,7 +10,7 @@ from tests.turns import turns
 
 from perdure import InMemoryCheckpointStorage
 from perdure.checkpoints.follow import wait_for_owner as busy
-from perdure.checkpoints.follow.wait_for_owner import SOONEST_LOOK_SECONDS, WaitingFor
+from perdure.checkpoints.follow.wait_for_owner import MIN_POLL_SECONDS, OwnerWait
 from perdure.testing.conformance.support.acts import own
 
 SECONDS = 15.0
@@ -18,13 +18,13 @@ SECONDS = 15.0
 
 @pytest.fixture(autouse=True)
 def _nobody_looks_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(busy, "LATEST_LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(busy, "MAX_POLL_SECONDS", 3600.0)
 
 
 async def test_the_first_look_after_it_listens_comes_at_once_and_a_release_wakes() -> None:
     storage = InMemoryCheckpointStorage()
     owner = await own(storage.store)
-    async with WaitingFor(storage, "t") as waiting, asyncio.timeout(SECONDS):
+    async with OwnerWait(storage, "t") as waiting, asyncio.timeout(SECONDS):
         assert not storage.store.is_heard("t"), "as long as nobody has to wait, nobody listens"
         await waiting.until_free()
         assert storage.store.is_heard("t")
@@ -46,23 +46,23 @@ async def test_an_owner_who_commits_all_the_time_is_not_asked_all_the_time() -> 
 
     async def wait() -> None:
         nonlocal looks
-        async with WaitingFor(storage, "t") as waiting:
+        async with OwnerWait(storage, "t") as waiting:
             while True:
                 await waiting.until_free()
                 looks += 1
 
     task = asyncio.create_task(wait())
     began, seconds = time.monotonic(), 0.0
-    while seconds < 10 * SOONEST_LOOK_SECONDS or looks < 3:
+    while seconds < 10 * MIN_POLL_SECONDS or looks < 3:
         await owner.note()
         await turns(2)
         seconds = time.monotonic() - began
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert owner.number > 100 and looks <= 2 + seconds / SOONEST_LOOK_SECONDS
+    assert owner.number > 100 and looks <= 2 + seconds / MIN_POLL_SECONDS
 
 
 async def test_what_knows_no_owners_is_looked_at_now_and_then() -> None:
-    async with WaitingFor(object(), "t") as waiting, asyncio.timeout(SECONDS):
+    async with OwnerWait(object(), "t") as waiting, asyncio.timeout(SECONDS):
         await waiting.until_free()
         await waiting.until_free()

@@ -26,7 +26,7 @@ from perdure import (
     WorkflowEvent,
     handler,
 )
-from perdure.checkpoints.follow.live_events import LARGEST_TOLD_BYTES, heard
+from perdure.checkpoints.follow.live_events import MAX_LIVE_EVENT_BYTES, decode_live_event
 from perdure.checkpoints.storage import StoreCheckpointStorage, read_events
 from perdure.codecs.json_codec import JsonCodec
 from perdure.testing.conformance.support.acts import own, told as logged
@@ -190,12 +190,12 @@ async def test_what_nobody_could_have_told_is_ignored() -> None:
 def test_what_is_heard_is_never_run_whatever_the_storage_saves_with() -> None:
     note = msgspec.json.encode(JsonCodec(lenient=True).encode(Note("x"), "note"))
     bomb = note.replace(b":Note", b":Bomb")
-    found = heard(b'[0,{"type":"data","thread_id":"t","data":%b}]' % bomb, JsonCodec(lenient=True))
+    found = decode_live_event(b'[0,{"type":"data","thread_id":"t","data":%b}]' % bomb, JsonCodec(lenient=True))
     assert found is not None and isinstance(found.event.data, Opaque)
 
 
 async def test_what_cannot_leave_the_process_or_is_very_large_is_not_told_and_disturbs_nobody() -> None:
-    for data in (object(), "x" * LARGEST_TOLD_BYTES):
+    for data in (object(), "x" * MAX_LIVE_EVENT_BYTES):
         storage = InMemoryCheckpointStorage()
         workflow = telling(storage, data=data)
         following = asyncio.create_task(until_it_rests(storage.follow("t")))

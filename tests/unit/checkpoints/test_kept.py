@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from perdure.checkpoints.history.retention import TRUSTED, KeepFor, KeepLast, KeptHistory, LatestOnly, Retention
+from perdure.checkpoints.history.retention import TRUSTED, KeepFor, KeepLast, LatestOnly, Retention, RetentionIndex
 from perdure.records import CheckpointInfo
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -70,7 +70,7 @@ def test_what_goes_is_what_the_policy_says_of_the_whole_list(
     retention: Retention, steps: list[tuple[str, int]]
 ) -> None:
     store = ModelStore()
-    kept: KeptHistory | None = None
+    kept: RetentionIndex | None = None
     head: CheckpointInfo | None = None
     told, changes = 0, 0
     for act, chance in [("entry", 1), *steps]:
@@ -89,7 +89,7 @@ def test_what_goes_is_what_the_policy_says_of_the_whole_list(
         iteration = 0 if previous is None or act == "entry" else previous.iteration_count + (act != "progress")
         info = store.next(previous, iteration)
         if kept is None or not kept.is_current(info, retention, changes):
-            kept = KeptHistory(retention, store.listed(), changes)
+            kept = RetentionIndex(retention, store.listed(), changes)
         expected = retention.outdated([*store.listed(), info], info, store.now)
         forgets, before = kept.add(info)
         assert sorted(forgets) == [one.number for one in expected.checkpoints]
@@ -114,20 +114,20 @@ def a_line(count: int, seconds: float = 0.001) -> list[CheckpointInfo]:
 @pytest.mark.parametrize("retention", [LatestOnly(), KeepLast(3), KeepFor(2.5 * SECOND)])
 def test_the_list_is_not_needed_again_while_the_thread_goes_on(retention: Retention) -> None:
     line = a_line(50, 1)
-    kept = KeptHistory(retention, line[:9], 0)
+    kept = RetentionIndex(retention, line[:9], 0)
     kept.add(line[9])
     assert all(kept.is_current(one, retention, 0) and kept.add(one) for one in line[10:50])
 
 
 def test_events_are_told_to_go_when_that_changes() -> None:
     line = a_line(12)
-    kept = KeptHistory(LatestOnly(), line[:2], 0)
+    kept = RetentionIndex(LatestOnly(), line[:2], 0)
     assert [kept.add(one) for one in line[2:8]] == [([1, 2], 3), ([3], 0), ([4], 5), ([5], 0), ([6], 7), ([7], 0)]
 
 
 def test_the_list_is_read_again_when_somebody_changed_it() -> None:
     line = a_line(5)
-    kept = KeptHistory(KeepLast(2), line[:2], 7)
+    kept = RetentionIndex(KeepLast(2), line[:2], 7)
     assert not kept.is_current(line[2], KeepLast(2), 7)  # nothing was added to it yet
     kept.add(line[2])
     assert not kept.is_current(line[3], KeepLast(3), 7)
@@ -136,7 +136,7 @@ def test_the_list_is_read_again_when_somebody_changed_it() -> None:
 
 def test_the_list_is_read_again_after_a_rewind() -> None:
     line = a_line(5)
-    kept = KeptHistory(KeepLast(2), line[:2], 0)
+    kept = RetentionIndex(KeepLast(2), line[:2], 0)
     kept.add(line[2])
     rewound = msgspec.structs.replace(line[3], previous_checkpoint_id="c1")
     assert not kept.is_current(rewound, KeepLast(2), 0)
@@ -144,7 +144,7 @@ def test_the_list_is_read_again_after_a_rewind() -> None:
 
 def test_the_list_is_read_again_before_it_is_old_whichever_way_the_clock_goes() -> None:
     line = a_line(5)
-    kept = KeptHistory(KeepLast(2), line[:2], 0)
+    kept = RetentionIndex(KeepLast(2), line[:2], 0)
     kept.add(line[2])
     for seconds, is_trusted in ((59, True), (61, False), (-59, True), (-61, False)):
         later = msgspec.structs.replace(line[3], timestamp=(START + seconds * SECOND).isoformat())
@@ -155,7 +155,7 @@ def test_the_list_is_read_again_before_it_is_old_whichever_way_the_clock_goes() 
 
 def test_a_checkpoint_with_the_id_of_another_takes_its_place() -> None:
     line = a_line(4)
-    kept = KeptHistory(KeepLast(2), line[:3], 0)
+    kept = RetentionIndex(KeepLast(2), line[:3], 0)
     again = CheckpointInfo("c2", "t", "w", 4, 1, "c1", START.isoformat())
     assert kept.add(again) == ([3], 0)
 
@@ -164,7 +164,7 @@ def test_a_checkpoint_with_the_id_of_another_takes_its_place() -> None:
 def test_a_commit_costs_what_goes_and_not_what_is_there(retention: Retention) -> None:
     """100 commits over 5,000 checkpoints take less than one look at all of them takes ten times."""
     line = a_line(5_200, 1)
-    kept = KeptHistory(retention, line[:5_049], 0)
+    kept = RetentionIndex(retention, line[:5_049], 0)
     kept.add(line[5_049])
     began = time.perf_counter()
     for one in line[5_100:]:
@@ -178,15 +178,15 @@ def test_a_commit_costs_what_goes_and_not_what_is_there(retention: Retention) ->
 
 def test_a_pinned_checkpoint_has_its_place_in_the_line_and_is_never_told_to_go() -> None:
     line = [msgspec.structs.replace(one, is_pinned=one.number in (1, 3)) for one in a_line(6)]
-    kept = KeptHistory(KeepLast(3), line[:3], 0)
+    kept = RetentionIndex(KeepLast(3), line[:3], 0)
     assert [kept.add(one)[0] for one in line[3:]] == [[], [2], []]  # 3, 4 and 5 are the last three; then 4, 5 and 6
-    aged = KeptHistory(KeepFor(timedelta(milliseconds=2.5)), line[:3], 0)
+    aged = RetentionIndex(KeepFor(timedelta(milliseconds=2.5)), line[:3], 0)
     assert [aged.add(one)[0] for one in line[3:]] == [[], [2], []]
 
 
 def test_a_pinned_checkpoint_of_an_abandoned_branch_takes_nobodys_place() -> None:
     one, two, pinned, four, five = a_line(5)
     pinned = msgspec.structs.replace(pinned, is_pinned=True)
-    kept = KeptHistory(KeepLast(3), [one, two, pinned], 0)
+    kept = RetentionIndex(KeepLast(3), [one, two, pinned], 0)
     assert kept.add(msgspec.structs.replace(four, previous_checkpoint_id="c2"))[0] == []
     assert kept.add(five)[0] == [1]

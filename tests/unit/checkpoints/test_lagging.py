@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perdure.checkpoints.uncommitted import LaggingWrites
+from perdure.checkpoints.uncommitted import AsyncCommits
 
 
 class Writes:
@@ -44,7 +44,7 @@ async def turns(count: int = 20) -> None:
 
 
 async def test_writes_are_made_one_after_the_other_in_order() -> None:
-    lagging, writes = LaggingWrites(8), Writes()
+    lagging, writes = AsyncCommits(8), Writes()
     for number in range(5):
         await lagging.add(writes.write(number))
     writes.end(4, 3, 1)
@@ -60,7 +60,7 @@ async def test_writes_are_made_one_after_the_other_in_order() -> None:
 
 @pytest.mark.parametrize("most", [1, 2, 8])
 async def test_there_are_never_more_than_so_many_unsaved(most: int) -> None:
-    lagging, writes = LaggingWrites(most), Writes()
+    lagging, writes = AsyncCommits(most), Writes()
     for number in range(most):
         await lagging.add(writes.write(number))
     adding = asyncio.create_task(lagging.add(writes.write(most)))
@@ -78,7 +78,7 @@ async def test_there_are_never_more_than_so_many_unsaved(most: int) -> None:
 
 
 async def test_two_that_wait_to_add_are_let_in_one_by_one() -> None:
-    lagging, writes = LaggingWrites(1), Writes()
+    lagging, writes = AsyncCommits(1), Writes()
     await lagging.add(writes.write(0))
     both = [asyncio.create_task(lagging.add(writes.write(number))) for number in (1, 2)]
     await turns()
@@ -92,7 +92,7 @@ async def test_two_that_wait_to_add_are_let_in_one_by_one() -> None:
 
 
 async def test_settling_waits_for_all_of_them_and_for_nothing_where_there_are_none() -> None:
-    lagging, writes = LaggingWrites(8), Writes()
+    lagging, writes = AsyncCommits(8), Writes()
     await lagging.settled()
     for number in range(3):
         await lagging.add(writes.write(number))
@@ -105,7 +105,7 @@ async def test_settling_waits_for_all_of_them_and_for_nothing_where_there_are_no
 
 
 async def test_nothing_is_written_after_a_write_that_failed() -> None:
-    lagging, writes = LaggingWrites(8), Writes()
+    lagging, writes = AsyncCommits(8), Writes()
     for number in range(4):
         await lagging.add(writes.write(number))
     writes.end(0, 2, 3)
@@ -117,7 +117,7 @@ async def test_nothing_is_written_after_a_write_that_failed() -> None:
 
 
 async def test_whoever_adds_after_a_failure_is_told_each_time() -> None:
-    lagging, writes = LaggingWrites(8), Writes()
+    lagging, writes = AsyncCommits(8), Writes()
     await lagging.add(writes.write(0))
     writes.fail(0, OSError("disk full"))
     await turns()
@@ -129,7 +129,7 @@ async def test_whoever_adds_after_a_failure_is_told_each_time() -> None:
 
 
 async def test_a_failure_comes_out_of_the_add_that_waits_for_room() -> None:
-    lagging, writes = LaggingWrites(1), Writes()
+    lagging, writes = AsyncCommits(1), Writes()
     await lagging.add(writes.write(0))
     adding = asyncio.create_task(lagging.add(writes.write(1)))
     await turns()
@@ -141,7 +141,7 @@ async def test_a_failure_comes_out_of_the_add_that_waits_for_room() -> None:
 
 
 async def test_a_second_one_that_waited_for_room_is_told_of_the_failure_too() -> None:
-    lagging, writes = LaggingWrites(1), Writes()
+    lagging, writes = AsyncCommits(1), Writes()
     await lagging.add(writes.write(0))
     both = [asyncio.create_task(lagging.add(writes.write(number))) for number in (1, 2)]
     await turns()
@@ -153,7 +153,7 @@ async def test_a_second_one_that_waited_for_room_is_told_of_the_failure_too() ->
 
 
 async def test_cancelling_whoever_waits_cancels_no_write() -> None:
-    lagging, writes = LaggingWrites(2), Writes()
+    lagging, writes = AsyncCommits(2), Writes()
     for number in range(2):
         await lagging.add(writes.write(number))
     waiting = [asyncio.create_task(lagging.add(writes.write(2))), asyncio.create_task(lagging.settled())]
@@ -169,7 +169,7 @@ async def test_cancelling_whoever_waits_cancels_no_write() -> None:
 
 @pytest.mark.parametrize("which", [0, 1, 2])
 async def test_after_a_write_that_was_cancelled_none_is_begun(which: int) -> None:
-    lagging, writes = LaggingWrites(8), Writes()
+    lagging, writes = AsyncCommits(8), Writes()
     before = asyncio.all_tasks()
     for number in range(4):
         await lagging.add(writes.write(number))

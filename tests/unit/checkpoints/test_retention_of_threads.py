@@ -292,13 +292,13 @@ async def test_a_thread_that_moves_on_while_it_is_listed_is_in_the_list_all_the_
 
 
 async def test_a_long_list_is_not_carried_to_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.checkpoints.thread.KEPT_ENTRIES", 3)
+    monkeypatch.setattr("perdure.checkpoints.thread.MAX_CARRIED_ENTRIES", 3)
     store, storage = stored(KeepLast(3))
     workflow = yielding(storage)
     for _ in range(4):
         await workflow.run("x", thread_id="t")
     assert store.lists == 1
-    monkeypatch.setattr("perdure.checkpoints.thread.KEPT_ENTRIES", 2)
+    monkeypatch.setattr("perdure.checkpoints.thread.MAX_CARRIED_ENTRIES", 2)
     for _ in range(3):
         await workflow.run("x", thread_id="t")
     assert store.lists == 3  # it was still carried to the first of these

@@ -192,7 +192,7 @@ async def test_a_run_that_was_just_handed_the_thread_is_interrupted_like_any_oth
 async def test_a_run_interrupted_while_another_object_holds_the_thread_says_that_it_never_began(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(busy, "LATEST_LOOK_SECONDS", 3600.0)  # it does not come to look by itself
+    monkeypatch.setattr(busy, "MAX_POLL_SECONDS", 3600.0)  # it does not come to look by itself
     storage, gate, seen = InMemoryCheckpointStorage(), Gate(), list[str]()
     holder = start(gated(gate, checkpoint_storage=storage), "held")
     await gate.arrived.wait()

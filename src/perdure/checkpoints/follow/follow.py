@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perdure.checkpoints.access import Access
 from perdure.checkpoints.encoding.events import NOT_LOGGED
-from perdure.checkpoints.follow.live_events import LiveEvent, heard
+from perdure.checkpoints.follow.live_events import LiveEvent, decode_live_event
 from perdure.checkpoints.follow.log_reader import LogReader
 from perdure.codec import DeclaredTypes
 from perdure.codecs.json_codec import JsonCodec
@@ -181,7 +181,7 @@ class _Following:
             self._take(body)
 
     def _take(self, body: bytes) -> None:
-        told = heard(body, self._codec)
+        told = decode_live_event(body, self._codec)
         if told is None or told.event.thread_id != self._thread_id or not self._wanted.has(told.event.type):
             return
         if told.after >= self._seq:  # else it comes too late

@@ -14,18 +14,18 @@ from perdure.errors import PerdureError, UnsavableValue
 from perdure.events import WorkflowEvent
 
 if TYPE_CHECKING:
-    from perdure.checkpoints.open_thread import ThreadKeeper
+    from perdure.checkpoints.open_thread import OpenThread
 
 
-LARGEST_TOLD_BYTES = 256 * 1024
+MAX_LIVE_EVENT_BYTES = 256 * 1024
 """More than this is not told, only logged if it is to be."""
 
 _WITHOUT_DATA = frozenset({"executor_invoked", "executor_completed"})
 """Their data are messages, which may be large, and are not in the log either."""
 
 
-def teller(
-    storage: Any, thread_id: str, run_id: str, keeper: ThreadKeeper | None, now: Callable[[], datetime]
+def live_event_publisher(
+    storage: Any, thread_id: str, run_id: str, keeper: OpenThread | None, now: Callable[[], datetime]
 ) -> Callable[[WorkflowEvent], None] | None:
     """Passes on what a run streams to whoever follows its thread, here and in other processes; None if nobody could."""
     from perdure.checkpoints.storage import StoreCheckpointStorage
@@ -59,7 +59,7 @@ def _told(event: WorkflowEvent, thread_id: str, run_id: str, last_seq: int, at: 
         body = msgspec.json.encode([last_seq, _plain(own)])
     except (UnsavableValue, msgspec.EncodeError, RecursionError):
         return None  # it cannot leave this process
-    return body if len(body) <= LARGEST_TOLD_BYTES else None
+    return body if len(body) <= MAX_LIVE_EVENT_BYTES else None
 
 
 def _plain(event: WorkflowEvent) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class LiveEvent(NamedTuple):
     event: WorkflowEvent
 
 
-def heard(body: bytes, codec: JsonCodec) -> LiveEvent | None:
+def decode_live_event(body: bytes, codec: JsonCodec) -> LiveEvent | None:
     """None for what is no event: whoever can reach the channel can say anything there."""
     try:
         after, fields = msgspec.json.decode(body, type=tuple[int, dict[str, Any]])

@@ -9,12 +9,12 @@ from typing import Any, Self
 
 from perdure.store import Listener, Store
 
-SOONEST_LOOK_SECONDS = 0.02
-LATEST_LOOK_SECONDS = 1.0
+MIN_POLL_SECONDS = 0.02
+MAX_POLL_SECONDS = 1.0
 """How often whoever waits for a thread tries to get it: while its owner moves it, and while nothing is heard."""
 
 
-class WaitingFor:
+class OwnerWait:
     """Waits until a thread that somebody else owns may be free. Listens from the first call on, which does not wait:
     the thread may have been given up before."""
 
@@ -34,7 +34,7 @@ class WaitingFor:
 
     async def until_free(self) -> None:
         if self._store is None:
-            await asyncio.sleep(SOONEST_LOOK_SECONDS)
+            await asyncio.sleep(MIN_POLL_SECONDS)
         elif self._listener is None:
             self._listening = AsyncExitStack()
             self._listener = await self._listening.enter_async_context(self._store.listen(self._thread_id))
@@ -43,8 +43,8 @@ class WaitingFor:
         self._looked_at = time.monotonic()
 
     async def _hear(self, listener: Listener) -> None:
-        until = time.monotonic() + LATEST_LOOK_SECONDS
+        until = time.monotonic() + MAX_POLL_SECONDS
         while (left := until - time.monotonic()) > 0 and await listener.next(left) is not None:
             pass  # what its owner tells of
         # An owner who commits often is not asked each time whether it has done.
-        await asyncio.sleep(max(0.0, self._looked_at + SOONEST_LOOK_SECONDS - time.monotonic()))
+        await asyncio.sleep(max(0.0, self._looked_at + MIN_POLL_SECONDS - time.monotonic()))

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from perdure.cancelling import to_its_end
 from perdure.checkpoints.access import Access
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
-from perdure.checkpoints.follow.wait_for_owner import WaitingFor
+from perdure.checkpoints.follow.wait_for_owner import OwnerWait
 from perdure.checkpoints.history.branches import Branches, branches_of
 from perdure.checkpoints.history.retention import Retention
-from perdure.checkpoints.history.thread_metadata import said_of
+from perdure.checkpoints.history.thread_metadata import load_thread_metadata
 from perdure.checkpoints.history.time_travel import (
     ON_BUSY,
     add_fork,
@@ -130,7 +130,7 @@ class HistoryMethods(Access):
         async def act(thread: StoredThread) -> CheckpointInfo | None:
             target = await self._load(wanted)
             try:
-                about = await said_of(self, thread.head_id)
+                about = await load_thread_metadata(self, thread.head_id)
                 return await thread.commit(rewound(target, thread.number + 1, about), (), "", target.status)
             except ThreadConflict:
                 await self._load(wanted)  # it may have been pruned since
@@ -182,7 +182,7 @@ class HistoryMethods(Access):
             choices = ", ".join(map(repr, ON_BUSY))
             raise InvalidRun(f"on_busy must be one of {choices}, got {on_busy!r}{did_you_mean(str(on_busy), ON_BUSY)}.")
         takes_over = takeover or on_busy == "interrupt"
-        async with WaitingFor(self, thread_id) as waiting:
+        async with OwnerWait(self, thread_id) as waiting:
             while True:
                 try:
                     return await _whole(self._move(thread_id, act, takeover=takes_over))

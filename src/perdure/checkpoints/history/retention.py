@@ -169,11 +169,11 @@ def moment(timestamp: str) -> datetime | None:
 TRUSTED = timedelta(seconds=60)
 """How long pins that other processes set or took away may stay unnoticed. Those of this storage object are noticed at
 once."""
-KEPT_ENTRIES = 10_000
+MAX_CARRIED_ENTRIES = 10_000
 """Longer lists are not carried from one run to the next."""
 
 
-class KeptHistory:
+class RetentionIndex:
     """The checkpoints of one thread, and which of them is the next to go."""
 
     def __init__(self, retention: Retention, infos: Sequence[CheckpointInfo], changes: int) -> None:

@@ -8,7 +8,7 @@ from perdure.codec import DeclaredTypes
 from perdure.errors import StorageFailed, WorkflowCheckpointException
 
 
-async def said_of(storage: Any, head_id: str | None) -> dict[str, Any] | None:
+async def load_thread_metadata(storage: Any, head_id: str | None) -> dict[str, Any] | None:
     """What the thread's head says of it. None if that cannot be read: a rewind is the way back from a damaged head."""
     from perdure.checkpoints.storage import StoreCheckpointStorage, load_checkpoint
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.checkpoints.access import refuse_if_encrypted
+from perdure.checkpoints.access import refuse_missing_key
 from perdure.checkpoints.open_thread import storage_errors
 from perdure.checkpoints.transfer.dump_lines import visible_part
 from perdure.checkpoints.transfer.threads import CommitPages, add_thread, aside, standing_of, write_thread
@@ -67,7 +67,7 @@ async def copy_store(
     """
     _check_storages(source, target)
     for one in (source, target):
-        await refuse_if_encrypted(one.store)
+        await refuse_missing_key(one.store)
     if isinstance(thread_ids, str):
         raise TypeError(f"thread_ids expects several ids, got the text {thread_ids!r}.")
     wanted, unknown = await _thread_ids(source, workflow_name, None if thread_ids is None else [*thread_ids])

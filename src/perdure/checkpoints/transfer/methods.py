@@ -28,7 +28,7 @@ class TransferMethods(Access):
         """
         from perdure.checkpoints.transfer.threads import export_thread
 
-        await self.unlock()
+        await self.refuse_missing_key()
         return await export_thread(self.store, thread_id, path, overwrite=overwrite)
 
     async def import_thread(self, path: str | os.PathLike[str], *, thread_id: str | None = None) -> ThreadInfo:
@@ -39,7 +39,7 @@ class TransferMethods(Access):
         """
         from perdure.checkpoints.transfer.threads import import_thread
 
-        await self.unlock()
+        await self.refuse_missing_key()
         return await import_thread(self.store, path, thread_id=thread_id)
 
     async def verify(self, *, thread_id: str | None = None, progress: Progress | None = None) -> list[Damage]:
@@ -51,7 +51,7 @@ class TransferMethods(Access):
         from perdure.checkpoints.integrity.verify import verify
 
         try:
-            await self.unlock()
+            await self.refuse_missing_key()
         except (DamagedStore, DamagedCheckpoint, StorageFailed):
             pass  # what cannot be looked at is told below, as damage
         return await verify(self.store, thread_id=thread_id, progress=progress)
@@ -64,7 +64,7 @@ class TransferMethods(Access):
         """
         rekey = getattr(self.store, "rekey", None)
         if rekey is None:
-            await self.unlock()
+            await self.refuse_missing_key()
             raise ValueError(
                 "This storage has no encryption, so there is nothing to put under another key. Pass"
                 " encryption=AesGcm(...)."

@@ -152,10 +152,10 @@ def _is_in_memory(storage: StoreCheckpointStorage) -> bool:
 @asynccontextmanager
 async def source_store(store: str, named: str) -> AsyncIterator[StoreCheckpointStorage]:
     """The storage that threads are copied from, open: encrypted or not, as it is found."""
-    from perdure.checkpoints.access import is_locked
+    from perdure.checkpoints.access import is_encrypted
 
     async with find_store(store, named=named, with_keys=False) as storage:
-        if given_keys() is None or not await is_locked(storage.store):
+        if given_keys() is None or not await is_encrypted(storage.store):
             yield storage
             return
     async with find_store(store, named=named) as storage:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from perdure.checkpoints.delta.incremental import Unchanged
-from perdure.checkpoints.open_thread import ThreadKeeper
+from perdure.checkpoints.open_thread import OpenThread
 from perdure.codec import Encoded
 from perdure.engine.compiled import Compiled
 from perdure.engine.effects import Effects
@@ -83,7 +83,7 @@ class ExecutorMemories:
     With a storage they are frozen into trees, which the checkpoint needs anyway; without one they are copied.
     """
 
-    def __init__(self, thread: LiveThread, compiled: Compiled, keeper: ThreadKeeper | None) -> None:
+    def __init__(self, thread: LiveThread, compiled: Compiled, keeper: OpenThread | None) -> None:
         self._thread = thread
         self._compiled = compiled
         self._codec = None if keeper is None else keeper.codec

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from perdure.checkpoints.checkpoint import ChildCheckpoint, WorkflowCheckpoint
-from perdure.checkpoints.follow.wait_for_owner import WaitingFor
+from perdure.checkpoints.follow.wait_for_owner import OwnerWait
 from perdure.checkpoints.migration.migrations import Migrator
-from perdure.checkpoints.open_thread import ThreadKeeper
+from perdure.checkpoints.open_thread import OpenThread
 from perdure.checkpoints.storage import load_checkpoint, open_thread
 from perdure.clock import Clock
 from perdure.engine.compiled import Compiled
@@ -156,12 +156,12 @@ class Opening:
         self.becomes_own = request.thread_id is None
         return kept or request.thread_id or new_thread_id()
 
-    async def open(self, thread: LiveThread, ownership: Ownership) -> ThreadKeeper | None:
+    async def open(self, thread: LiveThread, ownership: Ownership) -> OpenThread | None:
         """Claim the thread in its store; None without a storage. Raises ThreadBusy."""
         request = self._request
         if request.storage is None:
             return None
-        async with WaitingFor(request.storage, thread.thread_id) as waiting:
+        async with OwnerWait(request.storage, thread.thread_id) as waiting:
             while True:
                 self._inbox_before = set(thread.inbox)
                 try:
@@ -183,7 +183,7 @@ class Opening:
                     else:
                         raise
 
-    async def _open_now(self, thread: LiveThread, run_id: str, *, takeover: bool = False) -> ThreadKeeper:
+    async def _open_now(self, thread: LiveThread, run_id: str, *, takeover: bool = False) -> OpenThread:
         request = self._request
         place = self._place(thread)
         while place in _leftovers:  # else a late answer of the store would take the thread from this run
@@ -225,7 +225,7 @@ class Opening:
     def _place(self, thread: LiveThread) -> _Place:
         return storage_key(self._request.storage), thread.thread_id
 
-    async def synchronise(self, thread: LiveThread, loop: Loop, keeper: ThreadKeeper | None) -> None:
+    async def synchronise(self, thread: LiveThread, loop: Loop, keeper: OpenThread | None) -> None:
         """Stand where the store says, if it was moved since this process last looked.
 
         A run that names an older checkpoint does not read the head: it is the way back from a damaged one.
@@ -329,7 +329,7 @@ _leftovers: dict[_Place, asyncio.Future[None]] = {}
 """What stores still open for runs that were cancelled meanwhile: given up as soon as it comes."""
 
 
-def _give_back(opening: asyncio.Future[ThreadKeeper], place: _Place, run_id: str) -> None:
+def _give_back(opening: asyncio.Future[OpenThread], place: _Place, run_id: str) -> None:
     """The caller did not wait for the store: a store that hangs must not hold up a run that was cancelled."""
 
     async def release() -> None:

@@ -8,9 +8,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from perdure.cancelling import to_its_end
-from perdure.checkpoints.follow.live_events import teller
-from perdure.checkpoints.history.thread_metadata import said_of
-from perdure.checkpoints.open_thread import PlainThread, ThreadKeeper
+from perdure.checkpoints.follow.live_events import live_event_publisher
+from perdure.checkpoints.history.thread_metadata import load_thread_metadata
+from perdure.checkpoints.open_thread import OpenThread, PlainThread
 from perdure.clock import Clock
 from perdure.engine.commit import Committer, resting_state, running_state
 from perdure.engine.compiled import Compiled
@@ -81,7 +81,7 @@ class Run:
         thread = await self._live.claim(thread_id, ownership, on_busy)
         if self._watch is not None:
             self._watch.claimed()
-        keeper: ThreadKeeper | None = None
+        keeper: OpenThread | None = None
         error: BaseException | None = None
         try:
             keeper = await self._opening.open(thread, ownership)
@@ -98,7 +98,7 @@ class Run:
         await self._release(thread, ownership, keeper)
         return self._ended(thread, ownership, error)
 
-    async def _release(self, thread: LiveThread, ownership: Ownership, keeper: ThreadKeeper | None) -> None:
+    async def _release(self, thread: LiveThread, ownership: Ownership, keeper: OpenThread | None) -> None:
         """Give the thread up, whatever happens."""
         try:
             if keeper is not None:
@@ -110,7 +110,7 @@ class Run:
             self._live.release(thread, ownership, forget=self._request.storage is not None)
 
     async def _move(
-        self, thread: LiveThread, ownership: Ownership, loop: Loop, committer: Committer, keeper: ThreadKeeper | None
+        self, thread: LiveThread, ownership: Ownership, loop: Loop, committer: Committer, keeper: OpenThread | None
     ) -> None:
         await self._opening.synchronise(thread, loop, keeper)
         if self._waits_for(thread):
@@ -205,9 +205,11 @@ class Run:
             about=dict(position.about),
         )
 
-    def _scope(self, thread: LiveThread, keeper: ThreadKeeper | None) -> RunScope:
+    def _scope(self, thread: LiveThread, keeper: OpenThread | None) -> RunScope:
         durability = self._request.durability
-        self._tell_others = teller(self._request.storage, thread.thread_id, self.run_id, keeper, self._clock.now)
+        self._tell_others = live_event_publisher(
+            self._request.storage, thread.thread_id, self.run_id, keeper, self._clock.now
+        )
         return RunScope(
             self._compiled,
             thread,
@@ -274,7 +276,7 @@ class Run:
         self._emit(event)
 
     def _announce(
-        self, thread: LiveThread, committer: Committer, keeper: ThreadKeeper | None, entered: Position | None = None
+        self, thread: LiveThread, committer: Committer, keeper: OpenThread | None, entered: Position | None = None
     ) -> None:
         self._began = True
         if self._opening.becomes_own:
@@ -310,7 +312,7 @@ class Run:
             return replace(entry, position=with_records(thread.position, thread.records))
         if rewound is None:
             return entry
-        about = None if self._request.fork else await said_of(self._request.storage, thread.head_id)
+        about = None if self._request.fork else await load_thread_metadata(self._request.storage, thread.head_id)
         await self._opening.rewind(thread, loop)
         after = thread.position.successor() if entry.position is None else entry.position
         after.saved, after.epoch = thread.position.saved, rewound.epoch

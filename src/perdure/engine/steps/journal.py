@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from perdure.checkpoints.encoding.level import decode_record, encode_record
-from perdure.checkpoints.open_thread import TAKEN_BACK, ThreadKeeper
+from perdure.checkpoints.open_thread import TAKEN_BACK, OpenThread
 from perdure.codec import Codec, Encoded, Tree
 from perdure.engine.effects import decode_effects
 from perdure.engine.run.live_threads import LiveThread
@@ -24,7 +24,7 @@ GONE = Record("gone")
 class Journal:
     """Appends to the records of deliveries: in memory, and in the store where it keeps a journal."""
 
-    def __init__(self, thread: LiveThread, keeper: ThreadKeeper | None, *, is_kept: bool) -> None:
+    def __init__(self, thread: LiveThread, keeper: OpenThread | None, *, is_kept: bool) -> None:
         self._thread = thread
         self._keeper = keeper if is_kept else None
         self._codec: Codec | None = None if keeper is None else keeper.codec
@@ -104,7 +104,7 @@ def value_of(kept: Any, what: str) -> Any:
     return kept.codec.decode(kept.tree, what) if isinstance(kept, Encoded) else isolated(kept)
 
 
-def take_journal(thread: LiveThread, keeper: ThreadKeeper) -> None:
+def take_journal(thread: LiveThread, keeper: OpenThread) -> None:
     """What the store has recorded since the head. Raises DamagedCheckpoint.
 
     Also where the number is the same: another owner may have recorded deliveries and ended before its commit.
