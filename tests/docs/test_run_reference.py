@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from perdure.engine.run.options import RunOptions
+from perdure import RunOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "run.md"
 
