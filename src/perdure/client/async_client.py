@@ -13,21 +13,21 @@ from typing import Any, Self, Unpack
 import httpx
 from msgspec import UNSET
 
-from perdure.client import calls, following, models as told
+from perdure.client import calls, following, models
 from perdure.client.async_steps import AsyncSteps
-from perdure.client.calls import PAGE, AnyCheckpoint, OnBusy, Said, TurnArguments
+from perdure.client.calls import PAGE, AnyCheckpoint, MessagesIn, OnBusy, TurnArguments
 from perdure.client.connecting import Connecting, Token, WholeFile
-from perdure.client.retries import asked, begun
+from perdure.client.retries import fetch, start_run
 from perdure.client.steps import Patience
 from perdure.client.turns import StreamedTurn
 from perdure.names import new_run_id
 
 
 class Client:
-    """Talks to a server, or to several that share a storage: reads and streams then go on at another one.
+    """Talks to a server, or to several that share a storage: reads and streams then continue at another one.
 
-    Every method raises ClientError: NotFound, Conflict, Invalid, ... Reads that find nobody, or a server that is busy,
-    are tried again; nothing else is ever sent twice.
+    Every method raises ClientError: NotFound, Conflict, Invalid, ... The client repeats reads that
+    meet no server or a busy one, and never sends anything else twice.
     """
 
     def __init__(
@@ -60,31 +60,31 @@ class Client:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close its connections. Runs go on."""
+        """Close its connections. Runs continue."""
         await self._steps.aclose()
 
     async def _ask(self, call: calls.HttpCall[calls.T]) -> calls.T:
-        return await self._steps.do(asked(self._session, call))
+        return await self._steps.do(fetch(self._session, call))
 
     # ------------------------------------------------------------ the server and what it serves
 
     async def ping(self) -> str:
         return await self._ask(calls.ping())
 
-    async def ready(self) -> told.Ready:
-        """Whether it can do its work, and if not, what is away."""
+    async def ready(self) -> models.Ready:
+        """Whether the server can work, and which dependency is away."""
         return await self._ask(calls.ready())
 
-    async def workflows(self) -> list[told.Workflow]:
+    async def workflows(self) -> list[models.Workflow]:
         return await self._ask(calls.workflows())
 
-    async def workflow(self, name: str) -> told.Workflow:
+    async def workflow(self, name: str) -> models.Workflow:
         return await self._ask(calls.workflow(name))
 
-    async def graph(self) -> told.Graph:
+    async def graph(self) -> models.Graph:
         return await self._ask(calls.graph())
 
-    async def tools(self) -> list[told.NodeTools]:
+    async def tools(self) -> list[models.NodeTools]:
         return await self._ask(calls.tools())
 
     async def state_schema(self) -> dict[str, Any]:
@@ -92,25 +92,25 @@ class Client:
 
     # ------------------------------------------------------------ turns
 
-    async def invoke(self, messages: Said | None = None, **options: Unpack[TurnArguments]) -> told.InvokeResult:
+    async def invoke(self, messages: MessagesIn | None = None, **options: Unpack[TurnArguments]) -> models.InvokeResult:
         """One turn of a conversation. Raises RunFailed if its run fails, and StillRunning if that takes too long."""
-        turn = calls.turn_of(messages, options)
-        return await self._steps.do(begun(self._session, calls.invoke(turn), turn.thread_id, turn.run_id))
+        turn = calls.new_turn(messages, options)
+        return await self._steps.do(start_run(self._session, calls.invoke(turn), turn.thread_id, turn.run_id))
 
     def stream(
-        self, messages: Said | None = None, **options: Unpack[TurnArguments]
-    ) -> AsyncGenerator[told.Chunk, None]:
+        self, messages: MessagesIn | None = None, **options: Unpack[TurnArguments]
+    ) -> AsyncGenerator[models.Chunk, None]:
         """One turn as it happens, up to the chunk whose `status` is `done`.
 
-        When the connection breaks it goes on with the thread's log: chunks with a `seq` come exactly once and in
-        order, also from another server and after a restart. The turn is begun once: if it cannot be found out whether
-        it was, ConnectionLost says what is known. Raises RunFailed, after the last chunk, if the run fails.
+        After a broken connection it continues with the thread's log: chunks with a `seq` arrive exactly once and in
+        order, also from another server and after a restart. The turn starts once: if the client cannot find out
+        whether it did, it raises ConnectionLost. Raises RunFailed, after the last chunk, if the run fails.
         """
-        turn = calls.turn_of(messages, options)
-        return self._steps.give(StreamedTurn(self._session, turn).steps())
+        turn = calls.new_turn(messages, options)
+        return self._steps.emit_all(StreamedTurn(self._session, turn).steps())
 
-    async def stop(self, thread_id: str) -> told.Stopped:
-        """End whatever runs the thread."""
+    async def stop(self, thread_id: str) -> models.Stopped:
+        """Stop the run that owns the thread."""
         return await self._ask(calls.stop(thread_id))
 
     # ------------------------------------------------------------ runs
@@ -124,55 +124,55 @@ class Client:
         workflow: str | None = None,
         on_busy: OnBusy = "reject",
         wait: float | None = None,
-    ) -> told.Run:
-        """Begin with an input, go on with answers, or resume with neither. `wait`: seconds to wait for its end; it
-        goes on after that. A run that failed is returned like any other, with its `error`."""
+    ) -> models.Run:
+        """Start with an input, continue with answers, or resume with neither. `wait`: seconds to wait for its end; it
+        continues after that. A run that failed is returned like any other, with its `error`."""
         run_id = new_run_id()
         call = calls.run(
-            thread_id, run_id, given=input, responses=responses, workflow=workflow, on_busy=on_busy, wait=wait
+            thread_id, run_id, input=input, responses=responses, workflow=workflow, on_busy=on_busy, wait=wait
         )
-        return await self._steps.do(begun(self._session, call, thread_id, run_id))
+        return await self._steps.do(start_run(self._session, call, thread_id, run_id))
 
-    async def get_run(self, thread_id: str, run_id: str) -> told.Run:
+    async def get_run(self, thread_id: str, run_id: str) -> models.Run:
         return await self._ask(calls.get_run(thread_id, run_id))
 
-    async def cancel(self, thread_id: str, run_id: str) -> told.Cancelled:
+    async def cancel(self, thread_id: str, run_id: str) -> models.Cancelled:
         return await self._ask(calls.cancel(thread_id, run_id))
 
     def events(
         self, thread_id: str, after: int | None = None, *, live: bool = True, reconnect: bool = True
-    ) -> AsyncGenerator[told.Event, None]:
-        """What happens in a thread, without end: leave the loop when you have seen enough.
+    ) -> AsyncGenerator[models.Event, None]:
+        """The events of a thread, without end: leave the loop when you have enough.
 
-        `after`: the `seq` of the last one that you have; None: all that are kept. `live`: also what is not committed
-        yet, which has no `seq` and may be told again. Raises CursorExpired if what followed was forgotten.
+        `after`: the `seq` of the last event that you have; None: all stored events. `live`: also events that are not
+        committed yet; they have no `seq` and may arrive again. Raises CursorExpired if the next events were pruned.
         """
-        return self._steps.give(following.events(self._session, thread_id, after, live=live, reconnect=reconnect))
+        return self._steps.emit_all(following.events(self._session, thread_id, after, live=live, reconnect=reconnect))
 
-    async def requests(self, thread_id: str | None = None, *, limit: int = PAGE) -> list[told.Request]:
-        """What waits for a person, in all threads or one; those who wait longest first."""
+    async def requests(self, thread_id: str | None = None, *, limit: int = PAGE) -> list[models.Request]:
+        """Pending requests of all threads or one, the oldest first."""
         return await self._ask(calls.requests(thread_id, limit))
 
-    async def answer(self, thread_id: str, request_id: str, value: Any, *, wait: float | None = None) -> told.Run:
-        """Answer a request. The thread goes on once nothing else is asked; `wait` as in `run`."""
+    async def answer(self, thread_id: str, request_id: str, value: Any, *, wait: float | None = None) -> models.Run:
+        """Answer a request. The thread continues once no other request is pending; `wait` as in `run`."""
         run_id = new_run_id()
         call = calls.answer(thread_id, request_id, value, run_id, wait)
-        return await self._steps.do(begun(self._session, call, thread_id, run_id))
+        return await self._steps.do(start_run(self._session, call, thread_id, run_id))
 
     # ------------------------------------------------------------ threads
 
-    def threads(self, search: str | None = None, *, page_size: int = PAGE) -> AsyncGenerator[told.Thread, None]:
-        """Those that moved last come first."""
-        return self._steps.give(
+    def threads(self, search: str | None = None, *, page_size: int = PAGE) -> AsyncGenerator[models.Thread, None]:
+        """Threads, the most recently updated first."""
+        return self._steps.emit_all(
             following.pages(
                 self._session,
                 lambda offset, limit: calls.threads(search, offset, limit),
-                lambda one: one.thread_id,
+                lambda item: item.thread_id,
                 page_size,
             )
         )
 
-    async def thread(self, thread_id: str) -> told.Thread:
+    async def thread(self, thread_id: str) -> models.Thread:
         return await self._ask(calls.thread(thread_id))
 
     async def delete_thread(self, thread_id: str) -> None:
@@ -183,37 +183,37 @@ class Client:
         return await self._ask(calls.state(thread_id))
 
     async def update_state(self, thread_id: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Merge into the state: messages of `context` are added, dicts merged, None passed over."""
+        """Merge into the state: messages of `context` are appended, dicts merged, None ignored."""
         return await self._ask(calls.update_state(thread_id, values))
 
     async def clear_state(self, thread_id: str) -> None:
-        """Begin anew: the agent forgets, the history stays."""
+        """Clear the conversation and the state. The history stays."""
         await self._ask(calls.clear_state(thread_id))
 
     async def patch_state(
         self, thread_id: str, update_state: Mapping[str, Any] | None = None, *, remove_state: Iterable[str] = ()
-    ) -> told.Checkpoint:
+    ) -> models.Checkpoint:
         """Set and remove keys of the shared state, as the thread's next checkpoint."""
         return await self._ask(calls.patch_state(thread_id, update_state or {}, remove_state))
 
     def messages(
         self, thread_id: str, search: str | None = None, *, page_size: int = PAGE
-    ) -> AsyncGenerator[told.Message, None]:
-        """What was said, oldest first."""
-        return self._steps.give(
+    ) -> AsyncGenerator[models.Message, None]:
+        """The messages of a thread, oldest first."""
+        return self._steps.emit_all(
             following.pages(
                 self._session,
                 lambda offset, limit: calls.messages(thread_id, search, offset, limit),
-                lambda one: one.message_id,
+                lambda item: item.message_id,
                 page_size,
             )
         )
 
-    async def add_messages(self, thread_id: str, messages: Said) -> list[str]:
-        """Note messages, without a turn. Gives their ids."""
+    async def add_messages(self, thread_id: str, messages: MessagesIn) -> list[str]:
+        """Append messages without a turn. Returns their ids."""
         return await self._ask(calls.add_messages(thread_id, messages))
 
-    async def message(self, thread_id: str, message_id: str) -> told.Message:
+    async def message(self, thread_id: str, message_id: str) -> models.Message:
         return await self._ask(calls.message(thread_id, message_id))
 
     async def delete_message(self, thread_id: str, message_id: str) -> None:
@@ -223,15 +223,17 @@ class Client:
 
     def checkpoints(
         self, thread_id: str, *, before: AnyCheckpoint | None = None, page_size: int = PAGE
-    ) -> AsyncGenerator[told.Checkpoint, None]:
+    ) -> AsyncGenerator[models.Checkpoint, None]:
         """A thread's history, newest first."""
-        return self._steps.give(following.checkpoints(self._session, thread_id, calls.id_of(before), page_size))
+        return self._steps.emit_all(
+            following.checkpoints(self._session, thread_id, calls.find_checkpoint_id(before), page_size)
+        )
 
-    async def checkpoint(self, thread_id: str, checkpoint: AnyCheckpoint) -> told.CheckpointState:
-        """One of them, with the state at it."""
+    async def checkpoint(self, thread_id: str, checkpoint: AnyCheckpoint) -> models.CheckpointState:
+        """One checkpoint with its state."""
         return await self._ask(calls.checkpoint(thread_id, checkpoint))
 
-    async def diff(self, thread_id: str, before: AnyCheckpoint, after: AnyCheckpoint) -> told.Diff:
+    async def diff(self, thread_id: str, before: AnyCheckpoint, after: AnyCheckpoint) -> models.Diff:
         return await self._ask(calls.diff(thread_id, before, after))
 
     async def fork(
@@ -242,32 +244,32 @@ class Client:
         to: str | None = None,
         update_state: Mapping[str, Any] | None = None,
         remove_state: Iterable[str] = (),
-    ) -> told.Checkpoint:
-        """A new thread, `to`, that begins at a checkpoint, or at the head. Gives its first checkpoint."""
+    ) -> models.Checkpoint:
+        """A new thread, `to`, that begins at a checkpoint, or at the head. Returns its first checkpoint."""
         call = calls.fork(thread_id, checkpoint, to=to, update_state=update_state, remove_state=remove_state)
         return await self._ask(call)
 
-    async def rewind(self, thread_id: str, checkpoint: AnyCheckpoint) -> told.Checkpoint:
-        """Go back; what came after stays as a branch."""
+    async def rewind(self, thread_id: str, checkpoint: AnyCheckpoint) -> models.Checkpoint:
+        """Go back to a checkpoint. Later checkpoints stay as a branch."""
         return await self._ask(calls.rewind(thread_id, checkpoint))
 
-    async def pin(self, thread_id: str, checkpoint: AnyCheckpoint | None = None) -> told.Checkpoint:
-        """Keep a checkpoint, or the head, whatever is pruned."""
+    async def pin(self, thread_id: str, checkpoint: AnyCheckpoint | None = None) -> models.Checkpoint:
+        """Protect a checkpoint, or the head, from pruning."""
         return await self._ask(calls.pin(thread_id, checkpoint, is_pinned=True))
 
-    async def unpin(self, thread_id: str, checkpoint: AnyCheckpoint | None = None) -> told.Checkpoint:
+    async def unpin(self, thread_id: str, checkpoint: AnyCheckpoint | None = None) -> models.Checkpoint:
         return await self._ask(calls.pin(thread_id, checkpoint, is_pinned=False))
 
-    # ------------------------------------------------------------ moving
+    # ------------------------------------------------------------ transfer
 
     async def export_thread(self, thread_id: str, path: str | os.PathLike[str]) -> Path:
-        """A thread with its history, as one file: all of it, or no file."""
+        """Write a thread with its history to one file: all of it, or no file."""
         with await asyncio.to_thread(WholeFile, path) as file:
-            async with aclosing(self._steps.give(following.pieces(calls.export_thread(thread_id)))) as pieces:
+            async with aclosing(self._steps.emit_all(following.pieces(calls.export_thread(thread_id)))) as pieces:
                 async for piece in pieces:
                     await asyncio.to_thread(file.write, piece)
         return file.path
 
-    async def import_thread(self, path: str | os.PathLike[str], thread_id: str) -> told.Thread:
-        """Keep the thread of such a file under this id, all of it or nothing. Raises OSError if it cannot be read."""
+    async def import_thread(self, path: str | os.PathLike[str], thread_id: str) -> models.Thread:
+        """Store the thread of such a file under this id: all of it, or nothing. Raises OSError."""
         return await self._ask(calls.import_thread(path, thread_id))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import httpx
 
 from perdure.client.calls import HttpCall
-from perdure.client.connecting import LIMITS, Connecting, certificates, pieces_of
+from perdure.client.connecting import LIMITS, Connecting, load_certificates, read_pieces
 from perdure.client.errors import ClientError
 from perdure.client.steps import Answered, Close, Emit, Open, Read, Send, Steps, Wait
 
@@ -22,7 +22,7 @@ class AsyncSteps:
 
     def __init__(self, connecting: Connecting, transport: httpx.AsyncBaseTransport | None) -> None:
         self._connecting = connecting
-        self._http = httpx.AsyncClient(transport=transport, limits=LIMITS, verify=certificates())
+        self._http = httpx.AsyncClient(transport=transport, limits=LIMITS, verify=load_certificates())
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -43,7 +43,7 @@ class AsyncSteps:
             value: T = end.value
             return value
 
-    async def give(self, steps: Steps[None]) -> AsyncGenerator[Any, None]:
+    async def emit_all(self, steps: Steps[None]) -> AsyncGenerator[Any, None]:
         """What they emit."""
         opened = _AsyncOpened(self._http, self._connecting)
         try:
@@ -85,7 +85,7 @@ class _AsyncOpened:
         call = self._call if isinstance(step, Read) else step.call
         try:
             if isinstance(step, Send):
-                return _answered(await self._http.send(self._request(step.call)))
+                return _to_answered(await self._http.send(self._request(step.call)))
             if isinstance(step, Open):
                 return await self._open(step.call)
             return await self._read()
@@ -94,7 +94,7 @@ class _AsyncOpened:
             raise self._connecting.failure(call, error) from error
 
     def _request(self, call: HttpCall[Any]) -> httpx.Request:
-        content = None if call.file is None else _sent(call.file)
+        content = None if call.file is None else _read_file(call.file)
         return self._http.build_request(**self._connecting.request(call, content))
 
     async def _open(self, call: HttpCall[Any]) -> Answered:
@@ -106,7 +106,7 @@ class _AsyncOpened:
             return Answered(response.status_code, dict(response.headers))
         await response.aread()
         await self.close()
-        return _answered(response)
+        return _to_answered(response)
 
     async def _read(self) -> bytes:
         if self._pieces is None:
@@ -117,16 +117,16 @@ class _AsyncOpened:
         response, pieces = self._response, self._pieces
         self._response = self._pieces = None
         if pieces is not None:
-            await _leave(pieces)
+            await _close_pieces(pieces)
         if response is not None:
             await response.aclose()
 
 
-def _answered(response: httpx.Response) -> Answered:
+def _to_answered(response: httpx.Response) -> Answered:
     return Answered(response.status_code, dict(response.headers), response.content)
 
 
-async def _leave(pieces: AsyncIterator[bytes]) -> None:
+async def _close_pieces(pieces: AsyncIterator[bytes]) -> None:
     # httpx reads through generators within generators. Those that are dropped half way are closed by the event loop,
     # later and in tasks of its own; a read that is cut short ends all of them here.
     try:
@@ -137,7 +137,7 @@ async def _leave(pieces: AsyncIterator[bytes]) -> None:
         return
 
 
-async def _sent(path: Path) -> AsyncIterator[bytes]:
-    pieces = pieces_of(path)
+async def _read_file(path: Path) -> AsyncIterator[bytes]:
+    pieces = read_pieces(path)
     while piece := await asyncio.to_thread(next, pieces, b""):
         yield piece

@@ -1,4 +1,4 @@
-"""Requests as data: one function for each route, shared by both clients."""
+"""Requests as data: one function per route, shared by both clients."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from perdure.client import models as told
+from perdure.client import models
 from perdure.names import checkpoint_id_of, new_run_id, new_thread_id
 
 T = TypeVar("T")
 
 Granularity: TypeAlias = Literal["full", "partial", "low"]
 OnBusy: TypeAlias = Literal["reject", "enqueue"]
-Said: TypeAlias = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+MessagesIn: TypeAlias = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """A text of the user, one message, or several: `{"role": "user", "content": "Hello"}`."""
-AnyCheckpoint: TypeAlias = str | told.Checkpoint
+AnyCheckpoint: TypeAlias = str | models.Checkpoint
 
 PAGE = 100
 
 
 class HttpCall(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """One request, and what its answer is."""
+    """One request, and the type of its answer."""
 
     method: str
     path: str
     kind: Any
-    """The type that is answered: `T`."""
+    """The type of the answer: `T`."""
     under: str | None = None
     """The key of `data` that holds it; None: all of `data`."""
     query: Mapping[str, str | int | float] = {}
@@ -40,26 +40,26 @@ class HttpCall(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """Sent in place of a body."""
     headers: Mapping[str, str] = {}
     seconds: float | UnsetType | None = UNSET
-    """To wait for an answer; None: for ever; unset: as long as the client waits for any."""
+    """The read timeout; None: no limit; unset: the client's."""
     also: frozenset[int] = frozenset()
-    """Statuses beside success that come with such an answer."""
+    """Statuses beside success that carry such an answer."""
 
     @property
     def only_reads(self) -> bool:
-        """Asking twice changes nothing."""
+        """Whether a repetition changes nothing."""
         return self.method == "GET"
 
 
-def at(*parts: str) -> str:
-    """A path below /v1. Parts are quoted; what cannot be one, such as an empty id, is refused here."""
+def build_path(*parts: str) -> str:
+    """A path below /v1, with quoted parts. Raises ValueError for a part that is not an id."""
     for part in parts:
         if part in ("", ".", "..") or "/" in part:
             raise ValueError(f"An id is text without slashes, other than '.' and '..', got {part!r}. Nothing was sent.")
     return "/".join(("/v1", *(quote(part, safe=":") for part in parts)))
 
 
-def _chosen(**given: Any) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value is not None}
+def omit_none(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 # ---------------------------------------------------------------- the server and what it serves
@@ -69,44 +69,44 @@ def ping() -> HttpCall[str]:
     return HttpCall(method="GET", path="/ping", kind=str)
 
 
-def ready() -> HttpCall[told.Ready]:
-    return HttpCall(method="GET", path="/readyz", kind=told.Ready, also=frozenset({503}))
+def ready() -> HttpCall[models.Ready]:
+    return HttpCall(method="GET", path="/readyz", kind=models.Ready, also=frozenset({503}))
 
 
-def workflows() -> HttpCall[list[told.Workflow]]:
-    return HttpCall(method="GET", path=at("workflows"), kind=list[told.Workflow], under="workflows")
+def workflows() -> HttpCall[list[models.Workflow]]:
+    return HttpCall(method="GET", path=build_path("workflows"), kind=list[models.Workflow], under="workflows")
 
 
-def workflow(name: str) -> HttpCall[told.Workflow]:
-    return HttpCall(method="GET", path=at("workflows", name), kind=told.Workflow, under="workflow")
+def workflow(name: str) -> HttpCall[models.Workflow]:
+    return HttpCall(method="GET", path=build_path("workflows", name), kind=models.Workflow, under="workflow")
 
 
-def graph() -> HttpCall[told.Graph]:
-    return HttpCall(method="GET", path=at("graph"), kind=told.Graph)
+def graph() -> HttpCall[models.Graph]:
+    return HttpCall(method="GET", path=build_path("graph"), kind=models.Graph)
 
 
-def tools() -> HttpCall[list[told.NodeTools]]:
-    return HttpCall(method="GET", path=at("graph", "tools"), kind=list[told.NodeTools], under="nodes")
+def tools() -> HttpCall[list[models.NodeTools]]:
+    return HttpCall(method="GET", path=build_path("graph", "tools"), kind=list[models.NodeTools], under="nodes")
 
 
 def state_schema() -> HttpCall[dict[str, Any]]:
-    return HttpCall(method="GET", path=at("graph:StateSchema"), kind=dict[str, Any])
+    return HttpCall(method="GET", path=build_path("graph:StateSchema"), kind=dict[str, Any])
 
 
 # ---------------------------------------------------------------- turns
 
 
-def said(given: Said) -> list[dict[str, Any]]:
+def to_messages(messages: MessagesIn) -> list[dict[str, Any]]:
     """Messages as they are sent."""
-    if isinstance(given, str):
-        return [{"role": "user", "content": given}]
-    if isinstance(given, Mapping):
-        return [dict(given)]
-    return [dict(one) for one in given]
+    if isinstance(messages, str):
+        return [{"role": "user", "content": messages}]
+    if isinstance(messages, Mapping):
+        return [dict(messages)]
+    return [dict(message) for message in messages]
 
 
 class TurnArguments(TypedDict, total=False):
-    """How a turn is asked for, beside what is said."""
+    """Options of a turn, beside its messages."""
 
     thread_id: str | None
     """None: a new one."""
@@ -115,17 +115,17 @@ class TurnArguments(TypedDict, total=False):
     initial_state: Mapping[str, Any] | None
     """Merged into the shared state before the turn."""
     response_granularity: Granularity
-    """`partial` also gives all that was said, `full` the state."""
+    """`partial` also returns the conversation, `full` the state."""
     on_busy: OnBusy
-    """What to do if the thread is being run: be refused, or wait for it."""
+    """For a thread that is busy: fail with Conflict, or wait."""
     config: Mapping[str, Any]
     """`thread_name`, `thread_meta`."""
 
 
 class TurnCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that was asked for. Its ids are made here, so that it can be found again if the answer is lost."""
+    """A turn to send. The client chooses its ids, so that it can find the run if the answer is lost."""
 
-    messages: Said | None
+    messages: MessagesIn | None
     thread_id: str
     run_id: str
     resume: Any = UNSET
@@ -135,14 +135,14 @@ class TurnCall(msgspec.Struct, frozen=True, kw_only=True):
     config: Mapping[str, Any] = {}
 
 
-def turn_of(messages: Said | None, options: TurnArguments) -> TurnCall:
-    """Raises ValueError for what is no turn."""
+def new_turn(messages: MessagesIn | None, options: TurnArguments) -> TurnCall:
+    """Raises ValueError if the arguments do not make a turn."""
     thread_id = options.get("thread_id")
     is_resumed = options.get("resume", UNSET) is not UNSET
     if (messages is None) != is_resumed:
         raise ValueError("Give messages, or resume: one of them. Nothing was sent.")
     if is_resumed and thread_id is None:
-        raise ValueError("Say which thread_id goes on with resume. Nothing was sent.")
+        raise ValueError("resume needs a thread_id. Nothing was sent.")
     more: dict[str, Any] = {name: value for name, value in options.items() if name != "thread_id"}
     return TurnCall(
         messages=messages,
@@ -152,30 +152,32 @@ def turn_of(messages: Said | None, options: TurnArguments) -> TurnCall:
     )
 
 
-def turn_body(turn: TurnCall) -> dict[str, Any]:
+def encode_turn(turn: TurnCall) -> dict[str, Any]:
     own = {"thread_id": turn.thread_id, "run_id": turn.run_id, "on_busy": turn.on_busy}
     body: dict[str, Any] = {
         "config": {**turn.config, **own},
         "response_granularity": turn.response_granularity,
-        **_chosen(initial_state=turn.initial_state),
+        **omit_none(initial_state=turn.initial_state),
     }
     if turn.messages is None:
         return {**body, "resume": turn.resume}
-    return {**body, "messages": said(turn.messages)}
+    return {**body, "messages": to_messages(turn.messages)}
 
 
-def invoke(turn: TurnCall) -> HttpCall[told.InvokeResult]:
-    # The server says when it waited long enough: it knows its own limit.
-    path = at("graph", "invoke")
-    return HttpCall(method="POST", path=path, kind=told.InvokeResult, body=turn_body(turn), seconds=None)
+def invoke(turn: TurnCall) -> HttpCall[models.InvokeResult]:
+    # No read timeout: the server answers when its own limit ends.
+    path = build_path("graph", "invoke")
+    return HttpCall(method="POST", path=path, kind=models.InvokeResult, body=encode_turn(turn), seconds=None)
 
 
 def stream(turn: TurnCall, seconds: float | None) -> HttpCall[None]:
-    return HttpCall(method="POST", path=at("graph", "stream"), kind=None, body=turn_body(turn), seconds=seconds)
+    return HttpCall(
+        method="POST", path=build_path("graph", "stream"), kind=None, body=encode_turn(turn), seconds=seconds
+    )
 
 
-def stop(thread_id: str) -> HttpCall[told.Stopped]:
-    return HttpCall(method="POST", path=at("graph", "stop"), kind=told.Stopped, body={"thread_id": thread_id})
+def stop(thread_id: str) -> HttpCall[models.Stopped]:
+    return HttpCall(method="POST", path=build_path("graph", "stop"), kind=models.Stopped, body={"thread_id": thread_id})
 
 
 # ---------------------------------------------------------------- runs and requests
@@ -185,128 +187,132 @@ def run(
     thread_id: str,
     run_id: str,
     *,
-    given: Any,
+    input: Any,
     responses: Mapping[str, Any] | None,
     workflow: str | None,
     on_busy: OnBusy,
     wait: float | None,
-) -> HttpCall[told.Run]:
-    if given is not UNSET and responses is not None:
+) -> HttpCall[models.Run]:
+    if input is not UNSET and responses is not None:
         raise ValueError("Give input or responses, not both. Nothing was sent.")
-    body = {"run_id": run_id, "on_busy": on_busy, **_chosen(responses=responses, workflow=workflow)}
-    if given is not UNSET:
-        body["input"] = given
-    path = at("threads", thread_id, "runs")
-    return HttpCall(method="POST", path=path, kind=told.Run, under="run", body=body, **_waiting(wait))
+    body = {"run_id": run_id, "on_busy": on_busy, **omit_none(responses=responses, workflow=workflow)}
+    if input is not UNSET:
+        body["input"] = input
+    path = build_path("threads", thread_id, "runs")
+    return HttpCall(method="POST", path=path, kind=models.Run, under="run", body=body, **_wait_options(wait))
 
 
-def _waiting(wait: float | None) -> dict[str, Any]:
-    """A server that waits for a run answers later."""
+def _wait_options(wait: float | None) -> dict[str, Any]:
+    """Query and read timeout: the server answers up to `wait` seconds later."""
     return {} if wait is None else {"query": {"wait": wait}, "seconds": wait + 30}
 
 
-def get_run(thread_id: str, run_id: str) -> HttpCall[told.Run]:
-    return HttpCall(method="GET", path=at("threads", thread_id, "runs", run_id), kind=told.Run, under="run")
+def get_run(thread_id: str, run_id: str) -> HttpCall[models.Run]:
+    return HttpCall(method="GET", path=build_path("threads", thread_id, "runs", run_id), kind=models.Run, under="run")
 
 
-def cancel(thread_id: str, run_id: str) -> HttpCall[told.Cancelled]:
-    path = at("threads", thread_id, "runs", run_id, "cancel")
-    return HttpCall(method="POST", path=path, kind=told.Cancelled)
+def cancel(thread_id: str, run_id: str) -> HttpCall[models.Cancelled]:
+    path = build_path("threads", thread_id, "runs", run_id, "cancel")
+    return HttpCall(method="POST", path=path, kind=models.Cancelled)
 
 
 def events(thread_id: str, after: int | None, *, live: bool, seconds: float) -> HttpCall[None]:
-    query = {"live": "true" if live else "false", **_chosen(after=after)}
-    return HttpCall(method="GET", path=at("threads", thread_id, "events"), kind=None, query=query, seconds=seconds)
+    query = {"live": "true" if live else "false", **omit_none(after=after)}
+    return HttpCall(
+        method="GET", path=build_path("threads", thread_id, "events"), kind=None, query=query, seconds=seconds
+    )
 
 
-def requests(thread_id: str | None = None, limit: int = PAGE) -> HttpCall[list[told.Request]]:
-    query = {"limit": limit, **_chosen(thread_id=thread_id)}
-    return HttpCall(method="GET", path=at("requests"), kind=list[told.Request], under="requests", query=query)
+def requests(thread_id: str | None = None, limit: int = PAGE) -> HttpCall[list[models.Request]]:
+    query = {"limit": limit, **omit_none(thread_id=thread_id)}
+    return HttpCall(method="GET", path=build_path("requests"), kind=list[models.Request], under="requests", query=query)
 
 
-def answer(thread_id: str, request_id: str, value: Any, run_id: str, wait: float | None) -> HttpCall[told.Run]:
-    path = at("threads", thread_id, "requests", request_id, "answer")
+def answer(thread_id: str, request_id: str, value: Any, run_id: str, wait: float | None) -> HttpCall[models.Run]:
+    path = build_path("threads", thread_id, "requests", request_id, "answer")
     body = {"value": value, "run_id": run_id}
-    return HttpCall(method="POST", path=path, kind=told.Run, under="run", body=body, **_waiting(wait))
+    return HttpCall(method="POST", path=path, kind=models.Run, under="run", body=body, **_wait_options(wait))
 
 
 # ---------------------------------------------------------------- threads
 
 
-def threads(search: str | None, offset: int, limit: int) -> HttpCall[list[told.Thread]]:
-    query = {"offset": offset, "limit": limit, **_chosen(search=search)}
-    return HttpCall(method="GET", path=at("threads"), kind=list[told.Thread], under="threads", query=query)
+def threads(search: str | None, offset: int, limit: int) -> HttpCall[list[models.Thread]]:
+    query = {"offset": offset, "limit": limit, **omit_none(search=search)}
+    return HttpCall(method="GET", path=build_path("threads"), kind=list[models.Thread], under="threads", query=query)
 
 
-def thread(thread_id: str) -> HttpCall[told.Thread]:
-    return HttpCall(method="GET", path=at("threads", thread_id), kind=told.Thread, under="thread")
+def thread(thread_id: str) -> HttpCall[models.Thread]:
+    return HttpCall(method="GET", path=build_path("threads", thread_id), kind=models.Thread, under="thread")
 
 
-def delete_thread(thread_id: str) -> HttpCall[told.Done]:
-    return HttpCall(method="DELETE", path=at("threads", thread_id), kind=told.Done)
+def delete_thread(thread_id: str) -> HttpCall[models.Done]:
+    return HttpCall(method="DELETE", path=build_path("threads", thread_id), kind=models.Done)
 
 
 def state(thread_id: str) -> HttpCall[dict[str, Any]]:
-    return HttpCall(method="GET", path=at("threads", thread_id, "state"), kind=dict[str, Any], under="state")
+    return HttpCall(method="GET", path=build_path("threads", thread_id, "state"), kind=dict[str, Any], under="state")
 
 
 def update_state(thread_id: str, values: Mapping[str, Any]) -> HttpCall[dict[str, Any]]:
-    path = at("threads", thread_id, "state")
+    path = build_path("threads", thread_id, "state")
     return HttpCall(method="PUT", path=path, kind=dict[str, Any], under="state", body={"state": values})
 
 
-def clear_state(thread_id: str) -> HttpCall[told.Done]:
-    return HttpCall(method="DELETE", path=at("threads", thread_id, "state"), kind=told.Done)
+def clear_state(thread_id: str) -> HttpCall[models.Done]:
+    return HttpCall(method="DELETE", path=build_path("threads", thread_id, "state"), kind=models.Done)
 
 
-def patch_state(thread_id: str, update: Mapping[str, Any], remove: Iterable[str]) -> HttpCall[told.Checkpoint]:
-    path = at("threads", thread_id, "state")
+def patch_state(thread_id: str, update: Mapping[str, Any], remove: Iterable[str]) -> HttpCall[models.Checkpoint]:
+    path = build_path("threads", thread_id, "state")
     body = {"update_state": update, "remove_state": list(remove)}
-    return HttpCall(method="PATCH", path=path, kind=told.Checkpoint, under="checkpoint", body=body)
+    return HttpCall(method="PATCH", path=path, kind=models.Checkpoint, under="checkpoint", body=body)
 
 
-def messages(thread_id: str, search: str | None, offset: int, limit: int) -> HttpCall[list[told.Message]]:
-    query = {"offset": offset, "limit": limit, **_chosen(search=search)}
-    path = at("threads", thread_id, "messages")
-    return HttpCall(method="GET", path=path, kind=list[told.Message], under="messages", query=query)
+def messages(thread_id: str, search: str | None, offset: int, limit: int) -> HttpCall[list[models.Message]]:
+    query = {"offset": offset, "limit": limit, **omit_none(search=search)}
+    path = build_path("threads", thread_id, "messages")
+    return HttpCall(method="GET", path=path, kind=list[models.Message], under="messages", query=query)
 
 
-def add_messages(thread_id: str, given: Said) -> HttpCall[list[str]]:
-    path = at("threads", thread_id, "messages")
-    return HttpCall(method="POST", path=path, kind=list[str], under="data", body={"messages": said(given)})
+def add_messages(thread_id: str, new_messages: MessagesIn) -> HttpCall[list[str]]:
+    path = build_path("threads", thread_id, "messages")
+    return HttpCall(
+        method="POST", path=path, kind=list[str], under="data", body={"messages": to_messages(new_messages)}
+    )
 
 
-def message(thread_id: str, message_id: str) -> HttpCall[told.Message]:
-    path = at("threads", thread_id, "messages", message_id)
-    return HttpCall(method="GET", path=path, kind=told.Message, under="message")
+def message(thread_id: str, message_id: str) -> HttpCall[models.Message]:
+    path = build_path("threads", thread_id, "messages", message_id)
+    return HttpCall(method="GET", path=path, kind=models.Message, under="message")
 
 
-def delete_message(thread_id: str, message_id: str) -> HttpCall[told.Done]:
-    return HttpCall(method="DELETE", path=at("threads", thread_id, "messages", message_id), kind=told.Done)
+def delete_message(thread_id: str, message_id: str) -> HttpCall[models.Done]:
+    return HttpCall(method="DELETE", path=build_path("threads", thread_id, "messages", message_id), kind=models.Done)
 
 
 # ---------------------------------------------------------------- time travel
 
 
-def checkpoints(thread_id: str, before: str | None, limit: int) -> HttpCall[list[told.Checkpoint]]:
-    query = {"limit": limit, **_chosen(before=before)}
-    path = at("threads", thread_id, "checkpoints")
-    return HttpCall(method="GET", path=path, kind=list[told.Checkpoint], under="checkpoints", query=query)
+def checkpoints(thread_id: str, before: str | None, limit: int) -> HttpCall[list[models.Checkpoint]]:
+    query = {"limit": limit, **omit_none(before=before)}
+    path = build_path("threads", thread_id, "checkpoints")
+    return HttpCall(method="GET", path=path, kind=list[models.Checkpoint], under="checkpoints", query=query)
 
 
-def checkpoint(thread_id: str, which: AnyCheckpoint) -> HttpCall[told.CheckpointState]:
-    path = at("threads", thread_id, "checkpoints", checkpoint_id_of(which))
-    return HttpCall(method="GET", path=path, kind=told.CheckpointState, under="checkpoint")
+def checkpoint(thread_id: str, which: AnyCheckpoint) -> HttpCall[models.CheckpointState]:
+    path = build_path("threads", thread_id, "checkpoints", checkpoint_id_of(which))
+    return HttpCall(method="GET", path=path, kind=models.CheckpointState, under="checkpoint")
 
 
-def diff(thread_id: str, before: AnyCheckpoint, after: AnyCheckpoint) -> HttpCall[told.Diff]:
-    path = at("threads", thread_id, "checkpoints", checkpoint_id_of(before), "diff", checkpoint_id_of(after))
-    return HttpCall(method="GET", path=path, kind=told.Diff, under="diff")
+def diff(thread_id: str, before: AnyCheckpoint, after: AnyCheckpoint) -> HttpCall[models.Diff]:
+    path = build_path("threads", thread_id, "checkpoints", checkpoint_id_of(before), "diff", checkpoint_id_of(after))
+    return HttpCall(method="GET", path=path, kind=models.Diff, under="diff")
 
 
-def _made(thread_id: str, what: str, body: Mapping[str, Any]) -> HttpCall[told.Checkpoint]:
-    path = at("threads", thread_id, what)
-    return HttpCall(method="POST", path=path, kind=told.Checkpoint, under="checkpoint", body=body)
+def _post_checkpoint_call(thread_id: str, what: str, body: Mapping[str, Any]) -> HttpCall[models.Checkpoint]:
+    path = build_path("threads", thread_id, what)
+    return HttpCall(method="POST", path=path, kind=models.Checkpoint, under="checkpoint", body=body)
 
 
 def fork(
@@ -316,35 +322,37 @@ def fork(
     to: str | None,
     update_state: Mapping[str, Any] | None,
     remove_state: Iterable[str],
-) -> HttpCall[told.Checkpoint]:
-    chosen = _chosen(checkpoint_id=id_of(which), thread_id=to, update_state=update_state)
-    return _made(thread_id, "fork", {**chosen, "remove_state": list(remove_state)})
+) -> HttpCall[models.Checkpoint]:
+    chosen = omit_none(checkpoint_id=find_checkpoint_id(which), thread_id=to, update_state=update_state)
+    return _post_checkpoint_call(thread_id, "fork", {**chosen, "remove_state": list(remove_state)})
 
 
-def rewind(thread_id: str, which: AnyCheckpoint) -> HttpCall[told.Checkpoint]:
-    return _made(thread_id, "rewind", {"checkpoint_id": checkpoint_id_of(which)})
+def rewind(thread_id: str, which: AnyCheckpoint) -> HttpCall[models.Checkpoint]:
+    return _post_checkpoint_call(thread_id, "rewind", {"checkpoint_id": checkpoint_id_of(which)})
 
 
-def pin(thread_id: str, which: AnyCheckpoint | None, *, is_pinned: bool) -> HttpCall[told.Checkpoint]:
-    return _made(thread_id, "pin", {"is_pinned": is_pinned, **_chosen(checkpoint_id=id_of(which))})
+def pin(thread_id: str, which: AnyCheckpoint | None, *, is_pinned: bool) -> HttpCall[models.Checkpoint]:
+    return _post_checkpoint_call(
+        thread_id, "pin", {"is_pinned": is_pinned, **omit_none(checkpoint_id=find_checkpoint_id(which))}
+    )
 
 
-def id_of(which: AnyCheckpoint | None) -> str | None:
+def find_checkpoint_id(which: AnyCheckpoint | None) -> str | None:
     return None if which is None else checkpoint_id_of(which)
 
 
-# ---------------------------------------------------------------- moving
+# ---------------------------------------------------------------- transfer
 
 
 def export_thread(thread_id: str) -> HttpCall[None]:
-    return HttpCall(method="POST", path=at("threads", thread_id, "export"), kind=None)
+    return HttpCall(method="POST", path=build_path("threads", thread_id, "export"), kind=None)
 
 
-def import_thread(path: str | os.PathLike[str], thread_id: str) -> HttpCall[told.Thread]:
+def import_thread(path: str | os.PathLike[str], thread_id: str) -> HttpCall[models.Thread]:
     return HttpCall(
         method="POST",
-        path=at("threads", "import"),
-        kind=told.Thread,
+        path=build_path("threads", "import"),
+        kind=models.Thread,
         under="thread",
         query={"thread_id": thread_id},
         file=Path(path),

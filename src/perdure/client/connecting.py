@@ -1,4 +1,4 @@
-"""What both clients know of HTTP: addresses, credentials, requests, and what a broken connection means."""
+"""HTTP for both clients: addresses, credentials, requests, files, and errors of connections."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from perdure.client.steps import ClientSession, Patience
 # ---------------------------------------------------------------- files
 
 
-PIECE = 256 * 1024
+PIECE_BYTES = 256 * 1024
 
 
 class WholeFile:
-    """Written beside its place, and moved there when the block ends well. A file that was there is replaced."""
+    """A file that appears, or replaces another, only when the block ends without an error."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -53,28 +53,28 @@ class WholeFile:
             self._part.unlink(missing_ok=True)
 
 
-def pieces_of(path: Path) -> Iterator[bytes]:
-    """Raises OSError when it is opened, which is when the first piece is asked for."""
+def read_pieces(path: Path) -> Iterator[bytes]:
+    """Pieces of a file. The first `next` opens it and may raise OSError."""
     with path.open("rb") as file:
-        while piece := file.read(PIECE):
+        while piece := file.read(PIECE_BYTES):
             yield piece
 
 
 Token: TypeAlias = str | Callable[[], str]
-"""A token, or what gives one: it is called for each request, so that one that runs out can be exchanged."""
+"""A token, or a function that returns one. The client calls it for each request, so tokens can be renewed."""
 
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20)
-"""Every stream is a connection: nobody waits for another's to end."""
+"""Every stream is a connection, so their number is not limited."""
 
 
 @functools.cache
-def certificates() -> ssl.SSLContext:
-    """Whom to trust: read once, as that takes longer than all else that a client is made of."""
+def load_certificates() -> ssl.SSLContext:
+    """Loaded once: it takes longer than everything else in a client's constructor."""
     return httpx.create_ssl_context()
 
 
 class Connecting:
-    """How requests are made. It shows no credentials."""
+    """Builds requests. Its repr shows no credentials."""
 
     def __init__(
         self,
@@ -93,23 +93,23 @@ class Connecting:
             raise ValueError(f"patience.attempts must be at least 1, got {self.patience.attempts}.")
         urls = (url,) if isinstance(url, str) else tuple(url)
         if not urls:
-            raise ValueError("Give the address of at least one server.")
-        self.session = ClientSession([checked(one) for one in urls], self.patience)
+            raise ValueError("Give the address of at least address server.")
+        self.session = ClientSession([normalize_url(address) for address in urls], self.patience)
         self._timeout = timeout
-        given = {name: sendable(name, value) for name, value in (headers or {}).items()}
-        self._headers = {"Accept": "application/json", **given}
-        self._token = token if token is None or callable(token) else sendable("token", token)
+        extra = {name: check_header_value(name, value) for name, value in (headers or {}).items()}
+        self._headers = {"Accept": "application/json", **extra}
+        self._token = token if token is None or callable(token) else check_header_value("token", token)
         if api_key is not None:
-            self._headers["X-API-Key"] = sendable("api_key", api_key)
+            self._headers["X-API-Key"] = check_header_value("api_key", api_key)
 
     def __repr__(self) -> str:
-        return ", ".join(repr(shown(one)) for one in self.session.urls)
+        return ", ".join(repr(redact_url(address)) for address in self.session.urls)
 
     def request(self, call: HttpCall[Any], content: Any = None) -> dict[str, Any]:
-        """What `httpx.build_request` takes. Raises TypeError for a body that is no JSON."""
+        """What `httpx.build_request` takes. Raises TypeError if the body cannot be encoded as JSON."""
         headers = {**self._headers, **call.headers}
         if self._token is not None:
-            token = self._token if isinstance(self._token, str) else sendable("token", self._token())
+            token = self._token if isinstance(self._token, str) else check_header_value("token", self._token())
             headers["Authorization"] = f"Bearer {token}"
         if call.kind is None:
             headers["Accept"] = "*/*"
@@ -118,12 +118,19 @@ class Connecting:
             headers["Content-Type"] = "application/json"
         seconds = self._timeout if call.seconds is UNSET else call.seconds
         timeout = httpx.Timeout(self._timeout, read=seconds)
-        found = {"method": call.method, "url": f"{self.session.url}{call.path}", "headers": headers, "timeout": timeout}
-        return {**found, "params": dict(call.query), "content": content}
+        request = {
+            "method": call.method,
+            "url": f"{self.session.url}{call.path}",
+            "headers": headers,
+            "timeout": timeout,
+        }
+        return {**request, "params": dict(call.query), "content": content}
 
     def failure(self, call: HttpCall[Any] | None, error: httpx.HTTPError | httpx.StreamError) -> ClientError:
-        """What a broken connection means. What was not sent can be told from what may have been."""
-        where = shown(self.session.url) if call is None else f"{call.method} {shown(self.session.url)}{call.path}"
+        """The ClientError for a failed connection. NotSent means that the server cannot have seen the request."""
+        where = (
+            redact_url(self.session.url) if call is None else f"{call.method} {redact_url(self.session.url)}{call.path}"
+        )
         why = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
             return NotSent(f"{where}: no server could be reached, nothing was sent ({why}).")
@@ -134,22 +141,22 @@ class Connecting:
         return ConnectionLost(f"{where}: the connection broke ({why}).")
 
 
-def checked(url: str) -> str:
-    """Without a slash at its end. Raises ValueError for what is no address."""
+def normalize_url(url: str) -> str:
+    """The address without a final slash. Raises ValueError if it is not an address."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ValueError(f"The address of a server looks like http://127.0.0.1:8000, got {shown(url)!r}.")
+        raise ValueError(f"The address of a server looks like http://127.0.0.1:8000, got {redact_url(url)!r}.")
     return url.rstrip("/")
 
 
-def sendable(name: str, value: str) -> str:
-    """What a header can carry. Raises ValueError, which does not show it: what sends requests would."""
+def check_header_value(name: str, value: str) -> str:
+    """The value, checked for use in a header. The ValueError does not show it: it may be a secret."""
     if not value or not value.isascii() or not value.isprintable() or value != value.strip():
         raise ValueError(f"{name} is empty, or has characters that no header can carry. Nothing was sent.")
     return value
 
 
-def shown(url: str) -> str:
-    """Without the password that may be in it."""
+def redact_url(url: str) -> str:
+    """The address without its password."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rsplit("@", 1)[-1]))

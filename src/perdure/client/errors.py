@@ -1,21 +1,21 @@
-"""What goes wrong for a client: one class for each thing that a caller can do something about.
+"""Errors of the client: one class for each failure that a caller can handle.
 
 ClientError
 ├── Invalid               the request is wrong, or something in it
-├── NotAuthenticated      nobody is known by these credentials
-├── NotAllowed            they are known, and may not do this
-├── NotFound              there is no such thing, or not for them
-├── Conflict              it does not go together with where the thread stands
-├── CursorExpired         what followed the cursor was forgotten
+├── NotAuthenticated      the credentials are not valid
+├── NotAllowed            the user lacks the scope for this
+├── NotFound              it does not exist, or belongs to another user
+├── Conflict              the thread is in a state that does not allow this
+├── CursorExpired         the events after the cursor were pruned
 ├── TooManyRequests       try again after `retry_after` seconds
-├── Unavailable           the server or its storage is away; `retry_after` where it said so
+├── Unavailable           the server or its storage is away; see `retry_after`
 ├── RunFailed             the workflow's own code failed
-├── RunInterrupted        nobody goes on with it
-├── StillRunning          the run goes on, longer than the request waited
-├── ServerError           something of the server's own went wrong; its log knows `request_id`
-├── ConnectionLost        there was no answer, or only a part of one (also ConnectionError)
-│   └── NotSent           no server was reached: nothing was begun
-└── UnreadableAnswer      what answered does not speak as this server does
+├── RunInterrupted        no server continues the run
+├── StillRunning          the run takes longer than the request waited
+├── ServerError           the server failed; its log has `request_id`
+├── ConnectionLost        the answer is missing or incomplete (also ConnectionError)
+│   └── NotSent           no server was reached: nothing was sent
+└── UnreadableAnswer      the answer is not one of a perdure server
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from perdure.errors import PerdureError
 
 
 class ClientError(PerdureError):
-    """The root of all that a client raises."""
+    """The base of all errors that a client raises."""
 
     code = "client"
 
@@ -47,19 +47,19 @@ class ClientError(PerdureError):
     ) -> None:
         self.message = message
         self.status = status
-        """Of HTTP; None where there was no answer."""
+        """The HTTP status; None without an answer."""
         if code is not None:
             self.code = code
         self.details = details
-        """What is wrong with which field."""
+        """Each invalid field, with its problem."""
         self.request_id = request_id
-        """What the log of the server knows it by."""
+        """The id of the request in the server's log."""
         self.thread_id = thread_id
         self.run_id = run_id
         self.retry_after = retry_after
-        """Seconds, where the server said so."""
-        told = " ".join(str(one) for one in (status, self.code) if one is not None)
-        super().__init__(f"{message} ({told}{f', request {request_id}' if request_id else ''})")
+        """Seconds, from the `Retry-After` header."""
+        refusal = " ".join(str(part) for part in (status, self.code) if part is not None)
+        super().__init__(f"{message} ({refusal}{f', request {request_id}' if request_id else ''})")
 
 
 class Invalid(ClientError):
@@ -119,7 +119,7 @@ class UnreadableAnswer(ClientError):
 
 
 class NotSent(ConnectionLost):
-    """No server could be reached: nothing was sent, so nothing was begun."""
+    """No server could be reached. Nothing was sent."""
 
     code = "not_sent"
 
@@ -133,12 +133,12 @@ _BY_STATUS: dict[int, type[ClientError]] = {
     409: Conflict,
     410: CursorExpired,
     429: TooManyRequests,
-    502: Unavailable,  # of a proxy: those of a server have a code of their own
+    502: Unavailable,  # from a proxy: our server sends a code
     503: Unavailable,
     504: Unavailable,
 }
 _BY_CODE: dict[str, type[ClientError]] = {"run_failed": RunFailed, "run_takes_longer": StillRunning}
-LONGEST_TEXT = 500
+MAX_TEXT = 500
 
 
 class _Body(msgspec.Struct):
@@ -159,7 +159,7 @@ class _Refusal(msgspec.Struct):
     thread_id: str | None = None
 
 
-def kind_of(status: int, code: str | None) -> type[ClientError]:
+def error_class(status: int, code: str | None) -> type[ClientError]:
     if code in _BY_CODE:
         return _BY_CODE[code]
     if status in _BY_STATUS:
@@ -167,30 +167,30 @@ def kind_of(status: int, code: str | None) -> type[ClientError]:
     return Invalid if status < 500 else ServerError
 
 
-def error_from(status: int, headers: Mapping[str, str], body: bytes) -> ClientError:
-    """What an answer that is no success says, whoever gave it: a proxy on the way knows nothing of our forms."""
+def parse_error(status: int, headers: Mapping[str, str], body: bytes) -> ClientError:
+    """The error for an answer that is not a success. A proxy may have sent it, in another form than ours."""
     try:
-        told = msgspec.json.decode(body, type=_Refusal)
+        refusal = msgspec.json.decode(body, type=_Refusal)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        told = _Refusal()
-    error = told.error if isinstance(told.error, _Body) else _Body(told.error, told.detail)
+        refusal = _Refusal()
+    error = refusal.error if isinstance(refusal.error, _Body) else _Body(refusal.error, refusal.detail)
     text = body.decode("utf-8", "replace").strip()
-    message = error.message or (text[:LONGEST_TEXT] if text and not told.error else f"The server answered {status}.")
+    message = error.message or (text[:MAX_TEXT] if text and not refusal.error else f"The server answered {status}.")
     code = error.code or None
-    return kind_of(status, code)(
+    return error_class(status, code)(
         message,
         status=status,
         code=code,
         details=error.details,
-        request_id=(told.metadata and told.metadata.request_id) or headers.get("x-request-id"),
-        thread_id=told.thread_id,
+        request_id=(refusal.metadata and refusal.metadata.request_id) or headers.get("x-request-id"),
+        thread_id=refusal.thread_id,
         run_id=headers.get("x-run-id"),
-        retry_after=seconds_of(headers.get("retry-after")),
+        retry_after=parse_retry_after(headers.get("retry-after")),
     )
 
 
-def seconds_of(given: str | None) -> float | None:
-    """Of `Retry-After`, where it is a number. Dates are for caches: a client's clock may be anything."""
-    if given is None or not given.strip().isascii() or not given.strip().isdigit():
+def parse_retry_after(header: str | None) -> float | None:
+    """Seconds of a numeric `Retry-After`. Dates are ignored: the client's clock may be wrong."""
+    if header is None or not header.strip().isascii() or not header.strip().isdigit():
         return None
-    return float(given.strip()[:9])
+    return float(header.strip()[:9])

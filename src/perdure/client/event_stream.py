@@ -1,4 +1,4 @@
-"""Server-sent events, read from bytes that may be split anywhere."""
+"""Answers and server-sent events, decoded from bytes that may be split anywhere."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from perdure.client.calls import HttpCall
-from perdure.client.errors import ClientError, ConnectionLost, CursorExpired, UnreadableAnswer, error_from
-from perdure.client.steps import Answered, Close, Open, Read, StepReturns, Steps
+from perdure.client.errors import ClientError, ConnectionLost, CursorExpired, UnreadableAnswer, parse_error
+from perdure.client.steps import Answered, Close, Open, Read, Reconnects, Steps
 
-LARGEST_FRAME = 64 * 1024 * 1024
-"""Bytes. A stream that sends more without an end is none."""
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+"""A larger frame is an error: the server sends something else than events."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -22,24 +22,24 @@ class SseFrame(msgspec.Struct, frozen=True):
     event: str
     data: str
     id: str | None = None
-    """The one that it brought itself; None if it brought none."""
+    """None if the frame has no `id` line."""
 
 
 class FrameTooLarge(ValueError):
-    """A frame without an end."""
+    """A frame exceeds the size limit."""
 
 
 class Frames:
-    """Gives frames as their last byte comes in. A frame that is cut off is never given."""
+    """Returns a frame when its last byte arrives. Never returns a frame that was cut off."""
 
-    def __init__(self, largest: int = LARGEST_FRAME) -> None:
+    def __init__(self, largest: int = MAX_FRAME_BYTES) -> None:
         self.retry_seconds: float | None = None
-        """How long the server wants clients to wait before they come back."""
+        """The wait before a reconnect that the server asks for."""
         self.comments = 0
-        """Comments so far: a server sends them to show that it is still there."""
+        """Comments so far. A server sends them as heartbeats."""
         self._largest = largest
         self._pieces: list[bytes] = []
-        """Of the line that has no end yet: joined once, however many there are."""
+        """Parts of the last, unfinished line. They are joined once."""
         self._has_begun = False
         self._ended_with_cr = False
         self._event = ""
@@ -47,33 +47,33 @@ class Frames:
         self._id: str | None = None
         self._size = 0
 
-    def feed(self, given: bytes) -> list[SseFrame]:
-        """Raises FrameTooLarge, and UnicodeDecodeError for what is no UTF-8."""
-        found: list[SseFrame] = []
-        if self._ended_with_cr and given:
+    def feed(self, data: bytes) -> list[SseFrame]:
+        """Raises FrameTooLarge, and UnicodeDecodeError if the bytes are not UTF-8."""
+        frames: list[SseFrame] = []
+        if self._ended_with_cr and data:
             self._ended_with_cr = False
-            given = given[1:] if given.startswith(b"\n") else given
-        *lines, rest = given.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n") if given else [b""]
-        self._ended_with_cr = self._ended_with_cr or given.endswith(b"\r")
+            data = data[1:] if data.startswith(b"\n") else data
+        *lines, rest = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n") if data else [b""]
+        self._ended_with_cr = self._ended_with_cr or data.endswith(b"\r")
         for line in lines:
             self._count(len(line))
             if self._pieces:
                 line = b"".join((*self._pieces, line))
                 self._pieces.clear()
-            frame = self._line(line)
+            frame = self._parse_line(line)
             if frame is not None:
-                found.append(frame)
+                frames.append(frame)
         if rest:
             self._count(len(rest))
             self._pieces.append(rest)
-        return found
+        return frames
 
     def _count(self, size: int) -> None:
         self._size += size
         if self._size > self._largest:
             raise FrameTooLarge(f"A frame of the stream has more than {self._largest} bytes.")
 
-    def _line(self, line: bytes) -> SseFrame | None:
+    def _parse_line(self, line: bytes) -> SseFrame | None:
         if not self._has_begun:
             self._has_begun = True
             line = line.removeprefix(_BOM)
@@ -101,7 +101,7 @@ class Frames:
         return SseFrame(event or "message", b"\n".join(data).decode(), its_id)
 
 
-# ---------------------------------------------------------------- reading
+# ---------------------------------------------------------------- answers
 
 
 T = TypeVar("T")
@@ -111,79 +111,79 @@ class _Envelope(msgspec.Struct):
     data: msgspec.Raw
 
 
-def refusal(call: HttpCall[Any], answered: Answered) -> ClientError | None:
+def find_error(call: HttpCall[Any], answered: Answered) -> ClientError | None:
     """None for a success."""
     if answered.is_success or answered.status in call.also:
         return None
     if 300 <= answered.status < 400:
         return UnreadableAnswer(
-            f"{call.method} {call.path} was sent on to another address. Give the address that answers: credentials are "
-            "not sent to any other.",
+            f"{call.method} {call.path} is redirected. Use the address that answers: the client sends "
+            "credentials to no other address.",
             status=answered.status,
         )
-    return error_from(answered.status, answered.headers, answered.body)
+    return parse_error(answered.status, answered.headers, answered.body)
 
 
-def read(call: HttpCall[T], answered: Answered) -> T:
+def decode_answer(call: HttpCall[T], answered: Answered) -> T:
     """Raises UnreadableAnswer."""
     try:
-        found = msgspec.json.decode(answered.body, type=_Envelope).data
+        payload = msgspec.json.decode(answered.body, type=_Envelope).data
         if call.under is not None:
-            found = msgspec.json.decode(found, type=dict[str, msgspec.Raw])[call.under]
-        value: T = msgspec.json.decode(found, type=call.kind)
+            payload = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])[call.under]
+        value: T = msgspec.json.decode(payload, type=call.kind)
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError) as error:
         if answered.status in call.also:
-            raise error_from(answered.status, answered.headers, answered.body) from error
+            raise parse_error(answered.status, answered.headers, answered.body) from error
         where = f"no {call.under!r}" if isinstance(error, KeyError) else str(error)
         raise UnreadableAnswer(
-            f"{call.method} {call.path} was answered, but not as this client knows it: {where}. What was asked for may "
-            "have been done. Is it the address of a perdure server?",
+            f"{call.method} {call.path} has an answer that this client does not understand: {where}. The "
+            "server may have done the work. Is this the address of a perdure server?",
             status=answered.status,
             request_id=answered.headers.get("x-request-id"),
         ) from error
     return value
 
 
-# ---------------------------------------------------------------- line
+# ---------------------------------------------------------------- the stream of events
 
 
-Told = tuple[int | None, dict[str, Any]]
-"""What a frame says, and its place in the log."""
+LogEntry = tuple[int | None, dict[str, Any]]
+"""A `seq`, None for a live event, and the event."""
 
 
-class Line:
-    """A stream that is opened again and again."""
+class EventStream:
+    """A stream of events that can be opened again after it broke."""
 
-    def __init__(self, returns: StepReturns) -> None:
+    def __init__(self, returns: Reconnects) -> None:
         self._returns = returns
         self._frames = Frames()
         self._unread: deque[SseFrame] = deque()
         self.retry_seconds: float | None = None
-        """As the server last asked for."""
+        """The server's last `retry`."""
 
     def open(self, call: HttpCall[Any]) -> Steps[None]:
-        """Raises ClientError if it is refused, NotSent or ConnectionLost."""
+        """Raises ClientError: the server rejects the request, or the connection fails."""
         answered: Answered = yield Open(call)
-        error = refusal(call, answered)
+        error = find_error(call, answered)
         if error is not None:
             raise error
         kind = answered.headers.get("content-type", "")
         if not kind.startswith("text/event-stream"):
             yield Close()
-            raise UnreadableAnswer(f"{call.path} is no stream of events but {kind!r}.", status=answered.status)
+            raise UnreadableAnswer(f"{call.path} is not a stream of events but {kind!r}.", status=answered.status)
         self._frames = Frames()
         self._unread.clear()
 
-    def next(self) -> Steps[Told | None]:
-        """What is told next; None for a heartbeat. Raises ConnectionLost when the stream ends, however it does."""
+    def next(self) -> Steps[LogEntry | None]:
+        """The next event; None for a heartbeat. Raises ConnectionLost when the stream ends."""
         while not self._unread:
-            given: bytes = yield Read()
-            if not given:
+            data: bytes = yield Read()
+            if not data:
                 raise ConnectionLost("The stream ended before the run did.")
             self._returns.connected()
             before = self._frames.comments
             try:
-                self._unread.extend(self._frames.feed(given))
+                self._unread.extend(self._frames.feed(data))
             except (FrameTooLarge, UnicodeDecodeError) as error:
                 raise UnreadableAnswer(f"The stream cannot be read: {error}") from error
             self.retry_seconds = self._frames.retry_seconds or self.retry_seconds
@@ -191,22 +191,22 @@ class Line:
                 return None
         return self._read(self._unread.popleft())
 
-    def _read(self, frame: SseFrame) -> Told:
+    def _read(self, frame: SseFrame) -> LogEntry:
         try:
-            told = msgspec.json.decode(frame.data, type=dict[str, Any])
+            entry = msgspec.json.decode(frame.data, type=dict[str, Any])
             seq = None if frame.id is None else int(frame.id)
         except (msgspec.DecodeError, ValueError) as error:
             raise UnreadableAnswer(f"A frame of the stream cannot be read: {error}") from error
-        if "type" not in told and "event" not in told:  # no event of a thread: the server speaks of the stream itself
-            raise ended_by(frame.event, told)
-        return seq, told
+        if "type" not in entry and "event" not in entry:  # a notice about the stream itself
+            raise stream_end_error(frame.event, entry)
+        return seq, entry
 
 
-def ended_by(name: str, told: dict[str, Any]) -> ClientError:
-    """Why the server ends the stream."""
+def stream_end_error(name: str, entry: dict[str, Any]) -> ClientError:
+    """The error for the notice with which the server ends the stream."""
     if name == "closing":
-        return ConnectionLost(str(told.get("reason") or "The server stops."), code="closing")
-    code, message = str(told.get("code") or "unavailable"), str(told.get("message") or "The stream cannot go on.")
+        return ConnectionLost(str(entry.get("reason") or "The server stops."), code="closing")
+    code, message = str(entry.get("code") or "unavailable"), str(entry.get("message") or "The stream cannot continue.")
     if code == CursorExpired.code:
         return CursorExpired(message, status=410)
     return ConnectionLost(message, code=code)

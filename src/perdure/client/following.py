@@ -1,4 +1,4 @@
-"""Lists that come in pages, the events of a thread, and files: what is given piece by piece."""
+"""Results that arrive in parts: pages of a list, events of a thread, pieces of a file."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import msgspec
 from perdure.client import calls
 from perdure.client.calls import HttpCall
 from perdure.client.errors import UnreadableAnswer
-from perdure.client.event_stream import Line, refusal
+from perdure.client.event_stream import EventStream, find_error
 from perdure.client.models import Checkpoint, Event
-from perdure.client.retries import asked
-from perdure.client.steps import TRY_AGAIN, Answered, ClientSession, Close, Emit, Open, Read, StepReturns, Steps
+from perdure.client.retries import fetch
+from perdure.client.steps import TRY_AGAIN, Answered, ClientSession, Close, Emit, Open, Read, Reconnects, Steps
 
 T = TypeVar("T")
 
 
 def events(session: ClientSession, thread_id: str, after: int | None, *, live: bool, reconnect: bool) -> Steps[None]:
-    """Each once and in order, until the caller leaves. Raises ClientError."""
-    returns = StepReturns(session)
-    line = Line(returns)
+    """Emits each event once and in order, until the caller stops. Raises ClientError."""
+    returns = Reconnects(session)
+    stream = EventStream(returns)
     cursor = after
     while True:
         try:
-            yield from line.open(calls.events(thread_id, cursor, live=live, seconds=session.stream_seconds))
+            yield from stream.open(calls.events(thread_id, cursor, live=live, seconds=session.stream_seconds))
             while True:
-                told = yield from line.next()
-                if told is None:
+                entry = yield from stream.next()
+                if entry is None:
                     continue
-                seq, event = told
+                seq, event = entry
                 if seq is not None:
                     if cursor is not None and seq <= cursor:
                         continue
@@ -40,12 +40,12 @@ def events(session: ClientSession, thread_id: str, after: int | None, *, live: b
             error.thread_id = thread_id
             if not reconnect:
                 raise
-            yield from returns.pause(error, line.retry_seconds)
+            yield from returns.pause(error, stream.retry_seconds)
 
 
-def read_event(told: dict[str, Any]) -> Event:
+def read_event(event: dict[str, Any]) -> Event:
     try:
-        return msgspec.convert(told, Event)
+        return msgspec.convert(event, Event)
     except msgspec.ValidationError as error:
         raise UnreadableAnswer(f"An event cannot be read: {error}") from error
 
@@ -53,38 +53,38 @@ def read_event(told: dict[str, Any]) -> Event:
 def pages(
     session: ClientSession,
     page: Callable[[int, int], HttpCall[list[T]]],
-    known_by: Callable[[T], object],
+    identify: Callable[[T], object],
     size: int,
 ) -> Steps[None]:
-    """All of a list. What moves from one page to another meanwhile is given once."""
-    given: set[object] = set()
+    """Emits all items of a list. An item that moves to another page meanwhile is emitted once."""
+    emitted: set[object] = set()
     offset = 0
     while True:
-        found = yield from asked(session, page(offset, size))
-        for one in found:
-            if known_by(one) not in given:
-                given.add(known_by(one))
-                yield Emit(one)
-        if len(found) < size:
+        page_items = yield from fetch(session, page(offset, size))
+        for item in page_items:
+            if identify(item) not in emitted:
+                emitted.add(identify(item))
+                yield Emit(item)
+        if len(page_items) < size:
             return
-        offset += len(found)
+        offset += len(page_items)
 
 
 def checkpoints(session: ClientSession, thread_id: str, before: str | None, size: int) -> Steps[None]:
     """Newest first."""
     while True:
-        found: list[Checkpoint] = yield from asked(session, calls.checkpoints(thread_id, before, size))
-        for one in found:
-            yield Emit(one)
-        if len(found) < size:
+        page_items: list[Checkpoint] = yield from fetch(session, calls.checkpoints(thread_id, before, size))
+        for item in page_items:
+            yield Emit(item)
+        if len(page_items) < size:
             return
-        before = found[-1].checkpoint_id
+        before = page_items[-1].checkpoint_id
 
 
 def pieces(call: HttpCall[None]) -> Steps[None]:
-    """Of a file that is sent to us. Raises ClientError."""
+    """Emits a downloaded file in pieces. Raises ClientError."""
     answered: Answered = yield Open(call)
-    error = refusal(call, answered)
+    error = find_error(call, answered)
     if error is not None:
         raise error
     while piece := (yield Read()):

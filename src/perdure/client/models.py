@@ -1,4 +1,4 @@
-"""What a server answers, as frozen records. Fields that a newer server adds are passed over."""
+"""Answers of a server, as frozen records. Fields that a newer server adds are ignored."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ AT_REST = frozenset({"IDLE", "IDLE_WITH_PENDING_REQUESTS", "FAILED", "CANCELLED"
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """What all of them are."""
+    """The base of all answers."""
 
 
 class Detail(Answer, frozen=True, kw_only=True):
-    """One thing that is wrong with a request."""
+    """One problem of a request."""
 
     message: str = ""
     field: str | None = None
@@ -29,7 +29,7 @@ class Ready(Answer, frozen=True, kw_only=True):
 
 
 class Workflow(Answer, frozen=True, kw_only=True):
-    """What can run. The schemas and the drawing come with `workflow(name)`, not with `workflows()`."""
+    """A workflow that the server runs. Only `workflow(name)` returns the schemas and the drawing."""
 
     name: str
     workflow_name: str = ""
@@ -74,7 +74,7 @@ class Message(Answer, frozen=True, kw_only=True):
     """Blocks: text, image, tool_call, tool_result, ..."""
     message_id: str | int | None = None
     delta: bool = False
-    """A part of one that is still being said; never stored."""
+    """A part of a message that is still being streamed; never stored."""
     tools_calls: list[dict[str, Any]] | None = None
     reasoning: str | None = None
     metadata: dict[str, Any] | None = None
@@ -83,11 +83,11 @@ class Message(Answer, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        return "".join(str(one.get("text") or "") for one in self.content if one.get("type") == "text")
+        return "".join(str(block.get("text") or "") for block in self.content if block.get("type") == "text")
 
 
 class TurnMeta(Answer, frozen=True, kw_only=True):
-    """About a turn: which thread and run it was, and how the run ended."""
+    """Thread, run and final state of a turn."""
 
     thread_id: str
     is_new_thread: bool | None = None
@@ -95,24 +95,24 @@ class TurnMeta(Answer, frozen=True, kw_only=True):
     run_id: str | None = None
     state: str | None = None
     pending_requests: list[str] = []
-    """Ids of what the thread waits for."""
+    """Ids of the requests that the thread waits for."""
 
 
 class InvokeResult(Answer, frozen=True, kw_only=True):
-    """What a turn gave."""
+    """The result of a turn."""
 
     messages: list[Message] = []
-    """What was said in answer."""
+    """The messages of the answer."""
     meta: TurnMeta
     state: dict[str, Any] | None = None
     """With `response_granularity="full"`."""
     context: list[Message] | None = None
-    """All that was said, with `full` and `partial`."""
+    """The whole conversation, with `full` and `partial`."""
     summary: str | None = None
 
     @property
     def text(self) -> str:
-        return "\n".join(one.text for one in self.messages if one.text)
+        return "\n".join(message.text for message in self.messages if message.text)
 
     @property
     def thread_id(self) -> str:
@@ -129,18 +129,18 @@ class Chunk(Answer, frozen=True, kw_only=True):
     data: Any = None
     thread_id: str | None = None
     run_id: str | None = None
-    """After a server was killed another run goes on with the thread; then this is that one."""
+    """After a server was killed, the run that resumed the thread."""
     metadata: dict[str, Any] | None = None
     timestamp: float | None = None
     seq: int | None = None
-    """Its place in the thread's log. None for what is only told: a delta, a notice. Those may be told again after a
-    reconnect; what has one comes exactly once."""
+    """Its place in the thread's log; such a chunk arrives exactly once. None for live chunks (deltas, notices), which
+    may arrive again after a reconnect."""
 
     @property
     def status(self) -> str | None:
         """`started`, `reconnected`, `interrupted` (a request was made) or `done`, where it is such a notice."""
-        found = self.data.get("status") if isinstance(self.data, dict) else None
-        return found if isinstance(found, str) else None
+        status = self.data.get("status") if isinstance(self.data, dict) else None
+        return status if isinstance(status, str) else None
 
     @property
     def text(self) -> str:
@@ -164,7 +164,7 @@ class Thread(Answer, frozen=True, kw_only=True):
     """Its head."""
     number: int = 0
     due_at: datetime | None = None
-    """When it goes on by itself."""
+    """When it resumes by itself."""
 
 
 class Checkpoint(Answer, frozen=True, kw_only=True):
@@ -183,15 +183,15 @@ class Checkpoint(Answer, frozen=True, kw_only=True):
 
 
 class Request(Answer, frozen=True, kw_only=True):
-    """Something that waits for a person."""
+    """A request that waits for an answer."""
 
     request_id: str
     executor_id: str | None = None
     data: Any = None
-    """What is asked."""
+    """The question."""
     response_type: Any = None
     response_schema: dict[str, Any] | bool | None = None
-    """What an answer looks like."""
+    """The JSON Schema of an answer."""
     deadline: datetime | None = None
     assignee: str | None = None
     thread_id: str | None = None
@@ -200,7 +200,7 @@ class Request(Answer, frozen=True, kw_only=True):
 
 
 class CheckpointState(Checkpoint, frozen=True, kw_only=True):
-    """A checkpoint with where the thread stood."""
+    """A checkpoint with the state of its thread."""
 
     state: dict[str, Any] = {}
     messages: list[dict[str, Any]] = []
@@ -230,7 +230,7 @@ class Diff(Answer, frozen=True, kw_only=True):
 
 
 class ErrorDetails(Answer, frozen=True, kw_only=True):
-    """An error of a workflow's own code. In production only its kind is told."""
+    """An error of a workflow's own code. In production only its type is shown."""
 
     error_type: str = ""
     message: str = ""
@@ -261,7 +261,7 @@ class Cancelled(Answer, frozen=True, kw_only=True):
 class Stopped(Answer, frozen=True, kw_only=True):
     ok: bool = False
     running: bool = False
-    """Whether something ran."""
+    """Whether a run was active."""
     reason: str | None = None
 
 
@@ -288,14 +288,14 @@ class Event(Answer, frozen=True, kw_only=True):
     origin: str | None = None
     replayed: bool = False
     seq: int | None = None
-    """Its place in the log; None for what is provisional: its superstep is not committed yet."""
+    """Its place in the log; None for a live event, whose superstep is not committed yet."""
     timestamp: datetime | None = None
     thread_id: str | None = None
     run_id: str | None = None
 
 
 class Done(Answer, frozen=True, kw_only=True):
-    """What a change without an answer of its own answers."""
+    """The answer to a change that returns nothing else."""
 
     success: bool = True
     message: str = ""

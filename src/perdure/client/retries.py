@@ -1,4 +1,4 @@
-"""Requests that are answered at once: sent again where that is safe, to another server if there is one."""
+"""Requests with one answer. They are repeated where that is safe, at the next server if there are several."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any, TypeVar
 from perdure.client import calls
 from perdure.client.calls import HttpCall
 from perdure.client.errors import ClientError, ConnectionLost, NotFound, NotSent
-from perdure.client.event_stream import read, refusal
+from perdure.client.event_stream import decode_answer, find_error
 from perdure.client.models import Run
-from perdure.client.steps import TRY_AGAIN, Answered, ClientSession, Send, StepReturns, Steps, Wait
+from perdure.client.steps import TRY_AGAIN, Answered, ClientSession, Reconnects, Send, Steps, Wait
 
 T = TypeVar("T")
 
 
-def answered(session: ClientSession, call: HttpCall[Any]) -> Steps[Answered]:
-    """The answer, of whichever server. Raises ClientError for any that is no success."""
+def send_with_retries(session: ClientSession, call: HttpCall[Any]) -> Steps[Answered]:
+    """The answer of the first server that succeeds. Raises ClientError otherwise."""
     for attempt in range(1, session.patience.attempts + 1):
         try:
             got: Answered = yield Send(call)
-            error = refusal(call, got)
+            error = find_error(call, got)
             if error is None:
                 return got
         except ConnectionLost as lost:
@@ -29,50 +29,55 @@ def answered(session: ClientSession, call: HttpCall[Any]) -> Steps[Answered]:
         wait = session.wait_after(attempt, error)
         if wait > session.patience.longest_wait:
             raise error
-        session.go_on_elsewhere()
+        session.use_next_server()
         yield Wait(wait)
     raise ValueError("patience.attempts must be at least 1.")
 
 
 def may_repeat(call: HttpCall[Any], error: ClientError) -> bool:
-    """What was never sent can be sent; beside that only what changes nothing."""
+    """A request that was not sent can be repeated, and one that only reads."""
     return isinstance(error, NotSent) or (call.only_reads and isinstance(error, TRY_AGAIN))
 
 
-def asked(session: ClientSession, call: HttpCall[T]) -> Steps[T]:
-    return read(call, (yield from answered(session, call)))
+def fetch(session: ClientSession, call: HttpCall[T]) -> Steps[T]:
+    return decode_answer(call, (yield from send_with_retries(session, call)))
 
 
-def asked_patiently(session: ClientSession, call: HttpCall[T]) -> Steps[T]:
-    """As long as a stream looks for a server. Only for reads."""
-    returns = StepReturns(session)
+def fetch_patiently(session: ClientSession, call: HttpCall[T]) -> Steps[T]:
+    """Repeats a read for `patience.seconds`, like a stream that reconnects."""
+    returns = Reconnects(session)
     while True:
         try:
-            return (yield from asked(session, call))
+            return (yield from fetch(session, call))
         except TRY_AGAIN as error:
             yield from returns.pause(error)
 
 
-def begun(session: ClientSession, call: HttpCall[T], thread_id: str, run_id: str) -> Steps[T]:
-    """A request that begins a run, sent once. Where its answer was lost, the run is asked for: it is the answer, if
-    that is what the request answers. Raises ConnectionLost, with what is known, if not."""
+def start_run(session: ClientSession, call: HttpCall[T], thread_id: str, run_id: str) -> Steps[T]:
+    """Sends a request that starts a run, once.
+
+    If the answer is lost, looks the run up and returns it where the request returns a run. Raises ConnectionLost with
+    the run's state otherwise.
+    """
     try:
-        return (yield from asked(session, call))
+        return (yield from fetch(session, call))
     except NotSent:
         raise
     except ConnectionLost as lost:
         error = lost
     where = f"run {run_id} of thread {thread_id!r}"
     try:
-        run = yield from asked(session, calls.get_run(thread_id, run_id))
+        run = yield from fetch(session, calls.get_run(thread_id, run_id))
     except NotFound:
-        known = f"The server knows of no {where}: most likely it was not begun."
+        state = f"The server has no {where}: most likely it did not start."
     except ClientError:
-        known = f"Nobody could be asked whether {where} was begun; get_run tells it later."
+        state = f"No server answered whether {where} started; ask later with get_run."
     else:
         if call.kind is Run:
             return run  # type: ignore[return-value]  # T is Run
-        known = f"It was begun: {where} is {run.state}; get_run tells how it ends."
+        state = f"It started: {where} is {run.state}; get_run returns its result."
     raise ConnectionLost(
-        f"The answer was lost ({error.message}). {known} It was not sent again.", thread_id=thread_id, run_id=run_id
+        f"The answer was lost ({error.message}). {state} The client did not send it again.",
+        thread_id=thread_id,
+        run_id=run_id,
     ) from error

@@ -1,7 +1,7 @@
-"""What a client does, one step after the other, and how long it is patient: decided here, done by either client.
+"""Steps of a client, and its patience. Generators decide the steps; each client performs them.
 
-The logic of both clients is generators that yield steps and are sent what came of them. So there is one of each, and
-it can be tested without a network.
+The logic of both clients is written once, as generators that yield steps and receive their results. Tests drive them
+without a network.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ T = TypeVar("T")
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Send a request: an Answered, with its body. Raises NotSent or ConnectionLost."""
+    """Send a request. The result is an Answered with its body. Raises NotSent or ConnectionLost."""
 
     call: HttpCall[Any]
 
 
 class Open(msgspec.Struct, frozen=True):
-    """Open a stream in place of the one before: an Answered, whose body is there only if it is no success."""
+    """Open a stream and close the one before. The result is an Answered; it has a body only on failure."""
 
     call: HttpCall[Any]
 
 
 class Read(msgspec.Struct, frozen=True):
-    """What comes next in the open stream: bytes, none at its end. Raises ConnectionLost."""
+    """Read the next bytes of the open stream; empty at its end. Raises ConnectionLost."""
 
 
 class Close(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class Emit(msgspec.Struct, frozen=True):
-    """Give this to the caller."""
+    """Yield this value to the caller."""
 
     value: Any
 
@@ -70,23 +70,23 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     """How long a client tries again."""
 
     attempts: int = 4
-    """How often a read is sent that finds nobody, or a server that is busy. Nothing else is ever sent twice."""
+    """Attempts of a read at servers that are away or busy. The client repeats nothing else."""
     seconds: float = 60.0
-    """How long a stream that broke looks for a server, before it gives up."""
+    """How long a broken stream tries to reconnect."""
     first_wait: float | None = None
-    """Before the second attempt; None: what the server asks for, or 0.2 s. Doubles with each, and is spread at
-    random, so that those whom one server left do not come back all at once."""
+    """The wait before the second attempt; None: the server's `retry`, or 0.2 s. It doubles with each attempt, with
+    jitter, so that clients of a server that stopped do not reconnect all at once."""
     longest_wait: float = 10.0
-    """Between two attempts. A read is not tried again at a server that asks for more: the error says how long it
-    wants. A stream waits for it, within `seconds`."""
+    """The longest wait between two attempts. A read fails at once if the server asks for more; `retry_after` says how
+    much. A stream waits that long, within `seconds`."""
 
 
 TRY_AGAIN = (ConnectionLost, TooManyRequests, Unavailable)
-"""What may be better in a moment."""
+"""Errors that a later attempt may not meet."""
 
 
 class ClientSession:
-    """What all requests of a client share: its servers, its patience, and a clock."""
+    """Servers, patience and clock of one client."""
 
     def __init__(
         self,
@@ -99,35 +99,35 @@ class ClientSession:
         self.urls = tuple(urls)
         self.patience = patience
         self.stream_seconds = stream_seconds
-        """A stream without even a heartbeat for so long is broken."""
+        """A stream without a heartbeat for this long is broken."""
         self.clock = clock
         self._at = 0
 
     @property
     def url(self) -> str:
-        """The server that is asked now."""
+        """The current server."""
         return self.urls[self._at]
 
-    def go_on_elsewhere(self) -> None:
+    def use_next_server(self) -> None:
         self._at = (self._at + 1) % len(self.urls)
 
     def wait_after(self, attempt: int, error: ClientError, asked_for: float | None = None) -> float:
-        """After the attempt of this number, counted from 1."""
-        if attempt < len(self.urls):  # another one may have time
+        """Seconds to wait after this attempt, counted from 1."""
+        if attempt < len(self.urls):  # the next server may answer at once
             return 0.0
         if error.retry_after is not None:
             return error.retry_after
         longest = self.patience.longest_wait
         first = self.patience.first_wait if self.patience.first_wait is not None else asked_for or 0.2
-        return _spread(min(longest, first * 2.0 ** min(attempt - 1, 16)))
+        return _add_jitter(min(longest, first * 2.0 ** min(attempt - 1, 16)))
 
 
-def _spread(seconds: float) -> float:
-    return seconds * (0.5 + random.random() / 2)  # noqa: S311  # nobody gains by guessing it
+def _add_jitter(seconds: float) -> float:
+    return seconds * (0.5 + random.random() / 2)  # noqa: S311  # jitter, not a secret
 
 
-class StepReturns:
-    """Coming back to a stream that broke."""
+class Reconnects:
+    """Reconnects of one stream: how many, and since when."""
 
     def __init__(self, session: ClientSession) -> None:
         self._session = session
@@ -135,11 +135,11 @@ class StepReturns:
         self._since: float | None = None
 
     def connected(self) -> None:
-        """Bytes came: a server is there."""
+        """Bytes arrived: the next failure counts from zero."""
         self._failures, self._since = 0, None
 
     def pause(self, error: ClientError, asked_for: float | None = None) -> Steps[None]:
-        """Before the next attempt, at another server if there are several. Raises ConnectionLost after too many."""
+        """Waits before the next attempt, at the next server. Raises ConnectionLost after `patience.seconds`."""
         session = self._session
         now = session.clock()
         self._since = now if self._since is None else self._since
@@ -148,10 +148,10 @@ class StepReturns:
         wait = session.wait_after(self._failures, error, asked_for)
         if now + wait - self._since > seconds:
             raise ConnectionLost(
-                f"The stream broke, and no server could go on with it for {seconds:g} s: {error.message} The run goes "
-                "on without its listeners; what it commits can be read later.",
+                f"The stream broke, and no server continued it for {seconds:g} s: {error.message} The run "
+                "continues; read its events later.",
                 thread_id=error.thread_id,
                 run_id=error.run_id,
             ) from error
-        session.go_on_elsewhere()
+        session.use_next_server()
         yield Wait(wait)

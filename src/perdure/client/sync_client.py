@@ -12,10 +12,10 @@ from typing import Any, Self, Unpack
 import httpx
 from msgspec import UNSET
 
-from perdure.client import calls, following, models as told
-from perdure.client.calls import PAGE, AnyCheckpoint, OnBusy, Said, TurnArguments
+from perdure.client import calls, following, models
+from perdure.client.calls import PAGE, AnyCheckpoint, MessagesIn, OnBusy, TurnArguments
 from perdure.client.connecting import Connecting, Token, WholeFile
-from perdure.client.retries import asked, begun
+from perdure.client.retries import fetch, start_run
 from perdure.client.steps import Patience
 from perdure.client.sync_steps import SyncSteps
 from perdure.client.turns import StreamedTurn
@@ -55,30 +55,30 @@ class SyncClient:
         self.close()
 
     def close(self) -> None:
-        """Close its connections. Runs go on."""
+        """Close its connections. Runs continue."""
         self._steps.close()
 
     def _ask(self, call: calls.HttpCall[calls.T]) -> calls.T:
-        return self._steps.do(asked(self._session, call))
+        return self._steps.do(fetch(self._session, call))
 
     # ------------------------------------------------------------ the server and what it serves
 
     def ping(self) -> str:
         return self._ask(calls.ping())
 
-    def ready(self) -> told.Ready:
+    def ready(self) -> models.Ready:
         return self._ask(calls.ready())
 
-    def workflows(self) -> list[told.Workflow]:
+    def workflows(self) -> list[models.Workflow]:
         return self._ask(calls.workflows())
 
-    def workflow(self, name: str) -> told.Workflow:
+    def workflow(self, name: str) -> models.Workflow:
         return self._ask(calls.workflow(name))
 
-    def graph(self) -> told.Graph:
+    def graph(self) -> models.Graph:
         return self._ask(calls.graph())
 
-    def tools(self) -> list[told.NodeTools]:
+    def tools(self) -> list[models.NodeTools]:
         return self._ask(calls.tools())
 
     def state_schema(self) -> dict[str, Any]:
@@ -86,17 +86,17 @@ class SyncClient:
 
     # ------------------------------------------------------------ turns
 
-    def invoke(self, messages: Said | None = None, **options: Unpack[TurnArguments]) -> told.InvokeResult:
-        turn = calls.turn_of(messages, options)
-        return self._steps.do(begun(self._session, calls.invoke(turn), turn.thread_id, turn.run_id))
+    def invoke(self, messages: MessagesIn | None = None, **options: Unpack[TurnArguments]) -> models.InvokeResult:
+        turn = calls.new_turn(messages, options)
+        return self._steps.do(start_run(self._session, calls.invoke(turn), turn.thread_id, turn.run_id))
 
     def stream(
-        self, messages: Said | None = None, **options: Unpack[TurnArguments]
-    ) -> Generator[told.Chunk, None, None]:
-        turn = calls.turn_of(messages, options)
-        return self._steps.give(StreamedTurn(self._session, turn).steps())
+        self, messages: MessagesIn | None = None, **options: Unpack[TurnArguments]
+    ) -> Generator[models.Chunk, None, None]:
+        turn = calls.new_turn(messages, options)
+        return self._steps.emit_all(StreamedTurn(self._session, turn).steps())
 
-    def stop(self, thread_id: str) -> told.Stopped:
+    def stop(self, thread_id: str) -> models.Stopped:
         return self._ask(calls.stop(thread_id))
 
     # ------------------------------------------------------------ runs
@@ -110,45 +110,45 @@ class SyncClient:
         workflow: str | None = None,
         on_busy: OnBusy = "reject",
         wait: float | None = None,
-    ) -> told.Run:
+    ) -> models.Run:
         run_id = new_run_id()
         call = calls.run(
-            thread_id, run_id, given=input, responses=responses, workflow=workflow, on_busy=on_busy, wait=wait
+            thread_id, run_id, input=input, responses=responses, workflow=workflow, on_busy=on_busy, wait=wait
         )
-        return self._steps.do(begun(self._session, call, thread_id, run_id))
+        return self._steps.do(start_run(self._session, call, thread_id, run_id))
 
-    def get_run(self, thread_id: str, run_id: str) -> told.Run:
+    def get_run(self, thread_id: str, run_id: str) -> models.Run:
         return self._ask(calls.get_run(thread_id, run_id))
 
-    def cancel(self, thread_id: str, run_id: str) -> told.Cancelled:
+    def cancel(self, thread_id: str, run_id: str) -> models.Cancelled:
         return self._ask(calls.cancel(thread_id, run_id))
 
     def events(
         self, thread_id: str, after: int | None = None, *, live: bool = True, reconnect: bool = True
-    ) -> Generator[told.Event, None, None]:
-        return self._steps.give(following.events(self._session, thread_id, after, live=live, reconnect=reconnect))
+    ) -> Generator[models.Event, None, None]:
+        return self._steps.emit_all(following.events(self._session, thread_id, after, live=live, reconnect=reconnect))
 
-    def requests(self, thread_id: str | None = None, *, limit: int = PAGE) -> list[told.Request]:
+    def requests(self, thread_id: str | None = None, *, limit: int = PAGE) -> list[models.Request]:
         return self._ask(calls.requests(thread_id, limit))
 
-    def answer(self, thread_id: str, request_id: str, value: Any, *, wait: float | None = None) -> told.Run:
+    def answer(self, thread_id: str, request_id: str, value: Any, *, wait: float | None = None) -> models.Run:
         run_id = new_run_id()
         call = calls.answer(thread_id, request_id, value, run_id, wait)
-        return self._steps.do(begun(self._session, call, thread_id, run_id))
+        return self._steps.do(start_run(self._session, call, thread_id, run_id))
 
     # ------------------------------------------------------------ threads
 
-    def threads(self, search: str | None = None, *, page_size: int = PAGE) -> Generator[told.Thread, None, None]:
-        return self._steps.give(
+    def threads(self, search: str | None = None, *, page_size: int = PAGE) -> Generator[models.Thread, None, None]:
+        return self._steps.emit_all(
             following.pages(
                 self._session,
                 lambda offset, limit: calls.threads(search, offset, limit),
-                lambda one: one.thread_id,
+                lambda item: item.thread_id,
                 page_size,
             )
         )
 
-    def thread(self, thread_id: str) -> told.Thread:
+    def thread(self, thread_id: str) -> models.Thread:
         return self._ask(calls.thread(thread_id))
 
     def delete_thread(self, thread_id: str) -> None:
@@ -165,25 +165,25 @@ class SyncClient:
 
     def patch_state(
         self, thread_id: str, update_state: Mapping[str, Any] | None = None, *, remove_state: Iterable[str] = ()
-    ) -> told.Checkpoint:
+    ) -> models.Checkpoint:
         return self._ask(calls.patch_state(thread_id, update_state or {}, remove_state))
 
     def messages(
         self, thread_id: str, search: str | None = None, *, page_size: int = PAGE
-    ) -> Generator[told.Message, None, None]:
-        return self._steps.give(
+    ) -> Generator[models.Message, None, None]:
+        return self._steps.emit_all(
             following.pages(
                 self._session,
                 lambda offset, limit: calls.messages(thread_id, search, offset, limit),
-                lambda one: one.message_id,
+                lambda item: item.message_id,
                 page_size,
             )
         )
 
-    def add_messages(self, thread_id: str, messages: Said) -> list[str]:
+    def add_messages(self, thread_id: str, messages: MessagesIn) -> list[str]:
         return self._ask(calls.add_messages(thread_id, messages))
 
-    def message(self, thread_id: str, message_id: str) -> told.Message:
+    def message(self, thread_id: str, message_id: str) -> models.Message:
         return self._ask(calls.message(thread_id, message_id))
 
     def delete_message(self, thread_id: str, message_id: str) -> None:
@@ -193,13 +193,15 @@ class SyncClient:
 
     def checkpoints(
         self, thread_id: str, *, before: AnyCheckpoint | None = None, page_size: int = PAGE
-    ) -> Generator[told.Checkpoint, None, None]:
-        return self._steps.give(following.checkpoints(self._session, thread_id, calls.id_of(before), page_size))
+    ) -> Generator[models.Checkpoint, None, None]:
+        return self._steps.emit_all(
+            following.checkpoints(self._session, thread_id, calls.find_checkpoint_id(before), page_size)
+        )
 
-    def checkpoint(self, thread_id: str, checkpoint: AnyCheckpoint) -> told.CheckpointState:
+    def checkpoint(self, thread_id: str, checkpoint: AnyCheckpoint) -> models.CheckpointState:
         return self._ask(calls.checkpoint(thread_id, checkpoint))
 
-    def diff(self, thread_id: str, before: AnyCheckpoint, after: AnyCheckpoint) -> told.Diff:
+    def diff(self, thread_id: str, before: AnyCheckpoint, after: AnyCheckpoint) -> models.Diff:
         return self._ask(calls.diff(thread_id, before, after))
 
     def fork(
@@ -210,27 +212,27 @@ class SyncClient:
         to: str | None = None,
         update_state: Mapping[str, Any] | None = None,
         remove_state: Iterable[str] = (),
-    ) -> told.Checkpoint:
+    ) -> models.Checkpoint:
         call = calls.fork(thread_id, checkpoint, to=to, update_state=update_state, remove_state=remove_state)
         return self._ask(call)
 
-    def rewind(self, thread_id: str, checkpoint: AnyCheckpoint) -> told.Checkpoint:
+    def rewind(self, thread_id: str, checkpoint: AnyCheckpoint) -> models.Checkpoint:
         return self._ask(calls.rewind(thread_id, checkpoint))
 
-    def pin(self, thread_id: str, checkpoint: AnyCheckpoint | None = None) -> told.Checkpoint:
+    def pin(self, thread_id: str, checkpoint: AnyCheckpoint | None = None) -> models.Checkpoint:
         return self._ask(calls.pin(thread_id, checkpoint, is_pinned=True))
 
-    def unpin(self, thread_id: str, checkpoint: AnyCheckpoint | None = None) -> told.Checkpoint:
+    def unpin(self, thread_id: str, checkpoint: AnyCheckpoint | None = None) -> models.Checkpoint:
         return self._ask(calls.pin(thread_id, checkpoint, is_pinned=False))
 
-    # ------------------------------------------------------------ moving
+    # ------------------------------------------------------------ transfer
 
     def export_thread(self, thread_id: str, path: str | os.PathLike[str]) -> Path:
         with WholeFile(path) as file:
-            with closing(self._steps.give(following.pieces(calls.export_thread(thread_id)))) as pieces:
+            with closing(self._steps.emit_all(following.pieces(calls.export_thread(thread_id)))) as pieces:
                 for piece in pieces:
                     file.write(piece)
         return file.path
 
-    def import_thread(self, path: str | os.PathLike[str], thread_id: str) -> told.Thread:
+    def import_thread(self, path: str | os.PathLike[str], thread_id: str) -> models.Thread:
         return self._ask(calls.import_thread(path, thread_id))

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import httpx
 
 from perdure.client.calls import HttpCall
-from perdure.client.connecting import LIMITS, Connecting, certificates, pieces_of
+from perdure.client.connecting import LIMITS, Connecting, load_certificates, read_pieces
 from perdure.client.errors import ClientError
 from perdure.client.steps import Answered, Close, Emit, Open, Read, Send, Steps, Wait
 
@@ -21,7 +21,7 @@ class SyncSteps:
 
     def __init__(self, connecting: Connecting, transport: httpx.BaseTransport | None) -> None:
         self._connecting = connecting
-        self._http = httpx.Client(transport=transport, limits=LIMITS, verify=certificates())
+        self._http = httpx.Client(transport=transport, limits=LIMITS, verify=load_certificates())
 
     def close(self) -> None:
         self._http.close()
@@ -42,7 +42,7 @@ class SyncSteps:
             value: T = end.value
             return value
 
-    def give(self, steps: Steps[None]) -> Generator[Any, None, None]:
+    def emit_all(self, steps: Steps[None]) -> Generator[Any, None, None]:
         """What they emit."""
         opened = _SyncOpened(self._http, self._connecting)
         try:
@@ -84,7 +84,7 @@ class _SyncOpened:
         call = self._call if isinstance(step, Read) else step.call
         try:
             if isinstance(step, Send):
-                return _answered(self._http.send(self._request(step.call)))
+                return _to_answered(self._http.send(self._request(step.call)))
             if isinstance(step, Open):
                 return self._open(step.call)
             return self._read()
@@ -93,7 +93,7 @@ class _SyncOpened:
             raise self._connecting.failure(call, error) from error
 
     def _request(self, call: HttpCall[Any]) -> httpx.Request:
-        content = None if call.file is None else pieces_of(call.file)
+        content = None if call.file is None else read_pieces(call.file)
         return self._http.build_request(**self._connecting.request(call, content))
 
     def _open(self, call: HttpCall[Any]) -> Answered:
@@ -105,7 +105,7 @@ class _SyncOpened:
             return Answered(response.status_code, dict(response.headers))
         response.read()
         self.close()
-        return _answered(response)
+        return _to_answered(response)
 
     def _read(self) -> bytes:
         return b"" if self._pieces is None else next(self._pieces, b"")
@@ -116,5 +116,5 @@ class _SyncOpened:
             response.close()
 
 
-def _answered(response: httpx.Response) -> Answered:
+def _to_answered(response: httpx.Response) -> Answered:
     return Answered(response.status_code, dict(response.headers), response.content)

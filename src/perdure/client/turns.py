@@ -1,4 +1,4 @@
-"""A turn that is streamed to its end, whatever happens to the connection: begun once, told without gap or repeat."""
+"""A turn streamed to its end across broken connections: started once, without gap or repetition."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from perdure.client.errors import (
     RunInterrupted,
     UnreadableAnswer,
 )
-from perdure.client.event_stream import Line
+from perdure.client.event_stream import EventStream
 from perdure.client.models import AT_REST, Chunk, Message
-from perdure.client.retries import asked, asked_patiently
-from perdure.client.steps import TRY_AGAIN, ClientSession, Close, Emit, StepReturns, Steps, Wait
+from perdure.client.retries import fetch, fetch_patiently
+from perdure.client.steps import TRY_AGAIN, ClientSession, Close, Emit, Reconnects, Steps, Wait
 
 # ---------------------------------------------------------------- chunks
 
@@ -31,38 +31,42 @@ _MEDIA = ("image", "audio", "video", "document")
 _OWN = ("thread_id", "run_id", "timestamp", "seq")
 
 
-def chunk_from(seq: int | None, told: Mapping[str, Any]) -> Chunk:
-    """What a server streamed. Raises UnreadableAnswer."""
+def decode_chunk(seq: int | None, data: Mapping[str, Any]) -> Chunk:
+    """A streamed chunk. Raises UnreadableAnswer."""
     try:
-        return msgspec.convert({**told, "seq": seq}, Chunk)
+        return msgspec.convert({**data, "seq": seq}, Chunk)
     except msgspec.ValidationError as error:
         raise UnreadableAnswer(f"A chunk of the stream cannot be read: {error}") from error
 
 
-def notice(thread_id: str, run_id: str | None, data: Mapping[str, Any]) -> Chunk:
-    """Something about the stream itself."""
+def stream_notice(thread_id: str, run_id: str | None, data: Mapping[str, Any]) -> Chunk:
+    """A chunk about the stream itself."""
     return Chunk(
         event="updates", data=dict(data), thread_id=thread_id, run_id=run_id, metadata={}, timestamp=time.time()
     )
 
 
-def chunks_of(event: Mapping[str, Any], seq: int | None, said_before: int = 0) -> list[Chunk]:
-    """What an event says to those who follow a turn: an output of several messages is several chunks. `said_before`:
-    messages of the run's outputs before it; one without an id is known by its place among them."""
+def to_chunks(event: Mapping[str, Any], seq: int | None, outputs_before: int = 0) -> list[Chunk]:
+    """The chunks of an event: an output of several messages is several chunks.
+
+    `outputs_before` counts the messages of earlier outputs of the run. A message without an id is numbered by it.
+    """
     kind, data = event.get("type"), event.get("data")
     if kind == "data" and isinstance(data, Mapping) and data.get("type") == "agent_response_update":
-        delta = message_from(data, str(data.get("message_id") or ""), delta=True)
+        delta = to_message(data, str(data.get("message_id") or ""), delta=True)
         return [_chunk(event, None, "message", message=delta)]
     if kind == "output":
-        said = enumerate(_said(data, event.get("executor_id")), said_before)
+        messages = enumerate(output_messages(data, event.get("executor_id")), outputs_before)
         run_id = event.get("run_id")
-        return [_chunk(event, seq, "message", message=message_from(one, f"{run_id}-out{at}")) for at, one in said]
+        return [
+            _chunk(event, seq, "message", message=to_message(content, f"{run_id}-out{at}")) for at, content in messages
+        ]
     if kind == "failed":
         return [_chunk(event, seq, "error", data=event.get("details"))]
     if kind == "request_info":
-        return [_chunk(event, seq, "updates", data={"status": "interrupted", "request": request_from(event)})]
-    shown = {key: value for key, value in event.items() if key not in _OWN}
-    return [_chunk(event, seq, "updates", data=shown)]
+        return [_chunk(event, seq, "updates", data={"status": "interrupted", "request": to_request(event)})]
+    data = {key: value for key, value in event.items() if key not in _OWN}
+    return [_chunk(event, seq, "updates", data=data)]
 
 
 def _chunk(event: Mapping[str, Any], seq: int | None, name: str, **more: Any) -> Chunk:
@@ -70,8 +74,8 @@ def _chunk(event: Mapping[str, Any], seq: int | None, name: str, **more: Any) ->
     return Chunk(event=name, seq=seq, thread_id=thread_id, run_id=run_id, metadata={}, timestamp=time.time(), **more)
 
 
-def end_of(chunk: Chunk) -> str | None:
-    """The state in which the run ended, if this is what says so."""
+def final_state(chunk: Chunk) -> str | None:
+    """The final state of the run, if this chunk has it."""
     data = chunk.data
     if chunk.seq is None or not isinstance(data, Mapping) or data.get("type") != "status":
         return None
@@ -79,8 +83,8 @@ def end_of(chunk: Chunk) -> str | None:
     return state if state in AT_REST else None
 
 
-def request_from(event: Mapping[str, Any]) -> dict[str, Any]:
-    """A request, of which the log does not know what an answer looks like."""
+def to_request(event: Mapping[str, Any]) -> dict[str, Any]:
+    """A request without its schema, which the log does not have."""
     terms = event.get("terms") or {}
     return {
         "request_id": event.get("request_id"),
@@ -96,12 +100,12 @@ def request_from(event: Mapping[str, Any]) -> dict[str, Any]:
 # ---------------------------------------------------------------- messages
 
 
-def _said(data: Any, author: Any) -> list[Mapping[str, Any]]:
+def output_messages(data: Any, author: Any) -> list[Mapping[str, Any]]:
     if isinstance(data, Mapping) and data.get("type") == "agent_response":
         return list(data.get("messages") or ())
     if _is_message(data):
         return [data]
-    if isinstance(data, list) and data and all(_is_message(one) for one in data):
+    if isinstance(data, list) and data and all(_is_message(content) for content in data):
         return data
     text = data if isinstance(data, str) else msgspec.json.encode(data).decode()
     return [{"role": "assistant", "contents": [{"type": "text", "text": text}], "author_name": author}]
@@ -111,31 +115,31 @@ def _is_message(data: Any) -> bool:
     return isinstance(data, Mapping) and data.get("type") == "message" and "role" in data
 
 
-def message_from(told: Mapping[str, Any], message_id: str, *, delta: bool = False) -> Message:
-    contents = [one for one in told.get("contents") or () if isinstance(one, Mapping)]
-    calls = [_block(one) for one in contents if one.get("type") == "function_call"]
-    usages = [one.get("usage_details") for one in contents if one.get("type") == "usage"]
+def to_message(data: Mapping[str, Any], message_id: str, *, delta: bool = False) -> Message:
+    contents = [content for content in data.get("contents") or () if isinstance(content, Mapping)]
+    calls = [_to_block(content) for content in contents if content.get("type") == "function_call"]
+    usages = [content.get("usage_details") for content in contents if content.get("type") == "usage"]
     return Message(
-        message_id=(told.get("message_id") or message_id) if not delta else told.get("message_id"),
-        role=told.get("role") or "assistant",
-        content=[_block(one) for one in contents if one.get("type") != "usage"],
+        message_id=(data.get("message_id") or message_id) if not delta else data.get("message_id"),
+        role=data.get("role") or "assistant",
+        content=[_to_block(content) for content in contents if content.get("type") != "usage"],
         delta=delta,
         tools_calls=calls or None,
-        reasoning="".join(one.get("text") or "" for one in contents if one.get("type") == "text_reasoning"),
-        metadata=dict(told.get("additional_properties") or {}),
+        reasoning="".join(content.get("text") or "" for content in contents if content.get("type") == "text_reasoning"),
+        metadata=dict(data.get("additional_properties") or {}),
         usages=usages[-1] if usages else None,
-        author_name=told.get("author_name"),
+        author_name=data.get("author_name"),
     )
 
 
-def _block(content: Mapping[str, Any]) -> dict[str, Any]:
+def _to_block(content: Mapping[str, Any]) -> dict[str, Any]:
     kind = content.get("type")
     if kind == "text":
         return {"type": "text", "text": content.get("text") or "", "annotations": []}
     if kind == "text_reasoning":
         return {"type": "reasoning", "summary": content.get("text") or ""}
     if kind == "function_call":
-        args = _arguments(content.get("arguments"))
+        args = _decode_arguments(content.get("arguments"))
         return {"type": "tool_call", "id": content.get("call_id"), "name": content.get("name"), "args": args}
     if kind == "function_result":
         failure = content.get("exception")
@@ -156,111 +160,111 @@ def _block(content: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "data", "data": dict(content)}
 
 
-def _arguments(given: Any) -> Any:
-    if given is None or given == "":
+def _decode_arguments(arguments: Any) -> Any:
+    if arguments is None or arguments == "":
         return {}
-    if not isinstance(given, str):
-        return given
+    if not isinstance(arguments, str):
+        return arguments
     try:
-        found = msgspec.json.decode(given)
+        decoded = msgspec.json.decode(arguments)
     except msgspec.DecodeError:
-        return given
-    return found if isinstance(found, dict) else given
+        return arguments
+    return decoded if isinstance(decoded, dict) else arguments
 
 
-LOOKS = 3
-"""How often a run is looked for that the server may be about to begin."""
+MAX_RUN_LOOKUPS = 3
+"""Lookups of a run that the server may be about to start."""
 
 
 class StreamedTurn:
-    """One of them."""
+    """The steps of one streamed turn."""
 
     def __init__(self, session: ClientSession, turn: TurnCall) -> None:
         self._session = session
         self._turn = turn
-        self._returns = StepReturns(session)
-        self._line = Line(self._returns)
+        self._returns = Reconnects(session)
+        self._stream = EventStream(self._returns)
         self._thread_id = turn.thread_id
         self._run_id = turn.run_id
         """The run that moves the thread for this turn."""
         self._has_begun = False
-        """The server said so."""
+        """Whether the server confirmed the start."""
         self._after: int | None = None
-        """Where the log stood before; None: unknown."""
+        """The last `seq` before the turn; None: unknown."""
         self._seq: int | None = None
-        """The last event of the log that was given."""
-        self._given = 0
-        self._said = 0
-        """Messages of outputs that were given."""
-        """Chunks of it: an event may be several."""
+        """The last `seq` that was emitted."""
+        self._chunk_count = 0
+        """Emitted chunks of that event: an event may be several."""
+        self._output_count = 0
+        """Emitted messages of outputs."""
         self._last_is_message = False
         self._state: str | None = None
-        """In which the run ended."""
+        """The final state of the run."""
         self._failure: Any = None
-        self._looks_in_vain = 0
+        self._idle_lookups = 0
 
     def steps(self) -> Steps[None]:
         try:
             yield from self._begin()
-            is_told = yield from self._listen()
+            is_complete = yield from self._read_stream()
         except NotSent:
             raise
         except ConnectionLost as error:
-            is_told = False
+            is_complete = False
             if self._seq is None:
                 yield from self._find_run(error)
-        if not is_told:
+        if not is_complete:
             yield from self._rejoin()
-            yield from self._tell_end()
+            yield from self._emit_end()
         yield Close()
         if self._state == "FAILED":
-            raise self._failed()
+            raise self._run_error()
 
     # ------------------------------------------------------------ the first connection
 
     def _begin(self) -> Steps[None]:
-        """Sent once. Only what never left this machine is tried again."""
-        # A turn that waits for its thread is answered when its time comes, however long that takes.
+        """Sends the turn once. Only a request that was not sent is repeated."""
+        # A queued turn starts when its thread is free, however long that takes.
         seconds = None if self._turn.on_busy == "enqueue" else self._session.stream_seconds
         call = calls.stream(self._turn, seconds)
         for attempt in range(1, self._session.patience.attempts + 1):
             try:
-                yield from self._line.open(call)
+                yield from self._stream.open(call)
             except NotSent as error:
                 if attempt == self._session.patience.attempts:
                     raise
                 wait = self._session.wait_after(attempt, error)
-                self._session.go_on_elsewhere()
+                self._session.use_next_server()
                 yield Wait(wait)
             else:
                 return
 
-    def _listen(self) -> Steps[bool]:
-        """Whether all was told. Raises ConnectionLost."""
+    def _read_stream(self) -> Steps[bool]:
+        """Whether the stream is complete. Raises ConnectionLost."""
         while True:
-            told = yield from self._line.next()
-            if told is None:
+            entry = yield from self._stream.next()
+            if entry is None:
                 continue
-            chunk = chunk_from(*told)
+            chunk = decode_chunk(*entry)
             if chunk.status == "started" and not self._has_begun:
                 self._has_begun, self._run_id = True, chunk.run_id or self._run_id
                 self._after = chunk.data.get("cursor")
             if chunk.status == "done" and chunk.seq is None:
                 state = chunk.data.get("state")
                 if state not in AT_REST:
-                    raise ConnectionLost("The server stopped, and left the run for another one.")
+                    raise ConnectionLost("The server stopped; another one resumes the run.")
                 self._state = state
                 yield Emit(chunk)
                 return True
-            yield from self._give(chunk)
+            yield from self._emit_chunk(chunk)
 
-    def _give(self, chunk: Chunk) -> Steps[None]:
+    def _emit_chunk(self, chunk: Chunk) -> Steps[None]:
         if chunk.seq is not None:
-            self._given = self._given + 1 if chunk.seq == self._seq else 1
+            self._chunk_count = self._chunk_count + 1 if chunk.seq == self._seq else 1
             self._seq = chunk.seq
             self._last_is_message = chunk.event == "message"
-            self._said += chunk.event == "message"
-            self._state = end_of(chunk) or self._state
+            self._output_count += chunk.event == "message"
+            self._state = final_state(chunk) or self._state
             if chunk.event == "error":
                 self._failure = chunk.data
         yield Emit(chunk)
@@ -268,54 +272,51 @@ class StreamedTurn:
     # ------------------------------------------------------------ what became of it
 
     def _find_run(self, lost: ConnectionLost) -> Steps[None]:
-        """Nothing of the run was told. It is never begun again: the server is asked whether it knows it.
-
-        Raises ConnectionLost if not.
-        """
-        for look in range(LOOKS):
+        """Looks the run up, because no event of it arrived. Never starts it again. Raises ConnectionLost."""
+        for look in range(MAX_RUN_LOOKUPS):
             try:
-                yield from asked_patiently(self._session, calls.get_run(self._thread_id, self._run_id))
+                yield from fetch_patiently(self._session, calls.get_run(self._thread_id, self._run_id))
             except NotFound:
                 yield Wait(min(self._session.patience.longest_wait, 0.1 * 4**look))
             else:
                 return
-        began = "The server had begun it and was lost before anything of it was written." if self._has_begun else ""
+        began = "The server had started it and was lost before it wrote anything." if self._has_begun else ""
         raise ConnectionLost(
-            f"The connection broke before anything of the turn was told ({lost.message}), and the server knows of no "
-            f"run {self._turn.run_id} of thread {self._thread_id!r}. {began or 'Most likely it was not begun.'} It was "
-            "not sent again: look at the thread's messages before you do.",
+            f"The connection broke before the first event of the turn ({lost.message}), and the server has no "
+            f"run {self._turn.run_id} of thread {self._thread_id!r}. {began or 'Most likely it did not start.'} The "
+            "client did not send it again: read the thread's messages before you do.",
             thread_id=self._thread_id,
             run_id=self._turn.run_id,
         ) from lost
 
     def _rejoin(self) -> Steps[None]:
-        """Go on with the thread's log, until the run has ended."""
+        """Continues with the thread's log until the run has ended."""
         while self._state is None:
             try:
                 call = calls.events(self._thread_id, self._cursor, live=True, seconds=self._session.stream_seconds)
-                yield from self._line.open(call)
-                yield Emit(notice(self._thread_id, self._run_id, {"status": "reconnected", "cursor": self._seq}))
+                yield from self._stream.open(call)
+                yield Emit(stream_notice(self._thread_id, self._run_id, {"status": "reconnected", "cursor": self._seq}))
                 while self._state is None:
-                    told = yield from self._line.next()
-                    if told is None:
-                        yield from self._look()
+                    entry = yield from self._stream.next()
+                    if entry is None:
+                        yield from self._check_progress()
                     else:
-                        yield from self._tell(*told)
+                        yield from self._emit_entry(*entry)
             except TRY_AGAIN as error:
                 error.thread_id, error.run_id = self._thread_id, self._run_id
-                yield from self._returns.pause(error, self._line.retry_seconds)
+                yield from self._returns.pause(error, self._stream.retry_seconds)
         yield Close()
 
     @property
     def _cursor(self) -> int | None:
         if self._seq is None:
             return self._after
-        # Of an output of several messages only some may have come: the event is read again, and those are left out.
+        # An output of several messages may have arrived in part: read the event again and skip those.
         return self._seq - 1 if self._last_is_message else self._seq
 
-    def _tell(self, seq: int | None, event: dict[str, Any]) -> Steps[None]:
-        """Events of runs before this one are passed over; a run after it goes on with what this one left."""
-        self._looks_in_vain = 0
+    def _emit_entry(self, seq: int | None, event: dict[str, Any]) -> Steps[None]:
+        """Skips events of earlier runs. A later run continues the work of this one."""
+        self._idle_lookups = 0
         run_id = event.get("run_id")
         if self._seq is None and run_id != self._run_id:
             return
@@ -323,62 +324,62 @@ class StreamedTurn:
             return
         self._run_id = run_id or self._run_id
         is_begun = seq is not None and seq == self._seq
-        found = chunks_of(event, seq, self._said - (self._given if is_begun else 0))
+        chunks = to_chunks(event, seq, self._output_count - (self._chunk_count if is_begun else 0))
         if event.get("type") == "request_info":
-            yield from self._ask_schema(found[0])
-        for chunk in found[self._given :] if is_begun else found:
-            yield from self._give(chunk)
+            yield from self._load_schema(chunks[0])
+        for chunk in chunks[self._chunk_count :] if is_begun else chunks:
+            yield from self._emit_chunk(chunk)
         if seq is not None:
             self._last_is_message = False
 
-    def _ask_schema(self, chunk: Chunk) -> Steps[None]:
-        """The log does not say what an answer looks like; the list of requests does, while it is pending."""
+    def _load_schema(self, chunk: Chunk) -> Steps[None]:
+        """Adds the schema of the answer from the list of pending requests."""
         wanted = chunk.data["request"]
         try:
-            pending = yield from asked(self._session, calls.requests(self._thread_id))
-        except ClientError:  # it can be answered without
+            pending = yield from fetch(self._session, calls.requests(self._thread_id))
+        except ClientError:  # the request can be answered without it
             return
-        for one in pending:
-            if one.request_id == wanted["request_id"]:
-                wanted.update(response_schema=one.response_schema, response_type=one.response_type)
+        for content in pending:
+            if content.request_id == wanted["request_id"]:
+                wanted.update(response_schema=content.response_schema, response_type=content.response_type)
 
-    def _look(self) -> Steps[None]:
-        """Nothing has happened for a while: is there still somebody who moves the thread?"""
+    def _check_progress(self) -> Steps[None]:
+        """After a heartbeat: checks whether a run still owns the thread."""
         if self._seq is None:
-            yield from asked_patiently(self._session, calls.get_run(self._thread_id, self._run_id))
+            yield from fetch_patiently(self._session, calls.get_run(self._thread_id, self._run_id))
             return
-        thread = yield from asked_patiently(self._session, calls.thread(self._thread_id))
+        thread = yield from fetch_patiently(self._session, calls.thread(self._thread_id))
         if thread.status in AT_REST:
             self._state = thread.status
-        self._looks_in_vain = 0 if thread.run_id else self._looks_in_vain + 1
-        if self._state is None and self._looks_in_vain > 1:
+        self._idle_lookups = 0 if thread.run_id else self._idle_lookups + 1
+        if self._state is None and self._idle_lookups > 1:
             raise RunInterrupted(
-                f"Run {self._run_id} of thread {self._thread_id!r} was interrupted, and nobody goes on with it. What "
-                "was committed is kept: run(thread_id) resumes it.",
+                f"Run {self._run_id} of thread {self._thread_id!r} was interrupted, and no server continues it. "
+                "Committed work is kept: run(thread_id) resumes it.",
                 thread_id=self._thread_id,
                 run_id=self._run_id,
             )
 
     # ------------------------------------------------------------ the end
 
-    def _tell_end(self) -> Steps[None]:
-        """What a server says at the end of a turn, for one that nobody could say it of."""
+    def _emit_end(self) -> Steps[None]:
+        """Emits the final chunks that the lost connection would have carried."""
         if self._turn.response_granularity == "full":
-            state = yield from asked_patiently(self._session, calls.state(self._thread_id))
+            state = yield from fetch_patiently(self._session, calls.state(self._thread_id))
             yield Emit(Chunk(event="state", state=state, thread_id=self._thread_id, run_id=self._run_id, metadata={}))
         pending: list[str] = []
         if self._state == "IDLE_WITH_PENDING_REQUESTS":
-            run = yield from asked_patiently(self._session, calls.get_run(self._thread_id, self._run_id))
-            pending = [one.request_id for one in run.requests]
+            run = yield from fetch_patiently(self._session, calls.get_run(self._thread_id, self._run_id))
+            pending = [content.request_id for content in run.requests]
         about = {"thread_id": self._thread_id, "run_id": self._run_id, "state": self._state}
         done = {**about, "pending_requests": pending, "status": "done", "cursor": self._seq}
-        yield Emit(notice(self._thread_id, self._run_id, done))
+        yield Emit(stream_notice(self._thread_id, self._run_id, done))
 
-    def _failed(self) -> RunFailed:
+    def _run_error(self) -> RunFailed:
         details = self._failure if isinstance(self._failure, dict) else {}
         why = f": {details.get('error_type')}: {details.get('message')}" if details else ""
         return RunFailed(
-            f"Run {self._run_id} of thread {self._thread_id!r} failed{why}. What was committed is kept; "
+            f"Run {self._run_id} of thread {self._thread_id!r} failed{why}. Committed work is kept; "
             "run(thread_id) resumes it.",
             thread_id=self._thread_id,
             run_id=self._run_id,

@@ -33,7 +33,7 @@ from perdure.client import (
     UnreadableAnswer,
     calls,
 )
-from perdure.client.retries import asked
+from perdure.client.retries import fetch
 from perdure.client.steps import Answered, ClientSession, Send, Wait
 from perdure.errors import PerdureError
 
@@ -43,7 +43,7 @@ THREAD = data({"thread": {"thread_id": "t", "added_by_a_newer_server": [1]}})
 
 def in_turn(*replies: bytes | None) -> Any:
     left: Iterator[bytes | None] = iter(replies)
-    return lambda asked: next(left)
+    return lambda fetch: next(left)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def in_turn(*replies: bytes | None) -> Any:
 def test_each_code_is_an_error_of_its_own(status: int, code: str, kind: type[ClientError]) -> None:
     details = [{"message": "too long", "field": "thread_id", "new": 1}]
     body = {"error": {"code": code, "message": "Why.", "details": details}, "metadata": {"request_id": "r7"}}
-    with ScriptedServer(lambda asked: answer(status, body, X_Run_Id="run-9")) as server:
+    with ScriptedServer(lambda fetch: answer(status, body, X_Run_Id="run-9")) as server:
         with SyncClient(server.url, patience=Patience(attempts=1)) as client, pytest.raises(kind) as raised:
             client.delete_thread("t")
     error = raised.value
@@ -90,7 +90,7 @@ def test_a_conflict_in_the_form_of_agentflow_and_the_page_of_a_proxy_are_underst
             assert raised.value.thread_id == "t"
             with pytest.raises(Unavailable, match="502 Bad Gateway"):
                 client.thread("t")
-            with pytest.raises(UnreadableAnswer, match="not as this client knows it"):
+            with pytest.raises(UnreadableAnswer, match="this client does not understand"):
                 client.thread("t")
 
 
@@ -103,10 +103,10 @@ async def test_a_read_is_tried_again() -> None:
 
 
 def test_a_read_waits_as_long_as_the_server_asks_for() -> None:
-    steps = asked(ClientSession(["http://one"], Patience()), calls.thread("t"))
+    steps = fetch(ClientSession(["http://one"], Patience()), calls.thread("t"))
     assert isinstance(next(steps), Send)
     assert steps.send(Answered(429, {"retry-after": "7"})) == Wait(7.0)
-    several = asked(ClientSession(["http://one", "http://two"], Patience()), calls.thread("t"))
+    several = fetch(ClientSession(["http://one", "http://two"], Patience()), calls.thread("t"))
     next(several)
     assert several.send(Answered(429, {"retry-after": "7"})) == Wait(0.0), "the other server may have time"
     next(several)
@@ -114,12 +114,12 @@ def test_a_read_waits_as_long_as_the_server_asks_for() -> None:
 
 
 async def test_a_read_gives_up_after_so_many_attempts_or_if_the_server_asks_for_too_long() -> None:
-    with ScriptedServer(lambda asked: error(503, "stopping")) as server:
+    with ScriptedServer(lambda fetch: error(503, "stopping")) as server:
         async with Client(server.url, patience=QUICK) as client:
             with pytest.raises(Unavailable):
                 await client.thread("t")
     assert len(server.asked) == QUICK.attempts
-    with ScriptedServer(lambda asked: error(429, "rate_limited", Retry_After="30")) as server:
+    with ScriptedServer(lambda fetch: error(429, "rate_limited", Retry_After="30")) as server:
         async with Client(server.url, patience=QUICK) as client:
             with pytest.raises(TooManyRequests) as raised:
                 await client.thread("t")
@@ -128,8 +128,8 @@ async def test_a_read_gives_up_after_so_many_attempts_or_if_the_server_asks_for_
 
 
 async def test_what_begins_or_changes_something_is_never_sent_twice() -> None:
-    def reply(asked: Asked) -> bytes | None:
-        return error(404, "run_not_found") if asked.method == "GET" else replies.pop()
+    def reply(fetch: Asked) -> bytes | None:
+        return error(404, "run_not_found") if fetch.method == "GET" else replies.pop()
 
     replies: list[bytes | None] = [error(503, "stopping"), error(429, "too_many_runs"), None] * 4
     with ScriptedServer(reply) as server:
@@ -149,9 +149,11 @@ async def test_what_begins_or_changes_something_is_never_sent_twice() -> None:
 async def test_a_lost_answer_says_what_is_known_of_the_run() -> None:
     run = {"run": {"run_id": "run-1", "thread_id": "t", "state": "IN_PROGRESS"}}
     known: list[bytes] = [error(404, "run_not_found"), data(run), data(run)]
-    with ScriptedServer(lambda asked: None if asked.method == "POST" else known.pop(0)) as server:
+    with ScriptedServer(lambda fetch: None if fetch.method == "POST" else known.pop(0)) as server:
         async with Client(server.url, patience=QUICK) as client:
-            with pytest.raises(ConnectionLost, match=r"most likely it was not begun\. It was not sent again") as raised:
+            with pytest.raises(
+                ConnectionLost, match=r"most likely it did not start\. The client did not send it again"
+            ) as raised:
                 await client.invoke("x", thread_id="t")
             with pytest.raises(ConnectionLost, match="is IN_PROGRESS; get_run tells how it ends"):
                 await client.invoke("x", thread_id="t")
@@ -163,7 +165,7 @@ async def test_a_lost_answer_says_what_is_known_of_the_run() -> None:
 
 async def test_what_was_never_sent_is_sent_to_another_server() -> None:
     dead = "http://127.0.0.1:1"
-    with ScriptedServer(lambda asked: data({"ok": True})) as server:
+    with ScriptedServer(lambda fetch: data({"ok": True})) as server:
         async with Client([dead, server.url], patience=QUICK) as client:
             assert (await client.stop("t")).ok
     async with Client([dead, "http://127.0.0.1:2"], patience=QUICK) as client:
@@ -173,7 +175,7 @@ async def test_what_was_never_sent_is_sent_to_another_server() -> None:
 
 def test_credentials_are_sent_and_shown_nowhere() -> None:
     fresh = iter(["first", "second"])
-    with ScriptedServer(lambda asked: error(401, "not_authenticated")) as server:
+    with ScriptedServer(lambda fetch: error(401, "not_authenticated")) as server:
         address = server.url.replace("http://", "http://me:hunter2@")
         clients = [
             SyncClient(address, api_key="hf_secret", headers={"X-Own": "yes"}),
@@ -193,7 +195,7 @@ def test_credentials_are_sent_and_shown_nowhere() -> None:
 
 @pytest.mark.parametrize("secret", ["", "hunter2\n", "hunter2\r\nX-Other: 1", " hunter2", "hünter2"])
 def test_a_secret_that_no_header_can_carry_is_refused_without_being_shown(secret: str) -> None:
-    with ScriptedServer(lambda asked: THREAD) as server:
+    with ScriptedServer(lambda fetch: THREAD) as server:
         for options in ({"api_key": secret}, {"token": secret}, {"headers": {"X-Own": secret}}):
             with pytest.raises(ValueError, match="no header can carry") as raised:
                 SyncClient(server.url, **options)
@@ -219,7 +221,7 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_sent() -> None:
             client.invoke()
         with pytest.raises(ValueError, match="one of them"):
             client.stream("x", resume=1)
-        with pytest.raises(ValueError, match="which thread_id"):
+        with pytest.raises(ValueError, match="needs a thread_id"):
             client.invoke(resume=1)
         with pytest.raises(ValueError, match="not both"):
             client.run("t", "x", responses={})
@@ -228,7 +230,7 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_sent() -> None:
 
 
 def test_ids_are_quoted() -> None:
-    with ScriptedServer(lambda asked: THREAD) as server, SyncClient(server.url) as client:
+    with ScriptedServer(lambda fetch: THREAD) as server, SyncClient(server.url) as client:
         client.thread("a b?c#d%ä")
     assert server.asked[0].path == "/v1/threads/a%20b%3Fc%23d%25%C3%A4"
 

@@ -9,7 +9,7 @@ import pytest
 
 from perdure.agents import AgentResponse, AgentResponseUpdate, Content, Message
 from perdure.client import Message as ToldMessage
-from perdure.client.turns import chunks_of
+from perdure.client.turns import to_chunks
 from perdure.events import WorkflowEvent
 from perdure.server.agentflow.messages import messages_to_client
 from perdure.server.agentflow.streaming import _delta
@@ -48,7 +48,7 @@ def test_an_output_is_the_same_messages_either_way(data: Any) -> None:
     event = WorkflowEvent("output", data, executor_id="one", seq=5, thread_id="t", run_id="run-1")
     told = msgspec.json.decode(msgspec.json.encode(plain_event(event, EVERYTHING)))
     streamed = messages_to_client(with_run_ids(said_by(event), "run-1-out"))
-    made = chunks_of(told, 5)
+    made = to_chunks(told, 5)
     assert [one.message for one in made] == [msgspec.convert(one, ToldMessage) for one in streamed]
     assert all(one.seq == 5 and one.event == "message" and one.run_id == "run-1" for one in made)
 
@@ -56,6 +56,6 @@ def test_an_output_is_the_same_messages_either_way(data: Any) -> None:
 def test_a_delta_is_the_same_either_way() -> None:
     update = AgentResponseUpdate(contents="Hel", role="assistant", author_name="ada", message_id="id-1")
     told = plain_event(WorkflowEvent("data", update, executor_id="one"), EVERYTHING)
-    (made,) = chunks_of(told, None)
+    (made,) = to_chunks(told, None)
     assert made.message == msgspec.convert(_delta(update), ToldMessage)
     assert made.seq is None

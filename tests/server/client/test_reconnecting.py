@@ -129,7 +129,9 @@ async def test_a_turn_without_any_answer_is_looked_for_and_never_begun_again() -
         raise AssertionError(f"{asked} was not expected")
 
     with ScriptedServer(turn(None, look=look)) as server:
-        with pytest.raises(ConnectionLost, match=r"Most likely it was not begun\. It was not sent again") as raised:
+        with pytest.raises(
+            ConnectionLost, match=r"Most likely it did not start\. The client did not send it again"
+        ) as raised:
             await streamed(server)
     sent = json.loads(server.asked[0].body)["config"]
     assert raised.value.thread_id == sent["thread_id"] == "t"
@@ -157,7 +159,7 @@ async def test_a_turn_without_any_answer_that_was_begun_is_told_from_the_log() -
 
 async def test_a_server_that_was_killed_before_it_wrote_anything_of_a_run_is_told_as_that() -> None:
     with ScriptedServer(turn(stream(started()), look=lambda asked: error(404, "run_not_found"))) as server:
-        with pytest.raises(ConnectionLost, match="was lost before anything of it was written"):
+        with pytest.raises(ConnectionLost, match="was lost before it wrote anything"):
             await streamed(server)
     assert posts(server) == 1
 
@@ -172,7 +174,7 @@ async def test_a_turn_that_is_refused_is_raised_and_not_sent_again() -> None:
 
 async def test_a_stream_gives_up_when_no_server_goes_on_with_it() -> None:
     with ScriptedServer(turn(stream(started(), *FIRST), *[error(503, "stopping")] * 1000)) as server:
-        with pytest.raises(ConnectionLost, match=r"no server could go on with it for 0\.5 s") as raised:
+        with pytest.raises(ConnectionLost, match=r"no server continued it for 0\.5 s") as raised:
             await streamed(server)
     assert raised.value.run_id == "run-1"
     assert len(server.asked) > 5
@@ -188,7 +190,7 @@ async def test_a_run_that_nobody_goes_on_with_is_told_as_interrupted() -> None:
     left = data({"thread": {"thread_id": "t", "status": "IN_PROGRESS"}})
     log = [stream(HEARTBEAT), stream(HEARTBEAT)]
     with ScriptedServer(turn(stream(started(), *FIRST), *log, look=lambda asked: left)) as server:
-        with pytest.raises(RunInterrupted, match="nobody goes on with it"):
+        with pytest.raises(RunInterrupted, match="no server continues it"):
             await streamed(server)
 
 
