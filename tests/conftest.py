@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import random
+import signal
 import warnings
 from collections.abc import AsyncIterator, Iterator
 
@@ -30,6 +31,9 @@ def _use_memory_for_temporary_files() -> None:
 
 
 _use_memory_for_temporary_files()  # here and not in a hook: whoever is started later takes it over
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; tests interrupt what they start
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline: a busy machine is not a bug, and each test has its 20 seconds.
 settings.register_profile(

@@ -37,6 +37,10 @@ async def refused(place: Place) -> None:
         assert await storage.list_checkpoint_ids() == before
 
 
+HOUR = 3600.0
+"""Longer than any test."""
+
+
 def change_owner(place: Place, leased_seconds: float = LEASE_SECONDS, **changes: Any) -> None:
     """Make the owner somebody else, behind everybody's back."""
     found = "SELECT p.process, p.identity FROM {s}processes p JOIN {s}threads t ON t.process = p.process"
@@ -56,9 +60,8 @@ def change_owner(place: Place, leased_seconds: float = LEASE_SECONDS, **changes:
 async def test_an_owner_that_was_killed_is_noticed_at_once(place: Place) -> None:
     owner = await held(place)
     await owner.kill()
-    began = time.monotonic()
-    assert await place.run(ledger).result() == [["first"]]
-    assert time.monotonic() - began < LEASE_SECONDS / 2, "it waited for the lease"
+    change_owner(place, HOUR)
+    assert await place.run(ledger).result() == [["first"]], "nobody waits so long for the lease"
 
 
 async def test_a_killed_owner_is_noticed_by_an_object_that_was_busy_before(place: Place) -> None:
@@ -162,10 +165,9 @@ async def test_whoever_waits_gets_the_thread_when_its_owner_is_killed(place: Pla
     owner = await held(place)
     waiting = place.run(ledger, "second", on_busy="enqueue")
     await waiting.tells("busy", "t")
-    began = time.monotonic()
+    change_owner(place, HOUR)  # nobody waits so long
     await owner.kill()
     assert (await waiting.result())[-1] == ["first", "second"]
-    assert time.monotonic() - began < LEASE_SECONDS / 2
 
 
 async def test_whoever_is_killed_while_it_waits_leaves_no_trace(place: Place) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, closing
 from typing import Any
 
 import pytest
+from tests.counting import counted_lines
 from tests.promises.multiplying import multiply
 from tests.promises.processes import Place
 from tests.promises.stages import Asker, Stage, alone, ledger
@@ -137,26 +137,12 @@ async def filled(storage: StoreCheckpointStorage, count: int, place: Place | Non
     await small.run("x", thread_id="small")
 
 
-async def seconds(call: Call, storage: StoreCheckpointStorage) -> float:
-    began = time.perf_counter()
+async def lines(call: Call, storage: StoreCheckpointStorage) -> int:
+    """How many lines of Python are executed for it."""
     await call(storage)
-    return time.perf_counter() - began
-
-
-async def slower(small: StoreCheckpointStorage, large: StoreCheckpointStorage) -> dict[str, str]:
-    """Lists that take more than five times as long in the large one, by the best of many.
-
-    Whatever else the machine does only adds to a time. So what is too slow is tried again: it stays too slow if it
-    has more to do, and not if it had bad luck.
-    """
-    best = {name: (float("inf"), float("inf")) for name in LISTS}
-    left = set(LISTS)
-    for _ in range(30):
-        for name in left:
-            few, many = [min([await seconds(LISTS[name], one) for _ in range(5)]) for one in (small, large)]
-            best[name] = min(best[name][0], few), min(best[name][1], many)
-        left = {name for name in left if best[name][1] > 5 * best[name][0]}
-    return {name: f"{best[name][0]:.6f} -> {best[name][1]:.6f}" for name in left}
+    with counted_lines() as counted:
+        await call(storage)
+    return counted.count
 
 
 async def steps(call: Call, storage: StoreCheckpointStorage, connections: list[sqlite3.Connection]) -> int:
@@ -173,6 +159,12 @@ async def steps(call: Call, storage: StoreCheckpointStorage, connections: list[s
     connections[-1].set_progress_handler(None, 1)
     assert taken > 10
     return taken
+
+
+def grown(done: dict[int, dict[str, int]]) -> dict[str, str]:
+    """Lists that are more than half as much work again with 10,000 stored."""
+    few, many = done[100], done[10_000]
+    return {name: f"{few[name]} -> {count}" for name, count in many.items() if count > 1.5 * few[name]}
 
 
 def found(*, in_own_threads: bool) -> list[int]:
@@ -196,25 +188,25 @@ async def test_lists_cost_the_same_with_100_or_10_000_stored(
         return connections[-1]
 
     monkeypatch.setattr(sqlite3, "connect", kept)
-    done: dict[int, dict[str, int]] = {}
-    storages: dict[int, StoreCheckpointStorage] = {}
+    done, read = dict[int, dict[str, int]](), dict[int, dict[str, int]]()
     async with AsyncExitStack() as stack:
         for count in (100, 10_000):
             here = Place(place.kind, place.folder / f"{count}")
             here.folder.mkdir()
-            storages[count] = storage = await stack.enter_async_context(here.storage())
+            storage = await stack.enter_async_context(here.storage())
             await filled(storage, count, here, in_own_threads=in_own_threads)
             done[count] = {name: await steps(call, storage, connections) for name, call in LISTS.items()}
             assert [len(await call(storage)) for call in LISTS.values()] == found(in_own_threads=in_own_threads)
-        slow = await slower(storages[100], storages[10_000])
-    more = {name: f"{done[100][name]} -> {n}" for name, n in done[10_000].items() if n > 1.5 * done[100][name]}
-    assert (more, slow) == ({}, {})
+            read[count] = {name: await lines(call, storage) for name, call in LISTS.items()}
+    assert (grown(done), grown(read)) == ({}, {})
 
 
 @SHAPES
 async def test_lists_in_memory_cost_the_same_with_100_or_10_000_stored(in_own_threads: bool) -> None:
-    small, large = InMemoryCheckpointStorage(), InMemoryCheckpointStorage()
-    for storage, count in ((small, 100), (large, 10_000)):
+    read = dict[int, dict[str, int]]()
+    for count in (100, 10_000):
+        storage = InMemoryCheckpointStorage()
         await filled(storage, count, None, in_own_threads=in_own_threads)
         assert [len(await call(storage)) for call in LISTS.values()] == found(in_own_threads=in_own_threads)
-    assert await slower(small, large) == {}
+        read[count] = {name: await lines(call, storage) for name, call in LISTS.items()}
+    assert grown(read) == {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import random
-import time
 import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator
@@ -223,7 +222,6 @@ BOMBS: dict[str, Tree] = {
 
 @pytest.mark.parametrize("tree", BOMBS.values(), ids=BOMBS.keys())
 def test_a_bomb_does_not_go_off(tree: Tree) -> None:
-    started = time.perf_counter()
     tracemalloc.start()
     try:
         check(tree)
@@ -231,4 +229,3 @@ def test_a_bomb_does_not_go_off(tree: Tree) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 40_000_000
-    assert time.perf_counter() - started < 4

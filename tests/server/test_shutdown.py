@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,11 +28,9 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
-def stopped_after(server: Server) -> float:
-    """How long it took to end in good order."""
-    began = time.monotonic()
+def assert_stops(server: Server) -> None:
+    """In good order, although one of its runs never ends."""
     assert server.wait() == 0, server.log
-    return time.monotonic() - began
 
 
 def streamed(server: Server, key: str) -> list[Frame]:
@@ -55,7 +52,7 @@ def test_streams_end_with_their_cursor_supersteps_finish_or_are_left_and_the_nex
             server.send(signal.SIGTERM)
             [closing] = told
         (server.folder / "finishes.open").touch()
-        assert stopped_after(server) < LIMIT_SECONDS + 1.0
+        assert_stops(server)
         assert_told_to_come_back(finishing.result())
         assert_told_to_come_back(staying.result())
     assert closing[:2] == (None, "closing")
@@ -77,12 +74,13 @@ def assert_told_to_come_back(response: httpx.Response) -> None:
     assert response.headers["X-Run-Id"].startswith("run-")
 
 
-def test_an_idle_connection_does_not_keep_a_server_from_ending_at_once(server: Server) -> None:
-    with socket.create_connection(("127.0.0.1", server.port)) as silent, server.client() as client:
-        assert client.get("/ping").status_code == 200  # and the connection stays open
-        server.send(signal.SIGTERM)
-        assert stopped_after(server) < LIMIT_SECONDS
-        assert silent.recv(1) == b""
+def test_an_idle_connection_does_not_keep_a_server_from_ending_at_once(tmp_path: Path) -> None:
+    with Server(flows_project(tmp_path / "project", limits={"shutdown_seconds": 600})) as server:
+        with socket.create_connection(("127.0.0.1", server.port)) as silent, server.client() as client:
+            assert client.get("/ping").status_code == 200  # and the connection stays open
+            server.send(signal.SIGTERM)
+            assert_stops(server)
+            assert silent.recv(1) == b""
 
 
 @executor

@@ -137,7 +137,7 @@ def test_servers_of_a_killed_process_are_gone_soon_after() -> None:
         process.kill()
     assert len(members) > 5
     assert are_gone_in_time(members)
-    patience = time.monotonic() + 5
+    patience = time.monotonic() + 15
     while Path(postgres_folder).exists() or Path(valkey_folder).exists():
         assert time.monotonic() < patience
         time.sleep(0.01)
@@ -177,7 +177,7 @@ def test_all_workers_of_a_run_share_one_postgres_which_ends_with_the_run(tmp_pat
     assert {worker for worker, _ in seen} == {"gw0", "gw1"}
     [dsn] = {dsn for _, dsn in seen}
     address = urlsplit(dsn)
-    patience = time.monotonic() + 5
+    patience = time.monotonic() + 15
     while _is_listening(address.port):
         assert time.monotonic() < patience
         time.sleep(0.01)

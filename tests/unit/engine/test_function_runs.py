@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
+from tests.counting import counted_lines
 from tests.unit.engine.flows import sink
 from tests.unit.engine.function_flows import THREAD, Calls, answer, begin, questions, resume
 
@@ -304,22 +304,25 @@ async def test_a_function_stands_in_a_graph_as_an_executor() -> None:
     assert calls == ["hi", "hi!"]
 
 
-async def test_a_function_of_500_steps_is_resumed_quickly() -> None:
-    calls, storage = Calls(), InMemoryCheckpointStorage()
-    note = calls.step()
+async def test_resuming_a_function_costs_in_proportion_to_its_steps() -> None:
+    lines = []
+    for steps in (100, 400):
+        calls, storage = Calls(), InMemoryCheckpointStorage()
+        note = calls.step()
 
-    @workflow
-    async def flow(_: str, ctx: RunContext) -> int:
-        total: int = sum([await note(n) for n in range(500)])
-        await ctx.request_info("go on?", str)
-        return total
+        @workflow
+        async def flow(count: str, ctx: RunContext) -> int:
+            total: int = sum([await note(n) for n in range(int(count))])  # noqa: B023  # called in this turn
+            await ctx.request_info("go on?", str)
+            return total
 
-    asked = await begin(flow, storage)
-    began = time.perf_counter()
-    result = await answer(flow, storage, asked, {"go on?": "y"})
-    assert result.get_outputs() == [sum(range(500))]
-    assert len(calls) == 500
-    assert time.perf_counter() - began < 2  # about 0.05 s; each step twice over would not be noticed, all of them would
+        asked = await begin(flow, storage, str(steps))
+        with counted_lines() as counted:
+            result = await answer(flow, storage, asked, {"go on?": "y"})
+        assert result.get_outputs() == [sum(range(steps))]
+        assert len(calls) == steps
+        lines.append(counted.count)
+    assert lines[1] < 6 * lines[0]  # four times as many steps; in proportion to the square it would be sixteen
 
 
 async def test_a_function_of_many_steps_makes_checkpoints_on_its_way() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
@@ -20,6 +19,8 @@ from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.conformance.support.acts import own
 
 SECONDS = 15.0
+FOR_EVER = 3600.0
+"""Longer than any test: whoever comes back was woken."""
 
 
 async def test_what_is_told_comes_before_the_change_that_it_led_to() -> None:
@@ -35,12 +36,12 @@ async def test_what_is_told_comes_before_the_change_that_it_led_to() -> None:
 
 
 async def test_whoever_does_not_wait_takes_what_was_told_and_leaves_the_change_for_whoever_does() -> None:
-    hall, began = Hall(), time.monotonic()
+    hall = Hall()
     ear = Ear(lambda _: inf)
     hall.enter("t", ear)
     hall.tell("t", None)
     assert await ear.next(0) is None
-    assert await ear.next(SECONDS) is None and time.monotonic() - began < SECONDS / 2
+    assert await ear.next(FOR_EVER) is None
 
 
 async def test_what_nobody_takes_is_dropped_and_the_change_is_not() -> None:
@@ -72,7 +73,7 @@ def test_an_event_loop_hears_what_happens_in_that_of_another_os_thread(kind: str
     async def listen() -> None:
         async with store.listen("t") as listener:
             listens.set()
-            heard.extend([await listener.next(SECONDS), await listener.next(SECONDS)])
+            heard.extend([await listener.next(FOR_EVER), await listener.next(FOR_EVER)])
 
     async def act() -> None:
         store.tell("t", b'"told"')
@@ -82,10 +83,9 @@ def test_an_event_loop_hears_what_happens_in_that_of_another_os_thread(kind: str
     other = threading.Thread(target=asyncio.run, args=(listen(),))
     other.start()
     assert listens.wait(SECONDS)
-    began = time.monotonic()
     asyncio.run(act())
     other.join(SECONDS)
-    assert heard == [b'"told"', None] and time.monotonic() - began < SECONDS / 2
+    assert heard == [b'"told"', None]
 
 
 async def test_two_objects_over_one_file_hear_each_other_at_once(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import json
 import logging
-import time
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -213,10 +212,9 @@ def test_the_file_is_plain_json_with_the_names_that_are_documented(file: KeyFile
     assert set(document["keys"][0]) == expected
 
 
-async def test_a_thousand_requests_take_little_time(file: KeyFile) -> None:
+async def test_a_request_does_not_read_the_file_again(file: KeyFile, monkeypatch: pytest.MonkeyPatch) -> None:
     key, _ = add(file, "ada")
     keys = ApiKeys(file)
-    begun = time.perf_counter()
-    for _ in range(1000):
+    monkeypatch.setattr(KeyFile, "read", None)
+    for _ in range(3):
         await keys.authenticate(with_key(key))
-    assert time.perf_counter() - begun < 1.0

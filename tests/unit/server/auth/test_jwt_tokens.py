@@ -229,9 +229,7 @@ async def test_another_secret_and_changed_claims_are_refused() -> None:
     ids=lambda text: repr(text[:12]),
 )
 async def test_rubbish_is_refused(rubbish: str) -> None:
-    begun = time.perf_counter()
     assert await refusal(tokens(), with_token(rubbish)) == NOT_VALID
-    assert time.perf_counter() - begun < 1
 
 
 async def test_signed_claims_that_are_nested_too_deeply_or_are_no_object_are_refused() -> None:
