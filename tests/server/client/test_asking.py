@@ -155,7 +155,7 @@ async def test_a_lost_answer_says_what_is_known_of_the_run() -> None:
                 ConnectionLost, match=r"most likely it did not start\. The client did not send it again"
             ) as raised:
                 await client.invoke("x", thread_id="t")
-            with pytest.raises(ConnectionLost, match="is IN_PROGRESS; get_run tells how it ends"):
+            with pytest.raises(ConnectionLost, match="is IN_PROGRESS; get_run returns its result"):
                 await client.invoke("x", thread_id="t")
             assert (await client.run("t", "x")).state == "IN_PROGRESS"
     sent = json.loads(server.asked[0].body)["config"]
