@@ -18,14 +18,14 @@ from perdure.testing.conformance.support.acts import full, own
 async def test_what_is_told_is_heard_by_those_who_have_the_key_and_by_nobody_else() -> None:
     below = MemoryStore()
     ours, theirs = EncryptedStore(below, AesGcm(OLD)), EncryptedStore(below, AesGcm(NEW))
-    async with ours.listen("t") as us, theirs.listen("t") as them, below.listen("t") as thief:
-        assert ours.is_heard("t") and not ours.is_heard("u")
-        ours.tell("t", b'"a token"')
+    async with ours.subscribe("t") as us, theirs.subscribe("t") as them, below.subscribe("t") as thief:
+        assert ours.has_subscribers("t") and not ours.has_subscribers("u")
+        ours.publish("t", b'"a token"')
         assert await us.next(5) == b'"a token"'
         assert await them.next(5) is None
         seen = await thief.next(5)
         assert seen is not None and b"token" not in seen
-        below.tell("t", b'"a forged token"')
+        below.publish("t", b'"a forged token"')
         assert await us.next(5) is None
         owner = await own(ours, "t")
         await owner.save()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.store import Store
+from perdure.stores.notify import PollInterval
 from perdure.stores.postgres.store import PostgresStore
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.stores.valkey.connection import Valkey
@@ -22,7 +23,7 @@ class Place:
     """The path or the dsn."""
     schema: str = ""
     valkey: str | None = None
-    look_seconds: float | None = None
+    poll_seconds: float | None = None
     """How often the store itself is looked at by whoever listens, where it is not to be as usual."""
 
     def beside(self, url: str) -> Place:
@@ -30,12 +31,12 @@ class Place:
 
     def seldom_looked_at(self) -> Place:
         """What is heard soon was not found by looking."""
-        return replace(self, look_seconds=NEVER)
+        return replace(self, poll_seconds=NEVER)
 
     def store(self) -> Store:
         store = self._truth()
-        if self.look_seconds is not None:
-            store.first_look_seconds = store.last_look_seconds = self.look_seconds
+        if self.poll_seconds is not None:
+            store.poll_interval = PollInterval(self.poll_seconds, self.poll_seconds)
         return store if self.valkey is None else AcceleratedStore(store, Valkey(self.valkey), self.name)
 
     def _truth(self) -> SqliteStore | PostgresStore:

@@ -54,14 +54,14 @@ async def test_a_closed_storage_leaves_no_task_no_thread_and_no_connection(truth
 
 async def test_what_waits_to_be_sent_is_sent_before_it_is_closed(valkey_url: str) -> None:
     here, there = (AcceleratedStore(MemoryStore(), Valkey(valkey_url), "place") for _ in range(2))
-    async with there.listen("t") as listener:
-        while not there._valkey._line().hearing.is_subscribed(there._channel("t")):
-            await listener.next(0.01)
-        here.tell("t", b'"last words"')
+    async with there.subscribe("t") as subscription:
+        while not there._valkey._line().subscriber.is_subscribed(there._channel("t")):
+            await subscription.next(0.01)
+        here.publish("t", b'"last words"')
         await here.close()
         heard = None
         while heard is None:
-            heard = await listener.next(SECONDS)
+            heard = await subscription.next(SECONDS)
         assert heard == b'"last words"'
     await there.close()
 
@@ -79,7 +79,7 @@ async def test_between_two_commits_there_is_no_task(valkey_url: str) -> None:
     await store.close()
     await store.close()
     await owner.store.open("t", "another")  # what is called afterwards makes new connections
-    store.tell("t", b'"again"')
+    store.publish("t", b'"again"')
     await store.close()
     await until_no_connection_is_left(valkey_url)
 
@@ -88,21 +88,21 @@ async def test_a_listener_that_is_left_by_an_error_or_a_cancellation_leaves_noth
     store = AcceleratedStore(MemoryStore(), Valkey(valkey_url), "place")
 
     async def listen(fails: bool) -> None:
-        async with store.listen("t") as listener:
-            await listener.next(0.01)
+        async with store.subscribe("t") as subscription:
+            await subscription.next(0.01)
             if fails:
                 raise ValueError("of the caller")
-            await listener.next(SECONDS)
+            await subscription.next(SECONDS)
 
     with pytest.raises(ValueError, match="of the caller"):
         await listen(fails=True)
     listening = asyncio.create_task(listen(fails=False))
-    while not store.is_heard("t") or not store.hall.ears:
+    while not store.has_subscribers("t") or not store.bus.subscriptions:
         await turns(1)
     listening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await listening
-    assert not store.hall.ears and store._valkey._line().hearing._task is None
+    assert not store.bus.subscriptions and store._valkey._line().subscriber._task is None
     await store.close()
     await until_no_connection_is_left(valkey_url)
 
@@ -110,11 +110,11 @@ async def test_a_listener_that_is_left_by_an_error_or_a_cancellation_leaves_noth
 @SQLITE
 def test_one_storage_serves_several_event_loops_at_once_and_one_after_the_other(truth: Place, valkey_url: str) -> None:
     storage = truth.beside(valkey_url).storage()
-    workflow, ended = talking(storage), list[object]()
+    workflow, succeeded = talking(storage), list[object]()
 
     async def run(thread_id: str) -> None:
         result = await workflow.run(3, thread_id=thread_id)
-        ended.append(result.get_outputs()[0])
+        succeeded.append(result.get_outputs()[0])
         assert [event async for event in storage.follow(thread_id, until_idle=True)]
         await storage.store._valkey.close()  # type: ignore[attr-defined]  # the connections of this loop
 
@@ -124,7 +124,7 @@ def test_one_storage_serves_several_event_loops_at_once_and_one_after_the_other(
     for thread in threads:
         thread.join(SECONDS)
     asyncio.run(run("c"))
-    assert ended == ["said all"] * 3
+    assert succeeded == ["said all"] * 3
     asyncio.run(storage.close())
 
 

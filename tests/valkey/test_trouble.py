@@ -22,7 +22,7 @@ from tests.valkey.places import Place
 from perdure import MissingExtra
 from perdure.store import Store
 from perdure.stores.memory.store import MemoryStore
-from perdure.stores.valkey.circuit_breaker import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Trouble
+from perdure.stores.valkey.circuit_breaker import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, CircuitBreaker
 from perdure.stores.valkey.connection import Valkey
 from perdure.stores.valkey.store import AcceleratedStore
 from perdure.testing.conformance.support.acts import own
@@ -41,7 +41,7 @@ async def all_sent(store: Store) -> None:
     """Or given up."""
     assert isinstance(store, AcceleratedStore)
     async with asyncio.timeout(SECONDS):
-        while store._valkey._line().sending._task is not None:
+        while store._valkey._line().publisher._task is not None:
             await turns(1)
 
 
@@ -96,20 +96,22 @@ async def test_a_commit_does_not_wait_for_valkey_whether_it_answers_or_not(
     for number in range(300):
         at_once(owner.write(owner.checkpoint()))
         at_once(store.post("t", f"item {number}", "message", b"1"))
-        store.tell("t", b'"token"')
+        store.publish("t", b'"token"')
         await turns(2)
     await all_sent(store)
-    assert store._valkey._trouble.is_there is (harm != "none")
+    assert store._valkey._breaker.is_open is (harm != "none")
     at_once(owner.release())
     await store.close()
 
 
 async def test_telling_from_an_os_thread_without_an_event_loop_never_raises_and_is_heard_here(valkey_url: str) -> None:
     store = AcceleratedStore(MemoryStore(), Valkey(valkey_url), "place")
-    async with store.listen("t") as listener:
-        await asyncio.to_thread(store.tell, "t", b'"told"')
-        assert await asyncio.to_thread(store.is_heard, "t") and not await asyncio.to_thread(store.is_heard, "u")
-        while (heard := await listener.next(SECONDS)) is None:
+    async with store.subscribe("t") as subscription:
+        await asyncio.to_thread(store.publish, "t", b'"told"')
+        assert await asyncio.to_thread(store.has_subscribers, "t") and not await asyncio.to_thread(
+            store.has_subscribers, "u"
+        )
+        while (heard := await subscription.next(SECONDS)) is None:
             pass
         assert heard == b'"told"'
     await store.close()
@@ -124,18 +126,18 @@ async def test_reading_waits_once_for_a_valkey_that_says_nothing_and_then_not_at
 
 
 def test_a_server_that_failed_is_left_alone_for_a_growing_time_and_then_tried_by_one() -> None:
-    trouble, waits = Trouble("somewhere"), list[float]()
-    assert trouble.may_try() and not trouble.seconds_left()
+    breaker, waits = CircuitBreaker("somewhere"), list[float]()
+    assert breaker.may_try() and not breaker.seconds_left()
     for _ in range(8):
-        trouble.failed(OSError())
-        assert not trouble.may_try()
-        waits.append(trouble.seconds_left())
+        breaker.failed(OSError())
+        assert not breaker.may_try()
+        waits.append(breaker.seconds_left())
     expected = [min(FIRST_PAUSE_SECONDS * 2**number, LONGEST_PAUSE_SECONDS) for number in range(8)]
     assert waits == pytest.approx(expected, abs=0.1)
-    trouble._until = 0  # the time is over
-    assert trouble.may_try() and not trouble.may_try(), "one tries, the others go on without"
-    trouble.ended()
-    assert trouble.may_try() and trouble.may_try() and not trouble.is_there
+    breaker._until = 0  # the time is over
+    assert breaker.may_try() and not breaker.may_try(), "one tries, the others go on without"
+    breaker.succeeded()
+    assert breaker.may_try() and breaker.may_try() and not breaker.is_open
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.valkey.places import NEVER, Place
 from perdure import Workflow
 from perdure.checkpoints.follow import wait_for_owner as busy
 from perdure.checkpoints.storage import StoreCheckpointStorage
-from perdure.store import Listener
+from perdure.store import Subscription
 from perdure.stores.memory.store import MemoryStore
 from perdure.stores.valkey import store as accelerated
 from perdure.stores.valkey.connection import Valkey
@@ -27,7 +27,7 @@ from perdure.stores.valkey.store import AcceleratedStore
 def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is woken was told: looking by itself, as is done now and then in case something was lost, takes ages."""
     monkeypatch.setattr(busy, "MAX_POLL_SECONDS", NEVER)
-    monkeypatch.setattr(accelerated, "SUBSCRIBED_LOOK_SECONDS", NEVER)
+    monkeypatch.setattr(accelerated, "SUBSCRIBED_POLL_SECONDS", NEVER)
 
 
 def accelerated_store(storage: StoreCheckpointStorage) -> AcceleratedStore:
@@ -37,16 +37,19 @@ def accelerated_store(storage: StoreCheckpointStorage) -> AcceleratedStore:
 
 async def until_subscribed(store: AcceleratedStore, thread_id: str) -> None:
     """Until the server has said that it passes on everything."""
-    hearing = store._valkey.hearing()
-    async with asyncio.timeout(SECONDS), store.listen(thread_id) as listener:
-        while not hearing.is_subscribed(store._channel(thread_id)):
-            await listener.next(0.01)
+    subscriber = store._valkey.subscriber()
+    async with asyncio.timeout(SECONDS), store.subscribe(thread_id) as subscription:
+        while not subscriber.is_subscribed(store._channel(thread_id)):
+            await subscription.next(0.01)
 
 
 async def until_it_waits(store: AcceleratedStore, thread_id: str) -> None:
     """Until whoever listens has looked at the store, and waits to be told of something."""
     async with asyncio.timeout(SECONDS):
-        while not any(ear._waiter and not ear._is_changed for ear in store.hall.ears.get(thread_id, ())):
+        while not any(
+            subscription._waiter and not subscription._is_changed
+            for subscription in store.bus.subscriptions.get(thread_id, ())
+        ):
             await turns(1)
 
 
@@ -65,7 +68,7 @@ async def seconds_until_the_run_begins(
 
     async with asyncio.timeout(SECONDS), asyncio.TaskGroup() as tasks:
         tasks.create_task(run())
-        while "t" not in store.hall.ears:  # else its own subscription would be another, and wake it
+        while "t" not in store.bus.subscriptions:  # else its own subscription would be another, and wake it
             await turns(1)
         if place.valkey is not None:
             await until_subscribed(store, "t")
@@ -110,20 +113,20 @@ async def test_when_valkey_falls_silent_whoever_listens_looks_at_the_store_and_i
     place = truth.beside(own_valkey.url).seldom_looked_at()
     async with place.storage() as storage:
         store = accelerated_store(storage)
-        async with store.listen("t") as listener:
+        async with store.subscribe("t") as subscription:
             await until_subscribed(store, "t")
-            await listener.next(SECONDS)
+            await subscription.next(SECONDS)
             own_valkey.kill() if harm == "killed" else own_valkey.pause()
             began = time.monotonic()
-            assert await listener.next(SECONDS) is None and time.monotonic() - began < SECONDS / 2
-            assert not store._valkey.hearing().is_subscribed(store._channel("t"))
+            assert await subscription.next(SECONDS) is None and time.monotonic() - began < SECONDS / 2
+            assert not store._valkey.subscriber().is_subscribed(store._channel("t"))
         own_valkey.start() if harm == "killed" else own_valkey.resume()
         assert await seconds_until_the_run_begins(talking(storage), storage, place, others) < 1
 
 
-async def next_body(listener: Listener) -> bytes:
+async def next_body(subscription: Subscription) -> bytes:
     async with asyncio.timeout(SECONDS):
-        while (heard := await listener.next(SECONDS)) is None:
+        while (heard := await subscription.next(SECONDS)) is None:
             pass
     return heard
 
@@ -134,16 +137,16 @@ async def test_what_happens_in_one_place_is_heard_there_once_and_in_no_other(val
     )
     try:
         async with (
-            here.listen("t") as itself,
-            there.listen("t") as listener,
-            elsewhere.listen("t") as of_another_place,
-            there.listen("u") as of_another_thread,
+            here.subscribe("t") as itself,
+            there.subscribe("t") as subscription,
+            elsewhere.subscribe("t") as of_another_place,
+            there.subscribe("u") as of_another_thread,
         ):
             for store, thread_id in ((here, "t"), (there, "t"), (elsewhere, "t"), (there, "u")):
                 await until_subscribed(store, thread_id)
-            here.tell("t", b'"first"')
-            here.tell("t", b'"last"')
-            for one in (itself, listener):
+            here.publish("t", b'"first"')
+            here.publish("t", b'"last"')
+            for one in (itself, subscription):
                 assert [await next_body(one), await next_body(one)] == [b'"first"', b'"last"']
             for one in (itself, of_another_place, of_another_thread):
                 assert [await one.next(0.05) for _ in range(4)] == [None] * 4

@@ -1,7 +1,7 @@
-"""Hearing of threads: what `tell` and `listen` are made of, for every store.
+"""Notifications about threads within one process: what `Store.publish` and `Store.subscribe` are made of.
 
-Within a process what happens is passed on at once, from any event loop and OS thread to any other. What happens in
-another process nobody tells: whoever listens is sent to look at the store again after a short time.
+A bus delivers at once, from any event loop and OS thread to any other. It does not reach other processes: a
+subscription also returns after a poll interval, so that its reader looks at the store again.
 """
 
 from __future__ import annotations
@@ -11,27 +11,37 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from weakref import WeakSet, WeakValueDictionary
 
-from perdure.store import Listener
-
-UNTAKEN_BODIES = 1000
-UNTAKEN_BYTES = 4 * 1024 * 1024
-"""What is told to somebody who does not take it: more is dropped."""
+MAX_QUEUED_BODIES = 1000
+MAX_QUEUED_BYTES = 4 * 1024 * 1024
+"""What a subscription holds for a slow reader; it drops what is published beyond that."""
 GROWTH = 1.5
-"""How much longer is waited with each time that nothing is heard."""
+"""By how much a poll interval grows each time that no notification arrives."""
 
 
-class Ear:
-    """Implements `perdure.store.Listener`, for one reader in one event loop."""
+@dataclass(frozen=True, slots=True)
+class PollInterval:
+    """How long a subscription waits before its reader looks at the store again: at first, and on a quiet thread."""
 
-    __slots__ = ("_bodies", "_bytes", "_is_changed", "_loop", "_period", "_quiet", "_waiter")
+    first_seconds: float = 0.02
+    last_seconds: float = 0.05
 
-    def __init__(self, period: Callable[[int], float]) -> None:
+    def after(self, quiet: int) -> float:
+        """The interval after this many waits without a notification."""
+        return min(self.last_seconds, self.first_seconds * GROWTH ** min(quiet, 20))
+
+
+class LocalSubscription:
+    """Implements `perdure.store.Subscription`, for one reader in one event loop."""
+
+    __slots__ = ("_bodies", "_bytes", "_interval", "_is_changed", "_loop", "_quiet", "_waiter")
+
+    def __init__(self, interval: Callable[[int], float]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._period = period
-        """How long at most until the store is looked at again, by how often nothing was heard before."""
+        self._interval = interval
+        """The longest wait in seconds, by the number of quiet waits before it."""
         self._quiet = 0
         self._bodies: deque[bytes] = deque()
         self._bytes = 0
@@ -40,24 +50,24 @@ class Ear:
 
     async def next(self, seconds: float) -> bytes | None:
         if not self._bodies and not self._is_changed:
-            period = self._period(self._quiet)
-            if seconds >= period:
+            interval = self._interval(self._quiet)
+            if seconds >= interval:
                 self._quiet += 1
             if seconds > 0:
-                await self._wait(min(seconds, period))
-        if self._bodies:  # before the change: what was told while a commit was made belongs before it
+                await self._wait(min(seconds, interval))
+        if self._bodies:  # before the change: what is published while a commit is written belongs before it
             self._quiet = 0
             body = self._bodies.popleft()
             self._bytes -= len(body)
             return body
-        if self._is_changed and seconds > 0:  # whoever does not wait only wants what was told
+        if self._is_changed and seconds > 0:  # a caller that does not wait only asks for published bodies
             self._quiet = 0
             self._is_changed = False
         return None
 
     async def _wait(self, seconds: float) -> None:
         waiter = self._waiter = self._loop.create_future()
-        # Set before this is asked: whoever tells something from another OS thread sees one or the other.
+        # The waiter is set before the queue is checked: a publisher in another OS thread sees one or the other.
         if self._bodies or self._is_changed:
             self._waiter = None
             return
@@ -68,21 +78,25 @@ class Ear:
             timer.cancel()
             self._waiter = None
 
-    def hear(self, body: bytes | None) -> None:
-        """From any OS thread. None: the thread may have changed."""
-        if body is None:
-            self._is_changed = True
-        elif len(self._bodies) < UNTAKEN_BODIES and self._bytes + len(body) <= UNTAKEN_BYTES:
+    def put(self, body: bytes) -> None:
+        """Queue a published body, or drop it if the queue is full. Callable from any OS thread."""
+        if len(self._bodies) < MAX_QUEUED_BODIES and self._bytes + len(body) <= MAX_QUEUED_BYTES:
             self._bytes += len(body)
             self._bodies.append(body)
-        else:
-            return
+            self._wake()
+
+    def notify(self) -> None:
+        """Note that the thread may have changed. Callable from any OS thread."""
+        self._is_changed = True
+        self._wake()
+
+    def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
             try:
                 self._loop.call_soon_threadsafe(_resolve, waiter)
             except RuntimeError:
-                pass  # its loop was closed under it
+                pass  # the reader's loop is closed
 
 
 def _resolve(waiter: asyncio.Future[None]) -> None:
@@ -90,100 +104,88 @@ def _resolve(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-class Hall:
-    """Those in this process who listen to the threads of one place."""
+class LocalBus:
+    """The subscriptions of this process to the threads of one location."""
 
-    __slots__ = ("__weakref__", "_lock", "ears", "token")
+    __slots__ = ("__weakref__", "_lock", "subscriptions", "token")
 
     def __init__(self) -> None:
-        self.ears: dict[str, tuple[Ear, ...]] = {}
-        """By thread. Where nobody listens there is nothing, so a commit finds out with one look."""
+        self.subscriptions: dict[str, tuple[LocalSubscription, ...]] = {}
+        """By thread. A thread without subscribers has no entry."""
         self._lock = threading.Lock()
         self.token = os.urandom(8)
-        """Tells it from the halls of other processes."""
-        _HALLS.add(self)
+        """Distinguishes this bus from those of other processes."""
+        _BUSES.add(self)
 
-    def enter(self, thread_id: str, ear: Ear) -> None:
+    def publish(self, thread_id: str, body: bytes) -> None:
+        for subscription in self.subscriptions.get(thread_id, ()):
+            subscription.put(body)
+
+    def notify(self, thread_id: str) -> None:
+        """Wake the subscribers: the thread may have changed. A store calls it after each commit, post and release."""
+        for subscription in self.subscriptions.get(thread_id, ()):
+            subscription.notify()
+
+    def has_subscribers(self, thread_id: str) -> bool:
+        return thread_id in self.subscriptions
+
+    def subscribe(self, thread_id: str, interval: Callable[[int], float]) -> Subscribing:
+        """`async with bus.subscribe(...) as subscription`. `interval`: that of `LocalSubscription`."""
+        return Subscribing(self, thread_id, interval)
+
+    def add(self, thread_id: str, subscription: LocalSubscription) -> None:
         with self._lock:
-            self.ears[thread_id] = (*self.ears.get(thread_id, ()), ear)
+            self.subscriptions[thread_id] = (*self.subscriptions.get(thread_id, ()), subscription)
 
-    def leave(self, thread_id: str, ear: Ear) -> None:
+    def remove(self, thread_id: str, subscription: LocalSubscription) -> None:
         with self._lock:
-            left = tuple(one for one in self.ears.pop(thread_id, ()) if one is not ear)
-            if left:
-                self.ears[thread_id] = left
+            others = tuple(other for other in self.subscriptions.pop(thread_id, ()) if other is not subscription)
+            if others:
+                self.subscriptions[thread_id] = others
 
-    def tell(self, thread_id: str, body: bytes | None) -> None:
-        """None: the thread was changed."""
-        for ear in self.ears.get(thread_id, ()):
-            ear.hear(body)
-
-    def begin_anew(self) -> None:
-        """In a child that was forked: those who listen are the parent's."""
-        self.ears.clear()
+    def reset(self) -> None:
+        """In a forked child: the subscriptions are the parent's, and the lock may be held."""
+        self.subscriptions.clear()
         self._lock = threading.Lock()
         self.token = os.urandom(8)
 
 
-_HALLS: WeakSet[Hall] = WeakSet()
-_BY_PLACE: WeakValueDictionary[object, Hall] = WeakValueDictionary()
+class Subscribing:
+    """The context manager of `LocalBus.subscribe`."""
 
+    # Not a generator: an event loop that ends closes nested async generators all at once, and in the wrong order.
 
-def hall_of(place: object) -> Hall:
-    """The one of this place: several stores of a process may be over one file."""
-    return _BY_PLACE.setdefault(place, Hall())
+    __slots__ = ("_bus", "_interval", "_subscription", "_thread_id")
 
-
-class Seat:
-    """Somebody's place in a hall: `async with seat as listener`."""
-
-    # Not a generator: of several within each other, an event loop that ends closes all at once, and none of them well.
-
-    def __init__(self, hall: Hall, thread_id: str, period: Callable[[int], float]) -> None:
-        self._hall = hall
+    def __init__(self, bus: LocalBus, thread_id: str, interval: Callable[[int], float]) -> None:
+        self._bus = bus
         self._thread_id = thread_id
-        self._period = period
-        self._ear: Ear | None = None
+        self._interval = interval
+        self._subscription: LocalSubscription | None = None
 
-    async def __aenter__(self) -> Ear:
-        ear = self._ear = Ear(self._period)
-        self._hall.enter(self._thread_id, ear)
-        return ear
+    async def __aenter__(self) -> LocalSubscription:
+        subscription = self._subscription = LocalSubscription(self._interval)
+        self._bus.add(self._thread_id, subscription)
+        return subscription
 
     async def __aexit__(self, *_: object) -> None:
-        if self._ear is not None:
-            self._hall.leave(self._thread_id, self._ear)
+        if self._subscription is not None:
+            self._bus.remove(self._thread_id, self._subscription)
 
 
-class Listening:
-    """Gives a store `tell` and `listen`. It says `self.hall.tell(thread_id, None)` after each commit, post and release,
-    if `self.hall.ears` has anybody."""
-
-    hall: Hall
-    first_look_seconds: float = 0.02
-    last_look_seconds: float = 0.05
-    """How long at most until whoever listens looks at the store again: the first time, and when nothing happens for
-    long."""
-
-    def tell(self, thread_id: str, body: bytes) -> None:
-        if thread_id in self.hall.ears:
-            self.hall.tell(thread_id, body)
-
-    def is_heard(self, thread_id: str) -> bool:
-        """Whether anybody could be listening. Where this is False nothing need be told."""
-        return thread_id in self.hall.ears
-
-    def listen(self, thread_id: str) -> AbstractAsyncContextManager[Listener]:
-        return Seat(self.hall, thread_id, self._look_seconds)
-
-    def _look_seconds(self, quiet: int) -> float:
-        return min(self.last_look_seconds, self.first_look_seconds * GROWTH ** min(quiet, 20))
+_BUSES: WeakSet[LocalBus] = WeakSet()
+_BY_LOCATION: WeakValueDictionary[object, LocalBus] = WeakValueDictionary()
 
 
-def _begin_anew() -> None:
-    for hall in list(_HALLS):
-        hall.begin_anew()
+def bus_for(location: object) -> LocalBus:
+    """The bus of this location: several stores of a process may use one file or database."""
+    return _BY_LOCATION.setdefault(location, LocalBus())
+
+
+def _reset_all() -> None:
+    for bus in list(_BUSES):
+        bus.reset()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(after_in_child=_reset_all)

@@ -25,18 +25,18 @@ async def test_the_first_look_after_it_listens_comes_at_once_and_a_release_wakes
     storage = InMemoryCheckpointStorage()
     owner = await own(storage.store)
     async with OwnerWait(storage, "t") as waiting, asyncio.timeout(SECONDS):
-        assert not storage.store.is_heard("t"), "as long as nobody has to wait, nobody listens"
+        assert not storage.store.has_subscribers("t"), "as long as nobody has to wait, nobody listens"
         await waiting.until_free()
-        assert storage.store.is_heard("t")
+        assert storage.store.has_subscribers("t")
         woken = asyncio.create_task(waiting.until_free())
         await turns(20)
         assert not woken.done()
-        storage.store.tell("t", b'"what its owner does"')
+        storage.store.publish("t", b'"what its owner does"')
         await turns(20)
         assert not woken.done()
         await owner.release()
         await woken
-    assert not storage.store.is_heard("t")
+    assert not storage.store.has_subscribers("t")
 
 
 async def test_an_owner_who_commits_all_the_time_is_not_asked_all_the_time() -> None:

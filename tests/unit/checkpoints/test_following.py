@@ -108,7 +108,7 @@ async def test_a_run_in_the_same_loop_is_followed_with_all_that_it_tells_in_orde
     storage = InMemoryCheckpointStorage()
     workflow = telling(storage)
     following = asyncio.create_task(until_it_rests(workflow.follow("t", provisional=True)))
-    while not storage.store.is_heard("t"):
+    while not storage.store.has_subscribers("t"):
         await turns(1)
     await workflow.run(4, thread_id="t")
     found = await following
@@ -138,7 +138,7 @@ async def test_nothing_but_the_log_comes_if_nothing_else_is_wanted() -> None:
     storage = InMemoryCheckpointStorage()
     workflow = telling(storage)
     following = asyncio.create_task(until_it_rests(storage.follow("t", live=False)))
-    while not storage.store.is_heard("t"):
+    while not storage.store.has_subscribers("t"):
         await turns(1)
     await workflow.run(3, thread_id="t")
     assert await following == await log_of(storage)
@@ -150,7 +150,7 @@ async def test_until_idle_ends_where_there_is_no_thread_and_waits_where_one_is_o
     owner = await own(storage.store)
     await owner.save(status="IDLE")
     following = asyncio.create_task(all_of(storage.follow("t", until_idle=True)))
-    while not storage.store.is_heard("t"):
+    while not storage.store.has_subscribers("t"):
         await turns(1)
     await turns(20)
     assert not following.done(), "somebody owns it"
@@ -178,11 +178,11 @@ async def test_what_nobody_could_have_told_is_ignored() -> None:
     bodies = [b"", b"rubbish", b"[1]", b'[0,{"type":"data"}]', b'[0,{"type":"data","thread_id":"u"}]', b"[" * 5000]
     async with aclosing(storage.follow("t")) as events:  # type: ignore[type-var]
         following = asyncio.ensure_future(anext(events))
-        while not storage.store.is_heard("t"):
+        while not storage.store.has_subscribers("t"):
             await turns(1)
         for body in bodies:
-            storage.store.tell("t", body)
-        storage.store.tell("t", b'[0,{"type":"data","thread_id":"t","data":"at last","seq":7}]')
+            storage.store.publish("t", body)
+        storage.store.publish("t", b'[0,{"type":"data","thread_id":"t","data":"at last","seq":7}]')
         event = await following
         assert (event.data, event.seq) == ("at last", None)
 
@@ -199,7 +199,7 @@ async def test_what_cannot_leave_the_process_or_is_very_large_is_not_told_and_di
         storage = InMemoryCheckpointStorage()
         workflow = telling(storage, data=data)
         following = asyncio.create_task(until_it_rests(storage.follow("t")))
-        while not storage.store.is_heard("t"):
+        while not storage.store.has_subscribers("t"):
             await turns(1)
         assert (await workflow.run(1, thread_id="t")).get_outputs() == [0]
         assert "data" not in {one.type for one in await following}

@@ -198,7 +198,7 @@ async def test_a_run_interrupted_while_another_object_holds_the_thread_says_that
     await gate.arrived.wait()
     workflow = logging(seen, checkpoint_storage=storage)
     waiting = start(workflow, "waiting", on_busy="enqueue", run_id="the-waiting")
-    while not storage.store.is_heard("t"):  # until it listens, which is how it waits
+    while not storage.store.has_subscribers("t"):  # until it listens, which is how it waits
         await turns(1)
     await turns(5)
     interrupter = start(workflow, "interrupting", on_busy="interrupt")

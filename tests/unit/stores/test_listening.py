@@ -14,7 +14,14 @@ import pytest
 from perdure.store import Store
 from perdure.stores.file.store import FileStore
 from perdure.stores.memory.store import MemoryStore
-from perdure.stores.notify import UNTAKEN_BODIES, UNTAKEN_BYTES, Ear, Hall, hall_of
+from perdure.stores.notify import (
+    MAX_QUEUED_BODIES,
+    MAX_QUEUED_BYTES,
+    LocalBus,
+    LocalSubscription,
+    PollInterval,
+    bus_for,
+)
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.conformance.support.acts import own
 
@@ -26,37 +33,43 @@ FOR_EVER = 3600.0
 async def test_what_is_told_comes_before_the_change_that_it_led_to() -> None:
     store = MemoryStore()
     owner = await own(store)
-    async with store.listen("t") as listener:
-        store.tell("t", b"1")
+    async with store.subscribe("t") as subscription:
+        store.publish("t", b"1")
         await owner.save()
-        store.tell("t", b"2")
+        store.publish("t", b"2")
         await owner.save()
-        assert [await listener.next(SECONDS) for _ in range(3)] == [b"1", b"2", None]
-        assert await listener.next(0) is None
+        assert [await subscription.next(FOR_EVER) for _ in range(3)] == [b"1", b"2", None]
+        assert await subscription.next(0) is None
 
 
 async def test_whoever_does_not_wait_takes_what_was_told_and_leaves_the_change_for_whoever_does() -> None:
-    hall = Hall()
-    ear = Ear(lambda _: inf)
-    hall.enter("t", ear)
-    hall.tell("t", None)
-    assert await ear.next(0) is None
-    assert await ear.next(FOR_EVER) is None
+    bus = LocalBus()
+    subscription = LocalSubscription(lambda _: inf)
+    bus.add("t", subscription)
+    bus.notify("t")
+    assert await subscription.next(0) is None
+    assert await subscription.next(FOR_EVER) is None
 
 
 async def test_what_nobody_takes_is_dropped_and_the_change_is_not() -> None:
     store = MemoryStore()
-    async with store.listen("t") as many, store.listen("t") as large:
-        for number in range(2 * UNTAKEN_BODIES):
-            store.tell("t", b"%d" % number)
-        assert [await many.next(0) for _ in range(UNTAKEN_BODIES)] == [b"%d" % one for one in range(UNTAKEN_BODIES)]
+    async with store.subscribe("t") as many, store.subscribe("t") as large:
+        for number in range(2 * MAX_QUEUED_BODIES):
+            store.publish("t", b"%d" % number)
+        assert [await many.next(0) for _ in range(MAX_QUEUED_BODIES)] == [
+            b"%d" % one for one in range(MAX_QUEUED_BODIES)
+        ]
         assert await many.next(0) is None
         while await large.next(0) is not None:
             pass
         for _ in range(3):
-            store.tell("t", b"x" * (UNTAKEN_BYTES // 2))
+            store.publish("t", b"x" * (MAX_QUEUED_BYTES // 2))
         await store.post("t", "item", "message", b"1")
-        assert [len(await large.next(SECONDS) or b"") for _ in range(3)] == [UNTAKEN_BYTES // 2, UNTAKEN_BYTES // 2, 0]
+        assert [len(await large.next(SECONDS) or b"") for _ in range(3)] == [
+            MAX_QUEUED_BYTES // 2,
+            MAX_QUEUED_BYTES // 2,
+            0,
+        ]
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "file"])
@@ -67,16 +80,16 @@ def test_an_event_loop_hears_what_happens_in_that_of_another_os_thread(kind: str
         "file": lambda: FileStore(tmp_path / "threads"),
     }
     store = make[kind]()
-    store.first_look_seconds = store.last_look_seconds = inf  # type: ignore[attr-defined]  # only what is told is heard
+    store.poll_interval = PollInterval(inf, inf)  # type: ignore[attr-defined]  # only what is told is heard
     listens, heard = threading.Event(), list[bytes | None]()
 
     async def listen() -> None:
-        async with store.listen("t") as listener:
+        async with store.subscribe("t") as subscription:
             listens.set()
-            heard.extend([await listener.next(FOR_EVER), await listener.next(FOR_EVER)])
+            heard.extend([await subscription.next(FOR_EVER), await subscription.next(FOR_EVER)])
 
     async def act() -> None:
-        store.tell("t", b'"told"')
+        store.publish("t", b'"told"')
         await store.post("t", "item", "message", b"1")
         await store.close()
 
@@ -90,13 +103,13 @@ def test_an_event_loop_hears_what_happens_in_that_of_another_os_thread(kind: str
 
 async def test_two_objects_over_one_file_hear_each_other_at_once(tmp_path: Path) -> None:
     one, two = (SqliteStore(tmp_path / "threads.db") for _ in range(2))
-    assert one.hall is two.hall and one.hall is not SqliteStore(tmp_path / "other.db").hall
-    async with one.listen("t") as listener:
-        two.tell("t", b'"hello"')
-        assert await listener.next(0) == b'"hello"'
-        assert two.is_heard("t") and not two.is_heard("u")
-    assert not two.is_heard("t")
-    assert hall_of("a place") is not hall_of("another")
+    assert one.bus is two.bus and one.bus is not SqliteStore(tmp_path / "other.db").bus
+    async with one.subscribe("t") as subscription:
+        two.publish("t", b'"hello"')
+        assert await subscription.next(0) == b'"hello"'
+        assert two.has_subscribers("t") and not two.has_subscribers("u")
+    assert not two.has_subscribers("t")
+    assert bus_for("a place") is not bus_for("another")
     await one.close()
     await two.close()
 
@@ -108,58 +121,58 @@ async def test_the_longer_nothing_is_heard_the_less_often_the_store_is_looked_at
         asked.append(quiet)
         return 0.001
 
-    ear = Ear(period)
+    subscription = LocalSubscription(period)
     for _ in range(3):
-        await ear.next(1)
-    await ear.next(0.0001)  # shorter than it would be: says nothing about how quiet it is
-    ear.hear(None)
-    await ear.next(1)
-    await ear.next(1)
+        await subscription.next(1)
+    await subscription.next(0.0001)  # shorter than it would be: says nothing about how quiet it is
+    subscription.notify()
+    await subscription.next(1)
+    await subscription.next(1)
     assert asked == [0, 1, 2, 3, 0]
     store = SqliteStore("nowhere.db")
-    assert [round(store._look_seconds(quiet), 3) for quiet in (0, 1, 2, 3, 50)] == [0.02, 0.03, 0.045, 0.05, 0.05]
-    assert MemoryStore()._look_seconds(5) == inf, "nobody else has it"
+    assert [round(store.poll_interval.after(quiet), 3) for quiet in (0, 1, 2, 3, 50)] == [0.02, 0.03, 0.045, 0.05, 0.05]
+    assert MemoryStore().poll_interval.after(5) == inf, "nobody else has it"
 
 
 async def test_a_listener_whose_loop_was_closed_disturbs_nobody() -> None:
-    hall, ears = Hall(), list[Ear]()
+    bus, subscriptions = LocalBus(), list[LocalSubscription]()
 
     async def wait() -> None:
-        ear = Ear(lambda _: inf)
-        ears.append(ear)
-        hall.enter("t", ear)
-        await ear.next(SECONDS)
+        subscription = LocalSubscription(lambda _: inf)
+        subscriptions.append(subscription)
+        bus.add("t", subscription)
+        await subscription.next(FOR_EVER)
 
     def run() -> None:
         loop = asyncio.new_event_loop()
         task = loop.create_task(wait())
         loop.run_until_complete(asyncio.sleep(0))
         task.cancel()
-        ears[0]._waiter, left = None, loop.create_future()
+        subscriptions[0]._waiter, left = None, loop.create_future()
         loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
-        ears[0]._waiter = left  # as if it had been killed while it waited
+        subscriptions[0]._waiter = left  # as if it had been killed while it waited
         loop.close()
 
     thread = threading.Thread(target=run)
     thread.start()
     thread.join(SECONDS)
-    hall.tell("t", b'"too late"')
-    hall.leave("t", ears[0])
-    assert not hall.ears
+    bus.publish("t", b'"too late"')
+    bus.remove("t", subscriptions[0])
+    assert not bus.subscriptions
 
 
 async def test_a_forked_child_has_none_of_its_parents_listeners() -> None:
     store = MemoryStore()
-    async with store.listen("t"):
-        token, (read, write) = store.hall.token, os.pipe()
+    async with store.subscribe("t"):
+        token, (read, write) = store.bus.token, os.pipe()
         child = os.fork()
         if child == 0:
-            told = f"{store.is_heard('t')} {store.hall.token == token}".encode()
-            store.tell("t", b'"nobody"')
+            told = f"{store.has_subscribers('t')} {store.bus.token == token}".encode()
+            store.publish("t", b'"nobody"')
             os.write(write, told)
             os._exit(0)
         os.close(write)
         os.waitpid(child, 0)  # noqa: ASYNC222  # it has nothing to do
         assert os.read(read, 100) == b"False False"
         os.close(read)
-        assert store.is_heard("t")
+        assert store.has_subscribers("t")

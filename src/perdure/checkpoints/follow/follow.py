@@ -15,7 +15,7 @@ from perdure.codec import DeclaredTypes
 from perdure.codecs.json_codec import JsonCodec
 from perdure.events import WorkflowEvent, WorkflowRunState
 from perdure.names import check_identifier
-from perdure.store import Listener
+from perdure.store import Subscription
 
 if TYPE_CHECKING:
     from perdure.checkpoints.storage import StoreCheckpointStorage
@@ -88,8 +88,8 @@ async def follow(
 
     read = partial(log_reader, storage, thread_id, declared=declared)
     read(after)  # refuses a storage without a log
-    async with storage.store.listen(thread_id) as listener:  # before the log is read: nothing falls in between
-        following = _Following(storage, thread_id, declared, listener, read, after, _Wanted(live, provisional))
+    async with storage.store.subscribe(thread_id) as subscription:  # before the log is read: nothing falls in between
+        following = _Following(storage, thread_id, declared, subscription, read, after, _Wanted(live, provisional))
         # One generator and no more: of several within each other, an event loop that ends closes all at once.
         while (events := await following.next(until_idle=until_idle)) is not None:
             for event in events:
@@ -112,7 +112,7 @@ class _Following:
         storage: StoreCheckpointStorage,
         thread_id: str,
         declared: DeclaredTypes | None,
-        listener: Listener,
+        subscription: Subscription,
         read: Callable[[int | None], LogReader],
         after: int | None,
         wanted: _Wanted,
@@ -121,7 +121,7 @@ class _Following:
         self._thread_id = thread_id
         known = storage.declared if declared is None else declared.union(storage.declared)
         self._codec = JsonCodec(known, lenient=True)
-        self._listener = listener
+        self._subscription = subscription
         self._read = read
         self._after = after
         """The cursor as the caller gave it, until something was read: None reads what is kept, however little."""
@@ -167,7 +167,7 @@ class _Following:
 
     async def _hear(self) -> Sequence[WorkflowEvent]:
         """What is told; nothing, and the log is read next, if that may have grown."""
-        body = await self._listener.next(self._patience)
+        body = await self._subscription.next(self._patience)
         if body is not None:
             self._take(body)
         self._has_looked = body is not None and not any(one.after > self._seq for one in self._told)
@@ -177,7 +177,7 @@ class _Following:
         return [one.event for one in told]
 
     async def _take_told(self) -> None:
-        while (body := await self._listener.next(0)) is not None:
+        while (body := await self._subscription.next(0)) is not None:
             self._take(body)
 
     def _take(self, body: bytes) -> None:

@@ -33,13 +33,13 @@ def live_event_publisher(
     if keeper is None or not isinstance(storage, StoreCheckpointStorage):
         return None
     store = storage.store
-    is_heard = store.is_heard
+    has_subscribers = store.has_subscribers
 
     def tell(event: WorkflowEvent) -> None:
-        if is_heard(thread_id):
+        if has_subscribers(thread_id):
             body = _told(event, thread_id, run_id, keeper.last_seq, now())
             if body is not None:
-                store.tell(thread_id, body)
+                store.publish(thread_id, body)
 
     return tell
 

@@ -7,7 +7,7 @@ import time
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
-from perdure.store import Listener, Store
+from perdure.store import Store, Subscription
 
 MIN_POLL_SECONDS = 0.02
 MAX_POLL_SECONDS = 1.0
@@ -22,7 +22,7 @@ class OwnerWait:
         self._store: Store | None = getattr(storage, "store", None)
         self._thread_id = thread_id
         self._listening: AsyncExitStack | None = None
-        self._listener: Listener | None = None
+        self._subscription: Subscription | None = None
         self._looked_at = 0.0
 
     async def __aenter__(self) -> Self:
@@ -35,16 +35,16 @@ class OwnerWait:
     async def until_free(self) -> None:
         if self._store is None:
             await asyncio.sleep(MIN_POLL_SECONDS)
-        elif self._listener is None:
+        elif self._subscription is None:
             self._listening = AsyncExitStack()
-            self._listener = await self._listening.enter_async_context(self._store.listen(self._thread_id))
+            self._subscription = await self._listening.enter_async_context(self._store.subscribe(self._thread_id))
         else:
-            await self._hear(self._listener)
+            await self._hear(self._subscription)
         self._looked_at = time.monotonic()
 
-    async def _hear(self, listener: Listener) -> None:
+    async def _hear(self, subscription: Subscription) -> None:
         until = time.monotonic() + MAX_POLL_SECONDS
-        while (left := until - time.monotonic()) > 0 and await listener.next(left) is not None:
+        while (left := until - time.monotonic()) > 0 and await subscription.next(left) is not None:
             pass  # what its owner tells of
         # An owner who commits often is not asked each time whether it has done.
         await asyncio.sleep(max(0.0, self._looked_at + MIN_POLL_SECONDS - time.monotonic()))

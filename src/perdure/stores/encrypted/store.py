@@ -37,7 +37,7 @@ from perdure.records import (
     StoredCheckpoint,
     ThreadStanding,
 )
-from perdure.store import Listener, Rewrite, Store
+from perdure.store import Rewrite, Store, Subscription
 from perdure.stores.encrypted.key import find_key, make_key
 from perdure.stores.encrypted.lists import EncryptedLists
 from perdure.stores.encrypted.names import Names
@@ -223,19 +223,19 @@ class EncryptedStore(EncryptedLists):
 
     # ------------------------------------------------------------ listening
 
-    def tell(self, thread_id: str, body: bytes) -> None:
+    def publish(self, thread_id: str, body: bytes) -> None:
         try:
-            told = self._encryption.encrypt(thread_id, "told", body)
+            encrypted = self._encryption.encrypt(thread_id, "live", body)
         except Exception as error:  # noqa: BLE001  # of a key provider: what is told may be lost
-            logger.debug("what was told of thread %s is lost: %r", thread_id, error)
+            logger.debug("a live event of thread %s is lost: %r", thread_id, error)
         else:
-            self._store.tell(thread_id, told)
+            self._store.publish(thread_id, encrypted)
 
-    def is_heard(self, thread_id: str) -> bool:
-        return self._store.is_heard(thread_id)
+    def has_subscribers(self, thread_id: str) -> bool:
+        return self._store.has_subscribers(thread_id)
 
-    def listen(self, thread_id: str) -> AbstractAsyncContextManager[Listener]:
-        return _Listening(self._store.listen(thread_id), self._encryption, thread_id)
+    def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
+        return _DecryptingSubscribing(self._store.subscribe(thread_id), self._encryption, thread_id)
 
     # ------------------------------------------------------------ whole threads
 
@@ -267,31 +267,33 @@ class EncryptedStore(EncryptedLists):
         return [*await self._store.check(), *await damages(self._store, self._encryption)]
 
 
-class _Listening(AbstractAsyncContextManager[Listener]):
+class _DecryptingSubscribing(AbstractAsyncContextManager[Subscription]):
     """No generator: of several within each other, an event loop that ends closes all at once."""
 
-    def __init__(self, inner: AbstractAsyncContextManager[Listener], encryption: Encryption, thread_id: str) -> None:
+    def __init__(
+        self, inner: AbstractAsyncContextManager[Subscription], encryption: Encryption, thread_id: str
+    ) -> None:
         self._inner = inner
         self._given = (encryption, thread_id)
 
-    async def __aenter__(self) -> Listener:
-        return _Listener(await self._inner.__aenter__(), *self._given)
+    async def __aenter__(self) -> Subscription:
+        return _DecryptingSubscription(await self._inner.__aenter__(), *self._given)
 
     async def __aexit__(self, *error: Any) -> None:
         await self._inner.__aexit__(*error)
 
 
-class _Listener:
+class _DecryptingSubscription:
     """What was told by somebody without the key is not heard."""
 
-    def __init__(self, listener: Listener, encryption: Encryption, thread_id: str) -> None:
-        self._listener = listener
+    def __init__(self, subscription: Subscription, encryption: Encryption, thread_id: str) -> None:
+        self._subscription = subscription
         self._encryption = encryption
         self._thread_id = thread_id
 
     async def next(self, seconds: float) -> bytes | None:
-        body = await self._listener.next(seconds)
+        body = await self._subscription.next(seconds)
         try:
-            return None if body is None else self._encryption.decrypt(self._thread_id, "told", body)
+            return None if body is None else self._encryption.decrypt(self._thread_id, "live", body)
         except (KeyError, ValueError):
             return None

@@ -75,8 +75,7 @@ class FileStore(FileHistory):
         except PerdureError:
             self._index.unreleased.append(lease)  # tried again with the next heartbeat
             raise
-        if self.hall.ears:
-            self.hall.tell(lease.thread_id, None)
+        self.bus.notify(lease.thread_id)
 
     # ------------------------------------------------------------ writing
 
@@ -102,8 +101,7 @@ class FileStore(FileHistory):
 
         thread_id = commit.lease.thread_id
         await self._patiently(lambda: self._thread.do_to_the_end(lambda: self._locked(thread_id, work)))
-        if self.hall.ears:
-            self.hall.tell(thread_id, None)
+        self.bus.notify(thread_id)
 
     def _is_full(self, file: ThreadFile) -> bool:
         """Whether much of a file is a journal that commits have settled: it stays there until the file is written anew,
@@ -159,5 +157,4 @@ class FileStore(FileHistory):
                 self._append(file, PostLine(item_id, kind, msgspec.Raw(body)))
 
         await self._with_file(thread_id, work)
-        if self.hall.ears:
-            self.hall.tell(thread_id, None)
+        self.bus.notify(thread_id)

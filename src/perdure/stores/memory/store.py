@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from itertools import islice
 from math import inf
@@ -26,11 +27,11 @@ from perdure.records import (
     ThreadInfo,
     ThreadStanding,
 )
-from perdure.store import Rewrite
+from perdure.store import Rewrite, Subscription
 from perdure.stores.memory.copies import requests_of
 from perdure.stores.memory.tables import MemoryTables
 from perdure.stores.memory.thread import MemoryThread, Note
-from perdure.stores.notify import Hall, Listening
+from perdure.stores.notify import LocalBus, PollInterval
 
 # ---------------------------------------------------------------- memory lists
 
@@ -100,16 +101,25 @@ def thread_info(thread_id: str, thread: MemoryThread) -> ThreadInfo:
     )
 
 
-class MemoryStore(Listening):
+class MemoryStore:
     """Implements `perdure.store.Store`. Each method runs without awaiting anything, which makes it atomic."""
 
     finishes_commits = True
-    first_look_seconds = last_look_seconds = inf  # no other process has it
+    poll_interval = PollInterval(inf, inf)  # no other process has it
 
     def __init__(self) -> None:
-        self.hall = Hall()
+        self.bus = LocalBus()
         self._tables = MemoryTables()
         self._threads = self._tables.threads
+
+    def publish(self, thread_id: str, body: bytes) -> None:
+        self.bus.publish(thread_id, body)
+
+    def has_subscribers(self, thread_id: str) -> bool:
+        return self.bus.has_subscribers(thread_id)
+
+    def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
+        return self.bus.subscribe(thread_id, self.poll_interval.after)
 
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
         thread = self._threads.setdefault(thread_id, MemoryThread())
@@ -137,8 +147,7 @@ class MemoryStore(Listening):
         if thread is not None and (thread.fence, thread.owner) == (lease.fence, lease.owner):
             thread.owner = None
             self._tables.collect_if_due(lease.thread_id, thread, at_rest=True)
-            if self.hall.ears:
-                self.hall.tell(lease.thread_id, None)
+            self.bus.notify(lease.thread_id)
 
     def _proved(self, lease: Lease) -> MemoryThread:
         thread = self._threads.get(lease.thread_id)
@@ -190,8 +199,7 @@ class MemoryStore(Listening):
                 thread.consumed.add(item_id)
         if commit.forgets or commit.forgets_events_before:
             self._tables.forget_with(commit, thread)
-        if self.hall.ears:
-            self.hall.tell(commit.lease.thread_id, None)
+        self.bus.notify(commit.lease.thread_id)
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
         self._proved(lease).journal.append(entry)
@@ -200,8 +208,7 @@ class MemoryStore(Listening):
         thread = self._threads.setdefault(thread_id, MemoryThread())
         if item_id not in thread.consumed:
             thread.inbox.setdefault(item_id, InboxItem(item_id, kind, body))
-        if self.hall.ears:
-            self.hall.tell(thread_id, None)
+        self.bus.notify(thread_id)
 
     # ------------------------------------------------------------ reading
 

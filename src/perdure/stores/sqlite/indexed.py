@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
@@ -23,8 +24,9 @@ from perdure.records import (
     ThreadInfo,
     ThreadStanding,
 )
+from perdure.store import Subscription
 from perdure.stores.garbage import silenced
-from perdure.stores.notify import Listening, hall_of
+from perdure.stores.notify import PollInterval, bus_for
 from perdure.stores.packing import NOTHING, SEAL_BYTES, Body, logged_events, seal, to_id, unpack_body, unpack_chunks
 from perdure.stores.process_identity import RENEW_SECONDS
 from perdure.stores.sqlite.batching import GroupedWrites
@@ -37,18 +39,28 @@ from perdure.stores.sqlite.worker_thread import OwnThread
 T = TypeVar("T")
 
 
-class IndexedStore(Listening):
+class IndexedStore:
     """All of `perdure.store.Store` that does not write payloads. Everything is done in one own thread."""
 
     finishes_commits = True
+    poll_interval = PollInterval()
 
     def __init__(self, name: str, connection: Connection) -> None:
-        self.hall = hall_of(connection.path)
+        self.bus = bus_for(connection.path)
         self._connection = connection
         self._thread = OwnThread(name, connection.renew, RENEW_SECONDS)
         self._grouped: GroupedWrites | None = None
         """Where writes that wait at the same time are made in one transaction."""
         self._end = finalize(self, connection.close)
+
+    def publish(self, thread_id: str, body: bytes) -> None:
+        self.bus.publish(thread_id, body)
+
+    def has_subscribers(self, thread_id: str) -> bool:
+        return self.bus.has_subscribers(thread_id)
+
+    def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
+        return self.bus.subscribe(thread_id, self.poll_interval.after)
 
     def _payload(self, thread_id: str, payload: Payload) -> bytes:
         """The packed body of a commit."""
@@ -127,8 +139,7 @@ class IndexedStore(Listening):
         except PerdureError:
             self._connection.unreleased.append(lease)  # tried again with the next heartbeat
             raise
-        if self.hall.ears:
-            self.hall.tell(lease.thread_id, None)
+        self.bus.notify(lease.thread_id)
         if is_sweep_due:
             await self._thread.do_to_the_end(partial(self._sweep, lease.thread_id))
 

@@ -53,8 +53,7 @@ class SqliteStore(IndexedStore):
 
         if not self._connection.transact_at_once(work, len(body)):
             await self._grouped.do(work, syncs=True, to_the_end=True)
-        if self.hall.ears:
-            self.hall.tell(thread_id, None)
+        self.bus.notify(thread_id)
         if due and due[0]:
             await self._thread.do_to_the_end(partial(self._sweep, thread_id))
 
@@ -86,8 +85,7 @@ class SqliteStore(IndexedStore):
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         await self._do(lambda tables: tables.post(thread_id, item_id, kind, body))
-        if self.hall.ears:
-            self.hall.tell(thread_id, None)
+        self.bus.notify(thread_id)
 
     # ------------------------------------------------------------ keeping, removing and copying
 

@@ -14,7 +14,7 @@ WARN_EVERY_SECONDS = 60.0
 """A server that comes and goes is not told of each time."""
 
 
-class Trouble:
+class CircuitBreaker:
     """Of one server, seen from all event loops of the process.
 
     A server that fails is left alone for a time that grows. Then one caller tries it, and the others go on without it
@@ -28,7 +28,7 @@ class Trouble:
         self._warned_at = -WARN_EVERY_SECONDS
 
     @property
-    def is_there(self) -> bool:
+    def is_open(self) -> bool:
         return self._failures > 0
 
     def seconds_left(self) -> float:
@@ -56,7 +56,7 @@ class Trouble:
                 type(error).__name__,  # its text may hold what was sent
             )
 
-    def ended(self) -> None:
+    def succeeded(self) -> None:
         if self._failures:
             self._failures = 0
             logger.info("Valkey at %s answers again", self._address)

@@ -7,9 +7,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from perdure.errors import MissingExtra
-from perdure.stores.valkey.circuit_breaker import Trouble
-from perdure.stores.valkey.publisher import Sending
-from perdure.stores.valkey.subscriber import Hearing
+from perdure.stores.valkey.circuit_breaker import CircuitBreaker
+from perdure.stores.valkey.publisher import Publisher
+from perdure.stores.valkey.subscriber import Subscriber
 
 TIMEOUT_SECONDS = 0.25
 _SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss", "unix": "unix"}
@@ -27,14 +27,14 @@ VERSION_DIGITS = 19
 class _Line:
     """What belongs to one event loop: connections cannot be shared between two."""
 
-    def __init__(self, client: Any, trouble: Trouble) -> None:
+    def __init__(self, client: Any, breaker: CircuitBreaker) -> None:
         self.client = client
-        self.sending = Sending(client, trouble)
-        self.hearing = Hearing(client, trouble)
+        self.publisher = Publisher(client, breaker)
+        self.subscriber = Subscriber(client, breaker)
 
     async def close(self) -> None:
-        await self.sending.close(TIMEOUT_SECONDS)
-        await self.hearing.close()
+        await self.publisher.close(TIMEOUT_SECONDS)
+        await self.subscriber.close()
         try:
             await self.client.aclose()
         except Exception:  # noqa: BLE001, S110  # what could not be said goodbye to is gone all the same
@@ -51,7 +51,7 @@ class Valkey:
 
     def __init__(self, url: str) -> None:
         self.address, self._options = _options(url)
-        self._trouble = Trouble(self.address)
+        self._breaker = CircuitBreaker(self.address)
         self._lines: dict[asyncio.AbstractEventLoop, _Line] = {}
 
     def __repr__(self) -> str:
@@ -63,51 +63,51 @@ class Valkey:
         if line is None:
             for gone in [one for one in self._lines if one.is_closed()]:
                 del self._lines[gone]
-            line = self._lines[loop] = _Line(_client(self._options), self._trouble)
+            line = self._lines[loop] = _Line(_client(self._options), self._breaker)
         return line
 
     # ------------------------------------------------------------ publishing
 
     def hint(self, channel: bytes, message: bytes, *, at_once: bool) -> None:
         """Publish that something happened. Several hints of a channel may become one."""
-        self._line().sending.hint(channel, message, at_once=at_once)
+        self._line().publisher.hint(channel, message, at_once=at_once)
 
     def publish(self, channel: bytes, message: bytes) -> None:
         if asyncio._get_running_loop() is not None:  # else there is nobody to send it
-            self._line().sending.put("PUBLISH", channel, message)
+            self._line().publisher.put("PUBLISH", channel, message)
 
-    def may_be_heard(self, channel: bytes) -> bool:
+    def may_have_subscribers(self, channel: bytes) -> bool:
         """False if nobody was subscribed a moment ago, or the server does not answer."""
-        return asyncio._get_running_loop() is not None and self._line().sending.may_be_heard(channel)
+        return asyncio._get_running_loop() is not None and self._line().publisher.may_have_subscribers(channel)
 
-    def hearing(self) -> Hearing:
+    def subscriber(self) -> Subscriber:
         """What is heard in this event loop."""
-        return self._line().hearing
+        return self._line().subscriber
 
     # ------------------------------------------------------------ keeping
 
     async def get(self, key: bytes) -> bytes | None:
         """None for what is not there, is no value, or does not come in time."""
         line = self._line()
-        if self._trouble.is_there:
-            line.sending.put("PING")  # whoever reads does not wait to find out whether it is over
+        if self._breaker.is_open:
+            line.publisher.put("PING")  # whoever reads does not wait to find out whether it is over
             return None
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 found = await line.client.get(key)
         except Exception as error:  # noqa: BLE001  # whatever a server or a network does
             if type(error).__name__ != "ResponseError":  # else something that is no value is there, and the server well
-                self._trouble.failed(error)
+                self._breaker.failed(error)
             return None
         return found if isinstance(found, bytes) else None
 
     def set(self, key: bytes, version: int, value: bytes, seconds: int) -> None:
         """Keep the value for so long, unless one of a newer version is there. What `get` gives begins with the version,
         in so many digits."""
-        self._line().sending.put("EVAL", _SET_IF_NEWER, 1, key, b"%019d" % version + value, seconds)
+        self._line().publisher.put("EVAL", _SET_IF_NEWER, 1, key, b"%019d" % version + value, seconds)
 
     def forget(self, key: bytes) -> None:
-        self._line().sending.put("UNLINK", key)
+        self._line().publisher.put("UNLINK", key)
 
     async def ping(self) -> None:
         """Raises ConnectionError if it does not answer."""

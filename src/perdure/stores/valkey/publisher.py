@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
-from perdure.stores.valkey.circuit_breaker import Trouble
+from perdure.stores.valkey.circuit_breaker import CircuitBreaker
 
 WAITING_BYTES = 8 * 1024 * 1024
 """What may wait to be sent; more is dropped."""
@@ -22,13 +22,13 @@ KNOWN_CHANNELS = 10_000
 Command = tuple[Any, ...]
 
 
-class Sending:
+class Publisher:
     """A task works off what there is to send, and ends. Between two times there is none."""
 
-    def __init__(self, client: Any, trouble: Trouble) -> None:
+    def __init__(self, client: Any, breaker: CircuitBreaker) -> None:
         self._loop = asyncio.get_running_loop()
         self._client = client
-        self._trouble = trouble
+        self._breaker = breaker
         self._hints: dict[bytes, bytes] = {}
         """By channel: of several hints, one will do."""
         self._waiting: deque[Command] = deque()
@@ -41,13 +41,13 @@ class Sending:
     # ------------------------------------------------------------ what to send
 
     def hint(self, channel: bytes, message: bytes, *, at_once: bool) -> None:
-        if self._trouble.seconds_left():
+        if self._breaker.seconds_left():
             return
         if channel in self._later:
             if not at_once:
                 return
             self._later.pop(channel)[1].cancel()
-        elif not at_once and self._is_unheard(channel, QUIET_SECONDS):
+        elif not at_once and self._has_none(channel, QUIET_SECONDS):
             timer = self._loop.call_later(QUIET_SECONDS, self._hint_now, channel)
             self._later[channel] = message, timer
             return
@@ -61,16 +61,16 @@ class Sending:
 
     def put(self, *command: Any) -> None:
         size = sum(len(one) for one in command if isinstance(one, bytes))
-        if self._trouble.seconds_left() or self._bytes + size > WAITING_BYTES:
+        if self._breaker.seconds_left() or self._bytes + size > WAITING_BYTES:
             return
         self._bytes += size
         self._waiting.append(command)
         self._start()
 
-    def may_be_heard(self, channel: bytes) -> bool:
-        return not self._trouble.seconds_left() and not self._is_unheard(channel, HEARD_SECONDS)
+    def may_have_subscribers(self, channel: bytes) -> bool:
+        return not self._breaker.seconds_left() and not self._has_none(channel, HEARD_SECONDS)
 
-    def _is_unheard(self, channel: bytes, seconds: float) -> bool:
+    def _has_none(self, channel: bytes, seconds: float) -> bool:
         count, at = self._listeners.get(channel, (1, 0.0))
         return count == 0 and self._loop.time() - at < seconds
 
@@ -79,7 +79,7 @@ class Sending:
     def _start(self) -> None:
         if self._task is not None and not self._task.done():
             return
-        if self._trouble.may_try():
+        if self._breaker.may_try():
             self._task = self._loop.create_task(self._send(), name="perdure-valkey-sending")
         else:
             self._drop_all()
@@ -91,7 +91,7 @@ class Sending:
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001  # whatever a server or a network does: it is only slower without
-            self._trouble.failed(error)
+            self._breaker.failed(error)
             self._drop_all()
         finally:
             self._task = None
@@ -118,7 +118,7 @@ class Sending:
                 if isinstance(answer, Exception):
                     raise answer
                 self._listeners[command[1]] = answer, now
-        self._trouble.ended()
+        self._breaker.succeeded()
 
     def _drop_all(self) -> None:
         self._hints.clear()

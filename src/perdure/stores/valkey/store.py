@@ -16,15 +16,15 @@ from hashlib import blake2b
 import msgspec
 
 from perdure.records import Commit, Lease, ThreadStanding
-from perdure.store import Listener, Rewrite, Store
-from perdure.stores.notify import Ear, Hall, Listening, Seat
+from perdure.store import Rewrite, Store, Subscription
+from perdure.stores.notify import LocalBus, LocalSubscription, PollInterval
 from perdure.stores.valkey.connection import VERSION_DIGITS, Valkey
-from perdure.stores.valkey.subscriber import Hearing, hint_from, told_from
+from perdure.stores.valkey.subscriber import Subscriber, change_message, published_message
 
 Packs = Mapping[int, Mapping[str, bytes]]
 """Chunks by commit and digest."""
 
-SUBSCRIBED_LOOK_SECONDS = 1.0
+SUBSCRIBED_POLL_SECONDS = 1.0
 """How often a store is looked at although nothing was heard: a message may be lost."""
 KEPT_SECONDS = 300
 LARGEST_BYTES = 4 * 1024 * 1024
@@ -35,7 +35,7 @@ RECENT_BYTES = 8 * 1024 * 1024
 _packs = msgspec.msgpack.Decoder(dict[int, dict[str, bytes]])
 
 
-class AcceleratedStore(Listening):
+class AcceleratedStore:
     """Implements `perdure.store.Store` around another one.
 
     `place` names what the store keeps: two stores with one place hear each other, others do not.
@@ -48,12 +48,10 @@ class AcceleratedStore(Listening):
         self._place = blake2b(place.encode(), digest_size=12).hexdigest().encode()
         self._recent = _Recent()
         self.path = getattr(store, "path", None)
-        hall = getattr(store, "hall", None)
-        self._has_own_hall = not isinstance(hall, Hall)
-        self.hall = hall if isinstance(hall, Hall) else Hall()
-        if isinstance(store, Listening):
-            self.first_look_seconds = store.first_look_seconds
-            self.last_look_seconds = store.last_look_seconds
+        bus = getattr(store, "bus", None)
+        self._has_own_bus = not isinstance(bus, LocalBus)
+        self.bus = bus if isinstance(bus, LocalBus) else LocalBus()
+        self.poll_interval: PollInterval = getattr(store, "poll_interval", None) or PollInterval()
         # Handed on as they are: a call costs nothing more.
         self.open = store.open
         self.renew = store.renew
@@ -96,24 +94,24 @@ class AcceleratedStore(Listening):
         self._changed(lease.thread_id, at_once=True)
 
     def _changed(self, thread_id: str, *, at_once: bool) -> None:
-        if self._has_own_hall and self.hall.ears:
-            self.hall.tell(thread_id, None)
-        self._valkey.hint(self._channel(thread_id), hint_from(self.hall), at_once=at_once)
+        if self._has_own_bus:
+            self.bus.notify(thread_id)
+        self._valkey.hint(self._channel(thread_id), change_message(self.bus), at_once=at_once)
 
-    def tell(self, thread_id: str, body: bytes) -> None:
-        super().tell(thread_id, body)
-        self._valkey.publish(self._channel(thread_id), told_from(self.hall, body))
+    def publish(self, thread_id: str, body: bytes) -> None:
+        self.bus.publish(thread_id, body)
+        self._valkey.publish(self._channel(thread_id), published_message(self.bus, body))
 
-    def is_heard(self, thread_id: str) -> bool:
-        return thread_id in self.hall.ears or self._valkey.may_be_heard(self._channel(thread_id))
+    def has_subscribers(self, thread_id: str) -> bool:
+        return self.bus.has_subscribers(thread_id) or self._valkey.may_have_subscribers(self._channel(thread_id))
 
-    def listen(self, thread_id: str) -> AbstractAsyncContextManager[Listener]:
-        hearing, channel = self._valkey.hearing(), self._channel(thread_id)
+    def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
+        subscriber, channel = self._valkey.subscriber(), self._channel(thread_id)
 
-        def look_seconds(quiet: int) -> float:
-            return SUBSCRIBED_LOOK_SECONDS if hearing.is_subscribed(channel) else self._look_seconds(quiet)
+        def interval(quiet: int) -> float:
+            return SUBSCRIBED_POLL_SECONDS if subscriber.is_subscribed(channel) else self.poll_interval.after(quiet)
 
-        return _Seat(self.hall, thread_id, look_seconds, hearing, channel)
+        return _Subscribing(self.bus, thread_id, interval, subscriber, channel)
 
     # ------------------------------------------------------------ chunks at hand
 
@@ -177,28 +175,30 @@ class AcceleratedStore(Listening):
         await self._store.close()
 
 
-class _Seat(Seat):
-    """In a hall that also hears what Valkey passes on."""
+class _Subscribing:
+    """Subscribes to the local bus and, through Valkey, to other processes."""
 
     def __init__(
-        self, hall: Hall, thread_id: str, period: Callable[[int], float], hearing: Hearing, channel: bytes
+        self, bus: LocalBus, thread_id: str, interval: Callable[[int], float], subscriber: Subscriber, channel: bytes
     ) -> None:
-        super().__init__(hall, thread_id, period)
-        self._hearing = hearing
+        self._bus = bus
+        self._thread_id = thread_id
+        self._local = bus.subscribe(thread_id, interval)
+        self._subscriber = subscriber
         self._channel = channel
 
-    async def __aenter__(self) -> Ear:
-        ear = await super().__aenter__()
+    async def __aenter__(self) -> LocalSubscription:
+        subscription = await self._local.__aenter__()
         try:
-            await self._hearing.enter(self._channel, self._hall, self._thread_id)
+            await self._subscriber.add(self._channel, self._bus, self._thread_id)
         except asyncio.CancelledError:
             await self.__aexit__()
             raise
-        return ear
+        return subscription
 
     async def __aexit__(self, *_: object) -> None:
-        await super().__aexit__()
-        await self._hearing.leave(self._channel, self._hall)
+        await self._local.__aexit__()
+        await self._subscriber.remove(self._channel, self._bus)
 
 
 @lru_cache(maxsize=4096)

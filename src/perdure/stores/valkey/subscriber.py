@@ -6,22 +6,22 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from perdure.stores.notify import Hall
-from perdure.stores.valkey.circuit_breaker import FIRST_PAUSE_SECONDS, Trouble
+from perdure.stores.notify import LocalBus
+from perdure.stores.valkey.circuit_breaker import FIRST_PAUSE_SECONDS, CircuitBreaker
 
 SILENT_SECONDS = 0.5
 """After which a server is asked whether it is still there, and by when it must have answered."""
 SUBSCRIBE_SECONDS = 1.0
 SENDER_BYTES, BODY_AT = 8, 9
-CHANGED, TOLD = b"c", b"t"
+CHANGED, PUBLISHED = b"c", b"t"
 
 
-def hint_from(hall: Hall) -> bytes:
-    return hall.token + CHANGED
+def change_message(bus: LocalBus) -> bytes:
+    return bus.token + CHANGED
 
 
-def told_from(hall: Hall, body: bytes) -> bytes:
-    return hall.token + TOLD + body
+def published_message(bus: LocalBus, body: bytes) -> bytes:
+    return bus.token + PUBLISHED + body
 
 
 @dataclass
@@ -29,31 +29,35 @@ class _Channels:
     """A channel that somebody listens to."""
 
     thread_id: str
-    halls: dict[Hall, int] = field(default_factory=dict)
+    buses: dict[LocalBus, int] = field(default_factory=dict)
     """Where it is heard, and by how many."""
     is_subscribed: bool = False
     """Whether the server has said so: from then on nothing is missed, as long as the connection lives."""
 
-    def hear(self, message: bytes) -> None:
+    def deliver(self, message: bytes) -> None:
         sender, kind, body = message[:SENDER_BYTES], message[SENDER_BYTES:BODY_AT], message[BODY_AT:]
-        if kind not in (CHANGED, TOLD):
+        if kind not in (CHANGED, PUBLISHED):
             return
-        for hall in self.halls:
-            if hall.token != sender:  # what comes from there was passed on already
-                hall.tell(self.thread_id, body if kind == TOLD else None)
+        for bus in self.buses:
+            if bus.token == sender:
+                continue  # it delivered the message itself
+            if kind == PUBLISHED:
+                bus.publish(self.thread_id, body)
+            else:
+                bus.notify(self.thread_id)
 
     def look_again(self) -> None:
-        for hall in self.halls:
-            hall.tell(self.thread_id, None)
+        for bus in self.buses:
+            bus.notify(self.thread_id)
 
 
-class Hearing:
+class Subscriber:
     """A task reads while somebody listens, and ends with the last who does."""
 
-    def __init__(self, client: Any, trouble: Trouble) -> None:
+    def __init__(self, client: Any, breaker: CircuitBreaker) -> None:
         self._loop = asyncio.get_running_loop()
         self._client = client
-        self._trouble = trouble
+        self._breaker = breaker
         self._wanted: dict[bytes, _Channels] = {}
         self._line: Any = None
         """Subscribes; None while there is no connection."""
@@ -63,30 +67,30 @@ class Hearing:
         wanted = self._wanted.get(channel)
         return wanted is not None and wanted.is_subscribed
 
-    async def enter(self, channel: bytes, hall: Hall, thread_id: str) -> None:
+    async def add(self, channel: bytes, bus: LocalBus, thread_id: str) -> None:
         """Does not wait for the server: once it has subscribed, whoever listens is sent to look at the store."""
         is_new = channel not in self._wanted
         wanted = self._wanted.setdefault(channel, _Channels(thread_id))
-        wanted.halls[hall] = wanted.halls.get(hall, 0) + 1
+        wanted.buses[bus] = wanted.buses.get(bus, 0) + 1
         if self._task is None or self._task.done():
             self._task = self._loop.create_task(self._read(), name="perdure-valkey-hearing")
         elif is_new:
-            await self._say("subscribe", channel)
+            await self._send("subscribe", channel)
 
-    async def leave(self, channel: bytes, hall: Hall) -> None:
+    async def remove(self, channel: bytes, bus: LocalBus) -> None:
         wanted = self._wanted[channel]
-        wanted.halls[hall] -= 1
-        if not wanted.halls[hall]:
-            del wanted.halls[hall]
-        if wanted.halls:
+        wanted.buses[bus] -= 1
+        if not wanted.buses[bus]:
+            del wanted.buses[bus]
+        if wanted.buses:
             return
         del self._wanted[channel]
         if self._wanted:
-            await self._say("unsubscribe", channel)
+            await self._send("unsubscribe", channel)
         else:
             await self.close()
 
-    async def _say(self, what: str, *channels: bytes) -> None:
+    async def _send(self, what: str, *channels: bytes) -> None:
         line = self._line
         if line is None:
             return  # whoever connects says what is wanted then
@@ -98,7 +102,7 @@ class Hearing:
 
     def _lose(self, error: BaseException) -> None:
         """Whoever listens looks at the store from now on."""
-        self._trouble.failed(error)
+        self._breaker.failed(error)
         self._line = None
         for wanted in self._wanted.values():
             wanted.is_subscribed = False
@@ -108,8 +112,8 @@ class Hearing:
 
     async def _read(self) -> None:
         while self._wanted:
-            if not self._trouble.may_try():
-                await asyncio.sleep(min(max(self._trouble.seconds_left(), 0.01), FIRST_PAUSE_SECONDS))
+            if not self._breaker.may_try():
+                await asyncio.sleep(min(max(self._breaker.seconds_left(), 0.01), FIRST_PAUSE_SECONDS))
                 continue
             line = self._client.pubsub()
             try:
@@ -134,7 +138,7 @@ class Hearing:
             message = await line.get_message(timeout=SILENT_SECONDS)
             if message is not None:
                 is_asked = False
-                self._trouble.ended()
+                self._breaker.succeeded()
                 self._take(message["type"], message["channel"], message["data"])
             elif is_asked:
                 raise TimeoutError("it was silent")
@@ -147,7 +151,7 @@ class Hearing:
         if wanted is None:
             return
         if kind == "message" and isinstance(data, bytes):
-            wanted.hear(data)
+            wanted.deliver(data)
         elif kind == "subscribe":
             wanted.is_subscribed = True
             wanted.look_again()  # what happened before was missed

@@ -1,4 +1,4 @@
-"""Stores that are broken in what they pass on: to too many, too late, never, or not without raising."""
+"""Stores with broken notifications: to too many subscribers, too late, never, or with an error."""
 
 from __future__ import annotations
 
@@ -11,72 +11,76 @@ from pathlib import Path
 from tests.unit.testing.conformance.passing import OnDisk, Passing, breaks
 
 from perdure.records import Lease
-from perdure.store import Listener
-from perdure.stores.notify import Ear, Hall
-from perdure.testing.conformance.clauses import notifications as listening
+from perdure.store import Subscription
+from perdure.stores.notify import LocalBus, LocalSubscription
+from perdure.testing.conformance.clauses import notifications
 
 
-@breaks(listening.what_is_told_is_heard_by_all_who_listen_to_the_thread_and_in_order)
-class TellsEverybody(Passing):
-    def tell(self, thread_id: str, body: bytes) -> None:
-        super().tell("t", body)
-        super().tell("u", body)
+@breaks(notifications.published_bodies_reach_all_subscribers_of_the_thread_in_order)
+class PublishesToAll(Passing):
+    def publish(self, thread_id: str, body: bytes) -> None:
+        super().publish("t", body)
+        super().publish("u", body)
 
 
-@breaks(listening.a_commit_a_post_and_a_release_are_heard)
-class GivesUpInSilence(Passing):
+@breaks(notifications.commits_posts_and_releases_notify_subscribers)
+class ReleasesSilently(Passing):
     async def release(self, lease: Lease) -> None:
-        ears, self.inner.hall.ears = self.inner.hall.ears, {}  # type: ignore[attr-defined]  # of a MemoryStore
+        bus = self.inner.bus  # type: ignore[attr-defined]  # of a MemoryStore
+        subscriptions, bus.subscriptions = bus.subscriptions, {}
         await super().release(lease)
-        self.inner.hall.ears = ears  # type: ignore[attr-defined]
+        bus.subscriptions = subscriptions
 
 
 class Slow:
-    """Takes its time, whatever it was given."""
+    """Ignores its time limit."""
 
     async def next(self, seconds: float) -> bytes | None:
         await asyncio.sleep(1.1)
         return None
 
 
-@breaks(listening.a_listener_comes_back_when_its_time_is_up)
-class KeepsItsListeners(Passing):
+@breaks(notifications.a_subscription_returns_when_its_time_is_up)
+class DelaysSubscribers(Passing):
     @asynccontextmanager
-    async def listen(self, thread_id: str) -> AsyncIterator[Listener]:
+    async def subscribe(self, thread_id: str) -> AsyncIterator[Subscription]:
         yield Slow()
 
 
-@breaks(listening.somebody_who_listens_could_be_heard_of)
-class ThinksNobodyListens(Passing):
-    def is_heard(self, thread_id: str) -> bool:
+@breaks(notifications.a_thread_with_a_subscriber_has_subscribers)
+class DeniesSubscribers(Passing):
+    def has_subscribers(self, thread_id: str) -> bool:
         return False
 
 
-@breaks(listening.telling_never_waits_and_never_raises)
-class IsFullAtSomeTime(Passing):
+@breaks(notifications.publishing_never_waits_and_never_raises)
+class FailsWhenFull(Passing):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.told = 0
+        self.count = 0
 
-    def tell(self, thread_id: str, body: bytes) -> None:
-        self.told += 1
-        if self.told > 1000:
-            raise MemoryError("too much was told")
-        super().tell(thread_id, body)
+    def publish(self, thread_id: str, body: bytes) -> None:
+        self.count += 1
+        if self.count > 1000:
+            raise MemoryError("too many bodies")
+        super().publish(thread_id, body)
 
 
-@breaks(listening.what_happens_through_another_object_is_noticed, listening.what_happens_in_another_process_is_noticed)
-class HearsOnlyItself(OnDisk):
+@breaks(
+    notifications.subscribers_notice_changes_through_another_object,
+    notifications.subscribers_notice_changes_in_another_process,
+)
+class SubscribesToItself(OnDisk):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.hall = self.inner.hall = Hall()  # type: ignore[attr-defined]  # of a SqliteStore
+        self.bus = self.inner.bus = LocalBus()  # type: ignore[attr-defined]  # of a SqliteStore
 
-    def listen(self, thread_id: str) -> AbstractAsyncContextManager[Listener]:
-        return self._listen(thread_id)
+    def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
+        return self._subscribe(thread_id)
 
     @asynccontextmanager
-    async def _listen(self, thread_id: str) -> AsyncIterator[Listener]:
-        ear = Ear(lambda _: inf)
-        self.hall.enter(thread_id, ear)
-        yield ear
-        self.hall.leave(thread_id, ear)
+    async def _subscribe(self, thread_id: str) -> AsyncIterator[Subscription]:
+        subscription = LocalSubscription(lambda _: inf)
+        self.bus.add(thread_id, subscription)
+        yield subscription
+        self.bus.remove(thread_id, subscription)

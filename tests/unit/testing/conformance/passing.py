@@ -21,7 +21,7 @@ from perdure.records import (
     ThreadInfo,
     ThreadStanding,
 )
-from perdure.store import Listener, Rewrite, Store
+from perdure.store import Rewrite, Store, Subscription
 from perdure.stores.memory.store import MemoryStore
 from perdure.stores.sqlite.store import SqliteStore
 from perdure.testing.conformance.clause import Clause
@@ -117,14 +117,14 @@ class Passing:
     ) -> Sequence[str]:
         return await self.inner.thread_ids(prefix=prefix, after=after, limit=limit)
 
-    def tell(self, thread_id: str, body: bytes) -> None:
-        self.inner.tell(thread_id, body)
+    def publish(self, thread_id: str, body: bytes) -> None:
+        self.inner.publish(thread_id, body)
 
-    def is_heard(self, thread_id: str) -> bool:
-        return self.inner.is_heard(thread_id)
+    def has_subscribers(self, thread_id: str) -> bool:
+        return self.inner.has_subscribers(thread_id)
 
-    def listen(self, thread_id: str) -> AbstractAsyncContextManager[Listener]:
-        return self.inner.listen(thread_id)
+    def subscribe(self, thread_id: str) -> AbstractAsyncContextManager[Subscription]:
+        return self.inner.subscribe(thread_id)
 
     async def pin(self, checkpoint_id: str) -> None:
         await self.inner.pin(checkpoint_id)

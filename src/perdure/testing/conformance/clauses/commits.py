@@ -146,7 +146,7 @@ async def a_commit_may_continue_from_an_older_checkpoint(store: Store) -> None:
 
 @clause
 async def a_checkpoint_with_the_id_of_another_takes_its_place(store: Store) -> None:
-    """A checkpoint with the id of another takes its place."""
+    """A checkpoint with the id of another replaces it."""
     owner = await own(store)
     first = await owner.save("same", brings=["a"], events=1)
     await owner.save("other")
@@ -214,7 +214,7 @@ async def a_commit_may_be_large(store: Store) -> None:
 
 @clause
 async def what_a_caller_changes_later_is_not_changed_in_the_store(store: Store) -> None:
-    """when it returns it is as durable as the store makes anything"""
+    """When it returns, its effect is as durable as the store makes anything."""
     owner = await own(store)
     given, requests = dict([chunk("a")]), [asked("t", "q", 1)]
     await owner.save(chunks=given, requests=requests)
@@ -226,7 +226,7 @@ async def what_a_caller_changes_later_is_not_changed_in_the_store(store: Store) 
 
 @clause
 async def a_cancelled_commit_is_whole_or_absent_and_tells_which(store: Store) -> None:
-    """Whether `commit`, once called, comes to its end and tells how, even if its caller is cancelled meanwhile"""
+    """Whether `commit`, once called, completes and returns or raises even if its caller is cancelled meanwhile."""
     owner = await own(store)
     task = asyncio.create_task(store.commit(owner.checkpoint(events=1, brings=["a"])))
     await asyncio.sleep(0)  # it has been called now

@@ -46,7 +46,7 @@ async def many_threads_move_at_once_and_none_disturbs_another(store: Store) -> N
 
 @clause
 async def of_many_that_open_one_thread_at_once_one_gets_it(store: Store) -> None:
-    """Raises ThreadBusy, without touching anything, while another owner holds the thread"""
+    """Raises ThreadBusy, without changing anything, while another owner holds the thread"""
     tried = await asyncio.gather(*(store.open("t", f"run-{index}") for index in range(10)), return_exceptions=True)
     won = [one for one in tried if not isinstance(one, BaseException)]
     same("how many got it", len(won), 1)
@@ -67,7 +67,7 @@ async def of_many_that_write_one_commit_at_once_one_does(store: Store) -> None:
 
 @clause
 async def pruning_while_others_commit_breaks_nothing(store: Store) -> None:
-    """What is pinned stays, and what the head, a branch, or anybody else's checkpoint refers to."""
+    """Pinned checkpoints stay, and so do the chunks that the head, a branch or any other checkpoint refers to."""
     owner = await own(store)
     await owner.save(brings=["c0", "common"])
 
@@ -92,7 +92,7 @@ async def pruning_while_others_commit_breaks_nothing(store: Store) -> None:
 
 @clause_with(Needs.TWO_OBJECTS)
 async def what_one_object_wrote_another_sees_at_once(place: TrialLocation) -> None:
-    """when it returns it is as durable as the store makes anything"""
+    """When it returns, its effect is as durable as the store makes anything."""
     one, two = place.store, place.another()
     same("two that are empty", await everything(one), await everything(two))
     for turn, (writer, reader) in enumerate([(one, two), (two, one), (one, two)]):
@@ -111,7 +111,7 @@ async def what_one_object_wrote_another_sees_at_once(place: TrialLocation) -> No
 
 @clause_with(Needs.TWO_OBJECTS)
 async def two_objects_have_one_owner_between_them(place: TrialLocation) -> None:
-    """Raises ThreadBusy, without touching anything, while another owner holds the thread"""
+    """Raises ThreadBusy, without changing anything, while another owner holds the thread"""
     one, two = place.store, place.another()
     owner = await own(one)
     await owner.save()
@@ -193,7 +193,7 @@ async def _killed(place: TrialLocation, process: TrialProcess) -> list[Any]:
 
 @clause_with(Needs.PROCESSES)
 async def acknowledged_commits_are_there_after_a_kill(place: TrialLocation) -> None:
-    """when it returns it is as durable as the store makes anything"""
+    """When it returns, its effect is as durable as the store makes anything."""
     names = [f"t{index}" for index in range(KILLS)]
     told = await killed_at_random(place, "keep_committing", *names)
     for name, numbers in zip(names, told, strict=True):
@@ -217,7 +217,7 @@ async def acknowledged_commits_are_there_after_a_kill(place: TrialLocation) -> N
 
 @clause_with(Needs.PROCESSES)
 async def acknowledged_posts_and_journal_entries_are_there_after_a_kill(place: TrialLocation) -> None:
-    """when it returns it is as durable as the store makes anything"""
+    """When it returns, its effect is as durable as the store makes anything."""
     names = [f"t{index}" for index in range(KILLS)]
     told = await killed_at_random(place, "keep_posting", *names)
     for name, acknowledged in zip(names, told, strict=True):
@@ -232,8 +232,8 @@ async def acknowledged_posts_and_journal_entries_are_there_after_a_kill(place: T
 
 @clause_with(Needs.PROCESSES)
 async def the_thread_of_a_killed_owner_can_be_opened_at_once(place: TrialLocation) -> None:
-    """An owner whose process is dead, or whose lease has run out where that cannot be seen, does not hold it any
-    more."""
+    """An owner whose process is dead no longer holds the thread, nor does one whose lease has expired where its
+    process cannot be checked."""
     await saved(place.store, "t", due_at=at(1))
     one, two = await asyncio.gather(place.process(), place.process())
     await one.do("open", "t", "run-1")
@@ -251,7 +251,7 @@ async def the_thread_of_a_killed_owner_can_be_opened_at_once(place: TrialLocatio
 
 @clause_with(Needs.PROCESSES)
 async def a_kill_while_pruning_breaks_nothing_that_is_left(place: TrialLocation) -> None:
-    """Each method is one atomic step: it happens wholly or not at all"""
+    """Each method is one atomic step: it happens completely or not at all"""
     owners = []
     for index in range(KILLS):
         owner = await own(place.store, f"t{index}")
@@ -274,7 +274,7 @@ async def a_kill_while_pruning_breaks_nothing_that_is_left(place: TrialLocation)
 
 @clause_with(Needs.PROCESSES)
 async def a_kill_while_copying_leaves_a_whole_copy_or_none(place: TrialLocation) -> None:
-    """Each method is one atomic step: it happens wholly or not at all"""
+    """Each method is one atomic step: it happens completely or not at all"""
     names = [f"t{index}" for index in range(KILLS)]
     for name in names:
         await saved(place.store, name, 8, brings=["a", "b"], events=1)

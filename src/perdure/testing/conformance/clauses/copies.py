@@ -31,7 +31,7 @@ from perdure.testing.conformance.support.location import TrialLocation
 
 @clause
 async def nothing_is_left_of_a_deleted_thread(store: Store) -> None:
-    """Forget all of a thread; False if there was none."""
+    """Delete a thread; False if none exists."""
     await full(store)
     await full(store, "u")
     before = await everything(store)
@@ -48,7 +48,7 @@ async def nothing_is_left_of_a_deleted_thread(store: Store) -> None:
 
 @clause
 async def a_thread_of_a_deleted_name_begins_anew(store: Store) -> None:
-    """Forget all of a thread; False if there was none."""
+    """Delete a thread; False if none exists."""
     await full(store)
     await store.delete_thread("t")
     await store.post("t", "consumed", "message", b"2")  # an id that the old one had consumed
@@ -64,7 +64,7 @@ async def a_thread_of_a_deleted_name_begins_anew(store: Store) -> None:
 
 @clause
 async def deleting_leaves_other_threads_alone(store: Store) -> None:
-    """Forget all of a thread; False if there was none."""
+    """Delete a thread; False if none exists."""
     await full(store, "u")
     before = await everything(store)
     await full(store, "t")
@@ -88,8 +88,8 @@ async def a_thread_with_an_owner_is_not_deleted(store: Store) -> None:
 
 @clause
 async def a_thread_that_moved_or_waits_is_not_deleted_as_unmoved(store: Store) -> None:
-    """only if that is its last commit, its inbox is empty and nothing of it is pinned; otherwise False, and nothing is
-    changed."""
+    """only if that is its last commit, its inbox is empty and no checkpoint of it is pinned; otherwise False,
+    without any change."""
     await saved(store, "t", 2)
     same("whether one that moved went", await store.delete_thread("t", if_unmoved_since=1), False)
     await store.post("t", "item", "message", b"1")
@@ -110,7 +110,7 @@ async def a_thread_that_moved_or_waits_is_not_deleted_as_unmoved(store: Store) -
 
 @clause
 async def a_copy_holds_all_commits_under_new_checkpoint_ids(store: Store) -> None:
-    """Make a thread `to` with copies of all commits of this one, under new checkpoint ids."""
+    """Create a thread `to` with copies of all commits of this one, under new checkpoint ids."""
     await full(store)
     await store.copy_thread("t", "copy")
     original, copied = await store.infos(thread_id="t"), await store.infos(thread_id="copy")
@@ -146,7 +146,7 @@ async def a_copy_has_no_journal_no_inbox_and_no_owner(store: Store) -> None:
 
 @clause
 async def a_copy_and_its_original_go_their_own_ways(store: Store) -> None:
-    """Make a thread `to` with copies of all commits of this one, under new checkpoint ids."""
+    """Create a thread `to` with copies of all commits of this one, under new checkpoint ids."""
     owner = await full(store)
     await store.copy_thread("t", "copy")
     before = [await store.infos(thread_id="t"), await store.events_after("t", 0), await chunks(store, "t")]
@@ -167,7 +167,7 @@ async def a_copy_and_its_original_go_their_own_ways(store: Store) -> None:
 
 @clause
 async def a_copy_never_takes_the_place_of_a_thread(store: Store) -> None:
-    """Raises ThreadBusy if there is a thread `to` already."""
+    """Raises ThreadBusy if a thread `to` exists already."""
     await full(store)
     await saved(store, "there")
     await store.post("posted to", "item", "message", b"1")
@@ -215,7 +215,7 @@ async def a_tree(store: Store) -> ThreadOwner:
 
 @clause_with(Needs.A_STORE)
 async def a_thread_handed_to_another_store_is_all_there(place: TrialLocation) -> None:
-    """Keep a thread as another store had it, with its numbers and ids, all or nothing. The iterable is read once."""
+    """Add a thread as another store had it, with its numbers and ids, all or nothing. Reads the iterable once."""
     source, target = place.store, place.elsewhere()
     await full(source)
     await moved(source, target)
@@ -240,7 +240,7 @@ async def branches_and_pins_are_handed_on_and_can_be_pruned_there(place: TrialLo
 
 @clause_with(Needs.A_STORE)
 async def a_thread_that_was_handed_on_goes_on_there(place: TrialLocation) -> None:
-    """Keep a thread as another store had it, with its numbers and ids, all or nothing."""
+    """Add a thread as another store had it, with its numbers and ids, all or nothing."""
     source, target = place.store, place.elsewhere()
     before = await full(source)
     await moved(source, target)
@@ -276,7 +276,7 @@ async def commits_are_read_in_pages_as_they_were_written(store: Store) -> None:
 
 @clause
 async def a_standing_says_all_of_a_thread_but_its_commits(store: Store) -> None:
-    """All of a thread but its commits; None if there is none."""
+    """All of a thread except its commits; None if no such thread exists."""
     same("the standing of nobody", await store.standing("none"), None)
     await full(store)
     await store.pin("t-2")
@@ -291,7 +291,7 @@ async def a_standing_says_all_of_a_thread_but_its_commits(store: Store) -> None:
 
 @clause_with(Needs.A_STORE)
 async def a_thread_that_there_is_already_is_not_added(place: TrialLocation) -> None:
-    """Raises ThreadExists for a thread id, or a checkpoint id, that there is already."""
+    """Raises ThreadExists if the thread id, or a checkpoint id, exists already."""
     source, target = place.store, place.elsewhere()
     await full(source)
     standing, commits = await standing_of(source), await all_commits(source)
@@ -306,7 +306,7 @@ async def a_thread_that_there_is_already_is_not_added(place: TrialLocation) -> N
 
 @clause_with(Needs.A_STORE)
 async def a_thread_whose_commits_break_off_is_not_added(place: TrialLocation) -> None:
-    """Keep a thread as another store had it, with its numbers and ids, all or nothing."""
+    """Add a thread as another store had it, with its numbers and ids, all or nothing."""
     source, target = place.store, place.elsewhere()
     await full(source)
     standing, commits = await standing_of(source), await all_commits(source)

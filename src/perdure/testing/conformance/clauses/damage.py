@@ -210,7 +210,7 @@ async def where_one_thread_is_damaged_the_others_go_on(place: TrialLocation) -> 
 
 @clause_with(Needs.FILES)
 async def a_check_finds_what_is_damaged(place: TrialLocation) -> None:
-    """Whatever the store itself can tell to be damaged, in all that it keeps."""
+    """All damage that the store can detect by itself."""
     await WrittenThread(place).write()
     same("what is damaged before anything was", list(await place.store.check()), [])
     await place.store.close()
@@ -243,7 +243,7 @@ async def it_has_every_method_of_the_contract(store: Store) -> None:
 
 @clause
 async def a_closed_store_opens_itself_again(store: Store) -> None:
-    """Idempotent; what is called afterwards opens them again."""
+    """Idempotent; a later call opens them again."""
     await full(store)
     before = await everything(store)
     await store.close()
@@ -256,7 +256,7 @@ async def a_closed_store_opens_itself_again(store: Store) -> None:
 
 @clause
 async def a_thread_stays_owned_while_its_store_is_closed(store: Store) -> None:
-    """Give back files and connections."""
+    """Close files and connections."""
     owner = await own(store)
     await owner.save()
     await store.close()
@@ -266,7 +266,7 @@ async def a_thread_stays_owned_while_its_store_is_closed(store: Store) -> None:
 
 @clause_with(Needs.TWO_OBJECTS)
 async def what_was_written_is_there_for_the_next_object(place: TrialLocation) -> None:
-    """when it returns it is as durable as the store makes anything"""
+    """When it returns, its effect is as durable as the store makes anything."""
     first = place.store
     await full(first)
     await first.pin("t-2")
@@ -279,7 +279,7 @@ async def what_was_written_is_there_for_the_next_object(place: TrialLocation) ->
 
 @clause
 async def a_check_of_a_sound_store_finds_nothing(store: Store) -> None:
-    """Whatever the store itself can tell to be damaged, in all that it keeps."""
+    """All damage that the store can detect by itself."""
     same("what is damaged in an empty one", list(await store.check()), [])
     owner = await full(store)
     await store.copy_thread("t", "copy")
@@ -292,7 +292,7 @@ async def a_check_of_a_sound_store_finds_nothing(store: Store) -> None:
 
 @clause
 async def its_size_grows_with_what_it_keeps(store: Store) -> None:
-    """Bytes that it takes now."""
+    """Bytes that the store occupies now."""
     before = await store.size()
     holds(type(before) is int and before >= 0, f"the size of an empty store is {before!r}")
     await saved(store, "t", 3, chunks={f"{index:064x}": f'"{index:0200x}"'.encode() for index in range(500)})

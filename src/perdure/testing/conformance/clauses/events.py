@@ -75,7 +75,7 @@ async def events_say_which_commit_run_and_checkpoint_they_belong_to(store: Store
 
 @clause
 async def events_of_a_pruned_checkpoint_stay_and_name_none(store: Store) -> None:
-    """The events of their commits stay, but for those of commits before `events_before`."""
+    """The events of their commits stay, except those of commits before `events_before`."""
     owner = await own(store)
     for _ in range(3):
         await owner.save(events=1)
@@ -106,7 +106,7 @@ async def events_that_a_commit_forgets_are_gone_and_a_cursor_there_is_expired(st
 
 @clause
 async def events_before_a_prune_are_gone_and_a_cursor_there_is_expired(store: Store) -> None:
-    """Raises CursorExpired if the event after `seq` was forgotten."""
+    """Raises CursorExpired if the event after `seq` was pruned."""
     await four_commits(store)
     await store.prune("t", [], events_before=3)
     await begins_at_four(store)
@@ -114,7 +114,7 @@ async def events_before_a_prune_are_gone_and_a_cursor_there_is_expired(store: St
 
 @clause
 async def a_log_whose_events_are_all_forgotten_goes_on_with_its_numbers(store: Store) -> None:
-    """Raises CursorExpired if the event after `seq` was forgotten."""
+    """Raises CursorExpired if the event after `seq` was pruned."""
     owner = await four_commits(store)
     await owner.save(forgets_events_before=99)
     same("what is kept", list(await store.events_after("t", None)), [])
@@ -129,7 +129,7 @@ async def a_log_whose_events_are_all_forgotten_goes_on_with_its_numbers(store: S
 
 @clause
 async def the_last_event_is_known_without_reading_it(store: Store) -> None:
-    """The seq of the last event of the thread, be it kept or forgotten; 0 if it has none."""
+    """The seq of the last event of the thread, kept or pruned; 0 if it has none."""
     same("that of a thread that there is not", await store.last_seq("t"), 0)
     await store.post("t", "item", "message", b"1")
     same("that of one that was only posted to", await store.last_seq("t"), 0)

@@ -29,7 +29,7 @@ async def the_journal_is_read_in_the_order_it_was_written(store: Store) -> None:
 
 @clause
 async def journal_entries_go_with_the_next_checkpoint(store: Store) -> None:
-    """Journal entries go with a checkpoint, but for those of deliveries that it names unsettled"""
+    """A checkpoint removes the journal entries of all deliveries except those that it names unsettled"""
     owner, other = await own(store), await own(store, "other")
     await owner.save()
     await owner.record(1)
@@ -42,7 +42,7 @@ async def journal_entries_go_with_the_next_checkpoint(store: Store) -> None:
 
 @clause
 async def journal_entries_of_unsettled_deliveries_stay(store: Store) -> None:
-    """Journal entries go with a checkpoint, but for those of deliveries that it names unsettled"""
+    """A checkpoint removes the journal entries of all deliveries except those that it names unsettled"""
     owner = await own(store)
     await owner.save()
     for delivery_id in (1, 2, 1, 3):
@@ -65,7 +65,7 @@ async def pending(store: Store, **filters: object) -> list[tuple[str, str]]:
 
 @clause
 async def requests_are_listed_with_those_that_wait_longest_first(store: Store) -> None:
-    """Questions that wait for an answer, across threads, those that wait longest first."""
+    """Requests that wait for an answer, across threads, the oldest first."""
     await saved(store, "b", requests=[asked("b", "late", 30), asked("b", "early", 10)])
     await saved(store, "a", requests=[asked("a", "middle", 20)], workflow_name="other")
     same("all", await pending(store), [("b", "early"), ("a", "middle"), ("b", "late")])
@@ -78,7 +78,7 @@ async def requests_are_listed_with_those_that_wait_longest_first(store: Store) -
 
 @clause
 async def a_request_says_all_that_was_said_of_it(store: Store) -> None:
-    """Questions that wait for an answer, across threads, those that wait longest first."""
+    """Requests that wait for an answer, across threads, the oldest first."""
     request = asked("t", "q/1", 1.000001, deadline=at(99.5), assignee="ann@example.com")
     await saved(store, "t", requests=[request], workflow_name="naïve")
     found = the_one("the requests", await store.pending_requests())
@@ -110,7 +110,7 @@ async def due(store: Store, seconds: float, limit: int | None = None) -> list[st
 
 @clause
 async def threads_are_due_at_their_time_with_the_most_overdue_first(store: Store) -> None:
-    """Threads without an owner that have something to do by themselves at this time, the most overdue first."""
+    """Threads without an owner that are due at this time, the most overdue first."""
     for name, seconds in [("b", 30), ("a", 20), ("d", 40), ("c", 20)]:
         await saved(store, name, due_at=at(seconds))
     await saved(store, "never")
@@ -159,7 +159,7 @@ async def what_is_posted_is_read_in_order_until_a_commit_consumes_it(store: Stor
 
 @clause
 async def an_item_posted_twice_is_one_the_first(store: Store) -> None:
-    """Needs no lease; posting one `item_id` again does nothing."""
+    """Needs no lease; posting one `item_id` again has no effect."""
     await store.post("t", "item", "message", b'"first"')
     await store.post("t", "item", "cancel", b'"second"')
     same("the inbox", await items(store), [("item", "message", b'"first"')])
@@ -167,7 +167,7 @@ async def an_item_posted_twice_is_one_the_first(store: Store) -> None:
 
 @clause
 async def an_item_posted_again_after_it_was_consumed_is_not_delivered_again(store: Store) -> None:
-    """Needs no lease; posting one `item_id` again does nothing."""
+    """Needs no lease; posting one `item_id` again has no effect."""
     await store.post("t", "item", "message", b'"first"')
     owner = await own(store)
     await owner.save(consumed=["item"])
@@ -177,7 +177,7 @@ async def an_item_posted_again_after_it_was_consumed_is_not_delivered_again(stor
 
 @clause
 async def an_item_stays_consumed_when_its_commit_is_pruned(store: Store) -> None:
-    """Needs no lease; posting one `item_id` again does nothing."""
+    """Needs no lease; posting one `item_id` again has no effect."""
     await store.post("t", "item", "message", b"1")
     owner = await own(store)
     await owner.save(consumed=["item"])
@@ -189,7 +189,7 @@ async def an_item_stays_consumed_when_its_commit_is_pruned(store: Store) -> None
 
 @clause
 async def posting_needs_no_lease_and_disturbs_no_owner(store: Store) -> None:
-    """Needs no lease; posting one `item_id` again does nothing."""
+    """Needs no lease; posting one `item_id` again has no effect."""
     owner = await own(store)
     await store.post("t", "item", "message", b"1")
     await refused(ThreadBusy, store.open("t", "run-2"), "opening a thread that is held and was posted to")
@@ -199,7 +199,7 @@ async def posting_needs_no_lease_and_disturbs_no_owner(store: Store) -> None:
 
 @clause
 async def a_thread_that_was_only_posted_to_is_not_listed(store: Store) -> None:
-    """Threads that have a commit, those that moved last at the end."""
+    """Threads that have a commit, in the order of their last commits."""
     await saved(store, "moved")
     await store.post("t", "item", "message", b"1")
     same("the threads", await thread_ids(store), ["moved"])

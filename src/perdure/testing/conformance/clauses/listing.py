@@ -56,7 +56,7 @@ async def checkpoints_are_listed_by_thread_and_by_workflow(store: Store) -> None
 
 @clause
 async def a_limit_keeps_the_newest(store: Store) -> None:
-    """`limit` keeps the newest ones"""
+    """`limit` selects the newest ones"""
     order = await mixed(store)
     for limit in (0, 1, 3, 100):
         newest = order[max(0, len(order) - limit) :]
@@ -91,7 +91,7 @@ async def limit_and_before_page_backwards_through_all_checkpoints(store: Store) 
 
 @clause
 async def before_a_checkpoint_that_there_is_not_is_an_error(store: Store) -> None:
-    """Raises CheckpointNotFound for a `before` that there is not."""
+    """Raises CheckpointNotFound if no checkpoint has the id `before`."""
     await mixed(store)
     filters: list[dict[str, Any]] = [{}, {"thread_id": "a"}, {"workflow_name": "one"}, {"limit": 1}]
     for chosen in filters:
@@ -117,7 +117,7 @@ async def an_info_says_all_that_was_said_of_its_checkpoint(store: Store) -> None
 
 @clause
 async def threads_are_listed_with_those_that_moved_last_at_the_end(store: Store) -> None:
-    """Threads that have a commit, those that moved last at the end."""
+    """Threads that have a commit, in the order of their last commits."""
     await mixed(store)
     same("the threads", await thread_ids(store), ["c", "b", "a"])
     owner = await own(store, "c", owner="run-2", takeover=True)
@@ -160,7 +160,7 @@ async def a_thread_says_where_it_stands_and_who_owns_it(store: Store) -> None:
 
 @clause
 async def every_thread_of_which_something_is_kept_is_named(store: Store) -> None:
-    """All threads of which anything is kept, also those that were only posted to, in the order of their ids."""
+    """All threads of which anything is kept, also those that only have an inbox, in the order of their ids."""
     same("the ids in an empty store", list(await store.thread_ids()), [])
     for name in ("m", "Z", "é", "a b", "b"):
         await saved(store, name)
@@ -174,7 +174,7 @@ async def every_thread_of_which_something_is_kept_is_named(store: Store) -> None
 
 @clause
 async def the_ids_of_threads_are_read_in_pages(store: Store) -> None:
-    """All threads of which anything is kept, also those that were only posted to, in the order of their ids."""
+    """All threads of which anything is kept, also those that only have an inbox, in the order of their ids."""
     names = [f"t{number}" for number in range(7)]
     for name in reversed(names):
         await store.post(name, "item", "message", b"1")
@@ -236,7 +236,7 @@ async def owned(store: Store) -> None:
 
 @clause
 async def threads_are_listed_by_the_beginning_of_their_ids(store: Store) -> None:
-    """only those whose ids begin with this text, to the letter"""
+    """only those whose ids begin with exactly this text"""
     await owned(store)
     same("those of one owner", await thread_ids(store, prefix="ann/"), ["ann/1", "ann/2", "ann/3"])
     same("those of all whose names begin so", await thread_ids(store, prefix="ann"), beginning("ann", OWNERS))
@@ -254,7 +254,7 @@ async def threads_are_listed_by_the_beginning_of_their_ids(store: Store) -> None
 
 @clause
 async def a_prefix_is_text_and_no_pattern(store: Store) -> None:
-    """no character of it stands for others"""
+    """it has no wildcards"""
     for name in ODD:
         await saved(store, name)
     for prefix in sorted({name[:length] for name in ODD for length in (1, 2, 200, 201, len(name))}):
@@ -298,7 +298,7 @@ async def requests_are_listed_by_the_beginning_of_their_threads_ids(store: Store
 
 @clause
 async def the_ids_of_threads_are_read_in_pages_of_a_prefix(store: Store) -> None:
-    """All threads of which anything is kept, also those that were only posted to, in the order of their ids."""
+    """All threads of which anything is kept, also those that only have an inbox, in the order of their ids."""
     names = [f"{owner}/{number}" for owner in ("ann", "bob", "carl") for number in range(5)]
     for name in reversed(names):
         await store.post(name, "item", "message", b"1")

@@ -1,108 +1,108 @@
-"""Listening to a thread: what is told is heard, and so is that something happened; nobody ever waits for it."""
+"""Notifications: subscribers receive what is published and notice changes; publishers never wait."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
 
-from perdure.store import Listener, Store
+from perdure.store import Store, Subscription
 from perdure.testing.conformance.clause import Needs, clause, clause_with
 from perdure.testing.conformance.support.acts import own
 from perdure.testing.conformance.support.expectations import holds, same
 from perdure.testing.conformance.support.location import TrialLocation
 
 LONG_SECONDS = 2.0
-"""Longer than any listener may take to notice that something has happened, or to look whether something has."""
+"""Longer than any subscription may take to notice a change."""
 MANY = 3000
 
 
-async def noticed(listener: Listener, what: str, act: Callable[[], Awaitable[object]]) -> None:
-    """The listener comes back, long before its time is up."""
+async def notices(subscription: Subscription, what: str, act: Callable[[], Awaitable[object]]) -> None:
+    """The subscription returns long before its time is up."""
     await act()
     began = time.monotonic()
-    heard = await listener.next(LONG_SECONDS)
-    same(f"what is heard after {what}", heard, None)
-    holds(time.monotonic() - began < LONG_SECONDS - 0.4, f"{what} is not heard, and nobody is told to look")
+    body = await subscription.next(LONG_SECONDS)
+    same(f"the body received after {what}", body, None)
+    holds(time.monotonic() - began < LONG_SECONDS - 0.4, f"the subscription does not notice {what}")
 
 
-async def bodies(listener: Listener, count: int) -> list[bytes]:
-    """So many that were told, past all that was only a change."""
-    found: list[bytes] = []
+async def bodies(subscription: Subscription, count: int) -> list[bytes]:
+    """The next published bodies; ignores notifications of changes."""
+    received: list[bytes] = []
     until = time.monotonic() + LONG_SECONDS
-    while len(found) < count and time.monotonic() < until:
-        heard = await listener.next(until - time.monotonic())
-        if heard is not None:
-            found.append(heard)
-    return found
+    while len(received) < count and time.monotonic() < until:
+        body = await subscription.next(until - time.monotonic())
+        if body is not None:
+            received.append(body)
+    return received
 
 
 @clause
-async def what_is_told_is_heard_by_all_who_listen_to_the_thread_and_in_order(store: Store) -> None:
-    """Pass on what is not kept to those who listen to the thread now."""
-    store.tell("t", b'"before anybody listens"')
-    async with store.listen("t") as one, store.listen("t") as two, store.listen("u") as other:
+async def published_bodies_reach_all_subscribers_of_the_thread_in_order(store: Store) -> None:
+    """Deliver a body, which is not stored, to the current subscribers of the thread."""
+    store.publish("t", b'"before the first subscription"')
+    async with store.subscribe("t") as first, store.subscribe("t") as second, store.subscribe("u") as other:
         for body in (b'"a"', b'{"b":1}', b'"c"'):
-            store.tell("t", body)
-        store.tell("u", b'"of another thread"')
-        for listener in (one, two):
-            same("what is heard", await bodies(listener, 3), [b'"a"', b'{"b":1}', b'"c"'])
-        same("what is heard of another thread", await bodies(other, 1), [b'"of another thread"'])
+            store.publish("t", body)
+        store.publish("u", b'"of another thread"')
+        for subscription in (first, second):
+            same("the bodies received", await bodies(subscription, 3), [b'"a"', b'{"b":1}', b'"c"'])
+        same("the bodies received of another thread", await bodies(other, 1), [b'"of another thread"'])
 
 
 @clause
-async def a_commit_a_post_and_a_release_are_heard(store: Store) -> None:
-    """Hear what is told, and that the thread was committed to, posted to or released, here or elsewhere."""
+async def commits_posts_and_releases_notify_subscribers(store: Store) -> None:
+    """Receive what is published, and notice commits, posts and releases of the thread, in this process and others."""
     owner = await own(store)
-    async with store.listen("t") as listener:
-        await noticed(listener, "a commit", owner.save)
-        await noticed(listener, "a post", lambda: store.post("t", "item", "message", b"1"))
-        await noticed(listener, "a release", owner.release)
+    async with store.subscribe("t") as subscription:
+        await notices(subscription, "a commit", owner.save)
+        await notices(subscription, "a post", lambda: store.post("t", "item", "message", b"1"))
+        await notices(subscription, "a release", owner.release)
 
 
 @clause
-async def a_listener_comes_back_when_its_time_is_up(store: Store) -> None:
+async def a_subscription_returns_when_its_time_is_up(store: Store) -> None:
     """None if the thread may have changed, or after this time."""
-    async with store.listen("t") as listener:
+    async with store.subscribe("t") as subscription:
         for seconds in (0, 0.05, 0.2):
             began = time.monotonic()
-            same("what is heard where nothing happens", await listener.next(seconds), None)
-            holds(time.monotonic() - began < seconds + 1, f"it was to come back after {seconds} s, and did not")
+            same("the body received of a quiet thread", await subscription.next(seconds), None)
+            holds(time.monotonic() - began < seconds + 1, f"it did not return after {seconds} s")
 
 
 @clause
-async def somebody_who_listens_could_be_heard_of(store: Store) -> None:
-    """Whether anybody could be listening: False where what is told would reach nobody, True if it is not known."""
-    async with store.listen("t"):
-        holds(store.is_heard("t"), "is_heard says that nobody listens, and somebody does")
+async def a_thread_with_a_subscriber_has_subscribers(store: Store) -> None:
+    """Whether the thread may have subscribers: False if `publish` would reach none, True if that is unknown."""
+    async with store.subscribe("t"):
+        holds(store.has_subscribers("t"), "has_subscribers is False, although a subscription is open")
 
 
 @clause
-async def telling_never_waits_and_never_raises(store: Store) -> None:
-    """Never waits and never raises: it may be lost."""
-    async with store.listen("t") as listener:
-        for number in range(MANY):  # more than anybody who does not take them could be kept
-            store.tell("t", b'"%d"' % number)
-            store.tell("nobody's", b'"lost"')
-        heard = await bodies(listener, 1)
-        holds(heard and heard[0].startswith(b'"'), f"of what was told much may be lost, but not all: heard {heard}")
-    store.tell("t", b'"nobody listens any more"')
+async def publishing_never_waits_and_never_raises(store: Store) -> None:
+    """Never waits and never raises: the body may be lost."""
+    async with store.subscribe("t") as subscription:
+        for number in range(MANY):  # more than a subscription holds
+            store.publish("t", b'"%d"' % number)
+            store.publish("u", b'"lost"')
+        received = await bodies(subscription, 1)
+        holds(received and received[0].startswith(b'"'), f"many bodies may be lost, but not all: received {received}")
+    store.publish("t", b'"after the last subscription"')
 
 
 @clause_with(Needs.TWO_OBJECTS)
-async def what_happens_through_another_object_is_noticed(place: TrialLocation) -> None:
-    """Hear what is told, and that the thread was committed to, posted to or released, here or elsewhere."""
+async def subscribers_notice_changes_through_another_object(place: TrialLocation) -> None:
+    """Receive what is published, and notice commits, posts and releases of the thread, in this process and others."""
     owner = await own(place.another())
-    async with place.store.listen("t") as listener:
-        await noticed(listener, "a commit through another object", owner.save)
-        await noticed(listener, "a release through another object", owner.release)
+    async with place.store.subscribe("t") as subscription:
+        await notices(subscription, "a commit through another object", owner.save)
+        await notices(subscription, "a release through another object", owner.release)
 
 
 @clause_with(Needs.PROCESSES)
-async def what_happens_in_another_process_is_noticed(place: TrialLocation) -> None:
-    """Hear what is told, and that the thread was committed to, posted to or released, here or elsewhere."""
+async def subscribers_notice_changes_in_another_process(place: TrialLocation) -> None:
+    """Receive what is published, and notice commits, posts and releases of the thread, in this process and others."""
     process = await place.process()
     await process.do("open", "t", "run-1")
-    async with place.store.listen("t") as listener:
-        await noticed(listener, "a commit in another process", lambda: process.do("save", "t", "c1"))
+    async with place.store.subscribe("t") as subscription:
+        await notices(subscription, "a commit in another process", lambda: process.do("save", "t", "c1"))
         head = await place.store.head("t")
-        same("what whoever looks then sees", head and head.info.checkpoint_id, "c1")
+        same("the head after the notification", head and head.info.checkpoint_id, "c1")

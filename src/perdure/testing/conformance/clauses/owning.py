@@ -15,7 +15,7 @@ from perdure.testing.conformance.support.location import TrialLocation
 
 @clause
 async def a_new_thread_opens_empty(store: Store) -> None:
-    """Claim the thread (made if it is new) and read where it stands: head, journal and inbox, in one round trip."""
+    """Claim the thread, created if it is new, and load its head, journal and inbox, in one round trip."""
     opened = await store.open("t", "run-1")
     same("number, head and last event", (opened.number, opened.info, opened.root, opened.last_seq), (0, None, None, 0))
     same("journal and inbox", (list(opened.journal), list(opened.inbox)), ([], []))
@@ -24,7 +24,7 @@ async def a_new_thread_opens_empty(store: Store) -> None:
 
 @clause
 async def a_thread_opens_where_its_last_commit_left_it(store: Store) -> None:
-    """Claim the thread (made if it is new) and read where it stands: head, journal and inbox, in one round trip."""
+    """Claim the thread, created if it is new, and load its head, journal and inbox, in one round trip."""
     owner = await own(store)
     await owner.save(events=2)
     info = await owner.save(events=3, status="WAITING", root=b'"the head"')
@@ -53,7 +53,7 @@ async def every_owner_has_a_higher_fence_than_all_before(store: Store) -> None:
 
 @clause
 async def a_thread_that_is_held_is_busy_and_nothing_of_it_is_touched(store: Store) -> None:
-    """Raises ThreadBusy, without touching anything, while another owner holds the thread"""
+    """Raises ThreadBusy, without changing anything, while another owner holds the thread"""
     owner = await own(store)
     await owner.save(events=1)
     before = await everything(store)
@@ -65,7 +65,7 @@ async def a_thread_that_is_held_is_busy_and_nothing_of_it_is_touched(store: Stor
 
 @clause
 async def a_takeover_takes_the_thread_all_the_same(store: Store) -> None:
-    """`takeover` takes it all the same."""
+    """`takeover` claims it all the same."""
     first = await own(store)
     await first.save()
     second = await own(store, owner="run-2", takeover=True)
@@ -78,7 +78,7 @@ async def a_takeover_takes_the_thread_all_the_same(store: Store) -> None:
 
 @clause
 async def a_released_thread_is_free(store: Store) -> None:
-    """Give the thread up."""
+    """Release the thread."""
     owner = await own(store)
     await owner.save()
     same("its owner", [one.run_id for one in await store.threads()], ["run-1"])
@@ -90,7 +90,7 @@ async def a_released_thread_is_free(store: Store) -> None:
 
 @clause
 async def releasing_again_or_after_a_takeover_frees_nobody_elses_thread(store: Store) -> None:
-    """Idempotent; a lease that was taken over is left alone."""
+    """Idempotent; has no effect for a lease that was taken over."""
     first = await own(store)
     await first.release()
     await first.release()
@@ -104,7 +104,7 @@ async def releasing_again_or_after_a_takeover_frees_nobody_elses_thread(store: S
 
 @clause
 async def renewing_keeps_the_thread(store: Store) -> None:
-    """Keep the lease from running out."""
+    """Extend the lease."""
     owner = await own(store)
     await store.renew(owner.lease)
     await refused(ThreadBusy, store.open("t", "run-2"), "opening a thread whose lease was renewed")
@@ -113,7 +113,7 @@ async def renewing_keeps_the_thread(store: Store) -> None:
 
 @clause
 async def a_lease_that_was_taken_over_or_released_cannot_be_renewed(store: Store) -> None:
-    """Keep the lease from running out. Raises ThreadConflict if it was taken over."""
+    """Extend the lease. Raises ThreadConflict if it was taken over."""
     first = await own(store)
     second = await own(store, owner="run-2", takeover=True)
     await refused(ThreadConflict, store.renew(first.lease), "renewing a lease that was taken over")
@@ -141,7 +141,7 @@ async def after_a_takeover_the_old_owner_cannot_commit(store: Store) -> None:
 
 @clause
 async def after_a_takeover_the_old_owner_cannot_write_the_journal(store: Store) -> None:
-    """Record something of a delivery before its superstep is committed. Raises ThreadConflict like `commit`."""
+    """Record an entry of a delivery before its superstep is committed. Raises ThreadConflict like `commit`."""
     old = await own(store)
     await old.save()
     new = await own(store, owner="run-2", takeover=True)

@@ -62,7 +62,7 @@ async def exactly_what_is_needed(store: Store, owner: ThreadOwner) -> None:
 
 @clause
 async def what_another_checkpoint_needs_stays_and_what_none_needs_goes(store: Store) -> None:
-    """Forget these checkpoints of the thread, and the chunks that no other needs; how many there were."""
+    """Delete these checkpoints of the thread, and the chunks that no other needs; returns how many existed."""
     owner = await a_line(store)  # 1: c1; 2: c1 c2; 3: c2 c3; 4: c3 c4
     for gone, left in ((2, [1, 2, 3, 4]), (1, [2, 3, 4]), (3, [3, 4])):
         same(f"how many went with t-{gone}", await store.prune("t", [f"t-{gone}"]), 1)
@@ -76,7 +76,7 @@ async def what_another_checkpoint_needs_stays_and_what_none_needs_goes(store: St
 
 @clause
 async def a_branch_keeps_what_it_shares_with_what_is_pruned(store: Store) -> None:
-    """What is pinned stays, and what the head, a branch, or anybody else's checkpoint refers to."""
+    """Pinned checkpoints stay, and so do the chunks that the head, a branch or any other checkpoint refers to."""
     owner = await own(store)
     await owner.save(brings=["a", "b"])
     fork = await owner.save(drops=["b"], brings=["c"])
@@ -91,8 +91,8 @@ async def a_branch_keeps_what_it_shares_with_what_is_pruned(store: Store) -> Non
 
 @clause_with(Needs.A_STORE)
 async def whatever_is_pruned_of_a_tree_what_is_left_is_whole_and_nothing_else_is(place: TrialLocation) -> None:
-    """A chunk lives as long as a checkpoint needs it: the one that brought it and those after it, until one drops
-    it."""
+    """A store keeps a chunk while a checkpoint needs it: the checkpoint that added it and its successors, until one
+    drops it."""
     store = place.store
     owner = await own(store)
     for _ in range(6):
@@ -147,7 +147,7 @@ async def a_head_is_not_forgotten_with_a_commit(store: Store) -> None:
 
 @clause
 async def when_the_head_is_pruned_the_newest_that_is_left_is_the_head(store: Store) -> None:
-    """Forget these checkpoints of the thread, and the chunks that no other needs; how many there were."""
+    """Delete these checkpoints of the thread, and the chunks that no other needs; returns how many existed."""
     owner = await a_line(store, 2)
     await owner.save(requests=[asked("t", "q", 1)], due_at=at(1))
     await owner.record(1)
@@ -166,7 +166,7 @@ async def when_the_head_is_pruned_the_newest_that_is_left_is_the_head(store: Sto
 
 @clause
 async def a_thread_without_any_checkpoint_left_keeps_number_and_events(store: Store) -> None:
-    """The events of their commits stay, but for those of commits before `events_before`."""
+    """The events of their commits stay, except those of commits before `events_before`."""
     owner = await a_line(store, 2)
     await owner.release()
     same("how many went", await store.prune("t", ["t-1", "t-2"]), 2)
@@ -192,7 +192,7 @@ async def the_head_of_a_thread_with_an_owner_is_not_pruned(store: Store) -> None
 
 @clause
 async def pruning_what_there_is_not_changes_nothing(store: Store) -> None:
-    """Forget these checkpoints of the thread, and the chunks that no other needs; how many there were."""
+    """Delete these checkpoints of the thread, and the chunks that no other needs; returns how many existed."""
     await a_line(store)
     await saved(store, "u")
     same("how many went, named twice", await store.prune("t", ["t-1", "t-1"]), 1)
@@ -234,7 +234,7 @@ async def a_checkpoint_follows_the_nearest_one_that_is_left(store: Store) -> Non
 
 @clause
 async def pruning_leaves_other_threads_and_the_order_of_commits_alone(store: Store) -> None:
-    """Forget these checkpoints of the thread, and the chunks that no other needs; how many there were."""
+    """Delete these checkpoints of the thread, and the chunks that no other needs; returns how many existed."""
     one, two = await own(store, "one"), await own(store, "two")
     for owner in (one, two, one, two):
         await owner.save(events=1, brings=["the same"])
@@ -247,7 +247,7 @@ async def pruning_leaves_other_threads_and_the_order_of_commits_alone(store: Sto
 
 @clause
 async def what_is_pruned_is_given_back(store: Store) -> None:
-    """Bytes that it takes now."""
+    """Bytes that the store occupies now."""
     owner = await own(store)
     for number in range(1, 6):
         await owner.save(brings=[f"{number} " + "x" * 200_000], drops=[f"{number - 1} " + "x" * 200_000])
@@ -263,7 +263,7 @@ async def what_is_pruned_is_given_back(store: Store) -> None:
 
 @clause
 async def a_pinned_checkpoint_is_not_pruned(store: Store) -> None:
-    """Keep the checkpoint, whatever is pruned."""
+    """Protect the checkpoint from pruning."""
     owner = await own(store)
     for number in range(1, 5):
         await owner.save(brings=[f"c{number}"], drops=[f"c{number - 2}"])
@@ -287,7 +287,7 @@ async def a_pinned_checkpoint_is_not_forgotten_with_a_commit(store: Store) -> No
 
 @clause
 async def an_unpinned_checkpoint_goes_like_any_other(store: Store) -> None:
-    """Let it go like any other."""
+    """Remove that protection."""
     owner = await own(store)
     for _ in range(3):
         await owner.save()

@@ -42,7 +42,7 @@ async def payloads(store: Store, thread_id: str = "t") -> Counter[tuple[str, str
 
 @clause
 async def every_payload_goes_through_the_change(store: Store) -> None:
-    """Put every payload of the thread through `change`; how many came back different."""
+    """Replace every payload of the thread by what `change` returns; returns how many differ."""
     await full(store)
     await full(store, "u")
     before, others = await payloads(store), await payloads(store, "u")
@@ -63,7 +63,7 @@ async def every_payload_goes_through_the_change(store: Store) -> None:
 
 @clause
 async def nothing_but_payloads_is_rewritten(store: Store) -> None:
-    """Nothing else is changed."""
+    """Changes nothing else."""
     await full(store)
     await store.pin("t-2")
     await store.prune("t", ["t-1"])
@@ -95,7 +95,7 @@ def _without(value: Any) -> Any:
 
 @clause
 async def whoever_owns_a_rewritten_thread_goes_on(store: Store) -> None:
-    """Needs no lease: whoever owns the thread goes on."""
+    """Needs no lease: the owner of the thread keeps running."""
     owner = await own(store)
     await owner.save(brings=["a"], events=1, requests=[asked("t", "q", 1)], due_at=at(9))
     await store.post("t", "item", "message", b"1")
