@@ -139,7 +139,7 @@ def test_a_stranger_derives_a_class_and_has_a_test_for_each_clause(tmp_path: Pat
     )
     assert "1 failed, 4 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
     assert "a released thread is free: its owner after the release[0]: expected None, got 'run-1'" in done.stdout
-    assert "The contract says: Give the thread up." in done.stdout and "(seed = 5)" in done.stdout
+    assert "The contract says: Release the thread." in done.stdout and "(seed = 5)" in done.stdout
     assert "not applicable, because it needs processes that use the same store" in done.stdout
 
 
