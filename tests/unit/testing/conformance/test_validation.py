@@ -126,12 +126,12 @@ class TestForgetful(StoreConformance):
 def test_a_stranger_derives_a_class_and_has_a_test_for_each_clause(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(TEST_OF_A_STRANGER, encoding="utf-8")
     chosen = f"{NEW} or {RELEASED} or {KILLED}"
-    options = ["-q", "-ra", "-W", "error", "-p", "no:cacheprovider", "-p", "no:asyncio", "-k", chosen]
+    options = ["-q", "-ra", "-W", "error", "-p", "no:cacheprovider", "-k", chosen]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PERDURE"))}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options],
         cwd=tmp_path,
-        env=environment,
+        env={**environment, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         timeout=20,
