@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest
 ON_TWO_CORES := $(PYTEST) -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick check lint types rules soak bench bench-stores bench-server lock clean
+.PHONY: help setup demo test quick check types rules soak bench bench-stores bench-server lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,17 +36,16 @@ quick: check ## check, unit tests, and the stores' contract on memory and SQLite
 		--deselect tests/contract/test_conformance.py::TestPostgres
 
 check: $(READY) ## lint, formatting, types, import rules, typing tests
-	@$(MAKE) --no-print-directory -j 2 lint types rules
-
-lint:
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	@$(MAKE) --no-print-directory -j 2 types rules
 
 types:
 	$(BIN)/mypy
+	$(PYTEST) -q tests/typing
 
 rules:
-	$(PYTEST) -q --durations=0 --durations-min=5 tests/test_architecture.py tests/typing
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(PYTEST) -q tests/test_architecture.py
 
 soak: $(READY) ## the same properties, explored for long with new seeds, and thousands of kills
 	PYTHONHASHSEED=random PERDURE_SOAK=1 $(ON_TWO_CORES) --timeout 1800 tests
