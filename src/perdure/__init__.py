@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from perdure.agent_workflow.builder.node import AgentNodeOptions as AgentNodeOptions
     from perdure.agent_workflow.builder.workflow import AgentWorkflow as AgentWorkflow
+    from perdure.agent_workflow.conversations.files import JsonSessionStore as JsonSessionStore
     from perdure.agent_workflow.conversations.log import SessionEntry as SessionEntry, SessionHead as SessionHead
+    from perdure.agent_workflow.conversations.sqlite import SqliteSessionStore as SqliteSessionStore
     from perdure.agent_workflow.conversations.store import (
         InMemorySessionStore as InMemorySessionStore,
-        JsonSessionStore as JsonSessionStore,
         SessionStore as SessionStore,
-        SqliteSessionStore as SqliteSessionStore,
     )
     from perdure.agent_workflow.definition import condition as condition
-    from perdure.agent_workflow.definition.conditions import Condition as Condition
+    from perdure.agent_workflow.definition.condition import Condition as Condition
     from perdure.agent_workflow.definition.config import (
         AgentConfig as AgentConfig,
         ApprovalConfig as ApprovalConfig,
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
         WorkflowLayerStartedEvent as WorkflowLayerStartedEvent,
         WorkflowStartedEvent as WorkflowStartedEvent,
     )
-    from perdure.agent_workflow.execution.execution import WorkflowResult as WorkflowResult
-    from perdure.agent_workflow.instance import AgentWorkflowInstance as AgentWorkflowInstance
-    from perdure.agent_workflow.node.approvals import (
+    from perdure.agent_workflow.execution.approvals import (
         ApprovalContext as ApprovalContext,
         ApprovalDecision as ApprovalDecision,
         ApprovalRequest as ApprovalRequest,
     )
+    from perdure.agent_workflow.execution.execution import WorkflowResult as WorkflowResult
+    from perdure.agent_workflow.instance import AgentWorkflowInstance as AgentWorkflowInstance
     from perdure.agent_workflow.store import (
         DefinitionInfo as DefinitionInfo,
         DefinitionStore as DefinitionStore,
@@ -71,8 +71,8 @@ if TYPE_CHECKING:
         AgentExecutorResponse as AgentExecutorResponse,
     )
     from perdure.agents.pydantic.agent import Agent as Agent
+    from perdure.agents.recording import ApprovalResponse as ApprovalResponse
     from perdure.agents.tools import Tool as Tool, ToolContext as ToolContext, tool as tool
-    from perdure.agents.turns.recording import ApprovalResponse as ApprovalResponse
     from perdure.checkpoints.checkpoint import CheckpointID as CheckpointID, WorkflowCheckpoint as WorkflowCheckpoint
     from perdure.checkpoints.history.branches import Branch as Branch, Branches as Branches
     from perdure.checkpoints.history.diff import Change as Change, CheckpointDiff as CheckpointDiff
@@ -277,10 +277,10 @@ _HOME = {
     "AnswerNotUsable": "perdure.errors",
     "AnswerRejected": "perdure.errors",
     "ApprovalConfig": "perdure.agent_workflow.definition.config",
-    "ApprovalContext": "perdure.agent_workflow.node.approvals",
-    "ApprovalDecision": "perdure.agent_workflow.node.approvals",
-    "ApprovalRequest": "perdure.agent_workflow.node.approvals",
-    "ApprovalResponse": "perdure.agents.turns.recording",
+    "ApprovalContext": "perdure.agent_workflow.execution.approvals",
+    "ApprovalDecision": "perdure.agent_workflow.execution.approvals",
+    "ApprovalRequest": "perdure.agent_workflow.execution.approvals",
+    "ApprovalResponse": "perdure.agents.recording",
     "ApprovalTimedOut": "perdure.errors",
     "BaseAgent": "perdure.agents.base",
     "Branch": "perdure.checkpoints.history.branches",
@@ -294,7 +294,7 @@ _HOME = {
     "CheckpointNotFound": "perdure.errors",
     "CheckpointPinned": "perdure.errors",
     "CheckpointStorage": "perdure.checkpoints.storage",
-    "Condition": "perdure.agent_workflow.definition.conditions",
+    "Condition": "perdure.agent_workflow.definition.condition",
     "Content": "perdure.agents.conversation.content",
     "ContextEnded": "perdure.errors",
     "ConversationConfig": "perdure.agent_workflow.definition.config",
@@ -340,7 +340,7 @@ _HOME = {
     "InvalidDefinition": "perdure.errors",
     "InvalidRun": "perdure.errors",
     "InvalidSelection": "perdure.errors",
-    "JsonSessionStore": "perdure.agent_workflow.conversations.store",
+    "JsonSessionStore": "perdure.agent_workflow.conversations.files",
     "KeepFor": "perdure.checkpoints.history.retention",
     "KeepLast": "perdure.checkpoints.history.retention",
     "KeyProvider": "perdure.codecs.aes_gcm",
@@ -397,7 +397,7 @@ _HOME = {
     "SingleEdgeGroup": "perdure.graph.edges",
     "SkippedThread": "perdure.checkpoints.history.pruning",
     "SqliteCheckpointStorage": "perdure.storages",
-    "SqliteSessionStore": "perdure.agent_workflow.conversations.store",
+    "SqliteSessionStore": "perdure.agent_workflow.conversations.sqlite",
     "StateConflict": "perdure.errors",
     "StepArgumentsUnsavable": "perdure.errors",
     "StepNameTaken": "perdure.errors",

@@ -24,9 +24,9 @@ from perdure import (
     condition,
 )
 from perdure.agent_workflow import events
-from perdure.agent_workflow.builder import edges as edge_builder, edges as router_builder
+from perdure.agent_workflow.builder import workflow as edge_builder, workflow as router_builder
 from perdure.agent_workflow.definition import config as definition
-from perdure.agent_workflow.definition.conditions import Condition
+from perdure.agent_workflow.definition.condition import Condition
 from perdure.testing import ScriptedAgent
 
 PACKAGE = "perdure.agent_workflow"
@@ -90,7 +90,8 @@ def test_the_reference_names_all_that_the_package_exports() -> None:
 
 
 def test_the_reference_names_every_condition() -> None:
-    made = {name for name, one in vars(condition).items() if inspect.isfunction(one)}
+    functions = {name: value for name, value in vars(condition).items() if inspect.isfunction(value)}
+    made = {name for name, function in functions.items() if function.__annotations__.get("return") == "Condition"}
     assert sorted(made - words_of("agent-workflow.md")) == []
 
 

@@ -13,7 +13,7 @@ import msgspec
 from perdure.agent_workflow.builder.node import AgentNodeOptions
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
 from perdure.agent_workflow.definition import condition
-from perdure.agent_workflow.definition.conditions import Condition
+from perdure.agent_workflow.definition.condition import Condition
 from perdure.agent_workflow.definition.config import ErrorMode, MapErrors
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agents.conversation.message import Message

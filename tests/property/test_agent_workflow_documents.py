@@ -13,13 +13,13 @@ from tests.chance import SOAK
 from perdure.agent_workflow.builder.node import AgentNodeOptions
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
 from perdure.agent_workflow.definition import condition, config as definition
-from perdure.agent_workflow.definition.conditions import JOINED, TYPES, Condition
+from perdure.agent_workflow.definition.condition import JOINED, TYPES, Condition
 from perdure.agent_workflow.definition.config import WorkflowConfig
-from perdure.agent_workflow.documents.export import exported
-from perdure.agent_workflow.documents.read import Format, config_of, draft_of, read_text
+from perdure.agent_workflow.definition.draft import Draft
+from perdure.agent_workflow.documents.convert import Format, config_of, exported, read_text
 from perdure.agent_workflow.documents.schema import document_schema
-from perdure.agent_workflow.documents.shape import takes_value
-from perdure.agent_workflow.node.approvals import ApprovalContext
+from perdure.agent_workflow.documents.validate import takes_value
+from perdure.agent_workflow.execution.approvals import ApprovalContext
 from perdure.agents.conversation.message import Message
 from perdure.testing import ScriptedAgent
 
@@ -150,10 +150,10 @@ DOCUMENTS = documents_with(st.none() | documents_with(st.none()))
 @given(DOCUMENTS)
 def test_any_definition_is_read_as_it_was_written(config: WorkflowConfig) -> None:
     for written_in in FORMATS:
-        text = exported(draft_of(config), written_in)
+        text = exported(Draft.from_config(config), written_in)
         read = config_of(read_text(text, written_in))
         assert read == config
-        assert exported(draft_of(read), written_in) == text
+        assert exported(Draft.from_config(read), written_in) == text
 
 
 @examples(10)
@@ -161,7 +161,7 @@ def test_any_definition_is_read_as_it_was_written(config: WorkflowConfig) -> Non
 def test_any_definition_is_one_for_the_schema(config: WorkflowConfig) -> None:
     import jsonschema  # type: ignore[import-untyped]
 
-    tree = read_text(exported(draft_of(config), "json"), "json")
+    tree = read_text(exported(Draft.from_config(config), "json"), "json")
     jsonschema.Draft202012Validator(document_schema()).validate(tree)
 
 

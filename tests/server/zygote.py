@@ -95,7 +95,7 @@ def _warm_up() -> None:
     from litestar import Litestar
 
     import perdure.agents.base
-    import perdure.agents.turns.recording  # noqa: F401  # and what `perdure init` writes needs
+    import perdure.agents.recording  # noqa: F401  # and what `perdure init` writes needs
 
     Litestar([], logging_config=None)  # which imports its plugins
 

@@ -10,11 +10,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from perdure.agent_workflow.events import AgentWorkflowEvent, WorkflowApprovalRequestedEvent
+from perdure.agent_workflow.execution.approvals import ApprovalDecision
 from perdure.agent_workflow.execution.execution import WorkflowResult
-from perdure.agent_workflow.node.approvals import ApprovalDecision
 from perdure.agents.conversation.content import Content
+from perdure.agents.recording import ApprovalResponse, record_call, working_for
 from perdure.agents.tools import Tool, ToolContext
-from perdure.agents.turns.recording import ApprovalResponse, record_call, working_for
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.errors import InvalidRun
 from perdure.graph.policy import Seconds

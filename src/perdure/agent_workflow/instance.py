@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from perdure.agent_workflow.builder.draft import Draft
 from perdure.agent_workflow.definition.config import WorkflowConfig
+from perdure.agent_workflow.definition.draft import Draft
 from perdure.agent_workflow.events import Subscribers, WorkflowApprovalRequestedEvent
 from perdure.agent_workflow.execution.execution import Emit, Execution, Known, WorkflowResult, so_far
 from perdure.agent_workflow.execution.planner import Planner
-from perdure.agent_workflow.execution.requests import answer_to, find_request, pending_approvals
+from perdure.agent_workflow.execution.views import answer_to, find_request, pending_approvals
 from perdure.agents.tools import Tool
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.clock import Clock
@@ -78,8 +78,7 @@ class AgentWorkflowInstance:
 
     def inner(self, *, contains: bool) -> Workflow:
         """The graph as a node of another. `contains`: where it would stop, it ends with a result that says so."""
-        from perdure.agent_workflow.compile.assemble import compiled
-        from perdure.agent_workflow.compile.edges import planner_of
+        from perdure.agent_workflow.compile.graph import compiled, planner_of
 
         return compiled(self._draft, planner_of(self._draft), storage=None, is_inner=contains)
 
@@ -229,7 +228,7 @@ class AgentWorkflowInstance:
 
     def to_diagram(self) -> str:
         """A Mermaid flowchart of the definition."""
-        from perdure.agent_workflow.diagram import to_diagram
+        from perdure.agent_workflow.compile.diagram import to_diagram
 
         return to_diagram(self._draft)
 
@@ -238,13 +237,13 @@ class AgentWorkflowInstance:
     def to_config(self) -> WorkflowConfig:
         """The whole definition, with what only Python has by its import path; `AgentWorkflow.from_config` makes the
         same of it. Stores are no part of it. Raises InvalidDefinition for what cannot be written down."""
-        from perdure.agent_workflow.documents.export import config_for
+        from perdure.agent_workflow.documents.convert import config_for
 
         return config_for(self._draft)
 
     def export_config(self, format: str = "json") -> str:
         """The same as a document: `json` or `yaml`."""
-        from perdure.agent_workflow.documents.export import exported
+        from perdure.agent_workflow.documents.convert import exported
 
         return exported(self._draft, format)
 
@@ -261,7 +260,7 @@ class AgentWorkflowInstance:
         """Keep the definition in the workflow store, under its name: `AgentWorkflow.load(name, storage)` has it again,
         in any process. One that has not changed makes no new version. Raises InvalidRun without a store, and
         InvalidDefinition for what only Python has."""
-        from perdure.agent_workflow.documents.export import config_for
+        from perdure.agent_workflow.documents.convert import config_for
         from perdure.agent_workflow.store import DefinitionStore
 
         if self.workflow_store is None:

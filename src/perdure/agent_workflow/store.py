@@ -12,10 +12,8 @@ import msgspec
 
 from perdure import storages
 from perdure.agent_workflow.definition.config import WorkflowConfig
-from perdure.agent_workflow.documents.read import config_of
-from perdure.agent_workflow.documents.shape import tree_of
-from perdure.agent_workflow.execution.deadlines import clock
-from perdure.agent_workflow.execution.state import DEFINITION
+from perdure.agent_workflow.documents.convert import config_of, tree_of
+from perdure.agent_workflow.state import DEFINITION, clock
 from perdure.checkpoints.history.retention import FullHistory, LatestOnly, Retention, as_retention
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.clock import Clock

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
         AgentExecutorResponse as AgentExecutorResponse,
     )
     from perdure.agents.pydantic.agent import Agent as Agent
+    from perdure.agents.recording import ApprovalResponse as ApprovalResponse, record_call as record_call
     from perdure.agents.tools import Tool as Tool, ToolContext as ToolContext, tool as tool
-    from perdure.agents.turns.recording import ApprovalResponse as ApprovalResponse, record_call as record_call
     from perdure.workflows.agent import (
         RequestInfoFunctionArgs as RequestInfoFunctionArgs,
         WorkflowAgent as WorkflowAgent,
@@ -39,7 +39,7 @@ _HOME: dict[str, str] = {
     "AgentResponse": "perdure.agents.conversation.response",
     "AgentResponseUpdate": "perdure.agents.conversation.response",
     "AgentSession": "perdure.agents.conversation.message",
-    "ApprovalResponse": "perdure.agents.turns.recording",
+    "ApprovalResponse": "perdure.agents.recording",
     "BaseAgent": "perdure.agents.base",
     "Content": "perdure.agents.conversation.content",
     "Message": "perdure.agents.conversation.message",
@@ -50,7 +50,7 @@ _HOME: dict[str, str] = {
     "ToolContext": "perdure.agents.tools",
     "UsageDetails": "perdure.agents.conversation.content",
     "WorkflowAgent": "perdure.workflows.agent",
-    "record_call": "perdure.agents.turns.recording",
+    "record_call": "perdure.agents.recording",
     "tool": "perdure.agents.tools",
 }
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias, overload, runtim
 
 from perdure.agents.conversation.message import AgentSession, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
-from perdure.agents.turns.recording import heard_by, new_session_id, record_turn
+from perdure.agents.recording import heard_by, new_session_id, record_turn
 from perdure.engine.run.result import ResponseStream
 
 AgentStream: TypeAlias = ResponseStream[AgentResponseUpdate, AgentResponse]

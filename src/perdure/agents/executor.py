@@ -10,9 +10,9 @@ import msgspec
 from perdure.agents.adapters import adapted
 from perdure.agents.conversation.message import AgentSession, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.recording import working_for
 from perdure.agents.tools import types_of
-from perdure.agents.turns.recording import working_for
-from perdure.agents.turns.turn import take_live_turn
+from perdure.agents.turn import take_live_turn
 from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor

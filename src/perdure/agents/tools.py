@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, get_args, overload
 import msgspec
 
 from perdure.agents.conversation.content import Content
-from perdure.agents.turns.recording import answered, heard_by, record_call, request_id_for, working_for
+from perdure.agents.recording import answered, heard_by, record_call, request_id_for, working_for
 from perdure.engine.steps.attempts import Work
 from perdure.graph.function_executor import is_async
 from perdure.graph.policy import DEFAULT, RetryPolicy, Seconds

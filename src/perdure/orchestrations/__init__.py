@@ -9,15 +9,15 @@ from perdure.lazy import lazily
 if TYPE_CHECKING:
     from perdure.agent_workflow.builder.node import AgentNodeOptions as AgentNodeOptions
     from perdure.agent_workflow.builder.workflow import AgentWorkflow as AgentWorkflow
+    from perdure.agent_workflow.conversations.files import JsonSessionStore as JsonSessionStore
     from perdure.agent_workflow.conversations.log import SessionEntry as SessionEntry, SessionHead as SessionHead
+    from perdure.agent_workflow.conversations.sqlite import SqliteSessionStore as SqliteSessionStore
     from perdure.agent_workflow.conversations.store import (
         InMemorySessionStore as InMemorySessionStore,
-        JsonSessionStore as JsonSessionStore,
         SessionStore as SessionStore,
-        SqliteSessionStore as SqliteSessionStore,
     )
     from perdure.agent_workflow.definition import condition as condition
-    from perdure.agent_workflow.definition.conditions import Condition as Condition
+    from perdure.agent_workflow.definition.condition import Condition as Condition
     from perdure.agent_workflow.definition.config import (
         AgentConfig as AgentConfig,
         ApprovalConfig as ApprovalConfig,
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
         WorkflowLayerStartedEvent as WorkflowLayerStartedEvent,
         WorkflowStartedEvent as WorkflowStartedEvent,
     )
-    from perdure.agent_workflow.execution.execution import WorkflowResult as WorkflowResult
-    from perdure.agent_workflow.instance import AgentWorkflowInstance as AgentWorkflowInstance
-    from perdure.agent_workflow.node.approvals import (
+    from perdure.agent_workflow.execution.approvals import (
         ApprovalContext as ApprovalContext,
         ApprovalDecision as ApprovalDecision,
         ApprovalRequest as ApprovalRequest,
     )
+    from perdure.agent_workflow.execution.execution import WorkflowResult as WorkflowResult
+    from perdure.agent_workflow.instance import AgentWorkflowInstance as AgentWorkflowInstance
     from perdure.agent_workflow.store import (
         DefinitionInfo as DefinitionInfo,
         DefinitionStore as DefinitionStore,
@@ -60,11 +60,9 @@ if TYPE_CHECKING:
         StoredDefinition as StoredDefinition,
     )
     from perdure.orchestrations.concurrent import ConcurrentBuilder as ConcurrentBuilder
-    from perdure.orchestrations.group_chat.agent_orchestrator import (
-        AgentBasedGroupChatOrchestrator as AgentBasedGroupChatOrchestrator,
-    )
     from perdure.orchestrations.group_chat.builder import GroupChatBuilder as GroupChatBuilder
     from perdure.orchestrations.group_chat.orchestrator import (
+        AgentBasedGroupChatOrchestrator as AgentBasedGroupChatOrchestrator,
         BaseGroupChatOrchestrator as BaseGroupChatOrchestrator,
         GroupChatOrchestrator as GroupChatOrchestrator,
     )
@@ -120,19 +118,19 @@ if TYPE_CHECKING:
         ORCHESTRATOR_TASK_LEDGER_PLAN_PROMPT as ORCHESTRATOR_TASK_LEDGER_PLAN_PROMPT,
         ORCHESTRATOR_TASK_LEDGER_PLAN_UPDATE_PROMPT as ORCHESTRATOR_TASK_LEDGER_PLAN_UPDATE_PROMPT,
     )
+    from perdure.orchestrations.participants import (
+        clean_conversation_for_handoff as clean_conversation_for_handoff,
+        create_completion_message as create_completion_message,
+    )
     from perdure.orchestrations.request_info import (
         AgentApprovalExecutor as AgentApprovalExecutor,
         AgentRequestInfoResponse as AgentRequestInfoResponse,
     )
     from perdure.orchestrations.sequential import SequentialBuilder as SequentialBuilder
-    from perdure.orchestrations.settings import (
-        clean_conversation_for_handoff as clean_conversation_for_handoff,
-        create_completion_message as create_completion_message,
-    )
 
 _HOME: dict[str, str] = {
     "AgentApprovalExecutor": "perdure.orchestrations.request_info",
-    "AgentBasedGroupChatOrchestrator": "perdure.orchestrations.group_chat.agent_orchestrator",
+    "AgentBasedGroupChatOrchestrator": "perdure.orchestrations.group_chat.orchestrator",
     "AgentConfig": "perdure.agent_workflow.definition.config",
     "AgentNodeOptions": "perdure.agent_workflow.builder.node",
     "AgentOrchestrationOutput": "perdure.orchestrations.group_chat.types",
@@ -141,12 +139,12 @@ _HOME: dict[str, str] = {
     "AgentWorkflowEvent": "perdure.agent_workflow.events",
     "AgentWorkflowInstance": "perdure.agent_workflow.instance",
     "ApprovalConfig": "perdure.agent_workflow.definition.config",
-    "ApprovalContext": "perdure.agent_workflow.node.approvals",
-    "ApprovalDecision": "perdure.agent_workflow.node.approvals",
-    "ApprovalRequest": "perdure.agent_workflow.node.approvals",
+    "ApprovalContext": "perdure.agent_workflow.execution.approvals",
+    "ApprovalDecision": "perdure.agent_workflow.execution.approvals",
+    "ApprovalRequest": "perdure.agent_workflow.execution.approvals",
     "BaseGroupChatOrchestrator": "perdure.orchestrations.group_chat.orchestrator",
     "ConcurrentBuilder": "perdure.orchestrations.concurrent",
-    "Condition": "perdure.agent_workflow.definition.conditions",
+    "Condition": "perdure.agent_workflow.definition.condition",
     "ConversationConfig": "perdure.agent_workflow.definition.config",
     "DefinitionInfo": "perdure.agent_workflow.store",
     "DefinitionStore": "perdure.agent_workflow.store",
@@ -168,7 +166,7 @@ _HOME: dict[str, str] = {
     "HandoffConfig": "perdure.agent_workflow.definition.config",
     "HandoffSentEvent": "perdure.orchestrations.handoff.executor",
     "InMemorySessionStore": "perdure.agent_workflow.conversations.store",
-    "JsonSessionStore": "perdure.agent_workflow.conversations.store",
+    "JsonSessionStore": "perdure.agent_workflow.conversations.files",
     "MAGENTIC_MANAGER_NAME": "perdure.orchestrations.magentic.ledger",
     "MagenticAgentExecutor": "perdure.orchestrations.magentic.participant",
     "MagenticBuilder": "perdure.orchestrations.magentic.builder",
@@ -201,7 +199,7 @@ _HOME: dict[str, str] = {
     "SessionHead": "perdure.agent_workflow.conversations.log",
     "SessionStore": "perdure.agent_workflow.conversations.store",
     "SettingsConfig": "perdure.agent_workflow.definition.config",
-    "SqliteSessionStore": "perdure.agent_workflow.conversations.store",
+    "SqliteSessionStore": "perdure.agent_workflow.conversations.sqlite",
     "StandardMagenticManager": "perdure.orchestrations.magentic.manager",
     "StoredDefinition": "perdure.agent_workflow.store",
     "TerminationCondition": "perdure.orchestrations.group_chat.types",
@@ -218,9 +216,9 @@ _HOME: dict[str, str] = {
     "WorkflowLayerStartedEvent": "perdure.agent_workflow.events",
     "WorkflowResult": "perdure.agent_workflow.execution.execution",
     "WorkflowStartedEvent": "perdure.agent_workflow.events",
-    "clean_conversation_for_handoff": "perdure.orchestrations.settings",
+    "clean_conversation_for_handoff": "perdure.orchestrations.participants",
     "condition": "perdure.agent_workflow.definition",
-    "create_completion_message": "perdure.orchestrations.settings",
+    "create_completion_message": "perdure.orchestrations.participants",
     "get_handoff_tool_name": "perdure.orchestrations.handoff.builder",
 }
 

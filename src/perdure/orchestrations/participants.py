@@ -1,23 +1,30 @@
-"""What all orchestrations share: who takes part, whose outputs count, and how a conversation begins."""
+"""Participants and settings that the builders of orchestrations share."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypedDict
 
+import msgspec
+
 from perdure.agents.adapters import adapted
+from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import Message, as_messages
 from perdure.agents.executor import AgentExecutor
+from perdure.engine.run.options import Durability, check_storage
 from perdure.errors import DuplicateExecutorId, did_you_mean
+from perdure.graph.builder import DEFAULT_MAX_ITERATIONS
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import handler
 from perdure.graph.participants import agent_name, is_agent
 from perdure.graph.sub_workflow import find_graph
+from perdure.names import check_identifier
+from perdure.workflows.builder import WorkflowBuilder
 
 INPUT_ID = "input-conversation"
-
 OutputFrom: TypeAlias = "Sequence[Any] | Literal['all'] | None"
 """Participants, by name or as they were given."""
 IntermediateOutputFrom: TypeAlias = "Sequence[Any] | Literal['all', 'all_other'] | None"
@@ -44,9 +51,6 @@ class Participant:
             return host(self.agent)
         stands: Executor = self.given
         return stands
-
-
-# ---------------------------------------------------------------- who takes part
 
 
 def read_participants(
@@ -116,9 +120,6 @@ def _name_of(thing: Any) -> str | None:
         return None
 
 
-# ---------------------------------------------------------------- whose outputs count
-
-
 class Designation(TypedDict):
     """For WorkflowBuilder(**designation)."""
 
@@ -176,9 +177,6 @@ def _yielding(team: Sequence[Participant]) -> list[str]:
     return [one.name for one in team if one.agent is not None or one.given.workflow_output_types]
 
 
-# ---------------------------------------------------------------- how a conversation begins
-
-
 class InputConversation(Executor):
     """Makes a conversation of whatever a run is given: a text, a message, or several."""
 
@@ -196,3 +194,87 @@ class InputConversation(Executor):
     @handler
     async def from_messages(self, messages: list[str | Message], ctx: WorkflowContext[list[Message]]) -> None:
         await ctx.send_message(as_messages(messages))
+
+
+SAID_BY_USERS = frozenset({"text", "data", "uri"})
+SAID_BY_OTHERS = frozenset({"text"})
+
+
+def clean_conversation_for_handoff(conversation: Iterable[Message]) -> list[Message]:
+    """What one agent may be told of another's turn: what was said, without calls of tools and their results.
+
+    A model's service refuses calls that it has not made itself. A message with nothing else is left out; one that has
+    nothing of it stays as it is.
+    """
+    cleaned = []
+    for message in conversation:
+        kept = tuple(one for one in message.contents if _is_said(one, message.role))
+        if kept:
+            is_same = len(kept) == len(message.contents)
+            cleaned.append(message if is_same else msgspec.structs.replace(message, contents=kept))
+    return cleaned
+
+
+def _is_said(content: Content, role: str) -> bool:
+    if content.type not in (SAID_BY_USERS if role == "user" else SAID_BY_OTHERS):
+        return False
+    return content.type != "text" or bool(content.text)
+
+
+def create_completion_message(*, text: str | None = None, author_name: str, reason: str = "completed") -> Message:
+    """The message that an orchestration ends with."""
+    return Message("assistant", text or f"Conversation {reason}.", author_name)
+
+
+LONGEST = 60
+"""Characters of participants' names in the name of a team."""
+
+
+@dataclass(slots=True)
+class Settings:
+    """Checked when it is made."""
+
+    kind: str
+    """Of the orchestration: what it is called by, with the names of its participants, where it was given no name."""
+    name: str | None
+    description: str | None
+    checkpoint_storage: Any
+    durability: Durability
+    allowed_types: tuple[type | str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_identifier("name", self.name)
+        if self.checkpoint_storage is not None:
+            check_storage(self.checkpoint_storage)
+
+    def keep_in(self, checkpoint_storage: Any) -> None:
+        check_storage(checkpoint_storage)
+        self.checkpoint_storage = checkpoint_storage
+
+    def builder(
+        self,
+        team: Sequence[Participant],
+        start: Executor,
+        designation: Designation,
+        *,
+        max_iterations: int = DEFAULT_MAX_ITERATIONS,
+    ) -> WorkflowBuilder:
+        return WorkflowBuilder(
+            max_iterations,
+            _team_name(self.kind, team) if self.name is None else self.name,
+            self.description,
+            start_executor=start,
+            checkpoint_storage=self.checkpoint_storage,
+            durability=self.durability,
+            allowed_types=self.allowed_types,
+            **designation,
+        )
+
+
+def _team_name(kind: str, team: Sequence[Participant]) -> str:
+    """The same in every process, and another for another team."""
+    names = "-".join(one.name for one in team)
+    if len(names) > LONGEST:
+        digest = hashlib.blake2b(names.encode(), digest_size=4).hexdigest()
+        names = f"{names[:LONGEST]}-{digest}"
+    return f"{kind}-{names}"

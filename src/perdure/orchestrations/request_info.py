@@ -11,7 +11,7 @@ import msgspec
 from perdure.agents.conversation.message import Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutor, AgentExecutorResponse
-from perdure.agents.turns.recording import working_for
+from perdure.agents.recording import working_for
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.orchestrations.participants import Participant, find_participant

@@ -17,11 +17,11 @@ from perdure.orchestrations.participants import (
     InputConversation,
     IntermediateOutputFrom,
     OutputFrom,
+    Settings,
     designate,
     read_participants,
 )
 from perdure.orchestrations.request_info import Reviewing
-from perdure.orchestrations.settings import Settings
 from perdure.workflows.workflow import Workflow
 
 KIND = "sequential"

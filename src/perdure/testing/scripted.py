@@ -18,8 +18,8 @@ from perdure.agents.base import RecordingAgent
 from perdure.agents.conversation.content import Content, add_usage
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
+from perdure.agents.recording import is_heard, record_call, tell
 from perdure.agents.tools import Tool, as_tool, result_of
-from perdure.agents.turns.recording import is_heard, record_call, tell
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.engine.delivery.executor_state import HookContext
 from perdure.graph.context import WorkflowContext

@@ -11,7 +11,7 @@ import msgspec
 from perdure.agents.conversation.content import Content, add_usage
 from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate, is_another
-from perdure.agents.turns.foreign import as_spoken
+from perdure.agents.turn import as_spoken
 from perdure.engine.run.result import WorkflowRunResult
 from perdure.events import WorkflowEvent
 

@@ -23,7 +23,7 @@ from perdure import (
 )
 from perdure.agents import AgentResponse, AgentResponseUpdate, AgentSession, Content, Message
 from perdure.agents.base import RecordingAgent
-from perdure.agents.turns.recording import tell
+from perdure.agents.recording import tell
 from perdure.testing import ScriptedAgent
 
 gates: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
-from perdure.agents.turns.foreign import as_content, as_response, as_spoken, as_update
+from perdure.agents.turn import as_content, as_response, as_spoken, as_update
 
 plain = st.text(st.characters(codec="utf-8"), max_size=10)
 values: st.SearchStrategy[Any] = st.recursive(

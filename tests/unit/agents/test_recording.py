@@ -274,7 +274,7 @@ async def test_nobody_pays_for_words_that_nobody_watches() -> None:
 
     class Watching(ScriptedAgent):
         def _tell(self, message: Any, *, replayed: bool) -> None:
-            from perdure.agents.turns.recording import is_heard
+            from perdure.agents.recording import is_heard
 
             heard.append(is_heard())
 

@@ -10,8 +10,7 @@ import pydantic
 import pytest
 
 from perdure.agents.conversation.message import Message
-from perdure.agents.conversation.response import AgentResponse
-from perdure.agents.turns.structured import value_in
+from perdure.agents.conversation.response import AgentResponse, value_in
 
 
 class Choice(msgspec.Struct):

@@ -12,7 +12,7 @@ from perdure import InMemoryCheckpointStorage, WorkflowBuilder
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse
-from perdure.agents.turns.turn import take_live_turn, take_turn
+from perdure.agents.turn import take_live_turn, take_turn
 from perdure.errors import InvalidRun
 from perdure.testing import Faults, ProcessGone
 from perdure.workflows.workflow import Workflow

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from perdure.agents.conversation.message import Message
 from perdure.events import WorkflowEvent
 from perdure.orchestrations.magentic.builder import MagenticBuilder
-from perdure.orchestrations.magentic.state import MagenticState
+from perdure.orchestrations.magentic.orchestrator import MagenticState
 from perdure.testing.scripted import ScriptedAgent
 from perdure.workflows.workflow import Workflow
 

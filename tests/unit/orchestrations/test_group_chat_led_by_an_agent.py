@@ -14,8 +14,8 @@ from tests.unit.orchestrations.teams import Hearing, assert_nothing_is_said_twic
 from perdure import AgentSession, InMemoryCheckpointStorage, Message, Workflow
 from perdure.agents.pydantic.agent import Agent
 from perdure.errors import InvalidSelection
-from perdure.orchestrations.group_chat.agent_orchestrator import AgentBasedGroupChatOrchestrator
 from perdure.orchestrations.group_chat.builder import GroupChatBuilder
+from perdure.orchestrations.group_chat.orchestrator import AgentBasedGroupChatOrchestrator
 from perdure.orchestrations.group_chat.types import OrchestrationState
 from perdure.testing.scripted import ScriptedAgent
 

@@ -27,7 +27,7 @@ from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 from perdure.orchestrations.handoff import executor as handoff_executor
 from perdure.orchestrations.handoff.executor import HandoffSentEvent
-from perdure.orchestrations.settings import clean_conversation_for_handoff
+from perdure.orchestrations.participants import clean_conversation_for_handoff
 from perdure.testing.scripted import Call, ScriptedAgent
 
 Storage: TypeAlias = InMemoryCheckpointStorage

@@ -1,4 +1,4 @@
-"""AgentNodeOptions: how a node works, said fluently in `add_agent(..., lambda node: node.with_timeout(30))`."""
+"""AgentNodeOptions: options of a node, as in `add_agent(..., lambda node: node.with_timeout(30))`."""
 
 from __future__ import annotations
 
@@ -9,23 +9,30 @@ from typing import Any, Self, Union, get_origin
 
 import msgspec
 
-from perdure.agent_workflow.builder.draft import NodeDraft
 from perdure.agent_workflow.definition import condition
-from perdure.agent_workflow.definition.conditions import Condition
+from perdure.agent_workflow.definition.condition import Condition
 from perdure.agent_workflow.definition.config import (
+    AgentConfig,
     ApprovalConfig,
     ErrorConfig,
     HandoffConfig,
     MapConfig,
     MapErrors,
+    NodeConfig,
     RetryConfig,
     RetryStrategy,
     StructuredMode,
     TimeoutBehavior,
+    WorkflowConfig,
 )
-from perdure.agent_workflow.node.approvals import ApprovalContext
-from perdure.agent_workflow.node.retry import is_transient
+from perdure.agent_workflow.definition.draft import NodeDraft
+from perdure.agent_workflow.documents.convert import config_of
+from perdure.agent_workflow.execution.approvals import ApprovalContext
+from perdure.agent_workflow.execution.turn import is_transient
+from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agents.tools import as_tool
+from perdure.errors import InvalidDefinition
+from perdure.graph.participants import is_agent
 from perdure.graph.policy import RetryPolicy, Seconds, in_seconds
 
 
@@ -213,3 +220,24 @@ def _as_config(policy: RetryPolicy) -> RetryConfig | None:
         max_delay=None if policy.max_delay is None else in_seconds("max_delay", policy.max_delay),
         only_transient=policy.retry_on is is_transient,
     )
+
+
+def node_of_agent(agent: Any) -> NodeDraft:
+    if not isinstance(agent, AgentConfig) and not is_agent(agent) and callable(agent) and not isinstance(agent, type):
+        agent = agent(AgentConfig())
+    if isinstance(agent, AgentConfig | str):
+        return NodeDraft(NodeConfig(agent=agent))
+    if agent is None:
+        raise TypeError("add_agent expects an agent, an AgentConfig, or a function that gives one; got None.")
+    return NodeDraft(agent=agent)
+
+
+def node_of_workflow(node_id: str, workflow: Any) -> NodeDraft:
+    if isinstance(workflow, AgentWorkflowInstance):
+        return NodeDraft(workflow=workflow)
+    if isinstance(workflow, WorkflowConfig | dict):
+        config = workflow if isinstance(workflow, WorkflowConfig) else config_of(workflow)
+        return NodeDraft(NodeConfig(workflow=config))
+    place = f"agents.{node_id}.workflow"
+    advice = "call build() first" if hasattr(workflow, "build") else "AgentWorkflow.create()...build() makes one"
+    raise InvalidDefinition([(place, f"expected a workflow that was built, got {workflow!r:.200}: {advice}")])

@@ -1,29 +1,34 @@
-"""AgentWorkflow: agents as nodes of a workflow, put together fluently."""
+"""AgentWorkflow: the fluent builder of nodes, edges and settings."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from perdure.agent_workflow import store as stores
-from perdure.agent_workflow.builder.draft import Draft, NodeDraft
-from perdure.agent_workflow.builder.node import AgentNodeOptions
-from perdure.agent_workflow.definition.config import AgentConfig, ConversationConfig, ConversationMode, WorkflowConfig
+from perdure.agent_workflow.builder.node import AgentNodeOptions, node_of_agent, node_of_workflow
+from perdure.agent_workflow.definition import condition
+from perdure.agent_workflow.definition.condition import Condition
+from perdure.agent_workflow.definition.config import (
+    ConversationConfig,
+    ConversationMode,
+    EdgeConfig,
+    WorkflowConfig,
+)
+from perdure.agent_workflow.definition.draft import Draft, EdgeDraft, NodeDraft
+from perdure.agent_workflow.definition.references import type_title
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.clock import Clock
 from perdure.engine.run.options import Durability, check_durability
-from perdure.errors import InvalidDefinition
-from perdure.graph.participants import is_agent
 from perdure.graph.policy import in_seconds
 from perdure.names import check_identifier
 
 if TYPE_CHECKING:
-    from perdure.agent_workflow.builder.edges import EdgeBuilder, RouterAgentBuilder
     from perdure.agent_workflow.conversations.encryption import SessionEncryption
 
 
@@ -144,14 +149,14 @@ class AgentWorkflow:
         self, root_directory: str | os.PathLike[str], *, encryption: SessionEncryption | None = None
     ) -> AgentWorkflow:
         """A folder of JSON files; `encryption=AesGcm(key)` encrypts what is said."""
-        from perdure.agent_workflow.conversations.store import JsonSessionStore
+        from perdure.agent_workflow.conversations.files import JsonSessionStore
 
         return self.with_session_store(JsonSessionStore(root_directory, encryption=encryption))
 
     def with_sqlite_session_store(
         self, path: str | os.PathLike[str], *, encryption: SessionEncryption | None = None
     ) -> AgentWorkflow:
-        from perdure.agent_workflow.conversations.store import SqliteSessionStore
+        from perdure.agent_workflow.conversations.sqlite import SqliteSessionStore
 
         return self.with_session_store(SqliteSessionStore(path, encryption=encryption))
 
@@ -169,14 +174,13 @@ class AgentWorkflow:
     def add_agent(self, id: str, agent: Any, configure: Configure | None = None) -> AgentWorkflow:
         """`agent` is an agent, an AgentConfig, or a function that is given an empty AgentConfig and gives back one, or
         an agent."""
-        self._configured(self._draft.add(id, _node_of(agent)), configure)
+        self._configured(self._draft.add(id, node_of_agent(agent)), configure)
         return self
 
     def add_router_agent(self, id: str, agent: Any, configure: Configure | None = None) -> RouterAgentBuilder:
         """An agent that decides which node is next: `.with_handoff("billing", "Questions about money")`."""
-        from perdure.agent_workflow.builder.edges import RouterAgentBuilder
 
-        node = self._draft.add(id, _node_of(agent))
+        node = self._draft.add(id, node_of_agent(agent))
         node.config = msgspec.structs.replace(node.config, output_mode="handoff")
         self._configured(node, configure)
         return RouterAgentBuilder(self._draft, node)
@@ -188,7 +192,7 @@ class AgentWorkflow:
         configure: Configure | None = None,
     ) -> AgentWorkflow:
         """A whole workflow as a node: one that was built, or its definition. It runs in the same execution."""
-        node = self._draft.add(id, _workflow_node(id, workflow))
+        node = self._draft.add(id, node_of_workflow(id, workflow))
         self._configured(node, configure)
         return self
 
@@ -203,7 +207,6 @@ class AgentWorkflow:
 
     def from_(self, *ids: str) -> EdgeBuilder:
         """`.from_("a").to("b")`. START stands for what the execution was given."""
-        from perdure.agent_workflow.builder.edges import EdgeBuilder
 
         return EdgeBuilder(self._draft, ids)
 
@@ -211,14 +214,14 @@ class AgentWorkflow:
 
     def build(self) -> AgentWorkflowInstance:
         """Raises InvalidDefinition, with all that is wrong."""
-        from perdure.agent_workflow.compile.assemble import assembled
+        from perdure.agent_workflow.builder.build import assembled
 
         return assembled(self._draft)
 
     @classmethod
     def from_config(cls, source: str | os.PathLike[str] | dict[str, Any] | WorkflowConfig) -> AgentWorkflow:
         """A document: a file of JSON or YAML, or what is in one. The builder can add a store, and build it."""
-        from perdure.agent_workflow.documents.read import drafted
+        from perdure.agent_workflow.documents.convert import drafted
 
         return AgentWorkflow(drafted(source))
 
@@ -255,29 +258,140 @@ def _one(first: Any, second: Any) -> Any:
     return first if first is not None else second
 
 
-def _node_of(agent: Any) -> NodeDraft:
-    from perdure.agent_workflow.definition.config import NodeConfig
+class EdgeBuilder:
+    """What comes after some nodes."""
 
-    if not isinstance(agent, AgentConfig) and not is_agent(agent) and callable(agent) and not isinstance(agent, type):
-        agent = agent(AgentConfig())
-    if isinstance(agent, AgentConfig | str):
-        return NodeDraft(NodeConfig(agent=agent))
-    if agent is None:
-        raise TypeError("add_agent expects an agent, an AgentConfig, or a function that gives one; got None.")
-    return NodeDraft(agent=agent)
+    def __init__(self, draft: Draft, sources: Sequence[str]) -> None:
+        if not sources:
+            raise ValueError("from_() needs the id of a node.")
+        self._draft = draft
+        self._sources = tuple(sources)
+
+    def to(self, *ids: str) -> EdgeTargetBuilder:
+        """An edge from each source to each of these nodes. END stands for the end of the execution."""
+        if not ids:
+            raise ValueError("to() needs the id of a node.")
+        made = [EdgeDraft(EdgeConfig(source=one, target=other)) for one in self._sources for other in ids]
+        self._draft.edges += made
+        return EdgeTargetBuilder(self._draft, made)
+
+    def route_by_type(self) -> TypeRouteBuilder:
+        """Of a node with `union_output`: `.when(Invoice, "billing").when(Complaint, "care").default("human")`."""
+        return TypeRouteBuilder(self._draft, self._sources)
 
 
-def _workflow_node(node_id: str, workflow: Any) -> NodeDraft:
-    from perdure.agent_workflow.definition.config import NodeConfig
-    from perdure.agent_workflow.documents.read import config_of
+class EdgeTargetBuilder(AgentWorkflow):
+    """The edges that were added last: under which condition they are taken. All else goes on as before."""
 
-    if isinstance(workflow, AgentWorkflowInstance):
-        return NodeDraft(workflow=workflow)
-    if isinstance(workflow, WorkflowConfig | dict):
-        config = workflow if isinstance(workflow, WorkflowConfig) else config_of(workflow)
-        return NodeDraft(NodeConfig(workflow=config))
-    place = f"agents.{node_id}.workflow"
-    advice = (
-        "call build() first" if isinstance(workflow, AgentWorkflow) else "AgentWorkflow.create()...build() makes one"
-    )
-    raise InvalidDefinition([(place, f"expected a workflow that was built, got {workflow!r:.200}: {advice}")])
+    def __init__(self, draft: Draft, edges: Sequence[EdgeDraft]) -> None:
+        super().__init__(draft)
+        self._edges = edges
+
+    def when(self, test: Condition | Callable[[Mapping[str, Any]], bool]) -> Self:
+        """A condition, or a function of the source's outputs. Several: all must hold."""
+        for edge in self._edges:
+            if isinstance(test, Condition):
+                joined = test if edge.config.when is None else edge.config.when & test
+                edge.config = msgspec.structs.replace(edge.config, when=joined)
+            elif edge.predicate is not None:
+                raise ValueError("An edge has one function as its condition: put both into one.")
+            elif callable(test):
+                edge.predicate = test
+            else:
+                raise TypeError(f"when expects a condition or a function of the outputs, got {test!r}.")
+        return self
+
+    def when_equals(self, field: str, value: Any) -> Self:
+        return self.when(condition.equals(field, value))
+
+    def when_not_equals(self, field: str, value: Any) -> Self:
+        return self.when(condition.not_equals(field, value))
+
+    def when_exists(self, field: str) -> Self:
+        return self.when(condition.exists(field))
+
+    def when_not_exists(self, field: str) -> Self:
+        return self.when(condition.not_exists(field))
+
+    def when_greater_than(self, field: str, value: Any) -> Self:
+        return self.when(condition.greater_than(field, value))
+
+    def when_less_than(self, field: str, value: Any) -> Self:
+        return self.when(condition.less_than(field, value))
+
+    def when_contains(self, field: str, value: Any) -> Self:
+        return self.when(condition.contains(field, value))
+
+    def when_starts_with(self, field: str, value: str) -> Self:
+        return self.when(condition.starts_with(field, value))
+
+    def when_ends_with(self, field: str, value: str) -> Self:
+        return self.when(condition.ends_with(field, value))
+
+    def when_matches_regex(self, field: str, pattern: str, *, ignore_case: bool = False) -> Self:
+        return self.when(condition.matches_regex(field, pattern, ignore_case=ignore_case))
+
+    def when_empty(self, field: str) -> Self:
+        return self.when(condition.is_empty(field))
+
+    def when_not_empty(self, field: str) -> Self:
+        return self.when(condition.is_not_empty(field))
+
+    def when_contains_any(self, field: str, values: Sequence[Any]) -> Self:
+        return self.when(condition.contains_any(field, values))
+
+    def when_contains_all(self, field: str, values: Sequence[Any]) -> Self:
+        return self.when(condition.contains_all(field, values))
+
+    def as_default(self) -> Self:
+        """Taken if no other edge of its source is."""
+        return self._set(is_default=True)
+
+    def with_delay(self, delay: timedelta | float) -> Self:
+        """The target waits this long, across restarts, before it runs."""
+        return self._set(delay=in_seconds("with_delay", delay))
+
+    def _set(self, **changes: Any) -> Self:
+        for edge in self._edges:
+            edge.config = msgspec.structs.replace(edge.config, **changes)
+        return self
+
+
+class TypeRouteBuilder(AgentWorkflow):
+    """Which node is next, by the type of a union output."""
+
+    def __init__(self, draft: Draft, sources: Sequence[str]) -> None:
+        super().__init__(draft)
+        self._sources = sources
+
+    def when(self, kind: type, target: str) -> Self:
+        return self._add(target, matched_type=type_title(kind))
+
+    def default(self, target: str) -> Self:
+        return self._add(target, is_default=True)
+
+    def _add(self, target: str, **what: Any) -> Self:
+        self._draft.edges += [EdgeDraft(EdgeConfig(source=one, target=target, **what)) for one in self._sources]
+        return self
+
+
+class RouterAgentBuilder(AgentWorkflow):
+    """Of the router that was added last. All else goes on as before."""
+
+    def __init__(self, draft: Draft, node: NodeDraft) -> None:
+        super().__init__(draft)
+        self._options = AgentNodeOptions(node)
+
+    def with_handoff(self, target: str, description: str | None = None) -> Self:
+        """The agent may hand off to this node: the description is what its model is told."""
+        self._options.with_handoff(target, description)
+        return self
+
+    def with_default_handoff(self, target: str) -> Self:
+        """Where it goes if the agent chose nobody."""
+        self._options.with_default_handoff(target)
+        return self
+
+    def configure(self, configure: Configure) -> Self:
+        configure(self._options)
+        return self

@@ -1,4 +1,4 @@
-"""Sessions in a folder: a file of JSON lines for each, locked while somebody reads or appends."""
+"""Sessions in a folder: one file of JSON lines for each, locked during reads and appends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from io import BytesIO
 from pathlib import Path
 
 from perdure.agent_workflow.conversations.encryption import Sealing, SessionEncryption
-from perdure.agent_workflow.conversations.log import Line, NotASessionLine, SessionLine, SessionLog, from_bytes, is_torn
+from perdure.agent_workflow.conversations.log import (
+    Line,
+    NotASessionLine,
+    SessionLine,
+    SessionLog,
+    from_bytes,
+    is_torn,
+)
+from perdure.agent_workflow.conversations.store import LoggedSessionStore
 from perdure.errors import DamagedStore, NewerFormat, StorageFailed
 from perdure.log import get_logger
 from perdure.platform import fsync_file, fsync_folder, try_lock_file
@@ -218,3 +226,14 @@ def _read(fd: int, place: int, size: int) -> bytes:
 
 def _read_line(fd: int, place: int) -> bytes:
     return _read(fd, place, 4096).partition(b"\n")[0]
+
+
+class JsonSessionStore(LoggedSessionStore):
+    """Keeps conversations in a folder, a file of JSON lines for each session, for any number of processes of one
+    machine. The folder is made when something is said.
+
+    With `encryption=AesGcm(key)`, what was said and what agents keep can be read only by those who have the key.
+    """
+
+    def __init__(self, root_directory: str | os.PathLike[str], *, encryption: SessionEncryption | None = None) -> None:
+        super().__init__(SessionFiles(root_directory, encryption), blocks=True)

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from perdure.agents.conversation.content import read_value, told_value
 from perdure.agents.conversation.message import Message
-from perdure.agents.conversation.serialised import read_value, told_value
 from perdure.digests import digest_of
 from perdure.errors import ConversationNotFound, MissingKey, NewerFormat
 

@@ -10,9 +10,7 @@ import msgspec
 from perdure.agent_workflow.conversations.log import SessionEntry, SessionHead, messages_in
 from perdure.agent_workflow.conversations.store import SessionStore
 from perdure.agent_workflow.definition.config import ConversationConfig
-from perdure.agent_workflow.execution.deadlines import delivery
-from perdure.agent_workflow.execution.state import SessionRef
-from perdure.agent_workflow.node.outputs import plain
+from perdure.agent_workflow.state import SessionRef, delivery, plain
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.graph.context import WorkflowContext

@@ -1,4 +1,4 @@
-"""Sessions in a SQLite file: the same lines, as rows."""
+"""Sessions in one SQLite file: a row for each line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from pathlib import Path
 from weakref import finalize
 
 from perdure.agent_workflow.conversations.encryption import Sealing, SessionEncryption
-from perdure.agent_workflow.conversations.log import Line, NotASessionLine, SessionLog, from_bytes
+from perdure.agent_workflow.conversations.log import (
+    Line,
+    NotASessionLine,
+    SessionLog,
+    from_bytes,
+)
+from perdure.agent_workflow.conversations.store import LoggedSessionStore
 from perdure.errors import DamagedStore, NewerFormat, StorageFailed
 
 BUSY_SECONDS = 30.0
@@ -164,3 +170,13 @@ def _first_lines(db: sqlite3.Connection) -> Iterator[Line]:
             yield from_bytes(data, "session_lines")
         except (NotASessionLine, NewerFormat):
             continue  # told when that session is read
+
+
+class SqliteSessionStore(LoggedSessionStore):
+    """Keeps conversations in one SQLite file, for any number of processes of one machine; encrypted, like those of a
+    `JsonSessionStore`, if it is given a key."""
+
+    def __init__(self, path: str | os.PathLike[str], *, encryption: SessionEncryption | None = None) -> None:
+        if os.fspath(path) == ":memory:":
+            raise ValueError("A SqliteSessionStore is a file. For one in memory use InMemorySessionStore().")
+        super().__init__(SessionDatabase(path, encryption), blocks=True)

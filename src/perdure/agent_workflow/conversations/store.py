@@ -1,15 +1,13 @@
-"""Where conversations are kept, apart from the workflow store: a session has threads, which are only ever added to."""
+"""The contract of session stores, and the store in memory. A session has threads; entries are only appended."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TypeVar, runtime_checkable
 
-from perdure.agent_workflow.conversations.encryption import Sealing, SessionEncryption
-from perdure.agent_workflow.conversations.files import SessionFiles
+from perdure.agent_workflow.conversations.encryption import Sealing
 from perdure.agent_workflow.conversations.log import (
     EntryLine,
     HeadLine,
@@ -22,7 +20,6 @@ from perdure.agent_workflow.conversations.log import (
     messages_in,
     with_id,
 )
-from perdure.agent_workflow.conversations.sqlite import SessionDatabase
 from perdure.agents.conversation.message import Message
 from perdure.names import check_identifier
 
@@ -180,27 +177,6 @@ class InMemorySessionStore(LoggedSessionStore):
 
     def __init__(self) -> None:
         super().__init__(_Memory(), blocks=False)
-
-
-class JsonSessionStore(LoggedSessionStore):
-    """Keeps conversations in a folder, a file of JSON lines for each session, for any number of processes of one
-    machine. The folder is made when something is said.
-
-    With `encryption=AesGcm(key)`, what was said and what agents keep can be read only by those who have the key.
-    """
-
-    def __init__(self, root_directory: str | os.PathLike[str], *, encryption: SessionEncryption | None = None) -> None:
-        super().__init__(SessionFiles(root_directory, encryption), blocks=True)
-
-
-class SqliteSessionStore(LoggedSessionStore):
-    """Keeps conversations in one SQLite file, for any number of processes of one machine; encrypted, like those of a
-    `JsonSessionStore`, if it is given a key."""
-
-    def __init__(self, path: str | os.PathLike[str], *, encryption: SessionEncryption | None = None) -> None:
-        if os.fspath(path) == ":memory:":
-            raise ValueError("A SqliteSessionStore is a file. For one in memory use InMemorySessionStore().")
-        super().__init__(SessionDatabase(path, encryption), blocks=True)
 
 
 class _InMemory:

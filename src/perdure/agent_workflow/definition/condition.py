@@ -1,11 +1,164 @@
-"""Ways to make a condition: `condition.equals("score", 3)`, `condition.and_(...)`."""
+"""Conditions of edges: data in a document, tests of a node's outputs: `condition.equals("score", 3)`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
-from perdure.agent_workflow.definition.conditions import Condition
+import msgspec
+
+MISSING: Any = object()
+"""In place of a value that there is not."""
+
+
+class Condition(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Made by `condition.equals("score", 3)` and the like; joined by `condition.and_(...)`, `or_`, `not_`, or by
+    `&`, `|` and `~`."""
+
+    type: str
+    field: str | None = None
+    """Such as `score`, or `review.score` for a field of an output."""
+    value: Any = None
+    conditions: tuple[Condition, ...] = ()
+    ignore_case: bool = False
+    """Of `matches_regex`."""
+
+    def holds(self, outputs: Mapping[str, Any]) -> bool:
+        """A field that there is not equals nothing, contains nothing, and is empty."""
+        return _TESTS[self.type](self, outputs)
+
+    @property
+    def fields(self) -> Iterator[str]:
+        """Those that it, or what it is joined of, asks about."""
+        if self.field is not None:
+            yield self.field
+        for one in self.conditions:
+            yield from one.fields
+
+    def __and__(self, other: Condition) -> Condition:
+        return Condition("and", conditions=(self, other))
+
+    def __or__(self, other: Condition) -> Condition:
+        return Condition("or", conditions=(self, other))
+
+    def __invert__(self) -> Condition:
+        return Condition("not", conditions=(self,))
+
+    def __str__(self) -> str:
+        if self.conditions:
+            inner = [f"({one})" if one.conditions else str(one) for one in self.conditions]
+            return f"not {inner[0]}" if self.type == "not" else f" {self.type} ".join(inner)
+        if self.field is None:
+            return self.type
+        words = self.type.replace("_", " ")
+        return f"{self.field} {words}" if self.type in WITHOUT_VALUE else f"{self.field} {words} {self.value!r}"
+
+
+Test: TypeAlias = Callable[[Condition, Mapping[str, Any]], bool]
+
+
+def field_in(outputs: Mapping[str, Any], path: str) -> Any:
+    """The value at a path such as `review.score`, looked for as one key first. `MISSING` if there is none."""
+    if path in outputs:
+        return outputs[path]
+    found: Any = outputs
+    for part in path.split("."):
+        if not isinstance(found, Mapping) or part not in found:
+            return MISSING
+        found = found[part]
+    return found
+
+
+def is_missing(value: Any) -> bool:
+    return value is MISSING
+
+
+def _of_value(test: Callable[[Any, Any], bool]) -> Test:
+    def holds(one: Condition, outputs: Mapping[str, Any]) -> bool:
+        value = field_in(outputs, one.field or "")
+        if is_missing(value):
+            return False
+        try:
+            return test(value, one.value)
+        except TypeError:  # a text is neither more nor less than a number
+            return False
+
+    return holds
+
+
+def _not(type: str) -> Test:
+    return lambda one, outputs: not _TESTS[type](one, outputs)
+
+
+def _equal(value: Any, other: Any) -> bool:
+    """As JSON has it: true is not 1, at any depth."""
+    if isinstance(value, bool) or isinstance(other, bool):
+        return value is other
+    if isinstance(value, list | tuple) and isinstance(other, list | tuple):
+        return len(value) == len(other) and all(map(_equal, value, other))
+    if isinstance(value, Mapping) and isinstance(other, Mapping):
+        return value.keys() == other.keys() and all(_equal(one, other[key]) for key, one in value.items())
+    return bool(value == other)
+
+
+def _is_empty(one: Condition, outputs: Mapping[str, Any]) -> bool:
+    value = field_in(outputs, one.field or "")
+    if is_missing(value) or value is None:
+        return True
+    if isinstance(value, str):
+        return not value.strip()
+    return isinstance(value, Sequence | Mapping) and not value
+
+
+def _contains(value: Any, other: Any) -> bool:
+    if isinstance(value, str):
+        return isinstance(other, str) and other in value
+    if isinstance(value, Mapping):
+        return other in value
+    return any(_equal(one, other) for one in value)
+
+
+def _several(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _exists(one: Condition, outputs: Mapping[str, Any]) -> bool:
+    value = field_in(outputs, one.field or "")
+    return not is_missing(value) and value is not None
+
+
+def _matches(one: Condition, outputs: Mapping[str, Any]) -> bool:
+    value = field_in(outputs, one.field or "")
+    flags = re.IGNORECASE if one.ignore_case else 0
+    return isinstance(value, str) and re.search(str(one.value), value, flags) is not None
+
+
+_TESTS: dict[str, Test] = {
+    "always": lambda one, outputs: True,
+    "equals": _of_value(_equal),
+    "not_equals": _not("equals"),
+    "exists": _exists,
+    "not_exists": _not("exists"),
+    "greater_than": _of_value(lambda value, other: bool(value > other)),
+    "greater_than_or_equal": _of_value(lambda value, other: bool(value >= other)),
+    "less_than": _of_value(lambda value, other: bool(value < other)),
+    "less_than_or_equal": _of_value(lambda value, other: bool(value <= other)),
+    "contains": _of_value(_contains),
+    "starts_with": _of_value(lambda value, other: isinstance(value, str) and value.startswith(str(other))),
+    "ends_with": _of_value(lambda value, other: isinstance(value, str) and value.endswith(str(other))),
+    "matches_regex": _matches,
+    "is_empty": _is_empty,
+    "is_not_empty": _not("is_empty"),
+    "contains_any": _of_value(lambda value, other: any(_contains(value, one) for one in _several(other))),
+    "contains_all": _of_value(lambda value, other: all(_contains(value, one) for one in _several(other))),
+    "and": lambda one, outputs: all(inner.holds(outputs) for inner in one.conditions),
+    "or": lambda one, outputs: any(inner.holds(outputs) for inner in one.conditions),
+    "not": lambda one, outputs: not one.conditions[0].holds(outputs),
+}
+TYPES = frozenset(_TESTS)
+JOINED = frozenset({"and", "or", "not"})
+WITHOUT_VALUE = frozenset({"exists", "not_exists", "is_empty", "is_not_empty"})
 
 
 def always() -> Condition:

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from perdure.agent_workflow.definition.conditions import Condition
+from perdure.agent_workflow.definition.condition import Condition
 
 OutputMode: TypeAlias = Literal["string", "structured", "union", "handoff"]
 StructuredMode: TypeAlias = Literal["native", "tool"]

@@ -14,10 +14,9 @@ from typing import Any
 import msgspec
 from msgspec import inspect as types
 
-from perdure.agent_workflow.definition.conditions import JOINED, TYPES, Condition
+from perdure.agent_workflow.definition.condition import JOINED, TYPES, Condition
 from perdure.agent_workflow.definition.config import END, FORMAT, START, WorkflowConfig
-from perdure.agent_workflow.documents.rules import RULES, Rule
-from perdure.agent_workflow.documents.shape import SCHEMA_KEY, form_of, takes_field, takes_value
+from perdure.agent_workflow.documents.validate import RULES, SCHEMA_KEY, Rule, form_of, takes_field, takes_value
 
 FILE = "agent-workflow.schema.json"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"

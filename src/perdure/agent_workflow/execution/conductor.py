@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 
 from perdure.agent_workflow import events as told
-from perdure.agent_workflow.checks.edge_graph import NodeEdge
 from perdure.agent_workflow.conversations.policy import Conversations
 from perdure.agent_workflow.definition.config import ANSWER, START
-from perdure.agent_workflow.execution.deadlines import clock
+from perdure.agent_workflow.execution.edge_graph import NodeEdge
+from perdure.agent_workflow.execution.node import CONDUCTOR
 from perdure.agent_workflow.execution.planner import Next, Planner
-from perdure.agent_workflow.execution.state import (
+from perdure.agent_workflow.execution.values import INPUT, as_text
+from perdure.agent_workflow.state import (
     DEFINITION,
     Begin,
     ExecutionResult,
@@ -24,10 +25,9 @@ from perdure.agent_workflow.execution.state import (
     NodeStanding,
     NodeTask,
     SessionRef,
+    clock,
     flat,
 )
-from perdure.agent_workflow.node.executor import CONDUCTOR
-from perdure.agent_workflow.node.inputs import INPUT, as_text
 from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor

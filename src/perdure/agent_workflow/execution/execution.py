@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from perdure.agent_workflow import events as told
 from perdure.agent_workflow.definition.config import START
 from perdure.agent_workflow.events import WorkflowApprovalRequestedEvent, log_failure
-from perdure.agent_workflow.execution.state import DEFINITION, ExecutionResult, ExecutionState, NodeOutcome, flat
+from perdure.agent_workflow.execution.node import CONDUCTOR
 from perdure.agent_workflow.execution.views import Views
-from perdure.agent_workflow.node.executor import CONDUCTOR
+from perdure.agent_workflow.state import DEFINITION, ExecutionResult, ExecutionState, NodeOutcome, flat
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.engine.run.result import WorkflowRunResult
 from perdure.errors import (

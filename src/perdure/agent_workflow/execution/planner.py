@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from perdure.agent_workflow.checks.edge_graph import NodeEdge, Ways
 from perdure.agent_workflow.definition.config import END, START, ErrorMode
-from perdure.agent_workflow.execution.state import ExecutionState, NodeStanding, Status
+from perdure.agent_workflow.execution.edge_graph import NodeEdge, Ways
+from perdure.agent_workflow.state import ExecutionState, NodeStanding, Status
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import AgentSession, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 from perdure.agents.tools import as_tool
-from perdure.agents.turns.foreign import as_response, as_update
+from perdure.agents.turn import as_response, as_update
 from perdure.graph.participants import agent_name
 
 OF_CALLS = ("function_call", "function_result", "function_approval_request", "function_approval_response")

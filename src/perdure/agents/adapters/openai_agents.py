@@ -16,8 +16,8 @@ from perdure.agents.base import RecordingAgent
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.recording import DeadEnds, answered, heard_by, record_call, request_id_for, working_for
 from perdure.agents.tools import Rejected, Tool, as_tool
-from perdure.agents.turns.recording import DeadEnds, answered, heard_by, record_call, request_id_for, working_for
 from perdure.errors import AgentFailed, InvalidRun, PerdureError
 
 # ---------------------------------------------------------------- openai going back

@@ -12,7 +12,7 @@ from pydantic_ai.tools import DeferredToolRequests
 from perdure.agents.base import RecordingAgent
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.agents.conversation.response import AgentResponse
-from perdure.agents.pydantic.output import OutputMode, output_spec, value_types
+from perdure.agents.pydantic.agent import OutputMode, output_spec, value_types
 from perdure.agents.pydantic.toolset import toolset_of
 from perdure.agents.pydantic.turn import Setting, Turn
 from perdure.agents.tools import as_tool

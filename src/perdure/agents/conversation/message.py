@@ -8,8 +8,7 @@ from uuid import uuid4
 
 import msgspec
 
-from perdure.agents.conversation.content import Content, as_contents
-from perdure.agents.conversation.serialised import Serialised, read_value, told_value
+from perdure.agents.conversation.content import Content, Serialised, as_contents, read_value, told_value
 from perdure.codecs.types import register_type
 from perdure.errors import UnreadableValue
 from perdure.isolation import isolated

@@ -14,8 +14,8 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApp
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import Message
 from perdure.agents.pydantic.toolset import as_result
+from perdure.agents.recording import answered, latest_answer, request_id_for, working_for
 from perdure.agents.tools import Rejected
-from perdure.agents.turns.recording import answered, latest_answer, request_id_for, working_for
 from perdure.errors import InvalidRun
 
 APPROVE = "Message('user', [request.approve()]) or request.reject()"

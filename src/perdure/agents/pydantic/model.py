@@ -33,7 +33,7 @@ from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import Message
 from perdure.agents.conversation.response import AgentResponseUpdate
 from perdure.agents.pydantic.messages import to_message
-from perdure.agents.turns.recording import is_heard, record_call, tell
+from perdure.agents.recording import is_heard, record_call, tell
 from perdure.graph.policy import RetryPolicy, Seconds
 
 RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)

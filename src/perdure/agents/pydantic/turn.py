@@ -25,8 +25,8 @@ from perdure.agents.pydantic.approvals import Pending, asked_for, verdicts, with
 from perdure.agents.pydantic.messages import from_messages, timeless, to_messages
 from perdure.agents.pydantic.model import RecordingModel, Voice, usage_of
 from perdure.agents.pydantic.toolset import RecordingToolset, ToolCalls, finished_calls
+from perdure.agents.recording import DeadEnds, is_heard, tell
 from perdure.agents.tools import Tool
-from perdure.agents.turns.recording import DeadEnds, is_heard, tell
 from perdure.errors import AgentFailed, PerdureError, UsageLimitReached
 from perdure.graph.policy import RetryPolicy, Seconds
 

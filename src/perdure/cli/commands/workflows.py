@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from perdure.agent_workflow.documents.export import config_for
-from perdure.agent_workflow.documents.shape import tree_of
+from perdure.agent_workflow.documents.convert import config_for, tree_of
 from perdure.agent_workflow.store import DefinitionInfo, DefinitionStore, StoredDefinition
 from perdure.cli.options.app import built, load_app, load_definition
 from perdure.cli.options.confirm import confirm, yes_option
@@ -193,7 +192,7 @@ def _tree(info: DefinitionInfo) -> dict[str, Any]:
 
 def _written(found: StoredDefinition) -> str:
     """As YAML, or as JSON where nothing can write that."""
-    from perdure.agent_workflow.documents.read import to_yaml
+    from perdure.agent_workflow.documents.yaml_subset import to_yaml
 
     tree = tree_of(found.config)
     try:

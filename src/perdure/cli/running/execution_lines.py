@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from perdure.agent_workflow import events as told
+from perdure.agent_workflow.execution.approvals import ApprovalDecision
 from perdure.agent_workflow.execution.execution import WorkflowResult
-from perdure.agent_workflow.execution.state import ExecutionState
-from perdure.agent_workflow.node.approvals import ApprovalDecision
+from perdure.agent_workflow.state import ExecutionState
 from perdure.agents.conversation.response import AgentResponseUpdate
 from perdure.cli.options.store import StoreLocation
 from perdure.cli.output.tables import exact, moment, print_folded

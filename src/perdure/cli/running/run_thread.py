@@ -12,8 +12,8 @@ import click
 
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
 from perdure.agent_workflow.execution.execution import WorkflowResult
-from perdure.agent_workflow.execution.state import ExecutionState
 from perdure.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agent_workflow.state import ExecutionState
 from perdure.cli.options.app import built, own_storage
 from perdure.cli.options.store import StoreLocation, find_store
 from perdure.cli.output.errors import INTERRUPTED, Mistake, explained

@@ -12,9 +12,9 @@ from perdure.graph.builder import DEFAULT_MAX_ITERATIONS
 from perdure.graph.executor import Executor
 from perdure.graph.participants import agent_name, is_agent
 from perdure.graph.types.matching import is_type_compatible
-from perdure.orchestrations.group_chat.agent_orchestrator import AgentBasedGroupChatOrchestrator
 from perdure.orchestrations.group_chat.orchestrator import (
     ORCHESTRATOR_ID,
+    AgentBasedGroupChatOrchestrator,
     BaseGroupChatOrchestrator,
     GroupChatOrchestrator,
     checked_condition,
@@ -27,9 +27,14 @@ from perdure.orchestrations.group_chat.types import (
     ParticipantRegistry,
     TerminationCondition,
 )
-from perdure.orchestrations.participants import IntermediateOutputFrom, OutputFrom, designate, read_participants
+from perdure.orchestrations.participants import (
+    IntermediateOutputFrom,
+    OutputFrom,
+    Settings,
+    designate,
+    read_participants,
+)
 from perdure.orchestrations.request_info import Reviewing
-from perdure.orchestrations.settings import Settings
 from perdure.workflows.workflow import Workflow
 
 KIND = "group_chat"

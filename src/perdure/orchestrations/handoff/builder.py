@@ -22,11 +22,11 @@ from perdure.orchestrations.participants import (
     IntermediateOutputFrom,
     OutputFrom,
     Participant,
+    Settings,
     designate,
     find_participant,
     read_participants,
 )
-from perdure.orchestrations.settings import Settings
 from perdure.workflows.agent import WorkflowAgent
 from perdure.workflows.workflow import Workflow
 

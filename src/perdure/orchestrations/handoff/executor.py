@@ -13,14 +13,14 @@ from perdure.agents.conversation.message import AgentSession, Message, as_messag
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import run_arguments, session_id_for
 from perdure.agents.tools import Tool, types_of
-from perdure.agents.turns.turn import take_live_turn
+from perdure.agents.turn import take_live_turn
 from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import handler, response_handler
 from perdure.graph.participants import agent_name
 from perdure.orchestrations.group_chat.types import TerminationCondition
-from perdure.orchestrations.settings import clean_conversation_for_handoff
+from perdure.orchestrations.participants import clean_conversation_for_handoff
 
 # ---------------------------------------------------------------- handoff messages
 

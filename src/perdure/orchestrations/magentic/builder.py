@@ -15,8 +15,13 @@ from perdure.orchestrations.magentic.ledger import MagenticTaskLedger
 from perdure.orchestrations.magentic.manager import MagenticManagerBase, StandardMagenticManager
 from perdure.orchestrations.magentic.orchestrator import ORCHESTRATOR_ID, MagenticOrchestrator
 from perdure.orchestrations.magentic.participant import MagenticAgentExecutor, member_of
-from perdure.orchestrations.participants import IntermediateOutputFrom, OutputFrom, designate, read_participants
-from perdure.orchestrations.settings import Settings
+from perdure.orchestrations.participants import (
+    IntermediateOutputFrom,
+    OutputFrom,
+    Settings,
+    designate,
+    read_participants,
+)
 from perdure.workflows.workflow import Workflow
 
 

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 import msgspec
 
+from perdure.agents.conversation.content import Serialised
 from perdure.agents.conversation.message import Message
-from perdure.agents.conversation.serialised import Serialised
 
 MAGENTIC_MANAGER_NAME = "magentic_manager"
 """The author of what the manager says to the team."""

@@ -8,12 +8,11 @@ from typing import Any, TypeVar
 
 from perdure.agents.adapters import adapted
 from perdure.agents.conversation.message import Message
-from perdure.agents.conversation.response import AgentResponse
+from perdure.agents.conversation.response import AgentResponse, value_in
 from perdure.agents.executor import run_arguments
+from perdure.agents.recording import heard_by, record_call, working_for
 from perdure.agents.tools import types_of
-from perdure.agents.turns.recording import heard_by, record_call, working_for
-from perdure.agents.turns.structured import value_in
-from perdure.agents.turns.turn import take_live_turn, take_turn
+from perdure.agents.turn import take_live_turn, take_turn
 from perdure.errors import WorkflowRunnerException
 from perdure.graph.participants import agent_name
 from perdure.orchestrations.magentic.ledger import (

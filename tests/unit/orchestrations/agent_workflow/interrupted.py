@@ -9,8 +9,8 @@ from typing import Any
 
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
 from perdure.agent_workflow.execution.execution import WorkflowResult
-from perdure.agent_workflow.execution.state import ExecutionState
 from perdure.agent_workflow.instance import AgentWorkflowInstance
+from perdure.agent_workflow.state import ExecutionState
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.storages import FileCheckpointStorage, InMemoryCheckpointStorage, SqliteCheckpointStorage
 from perdure.testing import Faults, ProcessGone, ScriptedAgent

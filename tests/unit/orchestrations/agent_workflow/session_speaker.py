@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 
+from perdure.agent_workflow.conversations.files import JsonSessionStore
 from perdure.agent_workflow.conversations.log import SessionEntry, SessionHead
-from perdure.agent_workflow.conversations.store import JsonSessionStore, SessionStore, SqliteSessionStore
+from perdure.agent_workflow.conversations.sqlite import SqliteSessionStore
+from perdure.agent_workflow.conversations.store import SessionStore
 from perdure.agents.conversation.message import Message
 
 

@@ -12,8 +12,8 @@ from perdure.agent_workflow import events as told
 from perdure.agent_workflow.builder.workflow import Configure
 from perdure.agent_workflow.definition import condition
 from perdure.agent_workflow.definition.config import ApprovalConfig
+from perdure.agent_workflow.execution.approvals import ApprovalContext
 from perdure.agent_workflow.instance import AgentWorkflowInstance
-from perdure.agent_workflow.node.approvals import ApprovalContext
 from perdure.errors import AlreadyAnswered, RequestError, UnknownRequest
 
 

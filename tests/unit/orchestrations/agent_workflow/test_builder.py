@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.unit.orchestrations.agent_workflow.making import drafted, kept, says
 
-from perdure.agent_workflow.builder.edges import EdgeTargetBuilder
+from perdure.agent_workflow.builder.workflow import EdgeTargetBuilder
 from perdure.agent_workflow.definition import condition
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.errors import InvalidDefinition

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.agents.foreign_agents import MAKERS
 from tests.unit.orchestrations.agent_workflow.making import Overheard, kept
 
-from perdure.agent_workflow.conversations.store import JsonSessionStore
+from perdure.agent_workflow.conversations.files import JsonSessionStore
 from perdure.agent_workflow.definition.config import ConversationConfig
 
 

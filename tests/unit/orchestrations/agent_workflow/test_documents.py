@@ -11,7 +11,7 @@ from tests.unit.orchestrations.agent_workflow.document_parts import agent, docum
 
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
 from perdure.agent_workflow.definition.config import AgentConfig, EdgeConfig, NodeConfig, RetryConfig, WorkflowConfig
-from perdure.agent_workflow.documents.read import drafted
+from perdure.agent_workflow.documents.convert import drafted
 from perdure.agent_workflow.execution.execution import WorkflowResult
 from perdure.errors import InvalidDefinition
 

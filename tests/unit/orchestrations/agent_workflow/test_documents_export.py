@@ -16,8 +16,7 @@ from perdure.agent_workflow.builder.node import AgentNodeOptions
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
 from perdure.agent_workflow.definition import condition
 from perdure.agent_workflow.definition.config import AgentConfig, NodeConfig, WorkflowConfig
-from perdure.agent_workflow.documents.export import exported
-from perdure.agent_workflow.documents.read import drafted
+from perdure.agent_workflow.documents.convert import drafted, exported
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agents.tools import Tool
 from perdure.errors import InvalidDefinition

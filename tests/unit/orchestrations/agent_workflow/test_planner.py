@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from perdure.agent_workflow.checks.edge_graph import NodeEdge
 from perdure.agent_workflow.definition.config import END, START, ErrorMode
+from perdure.agent_workflow.execution.edge_graph import NodeEdge
 from perdure.agent_workflow.execution.planner import Next, Planner
-from perdure.agent_workflow.execution.state import ExecutionState, Status
+from perdure.agent_workflow.state import ExecutionState, Status
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.orchestrations.agent_workflow.test_planner import Play, says
 
-from perdure.agent_workflow.checks.edge_graph import NodeEdge
+from perdure.agent_workflow.execution.edge_graph import NodeEdge
 
 LOOP = (NodeEdge("a", "b"), NodeEdge("b", "a", says("again")))
 

@@ -20,8 +20,8 @@ from tests.unit.orchestrations.agent_workflow.interrupted import (
 )
 from tests.unit.orchestrations.agent_workflow.making import Overheard, echo, says
 
+from perdure.agent_workflow.execution.approvals import ApprovalContext
 from perdure.agent_workflow.instance import AgentWorkflowInstance
-from perdure.agent_workflow.node.approvals import ApprovalContext
 from perdure.agents.conversation.message import Message
 from perdure.testing import Call, FakeClock
 from perdure.testing.faults import Point, When

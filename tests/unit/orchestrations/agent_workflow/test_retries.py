@@ -14,8 +14,8 @@ from perdure.agent_workflow import events as told
 from perdure.agent_workflow.builder.workflow import Configure
 from perdure.agent_workflow.definition.config import RetryConfig, RetryStrategy
 from perdure.agent_workflow.execution.execution import WorkflowResult
+from perdure.agent_workflow.execution.turn import is_transient, policy_of
 from perdure.agent_workflow.instance import AgentWorkflowInstance
-from perdure.agent_workflow.node.retry import is_transient, policy_of
 from perdure.testing import FakeClock
 
 

@@ -12,8 +12,7 @@ from tests.unit.orchestrations.agent_workflow.document_parts import document, ed
 
 from perdure.agent_workflow.definition.config import WorkflowConfig
 from perdure.agent_workflow.documents import schema
-from perdure.agent_workflow.documents.rules import RULES
-from perdure.agent_workflow.documents.shape import form_of, problems_in
+from perdure.agent_workflow.documents.validate import RULES, form_of, problems_in
 
 MAKE = (
     "from pathlib import Path; from perdure.agent_workflow import schema; "

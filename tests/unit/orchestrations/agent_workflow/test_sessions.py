@@ -11,13 +11,10 @@ from typing import Any
 
 import pytest
 
+from perdure.agent_workflow.conversations.files import JsonSessionStore
 from perdure.agent_workflow.conversations.log import SessionEntry, SessionHead
-from perdure.agent_workflow.conversations.store import (
-    InMemorySessionStore,
-    JsonSessionStore,
-    SessionStore,
-    SqliteSessionStore,
-)
+from perdure.agent_workflow.conversations.sqlite import SqliteSessionStore
+from perdure.agent_workflow.conversations.store import InMemorySessionStore, SessionStore
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import Message
 from perdure.errors import ConversationNotFound, InvalidRun

@@ -15,13 +15,10 @@ from typing import Any
 import pytest
 
 from perdure.agent_workflow.conversations import files as session_files, sqlite as session_rows
+from perdure.agent_workflow.conversations.files import JsonSessionStore
 from perdure.agent_workflow.conversations.log import SessionEntry, SessionHead, SessionLine, to_bytes
-from perdure.agent_workflow.conversations.store import (
-    JsonSessionStore,
-    LoggedSessionStore,
-    SessionStore,
-    SqliteSessionStore,
-)
+from perdure.agent_workflow.conversations.sqlite import SqliteSessionStore
+from perdure.agent_workflow.conversations.store import LoggedSessionStore, SessionStore
 from perdure.agents.conversation.message import Message
 from perdure.errors import DamagedStore, NewerFormat, StorageFailed
 from perdure.platform import kill_hard, lock_file

@@ -14,7 +14,7 @@ import pytest
 from tests.unit.orchestrations.agent_workflow.making import Overheard, drafted
 
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
-from perdure.agent_workflow.conversations.files import file_name
+from perdure.agent_workflow.conversations.files import JsonSessionStore, file_name
 from perdure.agent_workflow.conversations.log import (
     EntryLine,
     Line,
@@ -25,12 +25,8 @@ from perdure.agent_workflow.conversations.log import (
     to_bytes,
     with_id,
 )
-from perdure.agent_workflow.conversations.store import (
-    InMemorySessionStore,
-    JsonSessionStore,
-    LoggedSessionStore,
-    SqliteSessionStore,
-)
+from perdure.agent_workflow.conversations.sqlite import SqliteSessionStore
+from perdure.agent_workflow.conversations.store import InMemorySessionStore, LoggedSessionStore
 from perdure.agents.conversation.message import Message
 from perdure.codecs.aes_gcm import AesGcm
 from perdure.digests import digest_of

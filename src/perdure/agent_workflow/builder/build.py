@@ -1,22 +1,59 @@
-"""What a definition names by import path is found, and the workflows in it are built."""
+"""From a draft to an instance: import paths are resolved, the draft is checked, the graph is compiled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
 
-from perdure.agent_workflow.builder.draft import Draft, EdgeDraft, NodeDraft
+from perdure.agent_workflow import store as stores
+from perdure.agent_workflow.compile.check import content_problems, form_problems
+from perdure.agent_workflow.compile.graph import compiled, planner_of
 from perdure.agent_workflow.definition.config import AgentConfig, SettingsConfig, WorkflowConfig
+from perdure.agent_workflow.definition.draft import Draft, EdgeDraft, NodeDraft
 from perdure.agent_workflow.definition.references import resolve
-from perdure.agent_workflow.documents.rules import Problem, at, below
+from perdure.agent_workflow.documents.validate import Problem, at, below
+from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agents.tools import as_tool
+from perdure.clock import SystemClock
 from perdure.errors import InvalidDefinition
 from perdure.graph.participants import is_agent
 
+LONGEST = 60
+"""Characters of nodes' ids in the name of a workflow."""
 
-def find(draft: Draft) -> list[Problem]:
+
+def assembled(draft: Draft) -> AgentWorkflowInstance:
+    """Raises InvalidDefinition, with all that is wrong."""
+    draft = draft.copy()
+    draft.name = draft.name or named_after(draft.nodes)
+    settings = draft.settings
+    problems = form_problems(draft)
+    if not problems:  # checks of the content need a definition of the right form
+        problems = [*resolve_imports(draft), *content_problems(draft)]
+    if problems:
+        raise InvalidDefinition(problems, draft.source)
+    planner = planner_of(draft)
+    clock = draft.clock or SystemClock()
+    storage = draft.store if settings.checkpointing and draft.store is not None else stores.memory_storage(None)
+    workflow = compiled(draft, planner, storage=storage, is_inner=False)
+    return AgentWorkflowInstance(
+        draft.to_config(), workflow, clock, draft, planner, store=draft.store, is_kept=settings.checkpointing
+    )
+
+
+def named_after(nodes: Collection[str]) -> str:
+    """Of a workflow that was given no name: the same in every process, and another for other nodes."""
+    names = "-".join(nodes)
+    if len(names) > LONGEST:
+        digest = hashlib.blake2b(names.encode(), digest_size=4).hexdigest()
+        names = f"{names[:LONGEST]}-{digest}"
+    return f"agent-workflow-{names}"
+
+
+def resolve_imports(draft: Draft) -> list[Problem]:
     """Puts what it finds into the draft. Gives what cannot be found, or is something else than it must be."""
     finding = _Finding(draft)
     for node_id, node in draft.nodes.items():
@@ -78,10 +115,8 @@ class _Finding:
     def _workflow(self, given: WorkflowConfig | str, place: str) -> Any:
         if isinstance(given, str):
             return self._found(given, place, "a workflow that was built", _is_workflow)
-        from perdure.agent_workflow.compile.assemble import assembled
-        from perdure.agent_workflow.documents.read import draft_of
 
-        inner, outer = draft_of(given), self._draft
+        inner, outer = Draft.from_config(given), self._draft
         inner.settings = _inner_settings(inner.settings, outer.settings)
         inner.session_store, inner.clock, inner.durability = outer.session_store, outer.clock, outer.durability
         try:
@@ -97,8 +132,6 @@ def _inner_settings(own: SettingsConfig, outer: SettingsConfig) -> SettingsConfi
 
 
 def _is_workflow(thing: Any) -> bool:
-    from perdure.agent_workflow.instance import AgentWorkflowInstance
-
     return isinstance(thing, AgentWorkflowInstance)
 
 

@@ -1,4 +1,4 @@
-"""What a builder has gathered so far: the definition, and all that only Python has."""
+"""What a builder has gathered so far: the definition, and the objects that only Python has."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from perdure.agent_workflow.definition.config import EdgeConfig, NodeConfig, SettingsConfig
+from perdure.agent_workflow.definition.config import EdgeConfig, NodeConfig, SettingsConfig, WorkflowConfig
 from perdure.agents.tools import Tool
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.clock import Clock
@@ -54,6 +54,29 @@ class Draft:
     source: str | None = None
     """The file that it was read from."""
     durability: Any = "sync"
+
+    @classmethod
+    def from_config(cls, config: WorkflowConfig, source: str | None = None) -> Draft:
+        return Draft(
+            name=config.name,
+            version=config.version,
+            description=config.description,
+            nodes={node_id: NodeDraft(node) for node_id, node in config.agents.items()},
+            edges=[EdgeDraft(edge) for edge in config.edges],
+            settings=config.settings,
+            source=source,
+        )
+
+    def to_config(self) -> WorkflowConfig:
+        """The definition, without the objects that only Python has."""
+        return WorkflowConfig(
+            name=self.name,
+            version=self.version,
+            description=self.description,
+            agents={node_id: node.config for node_id, node in self.nodes.items()},
+            edges=tuple(edge.config for edge in self.edges),
+            settings=self.settings,
+        )
 
     def copy(self) -> Draft:
         """As it is now: what was built does not change when the builder goes on."""

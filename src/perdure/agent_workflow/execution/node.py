@@ -1,4 +1,4 @@
-"""The executor of one node: its agent's turn, what becomes of a failure, and somebody's word before it counts."""
+"""The executor of a node: runs its agent or its workflow, and reports the outcome to the conductor."""
 
 from __future__ import annotations
 
@@ -10,10 +10,20 @@ import msgspec
 from perdure.agent_workflow import events as told
 from perdure.agent_workflow.conversations.policy import kept, opened
 from perdure.agent_workflow.definition.config import ANSWER, NodeConfig
-from perdure.agent_workflow.execution.deadlines import OutOfTime, clock, delivery, is_over, raise_trouble
-from perdure.agent_workflow.execution.state import Begin, ExecutionResult, NodeOutcome, NodeTask, Status
-from perdure.agent_workflow.node.approvals import ApprovalContext, ApprovalDecision, decided, is_needed
-from perdure.agent_workflow.node.turn import NodeParts, NodeTurn, Turns
+from perdure.agent_workflow.execution.approvals import ApprovalContext, ApprovalDecision, decided, is_needed
+from perdure.agent_workflow.execution.turn import NodeParts, NodeTurn, Turns
+from perdure.agent_workflow.state import (
+    Begin,
+    ExecutionResult,
+    NodeOutcome,
+    NodeTask,
+    OutOfTime,
+    Status,
+    clock,
+    delivery,
+    is_over,
+    raise_trouble,
+)
 from perdure.agents.adapters import adapted
 from perdure.agents.tools import types_of
 from perdure.errors import ApprovalTimedOut

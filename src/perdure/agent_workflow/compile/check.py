@@ -1,4 +1,4 @@
-"""Is a workflow sound? What is not is told with its place, all of it at once."""
+"""Checks of a whole workflow. All problems are reported together, each with its path."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from perdure.agent_workflow.builder.draft import Draft
-from perdure.agent_workflow.checks.edge_graph import cycle_through, lay_out
-from perdure.agent_workflow.checks.edges import edge_problems
-from perdure.agent_workflow.checks.nodes import node_problems
-from perdure.agent_workflow.checks.outputs import has_field, outputs_known
-from perdure.agent_workflow.compile.resolve_imports import find
+from perdure.agent_workflow.compile.node_checks import edge_problems, node_problems
+from perdure.agent_workflow.compile.outputs import has_field, outputs_known
 from perdure.agent_workflow.definition.config import START, NodeConfig
-from perdure.agent_workflow.documents.rules import Problem, at
-from perdure.agent_workflow.documents.shape import problems_in, tree_of
-from perdure.agent_workflow.node.inputs import INPUT, keys_in
-from perdure.errors import InvalidDefinition, did_you_mean
-
-# ---------------------------------------------------------------- checking keys
-
+from perdure.agent_workflow.definition.draft import Draft
+from perdure.agent_workflow.documents.convert import tree_of
+from perdure.agent_workflow.documents.validate import Problem, at, problems_in
+from perdure.agent_workflow.execution.edge_graph import cycle_through, lay_out
+from perdure.agent_workflow.execution.values import INPUT, keys_in
+from perdure.errors import did_you_mean
 
 _OF_AN_ITEM = ("item", "index")
 
@@ -67,9 +62,6 @@ def _problem(key: str, known: Mapping[str, list[str] | None], *, is_first: bool)
         f"no node gives {key!r}{hint}. There is: {', '.join([*there, INPUT])}; "
         f"a key of the execution's input is written {f'{INPUT}.{key}'!r}"
     )
-
-
-# ---------------------------------------------------------------- checking ways
 
 
 def ways_in(draft: Draft) -> list[tuple[str, str]]:
@@ -123,22 +115,20 @@ def _apart(draft: Draft, pairs: list[tuple[str, str]]) -> Iterator[Problem]:
             yield at("agents", node), "no way leads to it from START. Add an edge to it, or take it out"
 
 
-def check(draft: Draft) -> None:
-    """What is named by import path is found on the way, and put into the draft. Raises InvalidDefinition."""
-    from perdure.agent_workflow.compile.assemble import definition_of
+def form_problems(draft: Draft) -> list[Problem]:
+    """Problems of the form of a definition: unknown keys, wrong types, values out of range."""
+    return problems_in(tree_of(draft.to_config()), is_document=False)
 
-    problems = problems_in(tree_of(definition_of(draft)), is_document=False)
-    if not problems:  # what has not its form cannot be asked anything else
-        problems = [
-            *find(draft),
-            *node_problems(draft),
-            *key_problems(draft),
-            *edge_problems(draft),
-            *way_problems(draft),
-            *_settings_problems(draft),
-        ]
-    if problems:
-        raise InvalidDefinition(problems, draft.source)
+
+def content_problems(draft: Draft) -> list[Problem]:
+    """Problems of a definition that has the right form and whose import paths were resolved."""
+    return [
+        *node_problems(draft),
+        *key_problems(draft),
+        *edge_problems(draft),
+        *way_problems(draft),
+        *_settings_problems(draft),
+    ]
 
 
 def _settings_problems(draft: Draft) -> Iterator[Problem]:

@@ -1,23 +1,102 @@
-"""Has a document the form of one? Everything that is not is told, each with its place and what stands there."""
+"""The form of a document: every deviation is reported with its path and the value there."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
-import msgspec
 from msgspec import inspect as types
 
-from perdure.agent_workflow.definition.conditions import JOINED, TYPES, WITHOUT_VALUE, Condition
+from perdure.agent_workflow.definition import config as parts
+from perdure.agent_workflow.definition.condition import JOINED, TYPES, WITHOUT_VALUE, Condition
 from perdure.agent_workflow.definition.config import FORMAT, WorkflowConfig
-from perdure.agent_workflow.documents.rules import NAME, RULES, Problem, Rule, at, is_number, shown
 from perdure.errors import did_you_mean
+from perdure.graph.policy import LONGEST
 
-# ---------------------------------------------------------------- condition shape
+Problem: TypeAlias = tuple[str, str]
+"""A place, and what is wrong there."""
+_PLAIN = re.compile(r"[\w$-]+")
+_LONGEST = 80
 
 
+def at(place: str, key: str | int) -> str:
+    """`agents.review`, `edges[2]`, and `agents["a b"]` for a key with other characters."""
+    if isinstance(key, int):
+        return f"{place}[{key}]"
+    if not _PLAIN.fullmatch(key):
+        return f"{place}[{json.dumps(key, ensure_ascii=False)}]"
+    return f"{place}.{key}" if place else key
+
+
+def below(place: str, problems: Iterable[Problem]) -> list[Problem]:
+    """Problems of a document that stands at a place of another."""
+    return [(f"{place}.{inner}" if inner else place, problem) for inner, problem in problems]
+
+
+def shown(value: Any) -> str:
+    """A value as a document has it, cut off where it is long."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+@dataclass(frozen=True)
+class Rule:
+    words: str
+    """What is expected."""
+    allows: Callable[[Any], bool]
+    schema: Mapping[str, Any]
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+COUNT = Rule("a positive integer", lambda value: type(value) is int and value >= 1, {"type": "integer", "minimum": 1})
+DURATION = Rule(
+    "a positive number of seconds, at most a century",
+    lambda value: is_number(value) and 0 < value <= LONGEST,
+    {"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST},
+)
+DELAY = Rule(
+    "a number of seconds, from 0 to a century",
+    lambda value: is_number(value) and 0 <= value <= LONGEST,
+    {"type": "number", "minimum": 0, "maximum": LONGEST},
+)
+NAME = Rule(
+    "a text that is not empty",
+    lambda value: isinstance(value, str) and bool(value.strip()),
+    {"type": "string", "minLength": 1},
+)
+RULES: Mapping[tuple[type, str], Rule] = {
+    (parts.WorkflowConfig, "name"): NAME,
+    (parts.WorkflowConfig, "version"): NAME,
+    (parts.SettingsConfig, "max_iterations"): COUNT,
+    (parts.SettingsConfig, "timeout"): DURATION,
+    (parts.SettingsConfig, "model"): NAME,
+    (parts.ConversationConfig, "session_id"): NAME,
+    (parts.ConversationConfig, "root_thread_id"): NAME,
+    (parts.ConversationConfig, "thread_prefix"): NAME,
+    (parts.AgentConfig, "model"): NAME,
+    (parts.NodeConfig, "input_key"): NAME,
+    (parts.NodeConfig, "output_key"): NAME,
+    (parts.NodeConfig, "timeout"): DURATION,
+    (parts.NodeConfig, "max_concurrent"): COUNT,
+    (parts.RetryConfig, "max_attempts"): COUNT,
+    (parts.RetryConfig, "initial_delay"): DELAY,
+    (parts.RetryConfig, "max_delay"): DELAY,
+    (parts.ApprovalConfig, "timeout"): DELAY,
+    (parts.MapConfig, "over"): NAME,
+    (parts.MapConfig, "max_parallel"): COUNT,
+    (parts.EdgeConfig, "delay"): DELAY,
+}
+"""By the class of the part, and the field as Python names it."""
 KEYS = ("type", "field", "value", "conditions", "ignore_case")
 _ORDERED = frozenset({"greater_than", "greater_than_or_equal", "less_than", "less_than_or_equal"})
 _TEXTS = frozenset({"starts_with", "ends_with", "matches_regex"})
@@ -298,38 +377,3 @@ def unwritable(value: Any, place: str) -> list[Problem]:
         return found
     words = "texts, numbers, true, false, null, lists and mappings"
     return [(place, f"cannot be written down: a document holds {words}; got {value!r:.200}")]
-
-
-# ---------------------------------------------------------------- parts as trees
-
-
-def tree_of(part: msgspec.Struct) -> dict[str, Any]:
-    """As a document has it: what is as it would be anyway is left out."""
-    tree: dict[str, Any] = {"format": FORMAT} if isinstance(part, WorkflowConfig) else {}
-    for one in form_of(type(part)).fields:
-        value = getattr(part, one.name)
-        default = one.default if one.default_factory is msgspec.NODEFAULT else one.default_factory()
-        if one.required or type(value) is not type(default) or value != default:
-            tree[one.encode_name] = as_tree(value)
-    if isinstance(part, Condition) and _compares(part):
-        tree["value"] = as_tree(part.value)  # null is a value too
-    return tree
-
-
-def _compares(one: Condition) -> bool:
-    return takes_value(one.type)
-
-
-def as_tree(value: Any) -> Any:
-    """A copy of it, with parts of definitions as trees."""
-    if isinstance(value, msgspec.Struct):
-        return tree_of(value) if type(value).__module__ in _OWN else value
-    if isinstance(value, list | tuple):
-        return [as_tree(one) for one in value]
-    if isinstance(value, Mapping):
-        return {key: as_tree(one) for key, one in value.items()}
-    return value
-
-
-_OWN = frozenset({Condition.__module__, WorkflowConfig.__module__})
-"""Structs of others, in `context`, are no parts of a document."""

@@ -1,74 +1,115 @@
-"""A draft made into a graph: a conductor, and an executor for each node."""
+"""A draft as a graph of the engine: a conductor, and an executor for each node."""
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
-from perdure.agent_workflow import store as stores
-from perdure.agent_workflow.builder.draft import Draft, NodeDraft
-from perdure.agent_workflow.checks.checks import check
-from perdure.agent_workflow.checks.outputs import givers_of, needs_of
-from perdure.agent_workflow.compile.edges import placed, planner_of
+from perdure.agent_workflow.compile.outputs import givers_of, needs_of
 from perdure.agent_workflow.conversations.policy import Conversations
-from perdure.agent_workflow.definition.config import END, START, AgentConfig, WorkflowConfig
+from perdure.agent_workflow.definition.config import END, START, AgentConfig
+from perdure.agent_workflow.definition.draft import Draft, EdgeDraft, NodeDraft
 from perdure.agent_workflow.definition.references import resolve
 from perdure.agent_workflow.execution.conductor import Conductor
-from perdure.agent_workflow.execution.deadlines import Turnstile
+from perdure.agent_workflow.execution.edge_graph import NodeEdge
+from perdure.agent_workflow.execution.node import AgentNode
 from perdure.agent_workflow.execution.planner import Planner
-from perdure.agent_workflow.instance import AgentWorkflowInstance
-from perdure.agent_workflow.node.executor import AgentNode
-from perdure.agent_workflow.node.turn import NodeParts
+from perdure.agent_workflow.execution.turn import NodeParts, Turnstile
+from perdure.agent_workflow.execution.values import HANDOFF, MATCHED_TYPE
 from perdure.agents.adapters import adapted
-from perdure.clock import SystemClock
-from perdure.errors import InvalidDefinition
+from perdure.errors import InvalidDefinition, PredicateFailed
+from perdure.graph.function_executor import is_async
 from perdure.graph.participants import is_agent
 from perdure.graph.sub_workflow import WorkflowExecutor
+from perdure.isolation import isolated
 from perdure.workflows.builder import WorkflowBuilder
 from perdure.workflows.workflow import Workflow
 
-LONGEST = 60
-"""Characters of nodes' ids in the name of a workflow."""
+
+def planner_of(draft: Draft) -> Planner:
+    """Of a draft that was checked, with the edges that handoffs and fallbacks are."""
+    nodes = draft.nodes
+    edges = [_edge(edge, index) for index, edge in enumerate(draft.edges)]
+    for node_id, node in nodes.items():
+        config = node.config
+        targets = dict.fromkeys((*(one.target for one in config.handoffs), config.default_handoff))
+        edges += [_handoff(node_id, one) for one in targets if one is not None]
+        if config.on_error.mode == "fallback" and config.on_error.fallback is not None:
+            described = f"{node_id} failed"
+            edges.append(NodeEdge(node_id, config.on_error.fallback, description=described, kind="fallback"))
+    return Planner(
+        tuple(nodes),
+        edges,
+        error_modes={node_id: node.config.on_error.mode for node_id, node in nodes.items()},
+        routers={node_id for node_id, node in nodes.items() if node.config.output_mode == "handoff"},
+        max_passes=draft.settings.max_iterations,
+        converges=draft.settings.convergence,
+        needs=needs_of(draft),
+        keeps=draft.settings.conversation.mode == "none",  # else it would know more than when it was asked before
+    )
+
+
+def _edge(edge: EdgeDraft, index: int) -> NodeEdge:
+    config = edge.config
+    tests: list[Callable[[Mapping[str, Any]], bool]] = []
+    described = []
+    if config.when is not None:
+        tests.append(config.when.holds)
+        described.append(str(config.when))
+    if (predicate := edge.predicate) is not None:
+        tests.append(placed(predicate, f"edges[{index}].predicate"))
+        described.append(_name_of(predicate))
+    if config.matched_type is not None:
+        wanted = config.matched_type
+        tests.append(lambda outputs: outputs.get(MATCHED_TYPE) == wanted)
+        described.append(f"{MATCHED_TYPE} equals {wanted!r}")
+    if config.is_default:
+        described.append("default")
+    test = (lambda outputs: all(one(outputs) for one in tests)) if tests else None
+    return NodeEdge(
+        config.source,
+        config.target,
+        test,
+        " and ".join(described) or None,
+        config.is_default,
+        config.delay,
+    )
+
+
+def _handoff(source: str, target: str) -> NodeEdge:
+    return NodeEdge(
+        source, target, lambda outputs: outputs.get(HANDOFF) == target, f"{HANDOFF} equals {target!r}", kind="handoff"
+    )
+
+
+def placed(predicate: Callable[[Any], bool], place: str) -> Callable[[Any], bool]:
+    """The same, whose failures name their place. It is given copies: what it does to them is nobody's. Raises
+    InvalidDefinition for one that is async."""
+    if is_async(predicate):
+        problem = f"expected a plain function, {getattr(predicate, '__name__', predicate)!r} is async"
+        raise InvalidDefinition([(place, f"{problem}: an agent can find out what takes time")])
+
+    def told(given: Any) -> bool:
+        try:
+            return bool(predicate(isolated(given)))
+        except Exception as error:
+            raise PredicateFailed(f"{place}: {type(error).__name__}: {error}") from error
+
+    return told
+
+
+def _name_of(predicate: Any) -> str:
+    """The same in every process: a checkpoint must fit it."""
+    while isinstance(predicate, functools.partial):
+        predicate = predicate.func
+    return str(getattr(predicate, "__name__", None) or type(predicate).__qualname__)
+
+
 ENOUGH = 1_000_000
 """Supersteps: loops are limited by `max_iterations` of the definition."""
-
-
-def assembled(draft: Draft) -> AgentWorkflowInstance:
-    """Raises InvalidDefinition, with all that is wrong."""
-    draft = draft.copy()
-    draft.name = draft.name or named_after(draft.nodes)
-    settings = draft.settings
-    check(draft)
-    planner = planner_of(draft)
-    clock = draft.clock or SystemClock()
-    storage = draft.store if settings.checkpointing and draft.store is not None else stores.memory_storage(None)
-    workflow = compiled(draft, planner, storage=storage, is_inner=False)
-    return AgentWorkflowInstance(
-        definition_of(draft), workflow, clock, draft, planner, store=draft.store, is_kept=settings.checkpointing
-    )
-
-
-def named_after(nodes: Collection[str]) -> str:
-    """Of a workflow that was given no name: the same in every process, and another for other nodes."""
-    names = "-".join(nodes)
-    if len(names) > LONGEST:
-        digest = hashlib.blake2b(names.encode(), digest_size=4).hexdigest()
-        names = f"{names[:LONGEST]}-{digest}"
-    return f"agent-workflow-{names}"
-
-
-def definition_of(draft: Draft) -> WorkflowConfig:
-    return WorkflowConfig(
-        name=draft.name,
-        version=draft.version,
-        description=draft.description,
-        agents={node_id: node.config for node_id, node in draft.nodes.items()},
-        edges=tuple(edge.config for edge in draft.edges),
-        settings=draft.settings,
-    )
 
 
 def compiled(draft: Draft, planner: Planner, *, storage: Any, is_inner: bool) -> Workflow:

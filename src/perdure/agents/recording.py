@@ -1,7 +1,4 @@
-"""Agents inside of a workflow: each model request and each tool call is a step of the delivery that they work for.
-
-Outside of a workflow the same calls are just made.
-"""
+"""Recorded turns and calls of agents: a resumed run returns what is recorded instead of calling again."""
 
 from __future__ import annotations
 
@@ -27,8 +24,6 @@ from perdure.engine.steps.attempts import TimeIsUp, within
 from perdure.engine.steps.calls import frame_of
 from perdure.errors import AgentFailed, TimedOut
 from perdure.graph.policy import STOP, RetryPolicy, Seconds, step_policy
-
-# ---------------------------------------------------------------- approval
 
 
 class _ChecksInstances(type(msgspec.Struct)):  # type: ignore[misc]  # msgspec does not name its metaclass
@@ -110,7 +105,6 @@ def heard_by(listener: UpdateListener | None) -> Iterator[None]:
 
 Repeated: TypeAlias = Callable[[str, AgentResponseUpdate], None]
 """Takes what an executor's agent said before an interruption, with the executor's id."""
-
 _repeated: ContextVar[Repeated | None] = ContextVar("perdure_repeated", default=None)
 
 
@@ -270,9 +264,6 @@ def request_id_for(call_id: str) -> str:
     frame = frame_of(context.delivery)
     turn = "" if frame is None else hashlib.blake2b(frame.call.key.encode(), digest_size=4).hexdigest()
     return "-".join(filter(None, (context.delivery_name, call_id, turn)))
-
-
-# ---------------------------------------------------------------- dead ends
 
 
 class DeadEnds:

@@ -1,4 +1,4 @@
-"""A workflow of agents as a Mermaid flowchart: text that GitHub, editors and documentation tools draw."""
+"""A draft as a Mermaid flowchart."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from perdure.agent_workflow.builder.draft import Draft, EdgeDraft, NodeDraft
-from perdure.agent_workflow.compile.edges import planner_of
+from perdure.agent_workflow.compile.graph import planner_of
 from perdure.agent_workflow.definition.config import END, START, EdgeConfig
+from perdure.agent_workflow.definition.draft import Draft, EdgeDraft, NodeDraft
 from perdure.graph.drawing.mermaid import RESERVED, quoted
 from perdure.graph.drawing.picture import UniqueNames
 

@@ -1,4 +1,4 @@
-"""Who leads to whom: the edges of a workflow, which of them lead back, and who speaks for a node that failed."""
+"""The edges of a workflow: layers, edges that lead back, and fallbacks of failed nodes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from perdure.agent_workflow.definition.config import END, START
-from perdure.agent_workflow.execution.state import NodeStanding
-
-# ---------------------------------------------------------------- layout
+from perdure.agent_workflow.state import NodeStanding
 
 
 @dataclass(frozen=True)

@@ -1,31 +1,132 @@
-"""A node's agent does its work: one recorded turn, or one for each item of a list."""
+"""One recorded turn of a node's agent, or one for each item of a list, with its retries and limits."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 import msgspec
 
 from perdure.agent_workflow.conversations.policy import ConversationMessages, Conversations, said_by_all, said_in
-from perdure.agent_workflow.definition.config import ANSWER, NodeConfig
-from perdure.agent_workflow.execution.deadlines import OutOfTime, Turnstile, clock, delivery, is_over, seconds_left
-from perdure.agent_workflow.execution.state import NodeTask
-from perdure.agent_workflow.node.approvals import Predicate
-from perdure.agent_workflow.node.inputs import Values, input_of, messages_for
-from perdure.agent_workflow.node.outputs import handoff_tools, outputs_of
-from perdure.agent_workflow.node.retry import BoundedRetry, policy_of
+from perdure.agent_workflow.definition.config import ANSWER, NodeConfig, RetryConfig
+from perdure.agent_workflow.execution.approvals import Predicate
+from perdure.agent_workflow.execution.values import Values, handoff_tools, input_of, messages_for, outputs_of
+from perdure.agent_workflow.state import NodeTask, OutOfTime, clock, delivery, is_over, seconds_left
 from perdure.agents.conversation.message import AgentSession
 from perdure.agents.executor import run_arguments
+from perdure.agents.recording import waiting_until
 from perdure.agents.tools import Tool
-from perdure.agents.turns.recording import waiting_until
-from perdure.agents.turns.turn import take_live_turn
+from perdure.agents.turn import take_live_turn
 from perdure.engine.steps.attempts import TimeIsUp, within
-from perdure.errors import AnswerNotUsable
+from perdure.errors import AnswerNotUsable, StorageFailed
 from perdure.graph.context import WorkflowContext
-from perdure.graph.policy import RetryPolicy
+from perdure.graph.policy import RetryPolicy, in_seconds
+
+_BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+"""Answers of a service that may be another when it is asked again."""
+
+
+def policy_of(config: RetryConfig | None) -> RetryPolicy | None:
+    if config is None:
+        return None
+    backoff = 2.0 if config.strategy in ("exponential", "jittered") else 1.0
+    kind = (
+        LinearRetry if config.strategy == "linear" else JitteredRetry if config.strategy == "jittered" else RetryPolicy
+    )
+    return kind(
+        config.max_attempts,
+        config.initial_delay,
+        backoff,
+        config.max_delay,
+        retry_on=is_transient if config.only_transient else Exception,
+    )
+
+
+@dataclass(frozen=True)
+class LinearRetry(RetryPolicy):
+    """Each delay is longer by the first one."""
+
+    def delay_after(self, attempts: int) -> float:
+        longest = in_seconds("max_delay", self.max_delay or 0.0)
+        return min(in_seconds("initial_delay", self.initial_delay) * attempts, longest)
+
+
+@dataclass(frozen=True)
+class JitteredRetry(RetryPolicy):
+    """Anything from half of what the exponential delay is to all of it, so that many do not come back at once."""
+
+    def delay_after(self, attempts: int) -> float:
+        return super().delay_after(attempts) * random.uniform(0.5, 1)  # noqa: S311  # spreads load, protects nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundedRetry(RetryPolicy):
+    """Another policy, as long as there is time: the last attempt is due when that is up."""
+
+    policy: RetryPolicy
+    seconds_left: Callable[[], float]
+    over: type[Exception]
+    """What says that time is up, and is not tried again."""
+
+    def retries(self, error: BaseException, attempts: int) -> bool:
+        return not isinstance(error, self.over) and self.policy.retries(error, attempts)
+
+    def delay_after(self, attempts: int) -> float:
+        return min(self.policy.delay_after(attempts), self.seconds_left())
+
+
+def is_transient(error: BaseException | None) -> bool:
+    """Whether the same may go well a moment later: told by the error, or by what caused it."""
+    seen = 0
+    while error is not None and seen < 10:
+        if isinstance(error, TimeoutError | ConnectionError | StorageFailed):
+            return True
+        status = getattr(error, "status_code", None) or getattr(getattr(error, "response", None), "status_code", None)
+        if status in _BUSY or type(error).__name__ in _NAMES:
+            return True
+        error, seen = error.__cause__ or error.__context__, seen + 1
+    return False
+
+
+_NAMES = frozenset(
+    {
+        *("APIConnectionError", "APITimeoutError", "RateLimitError", "InternalServerError", "ServiceUnavailableError"),
+        *("ConnectError", "ConnectTimeout", "ReadTimeout", "ReadError", "RemoteProtocolError", "PoolTimeout"),
+    }
+)
+"""Of the usual clients, which are not imported for that."""
+_semaphores: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Semaphore]] = WeakKeyDictionary()
+"""By event loop and turnstile."""
+
+
+class Turnstile:
+    """A semaphore for whichever event loop it is used in; without a number everybody passes. Copies of it are the same:
+    executors are copied for each thread, and this counts what all of them do."""
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self._name = uuid4().hex
+
+    def _semaphore(self) -> asyncio.Semaphore | None:
+        if self._most is None:
+            return None
+        known = _semaphores.setdefault(asyncio.get_running_loop(), {})
+        return known.setdefault(self._name, asyncio.Semaphore(self._most))
+
+    async def __aenter__(self) -> None:
+        semaphore = self._semaphore()
+        if semaphore is not None:
+            await semaphore.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        semaphore = self._semaphore()
+        if semaphore is not None:
+            semaphore.release()
 
 
 class NodeTurn(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,4 +1,4 @@
-"""How far an execution is: what became of each node. Kept in the checkpoint."""
+"""How far an execution is: the state of each node, stored in the checkpoint, and the messages between nodes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from perdure.agent_workflow.definition.config import START
+from perdure.agents.recording import working_for
+from perdure.clock import Clock
+from perdure.engine.delivery.context import DeliveryContext
 
 Status: TypeAlias = Literal["waiting", "running", "done", "skipped", "failed"]
 DEFINITION = "definition"
@@ -145,3 +148,43 @@ class NodeOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
 def flat(outputs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """By `node.key`."""
     return {f"{node}.{key}": value for node, given in outputs.items() for key, value in given.items()}
+
+
+class OutOfTime(Exception):
+    """The execution's time is up, not the node's alone: whatever the node does about errors, nothing more is begun."""
+
+    def __str__(self) -> str:
+        return "the execution ran out of time"
+
+
+def delivery() -> DeliveryContext:
+    """What this handler works for."""
+    context = working_for()
+    assert context is not None  # noqa: S101  # asked in a handler
+    return context
+
+
+def raise_trouble() -> None:
+    """Raises what keeps this handler's work from being recorded: that is no failure of its node."""
+    trouble = delivery().delivery.broken
+    if trouble is not None:
+        raise trouble
+
+
+def clock() -> Clock:
+    return delivery().clock
+
+
+def is_over(task: NodeTask) -> bool:
+    return task.deadline is not None and clock().now() >= task.deadline
+
+
+def seconds_left(task: NodeTask) -> float | None:
+    """None: as many as it takes."""
+    return None if task.deadline is None else max(0.0, (task.deadline - clock().now()).total_seconds())
+
+
+def plain(value: Any) -> Any:
+    """Only what JSON has."""
+    dump = getattr(value, "model_dump", None)
+    return dump(mode="json") if callable(dump) else msgspec.to_builtins(value)

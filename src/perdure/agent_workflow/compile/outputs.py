@@ -1,4 +1,4 @@
-"""Which outputs a node will have, as far as that can be told before it has run."""
+"""The outputs that a node will have, as far as they are known before it runs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 
 import msgspec
 
-from perdure.agent_workflow.builder.draft import Draft, NodeDraft
 from perdure.agent_workflow.definition.config import ANSWER, NodeConfig
-from perdure.agent_workflow.node.inputs import INPUT, keys_in
-from perdure.agent_workflow.node.outputs import HANDOFF, MATCHED_TYPE, fields_of
+from perdure.agent_workflow.definition.draft import Draft, NodeDraft
+from perdure.agent_workflow.execution.values import HANDOFF, INPUT, MATCHED_TYPE, fields_of, keys_in
 
 
 def outputs_known(node: NodeDraft) -> list[str] | None:
@@ -31,13 +30,13 @@ def given_outputs(node: NodeDraft) -> list[str] | None:
     more = [MATCHED_TYPE] if config.output_mode == "union" else []
     if config.output_key is not None:
         return [answer, *more]
-    found = [_keys_of(kind) for kind in node.types]
+    found = [_keys_of_type(kind) for kind in node.types]
     if not found or any(one is None for one in found):
         return None
     return list(dict.fromkeys([*(key for one in found if one is not None for key in one), *more]))
 
 
-def _keys_of(kind: Any) -> list[str] | None:
+def _keys_of_type(kind: Any) -> list[str] | None:
     """Those of a value of this type as plain data; None if they cannot be told."""
     if isinstance(getattr(kind, "model_fields", None), Mapping):
         has_more = getattr(kind, "__pydantic_root_model__", False) or kind.model_config.get("extra") == "allow"
@@ -58,9 +57,6 @@ def has_field(path: str, outputs: Iterable[str]) -> bool:
     return path in names or path.split(".", maxsplit=1)[0] in names
 
 
-# ---------------------------------------------------------------- needs
-
-
 def givers_of(draft: Draft) -> dict[str, Collection[str] | None]:
     """What each node may give; None: that is known only when it has."""
     return {node_id: outputs_known(node) for node_id, node in draft.nodes.items()}
@@ -75,11 +71,11 @@ def needs_of(draft: Draft) -> dict[str, Collection[str]]:
         if node.needs_approval is not None or (approval is not None and approval.predicate is not None):
             needs[node_id] = list(givers)  # a function may look at all of them
             continue
-        needs[node_id] = {one for key in _keys_of_needs(node.config) for one in _named_by(key, givers)}
+        needs[node_id] = {one for key in _keys_needed(node.config) for one in _named_by(key, givers)}
     return needs
 
 
-def _keys_of_needs(config: NodeConfig) -> Iterator[str]:
+def _keys_needed(config: NodeConfig) -> Iterator[str]:
     if config.map is not None:
         yield config.map.over
     if config.input_template is not None:

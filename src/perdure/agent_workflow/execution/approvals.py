@@ -1,4 +1,4 @@
-"""Somebody's word before what an agent said is used."""
+"""Approvals of a node's outputs, before other nodes use them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 import msgspec
 
 from perdure.agent_workflow.definition.config import ApprovalConfig
-from perdure.agents.turns.recording import working_for
+from perdure.agents.recording import working_for
 from perdure.graph.context import WorkflowContext
 
 
