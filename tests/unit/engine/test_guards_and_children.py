@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.turns import turns
 from tests.unit.engine.function_flows import Calls
 from tests.unit.engine.nested import THREAD, Desk, answered_by, around, asking
 from tests.unit.engine.policy_flows import (
@@ -91,10 +91,16 @@ async def test_a_sub_workflow_as_a_fallback_sends_along_the_edges_of_the_failed_
 
 
 async def test_the_timeout_of_a_child_does_not_count_the_time_of_others() -> None:
-    start, slow_start = relay("start"), relay("slow start")
-    sub = WorkflowExecutor(chained(relay("one"), sink("two")), "sub", allow_direct_output=True, timeout=0.05)
-    slow = worker("slow", lambda message, ctx: asyncio.sleep(0.15))
-    builder = WorkflowBuilder(name="timed", start_executor=start).add_fan_out_edges(start, [sub, slow_start])
+    clock, start, slow_start = FakeClock(), relay("start"), relay("slow start")
+    sub = WorkflowExecutor(chained(relay("one"), sink("two")), "sub", allow_direct_output=True, timeout=5)
+
+    async def take_long(message: Any, ctx: Any) -> None:
+        await turns(100)  # the child has done its part by then
+        clock.advance(15)
+
+    slow = worker("slow", take_long)
+    builder = WorkflowBuilder(name="timed", start_executor=start, clock=clock)
+    builder.add_fan_out_edges(start, [sub, slow_start])
     result = await builder.add_edge(slow_start, slow).build().run("x")
     assert result.get_outputs() == ["x-start-one"]
 

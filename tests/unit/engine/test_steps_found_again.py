@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.turns import turns
 from tests.unit.engine.function_flows import THREAD, Calls, begin, questions, raising, resume
 from tests.unit.engine.policy_flows import AT_ONCE, Boom, Context, Flaky, alone
 
@@ -51,16 +52,18 @@ async def test_a_step_that_is_tried_again_calls_the_inner_step_that_failed_again
 
 @pytest.mark.parametrize("is_stored", [True, False])
 async def test_a_step_that_timed_out_in_an_inner_step_calls_it_again(is_stored: bool) -> None:
-    calls = []
+    calls, clock = [], FakeClock()
 
     @step
     async def inner() -> str:
         calls.append("inner")
         if len(calls) == 1:
+            await turns(10)
+            clock.advance(3)
             await asyncio.Event().wait()
         return "done"
 
-    @step(timeout=0.02, retry=AT_ONCE)
+    @step(timeout=2, retry=AT_ONCE)
     async def outer() -> str:
         return await inner()
 
@@ -68,7 +71,7 @@ async def test_a_step_that_timed_out_in_an_inner_step_calls_it_again(is_stored: 
     async def flow(_: str) -> str:
         return await outer()
 
-    result = await begin(flow, InMemoryCheckpointStorage() if is_stored else None)
+    result = await begin(flow, InMemoryCheckpointStorage() if is_stored else None, clock=clock)
     assert (result.get_outputs(), calls) == (["done"], ["inner", "inner"])
 
 
