@@ -36,6 +36,12 @@ def test_first_changelog_entry_has_at_most_40_lines() -> None:
     assert len(entries[-1].rstrip().splitlines()) <= 40
 
 
+def test_how_to_folder_has_at_most_14_pages() -> None:
+    folders = [folder for folder in (DOCS / "how-to").iterdir() if folder.is_dir()]
+    assert {folder.name: len(list(folder.iterdir())) for folder in folders if len(list(folder.iterdir())) > 14} == {}
+    assert list((DOCS / "how-to").glob("*.md")) == []
+
+
 @pytest.mark.parametrize("page", OTHERS, ids=lambda page: page.relative_to(DOCS).as_posix())
 def test_index_links_page(page: Path) -> None:
     linked = {(DOCS / match["target"].partition("#")[0]).resolve() for match in LINK.finditer(prose_of(INDEX))}
