@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def to_its_end(work: Coroutine[Any, Any, T]) -> tuple[T, asyncio.CancelledError | None]:
+async def await_uncancelled(work: Coroutine[Any, Any, T]) -> tuple[T, asyncio.CancelledError | None]:
     """The result, and the cancellation that came meanwhile: the caller raises it when everything is tidy.
 
     Undoing a superstep or giving up a thread half-way would leave it in a state that nobody asked for. Raises what

@@ -51,7 +51,7 @@ _T = TypeVar("_T")
 _copied_otherwise = False
 
 
-def isolated(value: _T) -> _T:
+def isolate(value: _T) -> _T:
     """A copy that shares nothing changeable with the value; the value itself if nothing in it can change.
 
     References to one object inside the value, cycles included, stay references to one object in the copy.
@@ -67,12 +67,12 @@ def isolated(value: _T) -> _T:
         return value
 
 
-def is_all_copied_here() -> bool:
+def has_only_known_copies() -> bool:
     """Whether nothing in this process was ever copied in a way of its own, or shared for want of a way to copy it."""
     return not _copied_otherwise
 
 
-def is_unchangeable(value: object) -> bool:
+def is_immutable(value: object) -> bool:
     """True only if neither the value nor anything it refers to can change."""
     if type(value) in _ATOMIC:
         return True
@@ -82,7 +82,7 @@ def is_unchangeable(value: object) -> bool:
         return False
 
 
-def is_surely_copied(value: object) -> bool:
+def is_fully_copied(value: object) -> bool:
     """True only if `isolated` makes a copy of all of it that can change: nothing in it is shared for want of a way to
     copy it, or copied in a way of its own."""
     if type(value) in _ATOMIC:

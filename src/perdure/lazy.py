@@ -9,7 +9,7 @@ from importlib import import_module
 from perdure.errors import did_you_mean
 
 
-def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` for a package whose names have these homes."""
     module = sys.modules[package]
 

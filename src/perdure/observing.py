@@ -91,7 +91,7 @@ observers: list[Observer] = []
 """Whoever is told. Look whether there is one before an observation is made: `if observers: tell(...)`."""
 
 
-def tell(observation: Observation) -> None:
+def notify_observers(observation: Observation) -> None:
     """To every observer. One that fails is logged: what is counted must not harm what counts."""
     for observer in tuple(observers):
         try:

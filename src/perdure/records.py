@@ -199,15 +199,15 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     """All that are pending now; None if they are as before."""
     due_at: datetime | None = None
     """When the thread goes on by itself, or a deadline passes."""
-    forgets: Sequence[int] = ()
+    prunes: Sequence[int] = ()
     """Numbers of checkpoints of the thread that go with it: retention at work. The head and what is pinned stay."""
-    forgets_events_before: int = 0
+    prunes_events_before: int = 0
     """The events of all commits before this number go, too."""
     carried: Sequence[str] = ()
     """Only of a commit that is read back: references that it has from commits which are no longer in its line."""
 
 
-class ThreadStanding(msgspec.Struct, frozen=True, gc=False):
+class ThreadHeader(msgspec.Struct, frozen=True, gc=False):
     """All of a thread but its commits: what a copy of it in another store begins with."""
 
     thread_id: str

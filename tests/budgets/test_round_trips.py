@@ -63,8 +63,8 @@ async def all_in_one(owner: Owner) -> None:
         consumed=["item"],
         unsettled=[7],
         requests=[asked("t", "question", 1)],
-        forgets=[number - 1],
-        forgets_events_before=number - 1,
+        prunes=[number - 1],
+        prunes_events_before=number - 1,
     )
 
 

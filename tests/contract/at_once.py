@@ -134,7 +134,7 @@ class AtOnce:
         has = has - set(dropped) | {f"{digest}.{number}" for digest in chunks}
         if self._random.random() < 0.6:
             parent = None if owner.head is None else owner.head.number
-            parts["forgets"] = [one for one in self._some(range(max(1, number - 30), number)) if one != parent]
+            parts["prunes"] = [one for one in self._some(range(max(1, number - 30), number)) if one != parent]
         journal, posts = self._journal[name], self._posts[name]
         going = (set(journal.there), set(consumed))
         journal.going |= going[0]
@@ -147,7 +147,7 @@ class AtOnce:
                 chunks=chunks,
                 dropped=dropped,
                 consumed=consumed,
-                forgets_events_before=max(0, number - 5) if self._random.random() < 0.3 else 0,
+                prunes_events_before=max(0, number - 5) if self._random.random() < 0.3 else 0,
                 **parts,
             )
             journal.there -= going[0]

@@ -125,7 +125,7 @@ class OwnersBeside(RuleBasedStateMachine):
                 "unsettled": DELIVERIES,
                 "questions": QUESTIONS,
                 "due": st.none() | PICK,
-                "forgets": BACK,
+                "prunes": BACK,
                 "silence": st.none() | st.integers(0, 6),
             }
         ),
@@ -171,8 +171,8 @@ class OwnersBeside(RuleBasedStateMachine):
             dropped=[ref for ref in (base.has if base else ()) if ref.split(".")[0] in drops],
             requests=None if questions is None else [asked(name, one, self.made) for one in questions],
             due_at=None if rest["due"] is None else at(rest["due"]),
-            forgets=[number - back for back in rest["forgets"] or ()],
-            forgets_events_before=0 if rest["silence"] is None else max(number - rest["silence"], 0),
+            prunes=[number - back for back in rest["prunes"] or ()],
+            prunes_events_before=0 if rest["silence"] is None else max(number - rest["silence"], 0),
         )
         is_next = number == thread.number + 1 and (parent is None or base is not None)
         if self.is_held(lease) and is_next:
@@ -209,8 +209,8 @@ class OwnersBeside(RuleBasedStateMachine):
                 parent=parent,
                 chunks={"d1": b'"d1"', "d2": b'"d2"'},
                 dropped=[ref for ref in (thread.head.has if thread.head else ()) if ref == f"d1.{parent}"],
-                forgets=range(1, number - kept + 1) if kept else (),
-                forgets_events_before=number - kept if kept else 0,
+                prunes=range(1, number - kept + 1) if kept else (),
+                prunes_events_before=number - kept if kept else 0,
             )
             self.do(self.store.commit(commit))
             self.model.commit(commit)

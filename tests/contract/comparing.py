@@ -9,7 +9,7 @@ from tests.contract.acts import FAR, chunks
 from tests.contract.model import Kept, Model, Thread
 
 from perdure.errors import CursorExpired
-from perdure.records import CheckpointInfo, Commit, LoggedEvents, ThreadStanding
+from perdure.records import CheckpointInfo, Commit, LoggedEvents, ThreadHeader
 from perdure.store import Store
 
 
@@ -128,7 +128,7 @@ def _standing_of(one: Thread) -> tuple[Any, ...]:
     return (*at, None if one.head is None else one.head.number, *waits)
 
 
-def _plain_standing(one: ThreadStanding) -> tuple[Any, ...]:
+def _plain_standing(one: ThreadHeader) -> tuple[Any, ...]:
     at = (one.workflow_name, one.number, one.status, one.updated_at, one.last_seq, one.first_seq)
     asked = sorted(request.request_id for request in one.requests)
     journal = [(entry.delivery_id, entry.body) for entry in one.journal]

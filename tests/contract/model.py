@@ -146,9 +146,9 @@ class Model:
                 thread.consumed.add(item_id)
         thread.number, thread.status, thread.updated_at = commit.number, commit.status, commit.timestamp
         thread.last_seq += 0 if commit.events is None else commit.events.count
-        gone = [one for one in thread.checkpoints if one.number in commit.forgets and one is not thread.head]
+        gone = [one for one in thread.checkpoints if one.number in commit.prunes and one is not thread.head]
         self._forget(thread, _unpinned(gone))
-        thread.forget_events(commit.forgets_events_before)
+        thread.forget_events(commit.prunes_events_before)
         self._move(thread)
 
     def _move(self, thread: Thread) -> None:

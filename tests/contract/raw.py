@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from tests.contract.acts import FAR, asked, at, chunks, own, told
 
-from perdure.records import Commit, LoggedEvents, ThreadStanding
+from perdure.records import Commit, LoggedEvents, ThreadHeader
 from perdure.store import Store
 
 
@@ -37,7 +37,7 @@ async def a_full_thread(store: Store, thread_id: str = "t") -> None:
     await owner.release()
 
 
-async def read_out(store: Store, thread_id: str = "t", page: int | None = None) -> tuple[ThreadStanding, list[Commit]]:
+async def read_out(store: Store, thread_id: str = "t", page: int | None = None) -> tuple[ThreadHeader, list[Commit]]:
     """All of a thread."""
     standing = await store.standing(thread_id)
     assert standing is not None
@@ -50,9 +50,9 @@ async def read_out(store: Store, thread_id: str = "t", page: int | None = None) 
     return standing, commits
 
 
-def plain_standing(standing: ThreadStanding) -> dict[str, Any]:
+def plain_standing(standing: ThreadHeader) -> dict[str, Any]:
     """Without the fence, which may be higher where it was added."""
-    found = {name: getattr(standing, name) for name in ThreadStanding.__struct_fields__ if name != "fence"}
+    found = {name: getattr(standing, name) for name in ThreadHeader.__struct_fields__ if name != "fence"}
     found["consumed"], found["pins"] = sorted(standing.consumed), sorted(standing.pins)
     return {
         name: list(one) if isinstance(one, Sequence) and not isinstance(one, str) else one
@@ -97,7 +97,7 @@ async def all_of(store: Store, thread_id: str = "t") -> dict[str, Any]:
     }
 
 
-def renamed(standing: ThreadStanding, commits: Sequence[Commit], to: str) -> tuple[ThreadStanding, list[Commit]]:
+def renamed(standing: ThreadHeader, commits: Sequence[Commit], to: str) -> tuple[ThreadHeader, list[Commit]]:
     """As a thread of another name, with checkpoints of other names."""
     infos = [one.info for one in commits if one.info is not None]
     names = {one.checkpoint_id: f"{to}-{one.number}" for one in infos}

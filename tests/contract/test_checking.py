@@ -52,7 +52,7 @@ async def test_there_is_nothing_to_say_of_a_store_that_is_sound_whatever_was_don
     assert list(await store.check()) == []
     owner = await own(store, "new")
     await owner.save("t-6")  # an id of another thread's
-    await owner.save(forgets=range(1, 10), forgets_events_before=9)
+    await owner.save(prunes=range(1, 10), prunes_events_before=9)
     assert list(await store.check()) == []  # also while it has an owner
     await store.prune("copy", [one.checkpoint_id for one in await store.infos(thread_id="copy")])
     assert list(await store.check()) == []
@@ -136,7 +136,7 @@ async def test_a_thread_that_keeps_only_its_head_does_not_grow(store: Store) -> 
     sizes = []
     for number in range(1, count + 1):
         dropped = [f"c{number - 1}.{number - 1}"] if number > 1 else []
-        await owner.save(chunks={f"c{number}": data}, dropped=dropped, forgets=[number - 1])
+        await owner.save(chunks={f"c{number}": data}, dropped=dropped, prunes=[number - 1])
         sizes.append(await store.size() if number % 20 == 0 else 0)
     assert max(sizes[count // 2 :]) < 1.5 * max(sizes[: count // 2]), sizes[19::20]
     await owner.release()

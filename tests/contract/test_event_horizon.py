@@ -27,7 +27,7 @@ async def firsts(store: Store, seq: int | None, thread_id: str = "t") -> list[in
 async def test_without_a_cursor_all_that_is_kept_is_read(store: Store) -> None:
     owner = await a_log(store)
     assert await firsts(store, None) == await firsts(store, 0) == [1, 4, 5, 7]
-    await owner.note(forgets_events_before=4)
+    await owner.note(prunes_events_before=4)
     assert await firsts(store, None) == await firsts(store, 4) == [5, 7]
     assert list(await store.events_after("nobody", None)) == list(await store.events_after("nobody", 9)) == []
 
@@ -35,7 +35,7 @@ async def test_without_a_cursor_all_that_is_kept_is_read(store: Store) -> None:
 @pytest.mark.parametrize("cursor", [-1, 0, 1, 3])
 async def test_a_cursor_whose_next_event_is_forgotten_has_expired(store: Store, cursor: int) -> None:
     owner = await a_log(store)
-    await owner.save(events=1, forgets_events_before=4)  # of commits 1 and 3
+    await owner.save(events=1, prunes_events_before=4)  # of commits 1 and 3
     with pytest.raises(CursorExpired, match="'t'") as caught:
         await store.events_after("t", cursor)
     assert (caught.value.thread_id, caught.value.oldest) == ("t", 5)
@@ -44,14 +44,14 @@ async def test_a_cursor_whose_next_event_is_forgotten_has_expired(store: Store, 
 
 async def test_a_cursor_whose_next_event_is_kept_has_not(store: Store) -> None:
     owner = await a_log(store)
-    await owner.save(events=1, forgets_events_before=4)
+    await owner.save(events=1, prunes_events_before=4)
     for cursor, expected in [(4, [5, 7, 8]), (5, [5, 7, 8]), (6, [7, 8]), (7, [8]), (8, []), (99, [])]:
         assert await firsts(store, cursor) == expected, cursor
 
 
 async def test_a_log_that_is_forgotten_altogether_begins_with_what_comes_next(store: Store) -> None:
     owner = await a_log(store)
-    await owner.note(forgets_events_before=6)
+    await owner.note(prunes_events_before=6)
     assert await firsts(store, None) == await firsts(store, 7) == []
     with pytest.raises(CursorExpired) as caught:
         await store.events_after("t", 6)
@@ -63,15 +63,15 @@ async def test_a_log_that_is_forgotten_altogether_begins_with_what_comes_next(st
 
 async def test_the_events_of_the_forgetting_commit_itself_stay(store: Store) -> None:
     owner = await a_log(store)
-    await owner.save(events=1, forgets_events_before=6)
+    await owner.save(events=1, prunes_events_before=6)
     assert await firsts(store, None) == [8]
 
 
 async def test_a_horizon_does_not_move_back(store: Store) -> None:
     owner = await a_log(store)
-    await owner.note(forgets_events_before=4)
+    await owner.note(prunes_events_before=4)
     for before in (3, 1, 0, 4):
-        await owner.note(forgets_events_before=before)
+        await owner.note(prunes_events_before=before)
         assert await firsts(store, None) == [5, 7]
         with pytest.raises(CursorExpired):
             await store.events_after("t", 3)
@@ -82,16 +82,16 @@ async def test_a_horizon_does_not_move_back(store: Store) -> None:
 async def test_where_no_event_was_forgotten_no_cursor_expires(store: Store) -> None:
     owner = await own(store)
     await owner.save()
-    await owner.save(forgets=[1], forgets_events_before=2)  # there was none
+    await owner.save(prunes=[1], prunes_events_before=2)  # there was none
     assert await firsts(store, 0) == await firsts(store, -1) == []
-    await owner.save(events=1, forgets_events_before=3)
+    await owner.save(events=1, prunes_events_before=3)
     assert await firsts(store, 0) == await firsts(store, -1) == await firsts(store, None) == [1]
 
 
 async def test_forgetting_events_leaves_the_checkpoints(store: Store) -> None:
     owner = await a_log(store)
     before = await everything(store)
-    await owner.note(forgets_events_before=5)
+    await owner.note(prunes_events_before=5)
     after = await everything(store)
     for name in ("infos", "checkpoints", "heads", "chunks"):
         assert after[name] == before[name], name
@@ -134,20 +134,20 @@ async def test_what_only_forgotten_events_refer_to_goes_with_them(store: Store) 
 
 async def test_a_copy_begins_where_the_original_does(store: Store) -> None:
     owner = await a_log(store)
-    await owner.save(events=1, forgets_events_before=4, forgets=[1])
+    await owner.save(events=1, prunes_events_before=4, prunes=[1])
     await owner.release()
     await store.copy_thread("t", "copy")
     assert await firsts(store, None, "copy") == [5, 7, 8]
     with pytest.raises(CursorExpired, match="copy"):
         await store.events_after("copy", 2)
     copy = await own(store, "copy")
-    await copy.save(forgets_events_before=7)
+    await copy.save(prunes_events_before=7)
     assert await firsts(store, None, "copy") == [] and await firsts(store, None) == [5, 7, 8]
 
 
 async def test_a_thread_of_a_deleted_name_has_a_log_of_its_own(store: Store) -> None:
     owner = await a_log(store)
-    await owner.note(forgets_events_before=6)
+    await owner.note(prunes_events_before=6)
     await owner.release()
     await store.delete_thread("t")
     assert await firsts(store, 0) == []

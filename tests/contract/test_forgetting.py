@@ -30,13 +30,13 @@ async def a_line(store: Store, count: int = 4) -> Owner:
 
 async def test_a_commit_forgets_the_checkpoints_that_it_names(store: Store) -> None:
     owner = await a_line(store)
-    await owner.save(forgets=[1, 3])
+    await owner.save(prunes=[1, 3])
     assert await ids(store) == await ids(store, thread_id="t") == ["t-2", "t-4", "t-5"]
     for gone in ("t-1", "t-3"):
         assert await store.find_checkpoint(gone) is None
     head = await store.head("t")
     assert head is not None and head.info.checkpoint_id == "t-5"
-    await owner.save(forgets=[2, 4, 5], dropped=["c4.4"])
+    await owner.save(prunes=[2, 4, 5], dropped=["c4.4"])
     assert await ids(store) == ["t-6"]
 
 
@@ -44,7 +44,7 @@ async def test_numbers_that_are_no_checkpoint_are_ignored(store: Store) -> None:
     owner = await a_line(store, 2)
     await owner.note(events=1)
     await store.prune("t", ["t-1"])
-    await owner.save(forgets=[0, -1, 1, 3, 4, 5, 99])
+    await owner.save(prunes=[0, -1, 1, 3, 4, 5, 99])
     assert await ids(store) == ["t-2", "t-4"] and [one.first_seq for one in await store.events_after("t", 0)] == [
         1,
         2,
@@ -54,9 +54,9 @@ async def test_numbers_that_are_no_checkpoint_are_ignored(store: Store) -> None:
 
 async def test_neither_the_commit_itself_nor_the_head_is_ever_forgotten(store: Store) -> None:
     owner = await a_line(store, 2)
-    await owner.save(forgets=[3])
+    await owner.save(prunes=[3])
     await owner.record(1)
-    await owner.note(forgets=[3, 4, 2], events=1, requests=[asked("t", "q", 1)])
+    await owner.note(prunes=[3, 4, 2], events=1, requests=[asked("t", "q", 1)])
     assert await ids(store) == ["t-1", "t-3"]
     assert [one.request_id for one in await store.pending_requests()] == ["q"]
     within = await inside(store, "t")
@@ -67,7 +67,7 @@ async def test_a_refused_commit_forgets_nothing(store: Store) -> None:
     stale = await a_line(store)
     owner = await own(store, owner="run-2", takeover=True)
     before = await everything(store)
-    forgetting: dict[str, Any] = {"forgets": [1, 2, 3], "forgets_events_before": 4}
+    forgetting: dict[str, Any] = {"prunes": [1, 2, 3], "prunes_events_before": 4}
     refused: list[Commit] = [
         stale.checkpoint(**forgetting),
         msgspec.structs.replace(owner.checkpoint(**forgetting), number=7),
@@ -83,10 +83,10 @@ async def test_a_refused_commit_forgets_nothing(store: Store) -> None:
 
 async def test_a_checkpoint_follows_the_nearest_one_that_is_not_forgotten(store: Store) -> None:
     owner = await a_line(store, 5)
-    await owner.save(forgets=[2, 3])
+    await owner.save(prunes=[2, 3])
     previous = {one.checkpoint_id: one.previous_checkpoint_id for one in await store.infos()}
     assert previous == {"t-1": None, "t-4": "t-1", "t-5": "t-4", "t-6": "t-5"}
-    await owner.save(forgets=[1, 5, 6])
+    await owner.save(prunes=[1, 5, 6])
     previous = {one.checkpoint_id: one.previous_checkpoint_id for one in await store.infos()}
     assert previous == {"t-4": None, "t-7": "t-4"}
     head, found = await store.head("t"), await store.find_checkpoint("t-4")
@@ -96,7 +96,7 @@ async def test_a_checkpoint_follows_the_nearest_one_that_is_not_forgotten(store:
 
 async def test_nothing_can_continue_from_what_is_forgotten(store: Store) -> None:
     owner = await a_line(store, 3)
-    await owner.save(forgets=[2])
+    await owner.save(prunes=[2])
     with pytest.raises(ThreadConflict):
         await owner.save(parent=2)
     await owner.save(parent=1, chunks={"dd": b"1"}, dropped=["c1.1"])
@@ -109,10 +109,10 @@ async def test_what_is_left_keeps_all_that_it_has_from_what_is_forgotten(store: 
     fork = await owner.save(dropped=["bb.1"], chunks={"cc": b"3"})
     await owner.save(chunks={"dd": b"4"}, dropped=["cc.2"])  # aa dd
     owner.head = fork
-    await owner.save(chunks={"ee": b"5"}, forgets=[1, 2])  # aa cc ee
+    await owner.save(chunks={"ee": b"5"}, prunes=[1, 2])  # aa cc ee
     assert {"aa.1", "cc.2", "dd.3", "ee.4"} <= set(await chunks(store, "t"))
     await store.prune("t", [])
-    await owner.save(forgets=[3], dropped=["cc.2"])
+    await owner.save(prunes=[3], dropped=["cc.2"])
     assert {"aa.1", "cc.2", "ee.4"} <= set(await chunks(store, "t"))
     await store.prune("t", ["t-4"])
     assert set(await chunks(store, "t")) == {"aa.1", "ee.4"}
@@ -122,7 +122,7 @@ async def test_events_of_a_forgotten_checkpoint_stay_and_name_none(store: Store)
     owner = await own(store)
     await owner.save(chunks={"aa": b"1", "bb": b"2"}, events=told(1, 2, refers=True, own=("bb",)))
     await owner.save(dropped=["aa.1"], events=1)
-    await owner.save(forgets=[1, 2])
+    await owner.save(prunes=[1, 2])
     await store.prune("t", [])
     found = await store.events_after("t", 0)
     assert [(one.first_seq, one.count, one.info) for one in found] == [(1, 2, None), (3, 1, None)]
@@ -136,7 +136,7 @@ async def test_forgetting_leaves_other_threads_and_what_waits_alone(store: Store
     await owner.save(requests=[asked("t", "q", 1)], due_at=at(5))
     await owner.record(1)
     await store.post("t", "item", "message", b"1")
-    await owner.note(forgets=[1, 2, 3], forgets_events_before=4)
+    await owner.note(prunes=[1, 2, 3], prunes_events_before=4)
     assert [await store.infos(thread_id="u"), await chunks(store, "u"), await store.events_after("u", None)] == before
     assert [one.request_id for one in await store.pending_requests()] == ["q"]
     within = await inside(store, "t")
@@ -154,7 +154,7 @@ async def test_what_was_forgotten_is_freed_by_the_commits_that_follow(store: Sto
         await owner.save(
             chunks={f"c{number}": b'"only here"'},
             dropped=[f"c{number - 1}.{number - 1}"] * (number > 2),
-            forgets=[number - 1],
+            prunes=[number - 1],
         )
         if number % 50 == 0:
             held = await chunks(store, "t", number)
@@ -170,7 +170,7 @@ async def test_what_only_forgotten_events_referred_to_is_freed_by_the_commits_th
     await owner.save(chunks={"aa": b"1"})
     for number in range(2, MANY + 1):
         events = told(owner.last_seq + 1, own=(f"e{number}",))
-        await owner.note(chunks={f"e{number}": b'"told"'}, events=events, forgets_events_before=number)
+        await owner.note(chunks={f"e{number}": b'"told"'}, events=events, prunes_events_before=number)
     held = await chunks(store, "t", MANY)
     assert {"aa.1", f"e{MANY}.{MANY}"} <= held.keys() and len(held) < 130
     assert [one.first_seq for one in await store.events_after("t", None)] == [MANY - 1]
@@ -178,7 +178,7 @@ async def test_what_only_forgotten_events_referred_to_is_freed_by_the_commits_th
 
 async def test_many_can_be_forgotten_with_one_commit(store: Store) -> None:
     owner = await a_line(store, 150)
-    await owner.save(forgets=range(1, 151), forgets_events_before=151, chunks={"new": b"1"})
+    await owner.save(prunes=range(1, 151), prunes_events_before=151, chunks={"new": b"1"})
     assert await ids(store) == ["t-151"] and list(await store.events_after("t", None)) == []
     assert set(await chunks(store, "t", 151)) == {"c150.150", "new.151"}  # freed with it: there is much to free
 
@@ -186,7 +186,7 @@ async def test_many_can_be_forgotten_with_one_commit(store: Store) -> None:
 async def test_what_was_forgotten_stays_so_for_others_and_later(another: Callable[[], Store]) -> None:
     one, two = another(), another()
     owner = await a_line(one)
-    await owner.save(forgets=[1, 2], forgets_events_before=3)
+    await owner.save(prunes=[1, 2], prunes_events_before=3)
     for store in (one, two):
         assert await ids(store) == ["t-3", "t-4", "t-5"]
     await owner.release()
@@ -197,6 +197,6 @@ async def test_what_was_forgotten_stays_so_for_others_and_later(another: Callabl
     with pytest.raises(CursorExpired):
         await three.events_after("t", 1)
     again = await own(three)
-    await again.save(dropped=["c4.4"], forgets=[3, 4])
+    await again.save(dropped=["c4.4"], prunes=[3, 4])
     assert await ids(two) == ["t-5", "t-6"]
     assert await two.prune("t", ["t-5"]) == 1 and await chunks(two, "t") == {}

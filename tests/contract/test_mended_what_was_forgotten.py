@@ -30,7 +30,7 @@ async def a_short_thread(store: Store, count: int = 6, thread_id: str = "t") -> 
     owner = await own(store, thread_id)
     for number in range(1, count + 1):
         dropped = [f"c{number - 1}.{number - 1}"] * (number > 1)
-        await owner.save(chunks={f"c{number}": b'"1"'}, dropped=dropped, forgets=[number - 1], events=1)
+        await owner.save(chunks={f"c{number}": b'"1"'}, dropped=dropped, prunes=[number - 1], events=1)
     return owner
 
 
@@ -52,7 +52,7 @@ async def test_threads_that_are_taken_up_again_and_again_hold_only_what_they_kee
         for _ in range(2):
             number += 1
             dropped = [f"c{number - 1}.{number - 1}"] * (number > 1)
-            await owner.save(chunks={f"c{number}": b'"1"'}, dropped=dropped, forgets=[number - 1])
+            await owner.save(chunks={f"c{number}": b'"1"'}, dropped=dropped, prunes=[number - 1])
         await owner.release()
         assert f"c{number}.{number}" in await chunks(store, "t") and len(await chunks(store, "t")) <= 2
 
@@ -63,7 +63,7 @@ async def test_a_thread_that_keeps_a_little_of_each_commit_does_not_keep_much_of
     for number in range(1, 67):
         dropped = [f"large{number - 1}.{number - 1}"] * (number > 1)
         brought = {f"large{number}": large, f"small{number}": b'"1"'}
-        await owner.save(chunks=brought, dropped=dropped, forgets=[number - 1])
+        await owner.save(chunks=brought, dropped=dropped, prunes=[number - 1])
     held = await chunks(store, "t", 66)
     assert {"small1.1", "small66.66", "large66.66"} <= held.keys()
     assert sum(map(len, held.values())) < 1_500_000, "of four million that were written"
@@ -97,7 +97,7 @@ async def test_a_first_commit_that_is_forgotten_and_not_freed_takes_what_others_
 ) -> None:
     owner = await own(store)
     await owner.save(chunks={"all": b'"1"', "first": b'"2"'})
-    await owner.save(chunks={"c2": b'"3"'}, dropped=["first.1"], forgets=[1])
+    await owner.save(chunks={"c2": b'"3"'}, dropped=["first.1"], prunes=[1])
     await target.add_thread(*await read_out(store))
     assert {"all.1", "c2.2"} <= (await chunks(target, "t")).keys()
     await target.prune("t", [])
@@ -108,7 +108,7 @@ async def test_events_that_are_forgotten_and_not_freed_stay_where_they_are(store
     owner = await own(store)
     for number in range(1, 5):
         own_chunk = told(number, own=(f"e{number}",))
-        await owner.save(chunks={f"e{number}": b'"told"'}, events=own_chunk, forgets_events_before=number - 1)
+        await owner.save(chunks={f"e{number}": b'"told"'}, events=own_chunk, prunes_events_before=number - 1)
     standing, commits = await read_out(store)
     assert [one.number for one in commits if one.events is not None] == [3, 4]
     assert all("told" not in str(one.chunks) for one in commits if one.number < 3)
@@ -125,11 +125,11 @@ async def test_a_thread_that_was_handed_over_with_what_it_forgot_goes_on_without
     owner = await own(store)
     await owner.save(chunks={"aa": b'"1"'})
     for number in range(2, 7):
-        await owner.save(chunks={f"c{number}": b'"1"'}, forgets=[number - 1] * (number > 3))
+        await owner.save(chunks={f"c{number}": b'"1"'}, prunes=[number - 1] * (number > 3))
     await target.add_thread(*await read_out(store))
     mover = await own(target)
     for number in range(7, 12):
-        await mover.save(chunks={f"c{number}": b'"1"'}, forgets=[number - 2])
+        await mover.save(chunks={f"c{number}": b'"1"'}, prunes=[number - 2])
         assert list(await target.check()) == []
     await target.prune("t", ["t-1", "t-2"])
     await mover.release()
@@ -143,7 +143,7 @@ async def test_a_forgotten_commit_that_was_handed_over_does_not_miss_the_one_bef
     owner = await own(store)
     await owner.save(chunks={"aa": b'"1"'})
     await owner.save(chunks={"bb": b'"2"'}, dropped=["aa.1"])
-    await owner.save(chunks={"cc": b'"3"'}, forgets=[2])
+    await owner.save(chunks={"cc": b'"3"'}, prunes=[2])
     await target.add_thread(*await read_out(store))
     assert await target.prune("t", ["t-1"]) == 1
     assert list(await target.check()) == [] and await ids(target) == ["t-3"]

@@ -20,7 +20,7 @@ from tests.contract.raw import read_out
 from tests.schemas import SCHEMAS
 
 from perdure.errors import CheckpointNotFound, ThreadBusy, ThreadExists
-from perdure.records import Commit, ThreadStanding
+from perdure.records import Commit, ThreadHeader
 
 THROUGH = st.sampled_from([None, None, None, *STORES])
 
@@ -30,7 +30,7 @@ class Beside(OwnersBeside):
 
     def __init__(self, kind: str) -> None:
         super().__init__(kind)
-        self.away: dict[str, tuple[ThreadStanding, list[Commit], Thread]] = {}
+        self.away: dict[str, tuple[ThreadHeader, list[Commit], Thread]] = {}
         """Threads that were read out."""
 
     # ------------------------------------------------------------ keeping and removing
@@ -120,8 +120,8 @@ class Beside(OwnersBeside):
             self.delete(name, 0, None)
 
     async def handed_through(
-        self, kind: str, standing: ThreadStanding, commits: list[Commit]
-    ) -> tuple[ThreadStanding, list[Commit]]:
+        self, kind: str, standing: ThreadHeader, commits: list[Commit]
+    ) -> tuple[ThreadHeader, list[Commit]]:
         with tempfile.TemporaryDirectory() as folder, SCHEMAS.lent():
             other = STORES[kind](Path(folder))
             await other.add_thread(standing, iter(commits))

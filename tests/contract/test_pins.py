@@ -112,14 +112,14 @@ async def test_pruning_leaves_what_is_pinned_with_all_that_it_needs(store: Store
 async def test_a_commit_that_forgets_leaves_what_is_pinned(store: Store) -> None:
     owner = await a_line(store)
     await store.pin("t-2")
-    await owner.save(forgets=[1, 2, 3, 4])
+    await owner.save(prunes=[1, 2, 3, 4])
     assert await ids(store) == ["t-2", "t-5"] and await pins(store) == ["t-2"]
     assert {"c2.2", "c4.4"} <= set(await chunks(store, "t"))
     await store.prune("t", [])
-    await owner.save(forgets=[5])
+    await owner.save(prunes=[5])
     assert await ids(store) == ["t-2", "t-6"] and {"c2.2", "c4.4"} <= set(await chunks(store, "t"))
     await store.unpin("t-2")
-    await owner.save(forgets=[2])
+    await owner.save(prunes=[2])
     assert await ids(store) == ["t-6", "t-7"]
 
 
@@ -130,7 +130,7 @@ async def test_an_abandoned_branch_stays_as_far_as_it_is_pinned(store: Store) ->
     owner.head = (await store.infos())[0]
     await owner.save(chunks={"ff": b"3"})  # and 1 -> 5
     await store.pin(branch.checkpoint_id)
-    await owner.save(forgets=[2, 3, 4])
+    await owner.save(prunes=[2, 3, 4])
     assert await ids(store) == ["t-1", "t-3", "t-5", "t-6"]
     assert await store.prune("t", ["t-1", "t-2", "t-3", "t-4", "t-5"]) == 2
     assert await ids(store) == ["t-3", "t-6"] and set(await chunks(store, "t")) == {"c1.1", "c2.2", "dd.3", "ff.5"}

@@ -98,7 +98,7 @@ async def test_a_checkpoint_that_is_pinned_while_a_commit_forgets_it_can_be_gone
     for _ in range(3):
         await owner.save()
     async with forced.locked("{s}.threads", "FOR NO KEY UPDATE"):
-        saving = asyncio.create_task(owner.save(forgets=[2]))
+        saving = asyncio.create_task(owner.save(prunes=[2]))
         await forced.until_waiting(1)
         await other.pin("t-2")
     await saving
@@ -115,7 +115,7 @@ async def test_chunks_that_are_needed_stay_where_checkpoints_and_events_go_toget
     third = await owner.save(parent=1, dropped=[f"{a}.1"])
     await store.prune("t", ["t-1"])
     owner.head = third
-    await owner.save(forgets=[2], forgets_events_before=2)  # what carries a goes, and what holds it is looked at
+    await owner.save(prunes=[2], prunes_events_before=2)  # what carries a goes, and what holds it is looked at
     await owner.release()
     await store.prune("t", [])  # what was not freed yet
     assert await store.read_chunks("t", [1]) == {1: {b: b'"B"'}}
@@ -174,7 +174,7 @@ async def test_who_reads_events_while_some_are_forgotten_gets_all_or_is_told(for
 
     async def move() -> None:
         for _ in range(100):
-            await owner.save(events=2, forgets_events_before=owner.number, forgets=[owner.number])
+            await owner.save(events=2, prunes_events_before=owner.number, prunes=[owner.number])
         is_over.set()
 
     moving = asyncio.create_task(move())
@@ -214,7 +214,7 @@ async def test_copies_of_a_thread_that_moves_and_forgets_are_whole(forced: Force
 
     async def move() -> None:
         while not is_over.is_set():
-            await owner.save(forgets=[owner.number])
+            await owner.save(prunes=[owner.number])
 
     moving = asyncio.create_task(move())
     for number in range(20):

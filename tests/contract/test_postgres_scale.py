@@ -10,7 +10,7 @@ from tests.contract.acts import FAR, at, own, told
 from tests.contract.forcing import Forced
 from tests.servers.fixtures import Place
 
-from perdure.records import CheckpointInfo, Commit, Lease, ThreadStanding
+from perdure.records import CheckpointInfo, Commit, Lease, ThreadHeader
 from perdure.stores.postgres.store import PostgresStore
 
 FEW, MANY = 20, 2000
@@ -29,7 +29,7 @@ async def forced(postgres_place: Place) -> AsyncIterator[Forced]:
         yield one
 
 
-def made(thread_id: str, count: int) -> tuple[ThreadStanding, list[Commit]]:
+def made(thread_id: str, count: int) -> tuple[ThreadHeader, list[Commit]]:
     """A thread with so many checkpoints: each brings a chunk and drops one, and tells of an event."""
     commits = []
     for number in range(1, count + 1):
@@ -51,7 +51,7 @@ def made(thread_id: str, count: int) -> tuple[ThreadStanding, list[Commit]]:
             )
         )
     last = commits[-1]
-    standing = ThreadStanding(thread_id, "w", count, 1, "IDLE", last.timestamp, count, head=count, due_at=FAR)
+    standing = ThreadHeader(thread_id, "w", count, 1, "IDLE", last.timestamp, count, head=count, due_at=FAR)
     return standing, commits
 
 
@@ -178,7 +178,7 @@ async def test_what_is_forgotten_and_not_freed_stays_little_however_much_is_carr
     owner = await own(counted.store, "t")
     await owner.save(chunks={f"{number:024x}": b"1" for number in range(4000)})
     for _ in range(600):
-        await owner.save(forgets=[owner.number])
+        await owner.save(prunes=[owner.number])
     await forced.execute("ANALYZE {s}.commits, {s}.threads")
     assert await forced.value("SELECT count(*) FROM {s}.commits") < 400
     assert await counted.rows(lambda: counted.store.head("t")) < 800
@@ -196,7 +196,7 @@ async def test_what_is_freed_beside_thousands_that_stay_is_found_without_reading
 
     async def forget() -> None:
         for _ in range(20):
-            await owner.save(forgets=[owner.number - count + 1])
+            await owner.save(prunes=[owner.number - count + 1])
 
     assert await counted.rows(forget) < 600
     assert await store.check() == []

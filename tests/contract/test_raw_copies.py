@@ -58,7 +58,7 @@ async def test_what_was_forgotten_is_not_handed_over_and_what_is_left_needs_noth
     await owner.save(chunks={"aa": b"1", "bb": b"2"}, events=1)
     for number in range(2, 8):
         await owner.save(chunks={f"c{number}": b"3"}, dropped=["bb.1"] * (number == 3), events=1)
-    await owner.save(forgets=[1, 2, 3, 5], forgets_events_before=4, dropped=["c2.2"])
+    await owner.save(prunes=[1, 2, 3, 5], prunes_events_before=4, dropped=["c2.2"])
     await owner.release()
     await hand_over(store, target)
     assert list(await target.infos()) == list(await store.infos()) and await ids(target) == ["t-4", "t-6", "t-7", "t-8"]
@@ -126,7 +126,7 @@ async def test_a_thread_goes_on_where_it_was_handed_over(store: Store, target: S
         await owner.save(
             chunks={"gg": b"9"}, dropped=["ff.7"], events=1, unsettled=[6], consumed=["waits"], requests=[]
         )
-        await owner.save("t-6", forgets=[8], events=1)  # in place of another
+        await owner.save("t-6", prunes=[8], events=1)  # in place of another
         await owner.release()
         await one.post("t", "taken", "message", b'"again"')
         await one.post("t", "waits", "message", b'"again"')
@@ -245,7 +245,7 @@ async def test_reading_a_thread_out_changes_nothing_for_its_owner(store: Store) 
     standing, _ = await read_out(store)
     assert standing.fence == owner.lease.fence and [one.delivery_id for one in standing.journal] == [1]
     assert await everything(store) == before
-    await owner.save(forgets=[1])
+    await owner.save(prunes=[1])
     await read_out(store)
     await owner.save()
 

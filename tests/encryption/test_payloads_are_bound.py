@@ -12,12 +12,12 @@ from tests.encryption.places import OLD, Place, closed
 
 from perdure.codecs.aes_gcm import AesGcm
 from perdure.errors import DamagedCheckpoint, PlaintextRefused
-from perdure.records import Commit, InboxItem, JournalEntry, ThreadStanding
+from perdure.records import Commit, InboxItem, JournalEntry, ThreadHeader
 from perdure.store import Store
 from perdure.testing.conformance.support.acts import full, own
 
 Commits: TypeAlias = list[Commit]
-Change: TypeAlias = Callable[[ThreadStanding, Commits, Commits], tuple[ThreadStanding, Commits]]
+Change: TypeAlias = Callable[[ThreadHeader, Commits, Commits], tuple[ThreadHeader, Commits]]
 """What becomes of where the thread stands and of its commits; there are also those of another thread."""
 replace: Callable[..., Any] = msgspec.structs.replace
 
@@ -58,7 +58,7 @@ async def all_chunks(store: Store) -> list[bytes]:
 
 
 async def test_checkpoints_of_one_thread_cannot_be_swapped(place: Place) -> None:
-    def change(standing: ThreadStanding, ours: Commits, _: Commits) -> tuple[ThreadStanding, Commits]:
+    def change(standing: ThreadHeader, ours: Commits, _: Commits) -> tuple[ThreadHeader, Commits]:
         first, second, *rest = ours
         return standing, [replace(first, root=second.root), replace(second, root=first.root), *rest]
 
@@ -83,7 +83,7 @@ async def test_a_checkpoint_of_another_thread_is_none_of_this_one(place: Place) 
 
 
 async def test_events_and_chunks_cannot_be_swapped(place: Place) -> None:
-    def change(standing: ThreadStanding, ours: Commits, _: Commits) -> tuple[ThreadStanding, Commits]:
+    def change(standing: ThreadHeader, ours: Commits, _: Commits) -> tuple[ThreadHeader, Commits]:
         first, second, *rest = ours
         assert first.events is not None and second.events is not None
         names = list(first.chunks)
@@ -104,8 +104,8 @@ async def test_events_and_chunks_cannot_be_swapped(place: Place) -> None:
     await closed(store)
 
 
-def _waiting(journal: Iterable[JournalEntry], inbox: Iterable[InboxItem], standing: ThreadStanding) -> ThreadStanding:
-    changed: ThreadStanding = replace(standing, journal=list(journal), inbox=list(inbox))
+def _waiting(journal: Iterable[JournalEntry], inbox: Iterable[InboxItem], standing: ThreadHeader) -> ThreadHeader:
+    changed: ThreadHeader = replace(standing, journal=list(journal), inbox=list(inbox))
     return changed
 
 
@@ -122,7 +122,7 @@ def _waiting(journal: Iterable[JournalEntry], inbox: Iterable[InboxItem], standi
     ids=["journal", "inbox", "kind of an item"],
 )
 async def test_what_waits_cannot_be_swapped_or_taken_for_something_else(
-    place: Place, harm: Callable[[ThreadStanding], ThreadStanding], told: str
+    place: Place, harm: Callable[[ThreadHeader], ThreadHeader], told: str
 ) -> None:
     store = await changed(place, lambda standing, ours, _: (harm(standing), ours))
     await refused(store.standing("t"), told)

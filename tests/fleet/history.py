@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from tests.fleet.acts import Told
 
-from perdure.records import Commit, ThreadStanding
+from perdure.records import Commit, ThreadHeader
 from perdure.store import Store
 
 
@@ -48,7 +48,7 @@ def _made(commit: Commit) -> Made:
     return Made(commit.number, act, fence, process)
 
 
-def _of_the_line(standing: ThreadStanding, commits: Sequence[Commit]) -> Iterator[str]:
+def _of_the_line(standing: ThreadHeader, commits: Sequence[Commit]) -> Iterator[str]:
     numbers = [commit.number for commit in commits]
     if numbers != list(range(1, len(numbers) + 1)):
         yield f"its commits are {numbers}"
@@ -111,7 +111,7 @@ def _of_acts(made: Sequence[Made], told: Told) -> Iterator[str]:
                 yield f"{first} was acknowledged before {then} began, and they are at {at.get(first)} and {number}"
 
 
-def _of_the_inbox(standing: ThreadStanding, told: Told) -> Iterator[str]:
+def _of_the_inbox(standing: ThreadHeader, told: Told) -> Iterator[str]:
     waiting, consumed = Counter(item.item_id for item in standing.inbox), set(standing.consumed)
     for item in set(told.posted) - consumed - set(waiting):
         yield f"item {item} was posted, and is lost"
@@ -125,7 +125,7 @@ def _of_the_inbox(standing: ThreadStanding, told: Told) -> Iterator[str]:
         yield f"items were handed out again: {told.repeated}"
 
 
-async def _of_events(store: Store, standing: ThreadStanding) -> Iterator[str]:
+async def _of_events(store: Store, standing: ThreadHeader) -> Iterator[str]:
     found, last = [], 0
     for events in await store.events_after(standing.thread_id, None):
         if events.first_seq != last + 1:
@@ -137,7 +137,7 @@ async def _of_events(store: Store, standing: ThreadStanding) -> Iterator[str]:
 
 
 async def _of_what_is_read(
-    store: Store, standing: ThreadStanding, commits: Sequence[Commit], made: Sequence[Made]
+    store: Store, standing: ThreadHeader, commits: Sequence[Commit], made: Sequence[Made]
 ) -> Iterator[str]:
     """Lists and chunks say the same as the commits."""
     found = []

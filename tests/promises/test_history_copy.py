@@ -18,7 +18,7 @@ from tests.six_methods import SixMethods
 from perdure import InMemoryCheckpointStorage, StorageFailed
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.checkpoints.transfer.copy_store import NotCopied, copy_store
-from perdure.records import Commit, ThreadStanding
+from perdure.records import Commit, ThreadHeader
 from perdure.storages import FileCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage
 
 IDS = ["first", "second", "third", "fourth"]
@@ -118,7 +118,7 @@ async def test_what_the_target_fails_at_is_raised(
 ) -> None:
     add, room = storage.store.add_thread, [1, 1]
 
-    async def full(standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+    async def full(standing: ThreadHeader, commits: Iterable[Commit]) -> None:
         if not room:
             raise OSError(28, "No space left on device")
         room.pop()

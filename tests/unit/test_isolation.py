@@ -21,7 +21,7 @@ import pydantic
 import pytest
 from tests.shown import shown
 
-from perdure.isolation import is_unchangeable, isolated
+from perdure.isolation import is_immutable, isolate
 
 
 class Colour(enum.Enum):
@@ -106,7 +106,7 @@ class Stubborn:
 
 
 UNCHANGEABLE: list[Any] = [
-    *(None, True, 1, 1.5, 1j, "x", b"x", ..., NotImplemented, range(3), len, int, Plain, isolated),
+    *(None, True, 1, 1.5, 1j, "x", b"x", ..., NotImplemented, range(3), len, int, Plain, isolate),
     *(
         datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC),
         datetime.date(2024, 1, 1),
@@ -134,18 +134,18 @@ COPIED: list[Any] = [
 
 @pytest.mark.parametrize("value", UNCHANGEABLE, ids=shown)
 def test_what_cannot_change_is_shared(value: Any) -> None:
-    assert is_unchangeable(value)
-    assert isolated(value) is value
+    assert is_immutable(value)
+    assert isolate(value) is value
 
 
 @pytest.mark.parametrize("value", CHANGEABLE, ids=shown)
 def test_what_can_change_is_known_as_such(value: Any) -> None:
-    assert not is_unchangeable(value)
+    assert not is_immutable(value)
 
 
 @pytest.mark.parametrize("value", COPIED, ids=shown)
 def test_a_copy_is_equal_and_of_the_same_type_but_not_the_same(value: Any) -> None:
-    made = isolated(value)
+    made = isolate(value)
     assert made is not value
     assert made == value
     assert type(made) is type(value)
@@ -155,7 +155,7 @@ def test_a_change_of_the_copy_does_not_reach_the_original_at_any_depth() -> None
     original = Open([1], "x", {"frozen": Frozen(([1], Pair([1], OpenStruct([1]))))})
     untouched = copy.deepcopy(original)
 
-    made = isolated(original)
+    made = isolate(original)
     made.items.append(2)
     made.other["frozen"].content[0].append(2)
     made.other["frozen"].content[1].first.append(2)
@@ -167,9 +167,7 @@ def test_a_change_of_the_copy_does_not_reach_the_original_at_any_depth() -> None
 
 def test_two_references_to_one_object_stay_so_whoever_copies_it() -> None:
     shared = [1]
-    made: list[Any] = isolated(
-        [shared, {"a": shared}, Open(other=shared), Plain(shared), (shared,), OpenStruct(shared)]
-    )
+    made: list[Any] = isolate([shared, {"a": shared}, Open(other=shared), Plain(shared), (shared,), OpenStruct(shared)])
     first = made[0]
     assert first is not shared
     assert all(one is first for one in (made[1]["a"], made[2].other, made[3].content, made[4][0], made[5].content))
@@ -177,7 +175,7 @@ def test_two_references_to_one_object_stay_so_whoever_copies_it() -> None:
 
 def test_a_shared_tuple_and_a_shared_frozen_object_stay_shared() -> None:
     pair, frozen = ([1],), Frozen([1])
-    made = isolated([pair, pair, frozen, frozen])
+    made = isolate([pair, pair, frozen, frozen])
     assert made[0] is made[1] is not pair
     assert made[2] is made[3] is not frozen
 
@@ -195,7 +193,7 @@ def test_a_cycle_ends_where_it_began(make: Callable[[], Any]) -> None:
     else:
         object.__setattr__(value, "other" if make is Open else "content", holder)
 
-    made = isolated(holder)
+    made = isolate(holder)
     inside = made[0]
     back = inside[0] if isinstance(inside, list) else None
     back = inside["content"] if isinstance(inside, dict) else back
@@ -208,29 +206,29 @@ def test_a_cycle_through_a_tuple_gives_one_tuple() -> None:
     value = (inner,)
     inner.append(value)
 
-    made = isolated(value)
+    made = isolate(value)
     assert made[0][0] is made is not value
 
 
 def test_a_frozen_object_that_holds_itself_is_not_called_unchangeable() -> None:
     value = Frozen()
     object.__setattr__(value, "content", value)
-    assert not is_unchangeable(value)
-    assert isolated(value).content.content.__class__ is Frozen
+    assert not is_immutable(value)
+    assert isolate(value).content.content.__class__ is Frozen
 
 
 def test_the_cached_property_of_a_frozen_object_is_not_shared() -> None:
     value = FrozenWithCache(1)
-    assert is_unchangeable(value)
+    assert is_immutable(value)
     assert value.numbers == [1]
-    assert not is_unchangeable(value)
-    assert isolated(value).numbers is not value.numbers
+    assert not is_immutable(value)
+    assert isolate(value).numbers is not value.numbers
 
 
 def test_attributes_of_a_list_subclass_are_copied_too() -> None:
     value = TaggedList([1])
     value.tag = ["a"]
-    made = isolated(value)
+    made = isolate(value)
     assert made.tag == ["a"]
     assert made.tag is not value.tag
 
@@ -239,19 +237,19 @@ def test_attributes_outside_the_fields_are_copied_too() -> None:
     value: Any = Open()
     struct = StructWithDict([1])
     value.extra = [1]
-    assert isolated(value).extra == [1]
-    assert isolated(value).extra is not value.extra
-    assert isolated(struct).content is not struct.content
+    assert isolate(value).extra == [1]
+    assert isolate(value).extra is not value.extra
+    assert isolate(struct).content is not struct.content
 
 
 def test_a_field_that_was_deleted_or_never_set_stays_so() -> None:
     value = object.__new__(OpenSlots)
-    assert not hasattr(isolated(value), "content")
+    assert not hasattr(isolate(value), "content")
 
 
 def test_copying_does_not_run_post_init_again() -> None:
     value = CountingStruct([])
-    assert isolated(value).made == [1]
+    assert isolate(value).made == [1]
 
 
 def test_a_class_with_its_own_deepcopy_is_copied_by_it() -> None:
@@ -262,7 +260,7 @@ def test_a_class_with_its_own_deepcopy_is_copied_by_it() -> None:
         def __deepcopy__(self, memo: dict[int, Any]) -> Own:
             return Own([*self.items, 99])
 
-    assert isolated(Own([1])).items == [1, 99]
+    assert isolate(Own([1])).items == [1, 99]
 
 
 def test_a_class_with_its_own_state_is_copied_by_it() -> None:
@@ -273,7 +271,7 @@ def test_a_class_with_its_own_state_is_copied_by_it() -> None:
         def __getstate__(self) -> dict[str, Any]:
             return {"items": []}
 
-    assert isolated(Own([1])).items == []
+    assert isolate(Own([1])).items == []
 
 
 @pytest.mark.parametrize(
@@ -290,13 +288,13 @@ def test_a_class_with_its_own_state_is_copied_by_it() -> None:
 )
 def test_what_cannot_be_copied_is_given_as_it_is(make: Callable[[], Any]) -> None:
     value = make()
-    assert isolated(value) is value
+    assert isolate(value) is value
 
 
 def test_the_rest_is_isolated_from_what_cannot_be_copied() -> None:
     lock = threading.Lock()
     value = Open([1], other={"lock": lock, "items": [1]})
-    made = isolated(value)
+    made = isolate(value)
     assert made.other["lock"] is lock
     assert made.items is not value.items
     assert made.other["items"] is not value.other["items"]
@@ -305,7 +303,7 @@ def test_the_rest_is_isolated_from_what_cannot_be_copied() -> None:
 def test_a_second_reference_to_what_cannot_be_copied_is_the_value_too() -> None:
     client: Any = Plain([1])
     client.lock = threading.Lock()
-    made: list[Any] = isolated([client, client, {"again": client}])
+    made: list[Any] = isolate([client, client, {"again": client}])
     assert made[0] is made[1] is made[2]["again"] is client
 
 
@@ -316,8 +314,8 @@ def test_a_value_too_deep_for_the_stack_is_given_without_an_error() -> None:
     frozen: Any = ()
     for _ in range(100_000):
         frozen = (frozen,)
-    assert isolated(deep) is deep
-    assert is_unchangeable(frozen) is False
+    assert isolate(deep) is deep
+    assert is_immutable(frozen) is False
     while deep:  # taken apart by hand: the recursion of a deallocation is not what is tested
         deep = deep[0]
 
@@ -329,5 +327,5 @@ def nanoseconds(function: Callable[[], object], number: int = 20_000) -> float:
 def test_the_common_cases_are_cheap() -> None:
     value = Open([1, 2], "x")
     # Ten times what a quiet machine needs: this catches a lost fast path, not a busy machine.
-    assert nanoseconds(lambda: is_unchangeable("x")) < 1_500
-    assert nanoseconds(lambda: isolated(value), 2_000) < 30_000
+    assert nanoseconds(lambda: is_immutable("x")) < 1_500
+    assert nanoseconds(lambda: isolate(value), 2_000) < 30_000

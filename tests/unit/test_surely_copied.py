@@ -31,7 +31,7 @@ from tests.unit.test_isolation import (
     TaggedList,
 )
 
-from perdure.isolation import is_surely_copied, is_unchangeable, isolated
+from perdure.isolation import is_fully_copied, is_immutable, isolate
 
 
 class SharesItself:
@@ -82,19 +82,19 @@ PERHAPS_SHARED: list[Callable[[], Any]] = [
 
 @pytest.mark.parametrize("value", UNCHANGEABLE, ids=shown)
 def test_what_cannot_change_need_not_be_copied_and_counts_as_copied(value: Any) -> None:
-    assert is_surely_copied(value)
+    assert is_fully_copied(value)
 
 
 @pytest.mark.parametrize("value", SURELY_COPIED, ids=shown)
 def test_what_is_surely_copied_shares_nothing_that_can_change(value: Any) -> None:
-    assert is_surely_copied(value)
+    assert is_fully_copied(value)
     before = _changeable_ids(value)
-    assert before.isdisjoint(_changeable_ids(isolated(value)))
+    assert before.isdisjoint(_changeable_ids(isolate(value)))
 
 
 def _changeable_ids(value: Any) -> set[int]:
     """Of the value and of all in it, as far as they can change."""
-    own = set() if is_unchangeable(value) else {id(value)}
+    own = set() if is_immutable(value) else {id(value)}
     if isinstance(value, dict):
         parts = [*value, *value.values()]
     elif isinstance(value, list | tuple | set | frozenset):
@@ -110,30 +110,30 @@ def _changeable_ids(value: Any) -> set[int]:
 @pytest.mark.parametrize("make", PERHAPS_SHARED, ids=lambda make: shown(make()))
 def test_what_has_its_own_way_of_copying_is_not_surely_copied_wherever_it_is(make: Callable[[], Any]) -> None:
     for hold in HOLDERS:
-        assert not is_surely_copied(hold(make()))
+        assert not is_fully_copied(hold(make()))
 
 
 def test_one_thing_that_is_perhaps_shared_is_enough() -> None:
-    assert not is_surely_copied([*range(100), {"a": (1, [SharesItself()])}, *range(100)])
-    assert not is_surely_copied({SharesItself(): 1})
-    assert not is_surely_copied({1, SharesItself()})
+    assert not is_fully_copied([*range(100), {"a": (1, [SharesItself()])}, *range(100)])
+    assert not is_fully_copied({SharesItself(): 1})
+    assert not is_fully_copied({1, SharesItself()})
 
 
 def test_an_attribute_outside_the_fields_is_looked_at_too() -> None:
     value: Any = Open()
     value.extra = [1]
-    assert is_surely_copied(value)
+    assert is_fully_copied(value)
     value.extra = SharesItself()
-    assert not is_surely_copied(value)
+    assert not is_fully_copied(value)
 
 
 def test_a_cycle_or_a_value_too_deep_is_not_called_surely_copied() -> None:
     cycle: list[Any] = []
     cycle.append(cycle)
-    assert not is_surely_copied(cycle)
+    assert not is_fully_copied(cycle)
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
-    assert not is_surely_copied(deep)
+    assert not is_fully_copied(deep)
     while deep:
         deep = deep[0]

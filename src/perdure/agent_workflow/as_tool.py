@@ -101,7 +101,7 @@ class _Call:
 
         def tell(event: AgentWorkflowEvent) -> None:
             if event.execution_id == self._execution_id:
-                context.tell_live(event)
+                context.emit_live(event)
 
         is_told = self._stream_events and context.is_streaming()
         end = self._instance.subscribe(AgentWorkflowEvent, tell) if is_told else None

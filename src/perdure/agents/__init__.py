@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perdure.lazy import lazily
+from perdure.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from perdure.agents.base import (
@@ -57,4 +57,4 @@ _HOME: dict[str, str] = {
 __all__ = list(_HOME)
 
 if not TYPE_CHECKING:  # checkers take the imports above; with this in sight they would let every misspelt name pass
-    __getattr__, __dir__ = lazily(__name__, _HOME)
+    __getattr__, __dir__ = lazy_exports(__name__, _HOME)

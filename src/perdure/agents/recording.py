@@ -20,7 +20,7 @@ from perdure.agents.conversation.response import AgentResponse, AgentResponseUpd
 from perdure.clock import SystemClock
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.engine.delivery.lane import current_context
-from perdure.engine.steps.attempts import TimeIsUp, within
+from perdure.engine.steps.attempts import TimeLimitReached, run_with_timeout
 from perdure.engine.steps.calls import frame_of
 from perdure.errors import AgentFailed, TimedOut
 from perdure.graph.policy import STOP, RetryPolicy, Seconds, step_policy
@@ -221,8 +221,8 @@ async def record_call(
         try:
             if policy.timeout is None:
                 return await work(*arguments)
-            return await within(policy.timeout, work(*arguments), SystemClock())
-        except TimeIsUp as late:
+            return await run_with_timeout(policy.timeout, work(*arguments), SystemClock())
+        except TimeLimitReached as late:
             error: Exception = TimedOut(name, policy.timeout or 0)
             error.__cause__ = late.__cause__
         except Exception as raised:  # noqa: BLE001  # raised again, unless it is to be tried again

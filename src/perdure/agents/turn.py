@@ -161,9 +161,9 @@ async def take_live_turn(
         is_named = update.author_name is not None or update.role not in (None, "assistant")
         told = update if is_named else msgspec.structs.replace(update, author_name=name)
         if replayed:
-            repeat(context.delivery.lane.told_id, told)
+            repeat(context.delivery.lane.full_id, told)
         else:
-            context.tell_live(told)
+            context.emit_live(told)
 
     with heard_by(listen if context.is_streaming() else None):
         return await take_turn(agent, messages, session, **kwargs)

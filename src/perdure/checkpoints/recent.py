@@ -15,7 +15,7 @@ from perdure.checkpoints.delta.chunks import Chunker
 from perdure.checkpoints.delta.incremental import Unchanged
 from perdure.checkpoints.history.retention import RetentionIndex
 from perdure.codec import Codec, DeclaredTypes
-from perdure.isolation import is_all_copied_here, is_surely_copied
+from perdure.isolation import has_only_known_copies, is_fully_copied
 from perdure.records import Lease, OpenedThread
 
 KEPT_THREADS = 32
@@ -72,7 +72,7 @@ class RecentThreads:
         self._take_out(lease.thread_id)
         if recent.checkpoint is None or recent.chunker.size > KEPT_BYTES:
             return
-        if not is_all_copied_here() and not is_surely_copied(_values(recent.checkpoint)):
+        if not has_only_known_copies() and not is_fully_copied(_values(recent.checkpoint)):
             recent.checkpoint = None  # a handler may hold a part of it: the next run reads what is stored
         self._threads[lease.thread_id] = (lease, number, recent)
         self._bytes += recent.chunker.size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Iterable
 from typing import Any, Protocol, Self, runtime_checkable
 
-from perdure.cancelling import to_its_end
+from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from perdure.checkpoints.delta.assembly import Assembly
 from perdure.checkpoints.follow.follow import FollowingMethods
@@ -97,7 +97,7 @@ class StoreCheckpointStorage(HistoryMethods, PruningMethods, TransferMethods, Fo
 
         Raises ThreadBusy while the thread has an owner.
         """
-        saved, cancelled = await to_its_end(self._save(checkpoint))  # else a claim could be left behind
+        saved, cancelled = await await_uncancelled(self._save(checkpoint))  # else a claim could be left behind
         if cancelled is not None:
             raise cancelled
         return saved

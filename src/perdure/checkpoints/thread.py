@@ -21,8 +21,8 @@ from perdure.checkpoints.uncommitted import AsyncCommits, Tail
 from perdure.codec import Codec, DeclaredTypes, Tree
 from perdure.errors import DamagedCheckpoint, PerdureError, StorageFailed, UnreadableValue
 from perdure.events import WorkflowEvent
-from perdure.isolation import is_surely_copied
-from perdure.observing import CommitWritten, observers, tell
+from perdure.isolation import is_fully_copied
+from perdure.observing import CommitWritten, notify_observers, observers
 from perdure.records import CheckpointInfo, Commit, JournalEntry, LoggedEvents, OpenedThread, PendingRequest
 from perdure.store import Store
 
@@ -70,7 +70,7 @@ class StoredThread:
         self._graph: tuple[object, object, bytes] = (None, None, b"{}")
         self._requests: object = None if self._base is None else self._base.requests
         """Those that the store knows of."""
-        self._state = Unchanged(is_surely_copied) if self._base is None else self._base.state
+        self._state = Unchanged(is_fully_copied) if self._base is None else self._base.state
         self.unchanged: dict[str, Unchanged] = {} if self._base is None else self._base.executors
 
     # ------------------------------------------------------------ what there is
@@ -240,7 +240,7 @@ class StoredThread:
         except Exception as error:
             raise StorageFailed(type(self._store).__name__, "commit", repr(error)) from error
         if observers:
-            tell(CommitWritten(size_of(commit)))
+            notify_observers(CommitWritten(size_of(commit)))
         if on_saved is not None:
             events = commit.events
             on_saved(commit.info, 0 if events is None else events.first_seq + events.count - 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from perdure.errors import MissingExtra
-from perdure.lazy import lazily
+from perdure.lazy import lazy_exports
 
 try:
     import httpx  # noqa: F401  # every module below imports it; the error here names the extra
@@ -115,4 +115,4 @@ _HOME: dict[str, str] = {
 __all__ = list(_HOME)
 
 if not TYPE_CHECKING:  # checkers take the imports above; with this in sight they would let every misspelt name pass
-    __getattr__, __dir__ = lazily(__name__, _HOME)
+    __getattr__, __dir__ = lazy_exports(__name__, _HOME)

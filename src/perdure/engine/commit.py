@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
-from perdure.cancelling import to_its_end
+from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.open_thread import OpenThread
 from perdure.engine.effects import Effects
@@ -33,7 +33,7 @@ class Committer:
     def __init__(self, scope: RunScope, durability: str) -> None:
         self._compiled = scope.compiled
         self._thread = scope.thread
-        self._keeper = scope.keeper
+        self._stored_thread = scope.stored_thread
         self._run_id = scope.run_id
         self._emit = scope.emit
         self._watch = scope.watch
@@ -45,27 +45,27 @@ class Committer:
         self._is_unsaved = False
         """Whether the position is ahead of the head, as between the commits of durability="exit"."""
         self._final_is_logged = False
-        self._saved_seq = 0 if scope.keeper is None else scope.keeper.last_seq
+        self._saved_seq = 0 if scope.stored_thread is None else scope.stored_thread.last_seq
         """The cursor of the last event that is stored."""
 
     @property
     def has_journal(self) -> bool:
-        return self._keeper is not None and self._keeper.has_journal and not self._only_at_exit
+        return self._stored_thread is not None and self._stored_thread.has_journal and not self._only_at_exit
 
     @property
     def records(self) -> bool:
         """Whether deliveries are recorded one by one: always, unless the caller chose to save only at the end."""
-        return self._keeper is None or not self._only_at_exit
+        return self._stored_thread is None or not self._only_at_exit
 
     # ------------------------------------------------------------ events
 
-    def tell(self, event: WorkflowEvent) -> None:
+    def emit(self, event: WorkflowEvent) -> None:
         """To the consumer now, to the log with the next commit."""
         self._emit(event)
         self.log(event)
 
     def log(self, event: WorkflowEvent) -> None:
-        if self._keeper is not None:
+        if self._stored_thread is not None:
             self._backlog.append(event)
 
     @property
@@ -83,41 +83,41 @@ class Committer:
         after: Position,
         started: WorkflowEvent,
         effects: Iterable[Effects],
-        told: list[WorkflowEvent],
+        notices: list[WorkflowEvent],
         executor_ids: tuple[str, ...],
     ) -> Saved:
-        if self._keeper is None:
+        if self._stored_thread is None:
             self._move(after, is_ahead=True)
             return None, None
         self._backlog.append(started)
         for one in effects:
             self._backlog.extend(one.events)
-        self._backlog.extend(told)
+        self._backlog.extend(notices)
         if self._only_at_exit:
             self._backlog.append(superstep_completed(after, executor_ids))
             self._move(after, is_ahead=True)
             self._is_unsaved = True
             return None, None
-        return await self._commit(self._keeper, after, executor_ids)
+        return await self._commit(self._stored_thread, after, executor_ids)
 
     async def commit(self, after: Position, consumed: Sequence[str] = ()) -> None:
         """Make `after` the thread's position, and its head where there is a storage."""
-        if self._keeper is None:
+        if self._stored_thread is None:
             self._move(after, is_ahead=True)
         else:
-            await self._commit(self._keeper, after, None, consumed)
+            await self._commit(self._stored_thread, after, None, consumed)
         for item_id in consumed:
             self._thread.inbox.pop(item_id, None)
 
     async def _commit(
         self,
-        keeper: OpenThread,
+        stored_thread: OpenThread,
         after: Position,
         executor_ids: tuple[str, ...] | None,
         consumed: Sequence[str] = (),
     ) -> Saved:
         thread = self._thread
-        checkpoint = self._checkpoint_of(after, keeper.number + 1)
+        checkpoint = self._checkpoint_of(after, stored_thread.number + 1)
         events = list(self._backlog)
         is_final = executor_ids is not None and not after.is_busy and not thread.inbox
         if executor_ids is not None:
@@ -128,9 +128,9 @@ class Committer:
         unsettled = (*thread.journal, *thread.records) if executor_ids is None else ()
         on_saved = None
         if self._lags and executor_ids is not None:
-            on_saved = self._tell_saved_at_the_end if is_final else self._tell_saved
+            on_saved = self._emit_final_saved if is_final else self._emit_saved
         saving = None if self._watch is None else self._watch.saving(checkpoint, len(events), on_saved)
-        commit = keeper.commit(
+        commit = stored_thread.commit(
             checkpoint,
             events,
             self._run_id,
@@ -139,50 +139,50 @@ class Committer:
             consumed=consumed,
             on_saved=on_saved if saving is None else saving.on_saved,
         )
-        info = await self._to_its_end(keeper, commit if saving is None else saving.made(commit))
+        info = await self._await_commit(stored_thread, commit if saving is None else saving.made(commit))
         self._backlog.clear()
         self._final_is_logged = is_final
         self._is_unsaved = False
         self._move(after, is_ahead=False)
-        thread.number, thread.head_id = keeper.number, checkpoint.checkpoint_id
+        thread.number, thread.head_id = stored_thread.number, checkpoint.checkpoint_id
         if on_saved is not None:
             return None, self._saved_seq  # what is on its way may never come to be: no cursor to go on from
-        last_seq = keeper.last_seq - 1 if is_final else keeper.last_seq
-        self._tell_saved(info, last_seq)
+        last_seq = stored_thread.last_seq - 1 if is_final else stored_thread.last_seq
+        self._emit_saved(info, last_seq)
         return info, last_seq
 
-    def _tell_saved_at_the_end(self, info: CheckpointInfo | None, last_seq: int) -> None:
+    def _emit_final_saved(self, info: CheckpointInfo | None, last_seq: int) -> None:
         """The status that a run ends with comes after the superstep: whoever goes on from here is to see it."""
-        self._tell_saved(info, last_seq - 1)
+        self._emit_saved(info, last_seq - 1)
 
-    def _tell_saved(self, info: CheckpointInfo | None, last_seq: int) -> None:
+    def _emit_saved(self, info: CheckpointInfo | None, last_seq: int) -> None:
         self._saved_seq = last_seq
         self._emit(WorkflowEvent("checkpoint_saved", checkpoint=info, last_seq=last_seq if self._lags else None))
 
     async def commit_progress(self, position: Position, unsettled: Sequence[int]) -> None:
         """A checkpoint in the middle of a superstep: the same position, with more of it recorded."""
-        keeper, thread = self._keeper, self._thread
-        if keeper is None:
+        stored_thread, thread = self._stored_thread, self._thread
+        if stored_thread is None:
             return
-        checkpoint = self._checkpoint_of(position, keeper.number + 1)
-        commit = keeper.commit(checkpoint, (), self._run_id, checkpoint.status, unsettled=unsettled)
+        checkpoint = self._checkpoint_of(position, stored_thread.number + 1)
+        commit = stored_thread.commit(checkpoint, (), self._run_id, checkpoint.status, unsettled=unsettled)
         if self._watch is not None:
             commit = self._watch.saving(checkpoint, 0).made(commit)
-        info, cancelled = await to_its_end(commit)
-        thread.number, thread.head_id = keeper.number, checkpoint.checkpoint_id
-        self._tell_saved(info, keeper.last_seq)
+        info, cancelled = await await_uncancelled(commit)
+        thread.number, thread.head_id = stored_thread.number, checkpoint.checkpoint_id
+        self._emit_saved(info, stored_thread.last_seq)
         if cancelled is not None:  # of a branch of the user's function, maybe, which nobody but itself can heed
             raise cancelled
 
-    async def _to_its_end(
-        self, keeper: OpenThread, commit: Coroutine[Any, Any, CheckpointInfo | None]
+    async def _await_commit(
+        self, stored_thread: OpenThread, commit: Coroutine[Any, Any, CheckpointInfo | None]
     ) -> CheckpointInfo | None:
         """A commit that was begun is waited for, so that the store and the live thread cannot part. A cancellation that
         came meanwhile is heeded by the loop, or when the run ends."""
-        if keeper.finishes_commits and not self._lags:
+        if stored_thread.finishes_commits and not self._lags:
             return await commit
         try:
-            info, _ = await to_its_end(commit)
+            info, _ = await await_uncancelled(commit)
         except BaseException:
             if self._lags:  # an earlier commit may be what failed: the live thread is ahead of the store
                 self._thread.number = NOT_IN_STEP
@@ -197,42 +197,44 @@ class Committer:
 
     async def finish(self, state: WorkflowRunState, events: Iterable[WorkflowEvent] = ()) -> None:
         """The last commit of a run: what is still unsaved, and how it ended."""
-        keeper, thread = self._keeper, self._thread
-        if keeper is None:
+        stored_thread, thread = self._stored_thread, self._thread
+        if stored_thread is None:
             return
-        await self._save_the_rest(keeper)
+        await self._save_the_rest(stored_thread)
         if self._final_is_logged and state is resting_state(thread.position):
             return
-        await self._commit_events(keeper, [*self._backlog, *events, WorkflowEvent("status", state=state)], state)
+        await self._commit_events(stored_thread, [*self._backlog, *events, WorkflowEvent("status", state=state)], state)
 
     async def leave(self) -> None:
         """In place of `finish`, where a run does not end but leaves its thread to the next: what is still unsaved."""
-        keeper = self._keeper
-        if keeper is None:
+        stored_thread = self._stored_thread
+        if stored_thread is None:
             return
-        await self._save_the_rest(keeper)
+        await self._save_the_rest(stored_thread)
         if self._backlog:  # it has begun, and nothing in the store says so yet
-            await self._commit_events(keeper, list(self._backlog), running_state(self._thread.position))
+            await self._commit_events(stored_thread, list(self._backlog), running_state(self._thread.position))
 
-    async def _save_the_rest(self, keeper: OpenThread) -> None:
+    async def _save_the_rest(self, stored_thread: OpenThread) -> None:
         thread = self._thread
         if self._lags:
-            await self._to_its_end(keeper, keeper.settled())
+            await self._await_commit(stored_thread, stored_thread.settled())
         if self._is_unsaved:
             # Should this fail, what was not saved did not happen: the next run reads the head.
             thread.number = NOT_IN_STEP
-            await self._commit(keeper, thread.position, None)
+            await self._commit(stored_thread, thread.position, None)
 
-    async def _commit_events(self, keeper: OpenThread, logged: list[WorkflowEvent], state: WorkflowRunState) -> None:
+    async def _commit_events(
+        self, stored_thread: OpenThread, logged: list[WorkflowEvent], state: WorkflowRunState
+    ) -> None:
         """A commit without a checkpoint."""
-        was_in_step = self._thread.number == keeper.number
-        commit = keeper.commit(None, logged, self._run_id, state.value)
+        was_in_step = self._thread.number == stored_thread.number
+        commit = stored_thread.commit(None, logged, self._run_id, state.value)
         if self._watch is not None:
             commit = self._watch.saving(None, len(logged)).made(commit)
-        await self._to_its_end(keeper, commit)
+        await self._await_commit(stored_thread, commit)
         self._backlog.clear()
         if was_in_step:
-            self._thread.number = keeper.number
+            self._thread.number = stored_thread.number
 
     def _checkpoint_of(self, after: Position, number: int) -> WorkflowCheckpoint:
         compiled, thread = self._compiled, self._thread

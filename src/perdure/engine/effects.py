@@ -75,7 +75,7 @@ class Effects:
 
     def use(self, usage: Mapping[str, int] | None) -> None:
         if usage:
-            self.usage = added(self.usage, usage)
+            self.usage = add_counts(self.usage, usage)
 
     def write(self, writes: Iterable[tuple[str, Any]]) -> None:
         if isinstance(self.writes, list):
@@ -92,7 +92,7 @@ class Effects:
         self.is_plain = self.is_plain and not any(special.values())
 
 
-def added(counts: Mapping[str, int] | None, more: Mapping[str, int]) -> dict[str, int]:
+def add_counts(counts: Mapping[str, int] | None, more: Mapping[str, int]) -> dict[str, int]:
     """The sum, name by name."""
     total = dict(counts or {})
     for name, count in more.items():

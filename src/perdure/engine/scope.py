@@ -25,17 +25,17 @@ class RunScope:
         "codec",
         "compiled",
         "emit",
+        "emitted_results",
         "is_logged",
         "is_streaming",
         "journal",
-        "keeper",
         "max_iterations",
         "on_request",
-        "results_told",
         "retract",
         "run_id",
         "spans",
         "storage",
+        "stored_thread",
         "task",
         "thread",
         "watch",
@@ -45,7 +45,7 @@ class RunScope:
         self,
         compiled: Compiled,
         thread: LiveThread,
-        keeper: OpenThread | None,
+        stored_thread: OpenThread | None,
         run_id: str,
         emit: Callable[[WorkflowEvent], None],
         on_request: Callable[[], None],
@@ -66,9 +66,9 @@ class RunScope:
         self.spans = None if watch is None else watch.spans
         self.compiled = compiled
         self.thread = thread
-        self.keeper = keeper
+        self.stored_thread = stored_thread
         """The thread in its storage; None without one."""
-        self.codec: Codec | None = keeper.codec if keeper is not None else None
+        self.codec: Codec | None = stored_thread.codec if stored_thread is not None else None
         self.run_id = run_id
         self.emit = emit
         """Tells the run's consumer."""
@@ -82,10 +82,10 @@ class RunScope:
         """Called when a step was recorded; the loop may make a checkpoint of it."""
         self.bypassed: set[tuple[int, str]] = set()
         """Recorded steps whose replay was told in this run: delivery and key."""
-        self.results_told: dict[int, list[WorkflowEvent]] = {}
+        self.emitted_results: dict[int, list[WorkflowEvent]] = {}
         """By delivery: results that it has told in this run, to be retracted should it fail."""
         self.is_streaming = is_streaming
-        self.is_logged = keeper is not None
+        self.is_logged = stored_thread is not None
         """Whether events are kept for the thread's log, beside being told."""
         self.task: asyncio.Task[Any] | None = None
         """The task that drives the supersteps."""

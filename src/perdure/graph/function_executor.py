@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, overload
 
-from perdure.cancelling import to_its_end
+from perdure.cancelling import await_uncancelled
 from perdure.graph.executor import Executor, HandlerTable
 from perdure.graph.handlers import Declaration, Handler, read_handler
 from perdure.graph.policy import STOP, RetryPolicy, Seconds
@@ -149,7 +149,7 @@ def _as_method(func: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(func)
     async def in_thread(_: Executor, *args: Any) -> Any:
         # A thread cannot be cancelled, so a cancelled lane waits for it: its side effects must not outlive the run.
-        returned, cancelled = await to_its_end(asyncio.to_thread(_without_stop_iteration, func, args))
+        returned, cancelled = await await_uncancelled(asyncio.to_thread(_without_stop_iteration, func, args))
         if cancelled is not None:
             raise cancelled
         return await returned if inspect.isawaitable(returned) else returned

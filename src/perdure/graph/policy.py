@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from perdure.errors import did_you_mean
-from perdure.isolation import isolated
+from perdure.isolation import isolate
 
 Seconds: TypeAlias = "float | timedelta"
 
@@ -178,4 +178,4 @@ def reduce_into(state: dict[str, Any], key: str, written: Any, reducer: Reducer)
         state[key] = reducer(state[key], written)
     else:
         # A user's reducer may change what it is given; neither the committed value nor the record may change with it.
-        state[key] = reducer(isolated(state[key]), isolated(written))
+        state[key] = reducer(isolate(state[key]), isolate(written))

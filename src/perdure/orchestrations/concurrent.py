@@ -10,7 +10,7 @@ from typing import Any, Never, Self
 from perdure.agents.conversation.message import Message, as_messages
 from perdure.agents.conversation.response import AgentResponse
 from perdure.agents.executor import AgentExecutorRequest, AgentExecutorResponse
-from perdure.cancelling import to_its_end
+from perdure.cancelling import await_uncancelled
 from perdure.engine.run.options import Durability
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
@@ -146,7 +146,7 @@ class CallbackAggregator(Executor):
             made = await self._callback(*given)
         else:
             # A thread cannot be cancelled, so a cancelled run waits for it: its side effects must not outlive the run.
-            made, cancelled = await to_its_end(asyncio.to_thread(self._callback, *given))
+            made, cancelled = await await_uncancelled(asyncio.to_thread(self._callback, *given))
             if cancelled is not None:
                 raise cancelled
             if inspect.isawaitable(made):

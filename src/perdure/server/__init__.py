@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perdure.lazy import lazily
+from perdure.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from perdure.server.app.uvicorn import serve as serve
@@ -61,4 +61,4 @@ _HOMES = {
 __all__ = list(_HOMES)
 
 if not TYPE_CHECKING:  # checkers take the imports above
-    __getattr__, __dir__ = lazily(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_exports(__name__, _HOMES)

@@ -9,7 +9,7 @@ from os import urandom
 
 import msgspec
 
-from perdure.records import Commit, ThreadStanding
+from perdure.records import Commit, ThreadHeader
 from perdure.store import Rewrite
 from perdure.stores.file.lines import (
     Before,
@@ -59,7 +59,7 @@ def pruned_lines(
             consumed=(),
             requests=None,
             due_at=line.due_at if line.number == head and not is_moved else None,
-            forgets=(),
+            prunes=(),
             silent_before=0,
         )
         for line in kept
@@ -90,7 +90,7 @@ def copied_lines(lines: Sequence[Line], first: FileThreadLine) -> list[Line]:
             fence=0,
             unsettled=(),
             consumed=(),
-            forgets=(),
+            prunes=(),
             silent_before=0,
         )
         for line in lines
@@ -99,7 +99,7 @@ def copied_lines(lines: Sequence[Line], first: FileThreadLine) -> list[Line]:
     return [msgspec.structs.replace(first, requests=asked), *copies]
 
 
-def lines_of(standing: ThreadStanding, commits: Iterable[Commit], first: FileThreadLine) -> Iterator[Line]:
+def lines_of(standing: ThreadHeader, commits: Iterable[Commit], first: FileThreadLine) -> Iterator[Line]:
     """Those of a thread as another store had it."""
     yield first
     for commit in commits:

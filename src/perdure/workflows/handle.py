@@ -20,7 +20,7 @@ from perdure.engine.run.result import WorkflowRunResult
 from perdure.engine.run.run import Run
 from perdure.errors import InvalidRun, NoStorage, RunInterrupted, ThreadBusy
 from perdure.events import WorkflowEvent, WorkflowRunState
-from perdure.isolation import isolated
+from perdure.isolation import isolate
 from perdure.names import checkpoint_id_of, new_item_id
 from perdure.records import CheckpointInfo
 from perdure.workflows.time_travel import TimeTravel, read_history
@@ -40,7 +40,7 @@ class RunHandle:
         self._live = live
         self._clock = clock
         self._given_id = request.thread_id
-        self._thread_id = request.thread_id or live.own_or_new_id()
+        self._thread_id = request.thread_id or live.default_or_new_id()
         self._request = request
         self._run: Run | None = None
         self._task: asyncio.Task[WorkflowRunResult] | None = None
@@ -81,7 +81,7 @@ class RunHandle:
         self._refuse_if_closed()
         check_message(self._compiled.graph, message)
         self._refuse_if_busy()
-        item_id, own = new_item_id(), isolated(message)
+        item_id, own = new_item_id(), isolate(message)
         compiled = self._compiled
         mark = compiled.migrations.names[-1] if compiled.migrations.names else None
         await post_message(self._request.storage, self._thread_id, item_id, own, compiled.declared, mark)
@@ -98,7 +98,7 @@ class RunHandle:
     async def respond(self, responses: Mapping[Any, Any]) -> None:
         """Answer pending requests, once what runs has come to rest."""
         self._refuse_if_closed()
-        own = isolated(dict(responses))
+        own = isolate(dict(responses))
         await self._settled()
         self._refuse_if_closed()
         self._start(responses=own)

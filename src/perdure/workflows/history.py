@@ -268,7 +268,7 @@ class HistoryMethods:
 
     def _thread_id(self, given: str | None, method: str) -> str:
         check_identifier("thread_id", given)
-        chosen = given or self._live.own_id
+        chosen = given or self._live.default_thread_id
         if chosen is None:
             raise InvalidRun(f"This workflow object has not run yet: name a thread, {method}(thread_id).")
         return chosen

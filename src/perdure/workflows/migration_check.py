@@ -16,7 +16,7 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.checkpoints.thread import StoredThread
 from perdure.engine.compiled import Compiled
 from perdure.engine.run.live_threads import Instances, LiveThread
-from perdure.engine.run.opening import changes_since, fitting_position
+from perdure.engine.run.opening import changes_since, compatible_position
 from perdure.engine.steps.journal import take_journal
 from perdure.engine.superstep.position import Position, position_of
 from perdure.errors import DamagedCheckpoint, IncompatibleWorkflow, StorageFailed, WorkflowCheckpointException
@@ -125,7 +125,7 @@ async def _restored(compiled: Compiled, keeper: OpenThread) -> tuple[str, ...]:
     breaking, added = changes_since(head, compiled)
     if breaking:
         raise IncompatibleWorkflow(head.checkpoint_id, compiled.graph.name, breaking)
-    _take_tail(fitting_position(head, compiled), keeper)
+    _take_tail(compatible_position(head, compiled), keeper)
     return tuple(added)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from perdure.cancelling import to_its_end
+from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.open_thread import storage_errors
 from perdure.checkpoints.storage import StoreCheckpointStorage, open_thread
 from perdure.checkpoints.thread import StoredThread
 from perdure.engine.compiled import Compiled
-from perdure.engine.run.live_threads import LiveThreads, Ownership, run_of_this_process
+from perdure.engine.run.live_threads import LiveThreads, Ownership, find_local_run
 from perdure.engine.run.options import check_storage
 from perdure.errors import InvalidRun, ThreadNotFound
 from perdure.events import WorkflowEvent, WorkflowRunState
@@ -51,13 +51,13 @@ class StoppingMethods:
             info = await storage.find_thread(thread_id)
         except ThreadNotFound:
             return False
-        elsewhere = run_of_this_process(info.run_id)  # of another workflow object
+        elsewhere = find_local_run(info.run_id)  # of another workflow object
         if elsewhere is not None and not elsewhere.is_dead:
             await _interrupted(elsewhere)
             return True
         if info.run_id is None:
             return False
-        taken, cancelled = await to_its_end(self._take_from(storage, info))
+        taken, cancelled = await await_uncancelled(self._take_from(storage, info))
         if cancelled is not None:
             raise cancelled
         return taken

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from perdure.cancelling import to_its_end
+from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.history.methods import check_limit
 from perdure.checkpoints.history.thread_metadata import load_thread_metadata
@@ -19,9 +19,9 @@ from perdure.checkpoints.thread import StoredThread
 from perdure.clock import Clock
 from perdure.engine.commit import Committer, resting_state
 from perdure.engine.compiled import Compiled
-from perdure.engine.run.entry import with_records
+from perdure.engine.run.entry import add_records
 from perdure.engine.run.live_threads import LiveThread, LiveThreads, Ownership
-from perdure.engine.run.opening import Opening, check_fits, note_unreleased, storage_key
+from perdure.engine.run.opening import Opening, check_compatibility, note_unreleased, storage_key
 from perdure.engine.run.options import RunRequest
 from perdure.engine.scope import RunScope
 from perdure.engine.steps.journal import Journal
@@ -200,7 +200,7 @@ class TimeTravel:
         await owned.opening.synchronise(thread, loop, keeper)
         if thread.position.next_delivery_id == 1:
             raise ThreadNotFound(thread.thread_id)
-        await loop.enter(with_records(thread.position, thread.records))
+        await loop.enter(add_records(thread.position, thread.records))
         return next(event.checkpoint for event in told if event.checkpoint is not None)
 
     # ------------------------------------------------------------ what it is about
@@ -210,7 +210,7 @@ class TimeTravel:
         request = self._request
         migrator = self._compiled.migrator(force=request.force)
         named = await load_checkpoint(request.storage, request.checkpoint_id or "", self._compiled.declared, migrator)
-        check_fits(named, self._compiled, force=request.force, migrator=migrator)
+        check_compatibility(named, self._compiled, force=request.force, migrator=migrator)
         return named
 
     async def _find(self, thread_id: str) -> None:
@@ -250,7 +250,7 @@ class TimeTravel:
 
 async def _whole(work: Coroutine[Any, Any, T]) -> T:
     """To its end, although its caller is cancelled: what is stored and what is told cannot part then."""
-    done, cancelled = await to_its_end(work)
+    done, cancelled = await await_uncancelled(work)
     if cancelled is not None:
         raise cancelled
     return done

@@ -144,7 +144,7 @@ class Workflow(EditingMethods, StoppingMethods):
     @property
     def status(self) -> WorkflowRunState:
         """What the object's own thread is doing."""
-        thread = self._live.find(self._live.own_id) if self._live.own_id else None
+        thread = self._live.find(self._live.default_thread_id) if self._live.default_thread_id else None
         return WorkflowRunState.IDLE if thread is None else thread.status
 
     async def messages(self, thread_id: str | None = None, *, checkpoint_storage: Any = None) -> list[WorkflowMessage]:
@@ -155,7 +155,7 @@ class Workflow(EditingMethods, StoppingMethods):
         storage = checkpoint_storage if checkpoint_storage is not None else self._storage
         if storage is None:
             raise NoStorage("Reading a thread's messages")
-        chosen = thread_id or self._live.own_id
+        chosen = thread_id or self._live.default_thread_id
         history = await read_lineage(storage, chosen, self.name) if chosen is not None else []
         if chosen is None:
             raise InvalidRun("This workflow object has not run yet: name a thread, messages(thread_id).")
@@ -259,7 +259,7 @@ class Workflow(EditingMethods, StoppingMethods):
         storage = checkpoint_storage if checkpoint_storage is not None else self._storage
         if storage is None:
             raise NoStorage("Reading what happened in a thread")
-        chosen = thread_id or self._live.own_id
+        chosen = thread_id or self._live.default_thread_id
         if chosen is None:
             raise InvalidRun("This workflow object has not run yet: name a thread, outcomes(thread_id).")
         return await thread_outcomes(storage, chosen, self._compiled)

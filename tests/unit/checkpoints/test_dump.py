@@ -23,7 +23,7 @@ from perdure.records import (
     Lease,
     LoggedEvents,
     PendingRequest,
-    ThreadStanding,
+    ThreadHeader,
 )
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -42,7 +42,7 @@ def a_commit(thread_id: str, number: int, **parts: Any) -> Commit:
 
 
 @st.composite
-def threads(draw: st.DrawFn) -> tuple[ThreadStanding, list[Commit]]:
+def threads(draw: st.DrawFn) -> tuple[ThreadHeader, list[Commit]]:
     thread_id = draw(IDS)
     commits = []
     first_seq = seq = draw(st.integers(1, 5))
@@ -78,7 +78,7 @@ def threads(draw: st.DrawFn) -> tuple[ThreadStanding, list[Commit]]:
             )
         )
     requests = {draw(IDS): (draw(IDS), draw(TIMES), draw(TIMES | st.none()), draw(TEXTS | st.none())) for _ in "ab"}
-    standing = ThreadStanding(
+    standing = ThreadHeader(
         thread_id,
         draw(TEXTS),
         draw(st.integers(0, 2**53)),
@@ -101,7 +101,7 @@ def threads(draw: st.DrawFn) -> tuple[ThreadStanding, list[Commit]]:
     return standing, commits
 
 
-def written(standing: ThreadStanding, commits: list[Commit]) -> bytes:
+def written(standing: ThreadHeader, commits: list[Commit]) -> bytes:
     file = io.BytesIO()
     writer = DumpWriter(file, standing)
     for commit in commits:
@@ -111,13 +111,13 @@ def written(standing: ThreadStanding, commits: list[Commit]) -> bytes:
     return file.getvalue()
 
 
-def read(data: bytes) -> tuple[ThreadStanding, list[Commit]]:
+def read(data: bytes) -> tuple[ThreadHeader, list[Commit]]:
     reader = DumpReader(io.BytesIO(data), "t.jsonl")
     return reader.standing, list(reader.commits())
 
 
 THREAD = (
-    ThreadStanding(
+    ThreadHeader(
         "t",
         "w",
         3,
@@ -153,7 +153,7 @@ LINES = WHOLE.splitlines(keepends=True)
 
 
 @given(threads())
-def test_what_is_written_comes_back(thread: tuple[ThreadStanding, list[Commit]]) -> None:
+def test_what_is_written_comes_back(thread: tuple[ThreadHeader, list[Commit]]) -> None:
     assert read(written(*thread)) == thread
 
 

@@ -168,7 +168,7 @@ async def test_a_cursor_that_is_forgotten_raises() -> None:
     storage = InMemoryCheckpointStorage()
     owner = await own(storage.store)
     await owner.save(events=logged(1, 5))
-    await owner.note(forgets_events_before=9)
+    await owner.note(prunes_events_before=9)
     with pytest.raises(CursorExpired):
         await all_of(storage.follow("t", after=2))
 

@@ -18,12 +18,12 @@ from perdure.codec import DeclaredTypes
 from perdure.codecs import JsonCodec
 from perdure.digests import digest_of
 from perdure.events import WorkflowEvent
-from perdure.records import Commit, InboxItem, JournalEntry, LoggedEvents, PendingRequest, ThreadStanding
+from perdure.records import Commit, InboxItem, JournalEntry, LoggedEvents, PendingRequest, ThreadHeader
 from perdure.stores.memory.store import MemoryStore
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
-Thread = tuple[ThreadStanding, list[Commit]]
-Change = Callable[[ThreadStanding, list[Commit]], Thread]
+Thread = tuple[ThreadHeader, list[Commit]]
+Change = Callable[[ThreadHeader, list[Commit]], Thread]
 
 
 async def a_thread() -> Thread:
@@ -63,7 +63,7 @@ async def a_thread() -> Thread:
     return standing, list(await store.commits("t"))
 
 
-def problems(standing: ThreadStanding, commits: list[Commit]) -> list[str]:
+def problems(standing: ThreadHeader, commits: list[Commit]) -> list[str]:
     integrity = ThreadIntegrity(standing)
     found = [*integrity.check_standing()]
     for commit in commits:
@@ -131,7 +131,7 @@ def _events(index: int, **parts: Any) -> Change:
 
 
 def _part(name: str, index: int, parts: dict[str, Any]) -> Change:
-    def change(standing: ThreadStanding, commits: list[Commit]) -> Thread:
+    def change(standing: ThreadHeader, commits: list[Commit]) -> Thread:
         changed = msgspec.structs.replace(getattr(commits[index], name), **parts)
         return standing, replaced(commits, index, **{name: changed})
 

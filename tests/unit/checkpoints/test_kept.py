@@ -39,9 +39,9 @@ class ModelStore:
     def listed(self) -> list[CheckpointInfo]:
         return [msgspec.structs.replace(one, is_pinned=one.number in self.pins) for one in self.infos]
 
-    def commit(self, info: CheckpointInfo, forgets: Sequence[int]) -> None:
+    def commit(self, info: CheckpointInfo, prunes: Sequence[int]) -> None:
         known = {one.checkpoint_id: one.previous_checkpoint_id for one in (*self.infos, info)}
-        going = set(forgets) - self.pins
+        going = set(prunes) - self.pins
         self.infos = [one for one in (*self.infos, info) if one.number not in going]
         left = {one.checkpoint_id for one in self.infos}
         for at, one in enumerate(self.infos):
@@ -91,9 +91,9 @@ def test_what_goes_is_what_the_policy_says_of_the_whole_list(
         if kept is None or not kept.is_current(info, retention, changes):
             kept = RetentionIndex(retention, store.listed(), changes)
         expected = retention.outdated([*store.listed(), info], info, store.now)
-        forgets, before = kept.add(info)
-        assert sorted(forgets) == [one.number for one in expected.checkpoints]
-        store.commit(info, forgets)
+        prunes, before = kept.add(info)
+        assert sorted(prunes) == [one.number for one in expected.checkpoints]
+        store.commit(info, prunes)
         head = info
         told = max(told, before)
         oldest = min([one.number for one in store.listed() if not one.is_pinned])

@@ -17,7 +17,7 @@ from perdure.checkpoints.recent import KEPT_BYTES, KEPT_THREADS, Recent, RecentT
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.codec import DeclaredTypes
 from perdure.codecs import JsonCodec
-from perdure.isolation import is_surely_copied
+from perdure.isolation import is_fully_copied
 from perdure.records import CheckpointInfo, Lease, OpenedThread
 from perdure.stores.memory.store import MemoryStore
 
@@ -30,7 +30,7 @@ def remembered(share: float = 0) -> Recent:
     chunker = Chunker()
     packed = chunker.pack(5, {"state": {"x": "text"}})
     chunker.size += int(share * KEPT_BYTES)
-    found = Recent(DECLARED, JsonCodec(), "a", 5, chunker, Unchanged(is_surely_copied))
+    found = Recent(DECLARED, JsonCodec(), "a", 5, chunker, Unchanged(is_fully_copied))
     found.checkpoint, found.root = WorkflowCheckpoint("w", "hash"), packed.root
     return found
 

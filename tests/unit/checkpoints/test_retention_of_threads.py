@@ -47,8 +47,8 @@ class WatchedStore(MemoryStore):
         self.written.append(commit)
 
     @property
-    def forgets(self) -> list[list[int]]:
-        return [list(one.forgets) for one in self.written if one.info is not None]
+    def prunes(self) -> list[list[int]]:
+        return [list(one.prunes) for one in self.written if one.info is not None]
 
     async def numbers(self) -> list[int]:
         return [one.number for one in await super().infos(thread_id="t")]
@@ -67,8 +67,8 @@ async def test_full_history_reads_no_list_and_says_nothing() -> None:
     store, storage = stored()
     for _ in range(3):
         await yielding(storage).run("x", thread_id="t")
-    assert store.lists == 0 and store.forgets == [[]] * 6
-    assert {one.forgets_events_before for one in store.written} == {0}
+    assert store.lists == 0 and store.prunes == [[]] * 6
+    assert {one.prunes_events_before for one in store.written} == {0}
 
 
 async def test_turns_of_one_process_read_the_list_once() -> None:
@@ -77,8 +77,8 @@ async def test_turns_of_one_process_read_the_list_once() -> None:
     for _ in range(5):
         await workflow.run("x", thread_id="t")
     assert store.lists == 1
-    assert store.forgets == [[]] + [[number] for number in range(1, 10)]
-    assert [one.forgets_events_before for one in store.written] == [0, 0, 3, 0, 5, 0, 7, 0, 9, 0]
+    assert store.prunes == [[]] + [[number] for number in range(1, 10)]
+    assert [one.prunes_events_before for one in store.written] == [0, 0, 3, 0, 5, 0, 7, 0, 9, 0]
 
 
 async def test_another_workflow_object_reads_it_again() -> None:
@@ -105,7 +105,7 @@ async def test_all_that_is_stored_goes_with_the_first_commit_under_a_new_policy(
     storage.retention = KeepLast(2)
     await workflow.run(0, thread_id="t")
     assert await store.numbers() == [23, 24]
-    assert store.forgets[-2:] == [list(range(1, 22)), [22]]
+    assert store.prunes[-2:] == [list(range(1, 22)), [22]]
 
 
 async def test_a_pin_of_this_storage_is_noticed_at_once() -> None:
@@ -118,7 +118,7 @@ async def test_a_pin_of_this_storage_is_noticed_at_once() -> None:
     for _ in range(3):
         await workflow.run("x", thread_id="t")
     assert await store.numbers() == [3, 9, 10]
-    assert all(3 not in forgets for forgets in store.forgets)
+    assert all(3 not in prunes for prunes in store.prunes)
     await storage.unpin(third)
     await workflow.run("x", thread_id="t")
     assert await store.numbers() == [11, 12]
@@ -187,7 +187,7 @@ async def test_a_checkpoint_that_was_deleted_by_hand_makes_room_for_an_older_one
     assert await storage.delete((await storage.list_checkpoint_infos(thread_id="t"))[1])
     await workflow.run("x", thread_id="t")
     assert await store.numbers() == [4, 5, 6]
-    assert store.forgets[4:] == [[], [2]]
+    assert store.prunes[4:] == [[], [2]]
 
 
 @pytest.mark.parametrize("retention", [LatestOnly(), KeepLast(3), KeepFor(MINUTE)])
@@ -236,7 +236,7 @@ async def test_what_goes_is_in_the_order_of_the_commits_where_they_lag() -> None
     workflow = countdown(checkpoint_storage=storage)
     await workflow.run(10, thread_id="t", durability="async", max_lag=4)
     numbers = [one.number for one in store.written if one.info is not None]
-    assert numbers == sorted(numbers) and store.forgets == [[], [], *([number] for number in numbers[:-2])]
+    assert numbers == sorted(numbers) and store.prunes == [[], [], *([number] for number in numbers[:-2])]
     assert store.lists == 1
 
 

@@ -35,7 +35,7 @@ from perdure import (
     WorkflowExecutor,
     workflow,
 )
-from perdure.engine.tracing.tracing import called_by, configure_from_environment, configure_tracing, trace_ids
+from perdure.engine.tracing.tracing import configure_from_environment, configure_tracing, link_to_caller, trace_ids
 from perdure.errors import StorageFailed
 from perdure.observing import RunEnded, observers
 
@@ -347,12 +347,12 @@ async def test_a_run_is_linked_to_whoever_called_it(traced: Traced) -> None:
 
 
 async def test_a_run_is_linked_to_the_caller_that_a_header_names(traced: Traced) -> None:
-    with called_by({"traceparent": f"00-{7:032x}-{9:016x}-01"}):
+    with link_to_caller({"traceparent": f"00-{7:032x}-{9:016x}-01"}):
         task = asyncio.create_task(shouting().run("hi", thread_id="t"))
     await task
     [link] = traced.one("workflow.run").links
     assert (link.context.trace_id, link.context.span_id) == (7, 9)
-    with called_by({"traceparent": "nonsense"}):
+    with link_to_caller({"traceparent": "nonsense"}):
         await shouting().run("hi", thread_id="u")
     assert [len(one.links) for one in traced.named("workflow.run")] == [1, 0]
 
@@ -509,7 +509,7 @@ async def test_off_a_run_calls_one_function_of_tracing_however_long_it_is(count:
         await built.run(count, thread_id="t")
     finally:
         sys.setprofile(None)
-    assert called == ["watching"]
+    assert called == ["start_watch"]
 
 
 async def test_switched_off_there_are_no_more_spans(traced: Traced) -> None:

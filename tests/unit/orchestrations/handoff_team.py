@@ -133,7 +133,7 @@ async def talked(storage: Any, thread_id: str) -> list[Message]:
     return said
 
 
-def as_told(messages: list[Message]) -> list[tuple[str, str]]:
+def to_public(messages: list[Message]) -> list[tuple[str, str]]:
     return [(one.author_name or one.role, one.text) for one in messages]
 
 

@@ -11,13 +11,13 @@ from tests.unit.orchestrations.handoff_team import (
     FIRST,
     answer,
     answers,
-    as_told,
     handing_off,
     handoffs,
     say,
     support,
     talked,
     team,
+    to_public,
     told_to,
 )
 
@@ -46,7 +46,7 @@ async def test_a_support_case_goes_from_agent_to_agent_each_turn_in_a_new_workfl
         told += [(str(one.messages[0].author_name), one.text) for one in result.get_outputs()]
         result = await support(storage).run(responses=responses, thread_id="t")
         sent += handoffs(result)
-    assert as_told(await talked(storage, "t")) == CONVERSATION
+    assert to_public(await talked(storage, "t")) == CONVERSATION
     assert sent == [HandoffSentEvent("triage", "refunds"), HandoffSentEvent("refunds", "shipping")]
     assert told == [
         ("triage", "What is the order?"),
@@ -139,7 +139,7 @@ async def test_a_handoff_to_nobody_and_to_oneself_is_told_to_the_model_which_goe
     told = [one.exception for one in (part for m in log[-1] for part in m.of_type("function_result"))]
     assert told == [f"There is no tool 'handoff_to_{name}'." for name in ("nobody", "a", "c")]
     assert handoffs(result) == []
-    assert as_told(await talked(storage, "t")) == [("user", "Hello"), ("a", "Then I do it myself.")]
+    assert to_public(await talked(storage, "t")) == [("user", "Hello"), ("a", "Then I do it myself.")]
 
 
 async def test_a_handoff_whose_arguments_are_malformed_is_refused_and_the_model_tries_again(storage: Storage) -> None:
@@ -225,7 +225,7 @@ async def test_an_autonomous_agent_goes_on_by_its_prompt_up_to_its_limit_and_the
     result = await workflow.run("Count", thread_id="t")
     assert [one.text for one in result.get_outputs()] == ["One.", "Two.", "Three."]
     assert [one.text for one in log[-1]] == ["Count", "One.", "Go on.", "Two.", "Go on."]
-    assert [text for _, text in as_told(await talked(storage, "t"))] == ["Count", "One.", "Two.", "Three."]
+    assert [text for _, text in to_public(await talked(storage, "t"))] == ["Count", "One.", "Two.", "Three."]
     again = await say(workflow, result, "More")  # the user has spoken: it counts anew
     assert [one.text for one in again.get_outputs()] == ["Four.", "Five.", "Six."]
 
@@ -283,7 +283,7 @@ async def test_agents_that_hand_off_to_each_other_without_end_ask_the_user_after
     assert "handed off 100 times in a row; before 'b' goes on" in warning
     mended = team(storage, a, ScriptedAgent("b", lambda _: "Enough.")).build()
     result = await say(mended, result, "Stop it")
-    said = as_told(await talked(storage, "t"))
+    said = to_public(await talked(storage, "t"))
     assert said == [("user", "Hello"), ("user", "Stop it"), ("b", "Enough.")]
 
 
@@ -314,4 +314,4 @@ async def test_one_workflow_object_serves_threads_side_by_side_that_know_nothing
 
     await asyncio.gather(*map(whole_case, cases))
     for thread_id in cases:
-        assert as_told(await talked(storage, thread_id)) == CONVERSATION
+        assert to_public(await talked(storage, thread_id)) == CONVERSATION

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.orchestrations.handoff_team import CONVERSATION, FIRST, REPLIES, as_told, support, talked
+from tests.unit.orchestrations.handoff_team import CONVERSATION, FIRST, REPLIES, support, talked, to_public
 
 from perdure import InMemoryCheckpointStorage
 from perdure.agents.conversation.content import Content
@@ -40,7 +40,7 @@ async def test_a_whole_case_through_one_agent_each_turn_in_a_new_object(as_messa
     while requests := asked(response):
         answers = Message("user", [answered(one, as_messages=as_messages) for one in requests])
         response = await support(storage).as_agent("desk").run(answers, session=session)
-    assert as_told(await talked(storage, "t")) == CONVERSATION
+    assert to_public(await talked(storage, "t")) == CONVERSATION
 
 
 async def test_resuming_it_gives_what_it_said_and_asks_once() -> None:

@@ -12,12 +12,12 @@ from tests.unit.orchestrations.handoff_team import (
     CONVERSATION,
     FIRST,
     answer,
-    as_told,
     done_twice,
     handing_off,
     support,
     talked,
     team,
+    to_public,
 )
 
 from perdure import InMemoryCheckpointStorage, PostgresCheckpointStorage, SqliteCheckpointStorage
@@ -52,7 +52,7 @@ async def test_a_crash_at_any_write_changes_neither_what_is_said_nor_what_is_ask
     survived = await assert_survives_crash(support, FIRST, storage=make, answers=answer)
     assert len(survived.points) == len(storages) - 1 > 60
     for storage in storages:
-        assert as_told(await talked(storage, THREAD)) == CONVERSATION
+        assert to_public(await talked(storage, THREAD)) == CONVERSATION
 
 
 async def test_a_crash_while_agents_go_on_alone_neither_repeats_nor_loses_a_turn() -> None:
@@ -94,7 +94,7 @@ async def test_no_model_is_asked_and_no_tool_called_again_after_a_crash(
             anew = support(storage, log)
             ending = await take_to_the_end(anew, storage, FIRST, answer, thread_id=thread_id, takeover=True)
             assert ending.rests[-1] == calm.rests[-1], thread_id
-            assert as_told(await talked(storage, thread_id)) == CONVERSATION, thread_id
+            assert to_public(await talked(storage, thread_id)) == CONVERSATION, thread_id
             twice = done_twice(log)
             # Only what was in flight, and not recorded yet, is done again.
             assert len(twice) <= is_unrecorded, (thread_id, twice)
@@ -112,7 +112,7 @@ async def test_a_thread_that_is_resumed_again_and_again_tells_nothing_twice(tmp_
             one.request_id for one in first.get_request_info_events()
         ]
     await take_to_the_end(support(storage, log), storage, FIRST, answer, thread_id="t")
-    assert as_told(await talked(storage, "t")) == CONVERSATION
+    assert to_public(await talked(storage, "t")) == CONVERSATION
     assert done_twice(log) == {}
 
 
@@ -124,6 +124,6 @@ async def test_a_thread_that_is_taken_back_to_a_question_goes_on_from_there_with
     responses = {str(one.request_id): answer(one) for one in first.get_request_info_events()}
     assert first.checkpoint_id is not None
     await support(storage).run(checkpoint_id=first.checkpoint_id, responses=responses, thread_id="t")
-    assert as_told(await talked(storage, "t")) == CONVERSATION[:4]
+    assert to_public(await talked(storage, "t")) == CONVERSATION[:4]
     await take_to_the_end(support(storage), storage, FIRST, answer, thread_id="t")
-    assert as_told(await talked(storage, "t")) == CONVERSATION
+    assert to_public(await talked(storage, "t")) == CONVERSATION

@@ -8,7 +8,7 @@ import agent_framework
 import pytest
 from agent_framework import BaseChatClient, ChatResponse, FunctionInvocationLayer
 from langchain_core.runnables import RunnableLambda
-from tests.unit.orchestrations.handoff_team import as_told, talked
+from tests.unit.orchestrations.handoff_team import talked, to_public
 
 from perdure import InMemoryCheckpointStorage
 from perdure.orchestrations.handoff.builder import HandoffBuilder
@@ -44,7 +44,7 @@ async def test_an_agent_of_agent_framework_hands_off_and_gets_the_floor_back() -
     result = await build().run("Hello", thread_id="t")
     [asked] = result.get_request_info_events()
     await build().run(responses={str(asked.request_id): "Bye"}, thread_id="t")
-    assert as_told(await talked(storage, "t")) == [
+    assert to_public(await talked(storage, "t")) == [
         ("user", "Hello"),
         ("triage", "You are in good hands."),  # its framework asks the model once more after the call
         ("clerk", "Here."),

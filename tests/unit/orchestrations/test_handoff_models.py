@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
-from tests.unit.orchestrations.handoff_team import as_told, refund, talked
+from tests.unit.orchestrations.handoff_team import refund, talked, to_public
 
 from perdure import InMemoryCheckpointStorage
 from perdure.agents.pydantic.agent import Agent
@@ -57,7 +57,7 @@ async def test_models_hand_off_ask_for_approval_and_answer_across_workflow_objec
     assert len(refunds.given) == 2  # what it said before the approval is not asked again
     [question] = paid.get_request_info_events()
     await build().run(responses={str(question.request_id): "Thanks."}, thread_id="t")
-    assert as_told(await talked(storage, "t")) == [
+    assert to_public(await talked(storage, "t")) == [
         ("user", "My lamp is broken."),
         ("refunds", "It is paid."),
         ("user", "Thanks."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import pytest
-from tests.unit.orchestrations.handoff_team import as_told, question, refund, say, talked, team
+from tests.unit.orchestrations.handoff_team import question, refund, say, talked, team, to_public
 
 from perdure import InMemoryCheckpointStorage, WorkflowRunState
 from perdure.agents.conversation.content import Content
@@ -46,7 +46,7 @@ async def test_an_agent_that_does_not_hand_off_asks_the_user_with_its_response(s
 async def test_the_user_answers_with_messages_or_just_a_text(storage: Storage, said: Any) -> None:
     workflow = team(storage, ScriptedAgent("a", ["What is it?", "I see."])).build()
     result = await say(workflow, await workflow.run("Hello", thread_id="t"), said)
-    assert as_told(await talked(storage, "t"))[2:] == [("user", "A lamp."), ("a", "I see.")]
+    assert to_public(await talked(storage, "t"))[2:] == [("user", "A lamp."), ("a", "I see.")]
     assert question(result)[1].agent_response.text == "I see."
 
 
@@ -75,7 +75,7 @@ async def test_the_user_ends_the_conversation_and_may_take_it_up_again_with_the_
     assert (ended.get_final_state(), ended.get_outputs()) == (WorkflowRunState.IDLE, [])
     again = await build().run("One more thing", thread_id="t")
     assert [one.text for one in again.get_outputs()] == ["Here I am again."]
-    assert as_told(await talked(storage, "t")) == [
+    assert to_public(await talked(storage, "t")) == [
         ("user", "Hello"),
         ("b", "And then?"),
         ("user", "One more thing"),
@@ -92,7 +92,7 @@ async def test_a_new_message_while_an_agent_waits_for_the_user_is_heard_by_that_
     assert [one.text for one in more.get_outputs()] == ["I see."]
     late = await workflow.run(responses={question(asked)[0]: "Nothing."}, thread_id="t")
     assert [one.text for one in late.get_outputs()] == ["Both of it."]
-    said = as_told(await talked(storage, "t"))
+    said = to_public(await talked(storage, "t"))
     assert [text for _, text in said] == ["Hello", "And then?", "By the way", "I see.", "Nothing.", "Both of it."]
 
 
@@ -105,7 +105,7 @@ async def test_two_answers_at_once_are_two_messages_and_one_agent_has_the_floor(
     assert len(both) == 2
     assert question(asked)[0] in both
     result = await workflow.run(responses=both, thread_id="t")
-    said = [text for _, text in as_told(await talked(storage, "t"))]
+    said = [text for _, text in to_public(await talked(storage, "t"))]
     assert said == ["Hello", "Yes?", "Well,", "Go on.", "answer 0", "answer 1", "Now me."]
     assert len(result.get_request_info_events()) == 1
 
@@ -118,7 +118,7 @@ async def test_a_model_that_fails_leaves_the_thread_usable(storage: Storage) -> 
         await build([ConnectionError("nobody answers")]).run("Hello", thread_id="t")
     result = await build(["Here."]).run(thread_id="t")
     assert [one.text for one in result.get_outputs()] == ["", "Here."]
-    assert as_told(await talked(storage, "t")) == [("user", "Hello"), ("b", "Here.")]
+    assert to_public(await talked(storage, "t")) == [("user", "Hello"), ("b", "Here.")]
 
 
 # ---------------------------------------------------------------- while an agent has its turn
@@ -149,7 +149,7 @@ async def test_what_the_user_says_while_an_agent_has_its_turn_is_heard_after_it(
     assert heard.get_outputs() == []
     done = await clerk(storage).run(responses=approvals(working), thread_id="t")
     assert [one.text for one in done.get_outputs()] == ["Paid.", "You are welcome."]
-    said = [text for _, text in as_told(await talked(storage, "t"))]
+    said = [text for _, text in to_public(await talked(storage, "t"))]
     assert said == ["Hello", "Yes?", "My money", "Paid.", "And thanks", "You are welcome."]
 
 

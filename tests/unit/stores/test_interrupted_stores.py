@@ -150,7 +150,7 @@ async def test_a_commit_is_made_although_what_it_forgets_cannot_be_freed(
         if number == 5:
             harm(tmp_path)
         dropped = [f"c{number - 1}.{number - 1}"] * (number > 1)
-        await owner.save(chunks={f"c{number}": b'"1"'}, dropped=dropped, forgets=[number - 1])
+        await owner.save(chunks={f"c{number}": b'"1"'}, dropped=dropped, prunes=[number - 1])
     assert await ids(store) == ["t-40"]
     assert "thread t: what it forgot still takes space" in caplog.text
     await owner.release()

@@ -35,7 +35,7 @@ async def test_a_file_of_format_1_says_that_it_is_of_format_2_before_anything_th
         await store.pin(first.checkpoint_id)
     else:
         owner = await own(store, "chunks", takeover=True, workflow_name="keeping")
-        given: dict[str, Any] = {"forgets": [first.number]} if act == "forgets" else {"forgets_events_before": 2}
+        given: dict[str, Any] = {"prunes": [first.number]} if act == "forgets" else {"prunes_events_before": 2}
         await owner.save(timestamp="2027-01-01T00:00:00+00:00", **given)
         await owner.record(1)
     assert versions(tmp_path / "threads" / "chunks.jsonl") == [1, 2]

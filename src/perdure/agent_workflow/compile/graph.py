@@ -24,7 +24,7 @@ from perdure.errors import InvalidDefinition, PredicateFailed
 from perdure.graph.function_executor import is_async
 from perdure.graph.participants import is_agent
 from perdure.graph.sub_workflow import WorkflowExecutor
-from perdure.isolation import isolated
+from perdure.isolation import isolate
 from perdure.workflows.builder import WorkflowBuilder
 from perdure.workflows.workflow import Workflow
 
@@ -94,7 +94,7 @@ def placed(predicate: Callable[[Any], bool], place: str) -> Callable[[Any], bool
 
     def told(given: Any) -> bool:
         try:
-            return bool(predicate(isolated(given)))
+            return bool(predicate(isolate(given)))
         except Exception as error:
             raise PredicateFailed(f"{place}: {type(error).__name__}: {error}") from error
 

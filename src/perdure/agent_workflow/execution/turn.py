@@ -22,7 +22,7 @@ from perdure.agents.executor import run_arguments
 from perdure.agents.recording import waiting_until
 from perdure.agents.tools import Tool
 from perdure.agents.turn import take_live_turn
-from perdure.engine.steps.attempts import TimeIsUp, within
+from perdure.engine.steps.attempts import TimeLimitReached, run_with_timeout
 from perdure.errors import AnswerNotUsable, StorageFailed
 from perdure.graph.context import WorkflowContext
 from perdure.graph.policy import RetryPolicy, in_seconds
@@ -209,8 +209,8 @@ class Turns:
                 raise OutOfTime
             with waiting_until(task.deadline):
                 try:
-                    found: NodeTurn = await within(seconds_left(task), turn(), clock())
-                except TimeIsUp as late:
+                    found: NodeTurn = await run_with_timeout(seconds_left(task), turn(), clock())
+                except TimeLimitReached as late:
                     raise OutOfTime from late.__cause__
                 return found
 

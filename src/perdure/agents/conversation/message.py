@@ -11,7 +11,7 @@ import msgspec
 from perdure.agents.conversation.content import Content, Serialised, as_contents, read_value, told_value
 from perdure.codecs.types import register_type
 from perdure.errors import UnreadableValue
-from perdure.isolation import isolated
+from perdure.isolation import isolate
 
 
 class Message(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=True):
@@ -129,7 +129,7 @@ class AgentSession(msgspec.Struct, kw_only=True, omit_defaults=True):
             session_id=session_id or self.session_id,
             messages=list(self.messages),
             service_session_id=self.service_session_id,
-            state=isolated(self.state),
+            state=isolate(self.state),
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from perdure.cancelling import to_its_end
+from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.access import Access
 from perdure.checkpoints.checkpoint import CheckpointID, WorkflowCheckpoint
 from perdure.checkpoints.follow.wait_for_owner import OwnerWait
@@ -209,7 +209,7 @@ class HistoryMethods(Access):
 async def _whole(work: Any) -> CheckpointInfo:
     """To its end, although its caller is cancelled: else a claim could be left behind."""
     info: CheckpointInfo
-    info, cancelled = await to_its_end(work)
+    info, cancelled = await await_uncancelled(work)
     if cancelled is not None:
         raise cancelled
     return info

@@ -21,7 +21,7 @@ from perdure.codecs.types import registered
 from perdure.codecs.values.opaque import Opaque
 from perdure.errors import InvalidRun, WrongStateType, did_you_mean
 from perdure.names import stable_name
-from perdure.records import CheckpointInfo, Lease, OpenedThread, ThreadStanding
+from perdure.records import CheckpointInfo, Lease, OpenedThread, ThreadHeader
 from perdure.store import Store
 
 ON_BUSY = ("reject", "enqueue", "interrupt")
@@ -95,7 +95,7 @@ async def add_fork(store: Store, fork: WorkflowCheckpoint, codec: Codec) -> Chec
     opened = OpenedThread(Lease(fork.thread_id, "fork", 1), 0, None, None, 0)
     thread = StoredThread(store, opened, DeclaredTypes(), lambda _: codec, RecentThreads())
     commit = thread._packed(fork, None, (), "", fork.status, (), (), ((), 0))
-    standing = ThreadStanding(
+    standing = ThreadHeader(
         fork.thread_id,
         fork.workflow_name,
         commit.number,

@@ -16,7 +16,7 @@ from perdure.codec import Tree
 from perdure.codecs.walk import from_bytes
 from perdure.digests import digest_of
 from perdure.errors import UnreadableValue
-from perdure.records import CheckpointInfo, Commit, LoggedEvents, ThreadStanding
+from perdure.records import CheckpointInfo, Commit, LoggedEvents, ThreadHeader
 
 _BROKEN = -1
 _POINTERS = RESERVED - {"$plain"}
@@ -38,7 +38,7 @@ class IntegrityProblem(msgspec.Struct, frozen=True):
 class ThreadIntegrity:
     """Of one thread. Give it all commits in their order, then call `end`."""
 
-    def __init__(self, standing: ThreadStanding) -> None:
+    def __init__(self, standing: ThreadHeader) -> None:
         self._standing = standing
         self._chunks = KnownChunks()
         self._numbers: set[int] = set()

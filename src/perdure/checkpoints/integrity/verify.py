@@ -27,7 +27,7 @@ from perdure.errors import (
     UnreadableValue,
     WorkflowCheckpointException,
 )
-from perdure.records import CheckpointInfo, Commit, Damage, PendingRequest, ThreadInfo, ThreadStanding
+from perdure.records import CheckpointInfo, Commit, Damage, PendingRequest, ThreadHeader, ThreadInfo
 from perdure.store import Store
 
 AT_ONCE = 16
@@ -89,7 +89,7 @@ class _ThreadCheck:
         self._thread_id = thread_id
         self.found: list[Damage] = []
         self._listed: ThreadInfo | None = None
-        self._standing: ThreadStanding | None = None
+        self._standing: ThreadHeader | None = None
         self._infos: Sequence[CheckpointInfo] = ()
         self._head: Commit | None = None
 
@@ -143,7 +143,7 @@ class _ThreadCheck:
 
     # ------------------------------------------------------------ commits
 
-    async def _check_commits(self, standing: ThreadStanding, integrity: ThreadIntegrity) -> None:
+    async def _check_commits(self, standing: ThreadHeader, integrity: ThreadIntegrity) -> None:
         after, limit = 0, AT_ONCE
         while after < standing.number:
             try:
@@ -163,7 +163,7 @@ class _ThreadCheck:
                 await self._check_events(commit)
             after, limit = page[-1].number, AT_ONCE
 
-    def _take_in(self, page: Iterable[Commit], standing: ThreadStanding, integrity: ThreadIntegrity) -> None:
+    def _take_in(self, page: Iterable[Commit], standing: ThreadHeader, integrity: ThreadIntegrity) -> None:
         for commit in page:
             for one in integrity.add(commit):
                 self._add(one.reason, one.checkpoint_id)
@@ -185,7 +185,7 @@ class _ThreadCheck:
 
     # ------------------------------------------------------------ what is said of them elsewhere
 
-    def _check_lists(self, thread: ThreadInfo, standing: ThreadStanding, integrity: ThreadIntegrity) -> None:
+    def _check_lists(self, thread: ThreadInfo, standing: ThreadHeader, integrity: ThreadIntegrity) -> None:
         listed = {one.number: one for one in self._infos if one.number <= standing.number}
         for number, one in listed.items():
             if integrity.checkpoints.get(number) != one.checkpoint_id:
@@ -202,7 +202,7 @@ class _ThreadCheck:
         if said != (*expected, standing.due_at):
             self._add(f"it is listed as {said}, and stands at {(*expected, standing.due_at)}", thread.checkpoint_id)
 
-    async def _check_waiting(self, thread: ThreadInfo, standing: ThreadStanding) -> None:
+    async def _check_waiting(self, thread: ThreadInfo, standing: ThreadHeader) -> None:
         """Requests and times beside the head are those in it; or none, if it became the head when a later one went."""
         with storage_errors(self._store, "list requests"):
             listed = await self._store.pending_requests(thread_id=self._thread_id)
@@ -235,9 +235,9 @@ def _by_id(requests: Iterable[PendingRequest]) -> dict[str, tuple[object, ...]]:
     return {one.request_id: (one.executor_id, one.deadline, one.assignee) for one in requests}
 
 
-def _as_listed(thread: ThreadInfo, infos: Sequence[CheckpointInfo]) -> ThreadStanding:
+def _as_listed(thread: ThreadInfo, infos: Sequence[CheckpointInfo]) -> ThreadHeader:
     """For a thread that does not say itself where it stands."""
-    return ThreadStanding(
+    return ThreadHeader(
         thread.thread_id,
         thread.workflow_name,
         thread.number,

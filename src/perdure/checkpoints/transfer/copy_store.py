@@ -15,7 +15,7 @@ from perdure.checkpoints.open_thread import storage_errors
 from perdure.checkpoints.transfer.dump_lines import visible_part
 from perdure.checkpoints.transfer.threads import CommitPages, add_thread, aside, standing_of, write_thread
 from perdure.errors import DamagedCheckpoint, PerdureError, ThreadExists
-from perdure.records import Commit, ThreadStanding
+from perdure.records import Commit, ThreadHeader
 from perdure.store import Store
 
 if TYPE_CHECKING:
@@ -169,11 +169,11 @@ async def _check_same(source: Store, target: Store, thread_id: str) -> None:
         raise _Conflict(f"the target has another thread of that id, which stands at commit {theirs.number} too")
 
 
-def _waiting(standing: ThreadStanding) -> tuple[list[object], list[object]]:
+def _waiting(standing: ThreadHeader) -> tuple[list[object], list[object]]:
     return [*standing.inbox], [*standing.journal]
 
 
-async def _visible(store: Store, standing: ThreadStanding) -> bytes:
+async def _visible(store: Store, standing: ThreadHeader) -> bytes:
     """A digest of all that can be read of the thread's commits."""
     digest = sha256()
     pages = CommitPages(store, standing)

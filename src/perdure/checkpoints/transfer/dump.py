@@ -28,7 +28,7 @@ from perdure.checkpoints.transfer.dump_lines import (
 )
 from perdure.digests import digest_of
 from perdure.errors import NewerFormat, NoThreadFile
-from perdure.records import Commit, ThreadStanding
+from perdure.records import Commit, ThreadHeader
 
 _START = b'{"sum":"'
 _AFTER_SUM = len(_START) + 22 + 2
@@ -47,7 +47,7 @@ def _sum(thread_id: str, place: int, content: bytes) -> bytes:
 class DumpWriter:
     """Writes a thread to a file that is open for it, commit by commit."""
 
-    def __init__(self, file: BinaryIO, standing: ThreadStanding) -> None:
+    def __init__(self, file: BinaryIO, standing: ThreadHeader) -> None:
         self._file = file
         self._standing = standing
         self._digest = sha256()
@@ -93,7 +93,7 @@ class DumpReader:
         file.seek(0)
         self.standing = self._first()
 
-    def _first(self) -> ThreadStanding:
+    def _first(self) -> ThreadHeader:
         start = self._file.read(len(_START))
         if start != _START:
             raise NoThreadFile(self._name, _NOT_OURS if start else "it is empty")
@@ -159,7 +159,7 @@ class DumpReader:
 # ---------------------------------------------------------------- under another id
 
 
-def renamed_standing(standing: ThreadStanding, thread_id: str) -> ThreadStanding:
+def renamed_standing(standing: ThreadHeader, thread_id: str) -> ThreadHeader:
     requests = [msgspec.structs.replace(one, thread_id=thread_id) for one in standing.requests]
     return msgspec.structs.replace(standing, thread_id=thread_id, requests=requests)
 

@@ -17,7 +17,7 @@ from perdure.records import (
     Lease,
     LoggedEvents,
     PendingRequest,
-    ThreadStanding,
+    ThreadHeader,
 )
 
 VERSION = 1
@@ -107,7 +107,7 @@ class EndLine(msgspec.Struct, tag="end", tag_field="line"):
 # ---------------------------------------------------------------- from records
 
 
-def thread_line(standing: ThreadStanding) -> ThreadLine:
+def thread_line(standing: ThreadHeader) -> ThreadLine:
     return ThreadLine(
         VERSION,
         standing.thread_id,
@@ -131,7 +131,7 @@ def thread_line(standing: ThreadStanding) -> ThreadLine:
     )
 
 
-def commit_line(commit: Commit, standing: ThreadStanding) -> CommitLine:
+def commit_line(commit: Commit, standing: ThreadHeader) -> CommitLine:
     """What is not settled is said by the thread's line. A checkpoint and events that were forgotten, and only wait for
     their space to be freed, are left out; what others may have from that commit is not."""
     info, events = commit.info, commit.events
@@ -169,7 +169,7 @@ def _checkpoint_part(info: CheckpointInfo, commit: Commit) -> CheckpointPart:
     )
 
 
-def visible_part(commit: Commit, standing: ThreadStanding) -> bytes:
+def visible_part(commit: Commit, standing: ThreadHeader) -> bytes:
     """All that a reader can see of a commit: the same in every store that has it. Empty if that is nothing.
 
     Which chunks there are is no part of it: a store may have freed some already that nobody needs. Roots and events
@@ -185,8 +185,8 @@ def visible_part(commit: Commit, standing: ThreadStanding) -> bytes:
 # ---------------------------------------------------------------- back
 
 
-def standing_of(line: ThreadLine) -> ThreadStanding:
-    return ThreadStanding(
+def standing_of(line: ThreadLine) -> ThreadHeader:
+    return ThreadHeader(
         line.thread_id,
         line.workflow,
         line.number,

@@ -15,14 +15,14 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from perdure.cancelling import to_its_end
+from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.integrity.commits import MISFITS, IntegrityProblem, ThreadIntegrity
 from perdure.checkpoints.open_thread import storage_errors
 from perdure.checkpoints.transfer.dump import DumpReader, DumpWriter, renamed_commits, renamed_standing
 from perdure.errors import DamagedCheckpoint, NoThreadFile, PerdureError, ThreadBusy, ThreadNotFound
 from perdure.names import check_identifier
 from perdure.platform import fsync_file, fsync_folder
-from perdure.records import CheckpointInfo, Commit, ThreadInfo, ThreadStanding
+from perdure.records import CheckpointInfo, Commit, ThreadHeader, ThreadInfo
 from perdure.store import Store
 
 TRIES = 20
@@ -51,7 +51,7 @@ class ExportReport(msgspec.Struct, frozen=True):
 class Written(msgspec.Struct, frozen=True):
     """A thread in a file, proved."""
 
-    standing: ThreadStanding
+    standing: ThreadHeader
     digest: str
     checkpoint_ids: Sequence[str]
     commits: int
@@ -145,7 +145,7 @@ async def write_thread(store: Store, thread_id: str, file: BinaryIO) -> Written:
     raise ThreadBusy(thread_id, threads[0].run_id if threads else None)
 
 
-async def standing_of(store: Store, thread_id: str) -> ThreadStanding | None:
+async def standing_of(store: Store, thread_id: str) -> ThreadHeader | None:
     with storage_errors(store, "read a thread"):
         return await store.standing(thread_id)
 
@@ -155,7 +155,7 @@ async def infos_of(store: Store, thread_id: str) -> Sequence[CheckpointInfo]:
         return await store.infos(thread_id=thread_id)
 
 
-async def is_as_before(store: Store, standing: ThreadStanding, before: Sequence[CheckpointInfo]) -> bool:
+async def is_as_before(store: Store, standing: ThreadHeader, before: Sequence[CheckpointInfo]) -> bool:
     """Whether the commits that were read are those of the moment when the thread stood there. What was listed, it was
     listed after that."""
     if standing.head is not None and standing.head not in {one.number for one in before}:
@@ -171,7 +171,7 @@ def _names(infos: Sequence[CheckpointInfo], number: int) -> list[tuple[int, str,
     return [(one.number, one.checkpoint_id, one.previous_checkpoint_id) for one in infos if one.number <= number]
 
 
-async def _write_moment(store: Store, standing: ThreadStanding, file: BinaryIO) -> Written:
+async def _write_moment(store: Store, standing: ThreadHeader, file: BinaryIO) -> Written:
     integrity = ThreadIntegrity(standing)
 
     def begin() -> DumpWriter:
@@ -205,7 +205,7 @@ def _refuse(problems: Iterable[IntegrityProblem], thread_id: str) -> None:
 class CommitPages:
     """The commits up to where a thread stands, some at a time: by their size, so that they fit into memory."""
 
-    def __init__(self, store: Store, standing: ThreadStanding) -> None:
+    def __init__(self, store: Store, standing: ThreadHeader) -> None:
         self._store = store
         self._standing = standing
         self._after = 0
@@ -231,7 +231,7 @@ def _size(commit: Commit) -> int:
 
 async def aside(work: Callable[..., T], *given: object) -> T:
     """Not in the event loop, which others need; and to its end, since a file must not be closed under it."""
-    result, cancelled = await to_its_end(asyncio.to_thread(work, *given))
+    result, cancelled = await await_uncancelled(asyncio.to_thread(work, *given))
     if cancelled is not None:
         raise cancelled
     return result
@@ -286,7 +286,7 @@ def check_file(file: BinaryIO, name: str) -> Written:
 
 async def add_thread(
     store: Store, file: BinaryIO, name: str, written: Written, thread_id: str | None = None
-) -> ThreadStanding:
+) -> ThreadHeader:
     """Put what was written and proved into the store. Under another id its checkpoints get other ids, too."""
     reader = DumpReader(file, name)
     standing, commits = reader.standing, _proved_again(reader, name, written)
@@ -294,7 +294,9 @@ async def add_thread(
         standing = renamed_standing(standing, thread_id)
         commits = renamed_commits(commits, thread_id, written.checkpoint_ids)
     with storage_errors(store, "add a thread"):
-        _, cancelled = await to_its_end(store.add_thread(standing, commits))  # it reads a file that is closed then
+        _, cancelled = await await_uncancelled(
+            store.add_thread(standing, commits)
+        )  # it reads a file that is closed then
     if cancelled is not None:
         raise cancelled
     return standing

@@ -16,13 +16,13 @@ import msgspec
 from perdure.clock import Clock
 from perdure.engine.effects import DELETED, Effects
 from perdure.engine.run.arguments import RunArguments
-from perdure.engine.run.requests import agreed_terms
+from perdure.engine.run.requests import make_terms
 from perdure.engine.superstep.state import StateMapping, is_missing
 from perdure.errors import ContextEnded, InvalidRun, UnknownExecutor, type_name
 from perdure.events import RESERVED_FOR_ENGINE, RequestTerms, WorkflowEvent, WorkflowEventSource
 from perdure.graph.context import WorkflowContext
 from perdure.graph.policy import STOP, RetryPolicy, Seconds, in_seconds, step_policy
-from perdure.isolation import isolated
+from perdure.isolation import isolate
 from perdure.log import NamedLines, get_logger
 from perdure.names import check_identifier
 from perdure.records import WorkflowMessage
@@ -91,36 +91,36 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         nodes = self._lane.level.compiled.graph.nodes
         if target_id is not None and target_id not in nodes:
             raise UnknownExecutor(target_id, nodes, f"A message of executor {self.executor_id!r}")
-        (self._effects if self.used is None else self.used.sink).sends.append((isolated(message), target_id))
+        (self._effects if self.used is None else self.used.sink).sends.append((isolate(message), target_id))
 
     async def yield_output(self, output: Any) -> None:
         lane = self._lane
         kind = lane.level.compiled.graph.designation.event_type(lane.executor_id)
         if kind is None:
             return
-        event = WorkflowEvent(kind, isolated(output), executor_id=lane.executor_id)
+        event = WorkflowEvent(kind, isolate(output), executor_id=lane.executor_id)
         effects = self._effects if self.used is None else self.used.sink
         effects.outputs.append(event)
-        self.delivery.tell_once(lane.as_told(event))
+        self.delivery.emit_once(lane.to_public(event))
 
     async def add_event(self, event: WorkflowEvent) -> None:
         if event.type in RESERVED_FOR_ENGINE:
             text = f"Executor {self.executor_id!r} tried to add a {event.type!r} event; only the engine makes those."
-            self.delivery.tell_once(WorkflowEvent("warning", text, executor_id=self._lane.told_id))
+            self.delivery.emit_once(WorkflowEvent("warning", text, executor_id=self._lane.full_id))
             return
         lane = self._lane
         taken = msgspec.structs.replace(
             event,
-            data=isolated(event.data),
+            data=isolate(event.data),
             origin=WorkflowEventSource.EXECUTOR,
-            executor_id=event.executor_id or self._lane.told_id,
+            executor_id=event.executor_id or self._lane.full_id,
         )
-        self.delivery.tell_once(lane.in_child(taken))
+        self.delivery.emit_once(lane.in_child(taken))
 
-    def tell_live(self, data: Any) -> None:
+    def emit_live(self, data: Any) -> None:
         """To whoever watches now, and to nobody else: it is in no log, and is not told again."""
         lane = self._lane
-        event = WorkflowEvent("data", data, origin=WorkflowEventSource.EXECUTOR, executor_id=lane.told_id)
+        event = WorkflowEvent("data", data, origin=WorkflowEventSource.EXECUTOR, executor_id=lane.full_id)
         lane.scope.emit(lane.in_child(event))
 
     def add_usage(self, usage: Mapping[str, int]) -> None:
@@ -139,7 +139,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
     ) -> None:
         check_identifier("request_id", request_id)
         check_identifier("assignee", assignee)
-        terms = agreed_terms(response_type, deadline, default, assignee)
+        terms = make_terms(response_type, deadline, default, assignee)
         # Made from the delivery, so that one that is run again after a crash asks the same question, not a second one.
         chosen = request_id if request_id is not None else f"{self.delivery_name}-{self.delivery.requests_made + 1}"
         taken = any(chosen == one.request_id for one in (*self._effects.requests, *self.delivery.sink.requests))
@@ -149,15 +149,15 @@ class DeliveryContext(WorkflowContext[Any, Any]):
             )
         event = self._request(request_data, response_type, chosen, terms)
         self.delivery.sink.ask([event])
-        self._tell_request(event)
+        self._emit_request(event)
         if not self._lane.executor.is_request_supported(type(request_data), response_type):
             text = _unanswerable(self.executor_id, request_data, response_type)
-            self.delivery.tell_once(WorkflowEvent("warning", text, executor_id=self._lane.told_id))
+            self.delivery.emit_once(WorkflowEvent("warning", text, executor_id=self._lane.full_id))
 
     @property
     def delivery_name(self) -> str:
         """The same whenever this delivery is run, and of no other in its thread."""
-        return f"{self._lane.told_id}-{self._message.delivery_id}"
+        return f"{self._lane.full_id}-{self._message.delivery_id}"
 
     def is_pending(self, request_id: str) -> bool:
         position = self._lane.position
@@ -166,7 +166,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
     def _request(self, data: object, response_type: Any, request_id: str, terms: RequestTerms | None) -> WorkflowEvent:
         return WorkflowEvent(
             "request_info",
-            isolated(data),
+            isolate(data),
             executor_id=self.executor_id,
             request_id=request_id,
             source_executor_id=self.executor_id,
@@ -175,9 +175,9 @@ class DeliveryContext(WorkflowContext[Any, Any]):
             terms=terms,
         )
 
-    def _tell_request(self, event: WorkflowEvent) -> None:
+    def _emit_request(self, event: WorkflowEvent) -> None:
         lane = self._lane
-        self.delivery.tell_once(lane.as_told(event))
+        self.delivery.emit_once(lane.to_public(event))
         if lane.level.is_asked_outside:
             lane.scope.on_request()
 
@@ -194,7 +194,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         return value
 
     def set_state(self, key: str, value: Any) -> None:
-        self._write(key, isolated(value))
+        self._write(key, isolate(value))
 
     def delete_state(self, key: str) -> None:
         self._write(key, DELETED)
@@ -259,10 +259,10 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         return sources[0]
 
     def get_sent_messages(self) -> list[Any]:
-        return [isolated(data) for data, _ in self._effects.sends]
+        return [isolate(data) for data, _ in self._effects.sends]
 
     def get_yielded_outputs(self) -> list[Any]:
-        return [isolated(event.data) for event in self._effects.outputs]
+        return [isolate(event.data) for event in self._effects.outputs]
 
     def is_streaming(self) -> bool:
         return self._lane.scope.is_streaming
@@ -325,7 +325,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         """`request_info` whose answer comes back to the caller, maybe weeks later and in another process."""
         check_identifier("request_id", request_id)
         check_identifier("assignee", assignee)
-        terms = agreed_terms(response_type, deadline, default, assignee)
+        terms = make_terms(response_type, deadline, default, assignee)
         session = self.delivery.session
         call = session.question([data, response_type], request_id)
         digest = hashlib.blake2b(call.key.encode(), digest_size=6).hexdigest()
@@ -342,7 +342,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
             if not is_own:
                 event = self._request(data, response_type, chosen, terms)
                 self.delivery.asked.append(event)
-                self._tell_request(event)
+                self._emit_request(event)
 
         return await session.answer(call, ask_once, chosen)
 
@@ -352,7 +352,7 @@ class DeliveryContext(WorkflowContext[Any, Any]):
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
-        named = {"thread": self.thread_id, "run": self.run_id, "executor": self._lane.told_id}
+        named = {"thread": self.thread_id, "run": self.run_id, "executor": self._lane.full_id}
         return NamedLines(get_logger("executor"), named)
 
 

@@ -7,18 +7,18 @@ import sys
 from collections.abc import MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from perdure.engine.delivery.event_emitter import RESULTS, Telling, own_event
+from perdure.engine.delivery.event_emitter import RESULTS, DeliveryEvents, own_event
 from perdure.engine.effects import DELETED, Effects, Replaced
 from perdure.engine.steps.calls import Frame, frame_of, frames_of
-from perdure.engine.steps.recorder import PrivateView, make_again, touched, undo
+from perdure.engine.steps.recorder import PrivateView, redo_private, undo_private, value_before
 from perdure.engine.steps.session import StepSession
-from perdure.engine.superstep.children import asking_child
+from perdure.engine.superstep.children import find_asking_child
 from perdure.engine.superstep.state import is_missing
 from perdure.errors import AnswerRejected, ContextEnded
 from perdure.events import WorkflowEvent
 from perdure.graph.sub_workflow import SubWorkflowResponseMessage
 from perdure.graph.types.coercion import coerce
-from perdure.isolation import is_unchangeable, isolated
+from perdure.isolation import is_immutable, isolate
 from perdure.records import SuspendedDelivery, WorkflowMessage
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Delivery:
         """New questions that it waits for itself."""
         self._context = context
         self._session: StepSession | None = None
-        self._telling: Telling | None = None
+        self._events: DeliveryEvents | None = None
         self._is_over = False
 
     # ------------------------------------------------------------ recorded work
@@ -81,19 +81,19 @@ class Delivery:
         for key, value in effects.writes:
             if isinstance(value, Replaced):
                 self.remember_read(key, lane.state.get(key))
-                lane.state.change_in_place(key, isolated(value.value))
+                lane.state.change_in_place(key, isolate(value.value))
             else:
-                own = value if value is DELETED else isolated(value)
+                own = value if value is DELETED else isolate(value)
                 self.remember_write(key)
                 self.sink.write([(key, own)])
                 lane.state.write(key, own)
         if effects.private is not None:
             for key in (*effects.private["changed"], *effects.private["gone"]):
                 self.touch_private(key)
-            make_again(lane.private, effects.private)
+            redo_private(lane.private, effects.private)
         if is_news:
             for event in effects.outputs:
-                lane.scope.emit(own_event(lane.as_told(event), replayed=True))
+                lane.scope.emit(own_event(lane.to_public(event), replayed=True))
 
     @property
     def sink(self) -> Effects:
@@ -119,14 +119,14 @@ class Delivery:
     def remember_read(self, key: str, value: Any) -> None:
         """A step looks at a value of the state, which it may change in place."""
         for frame in frames_of(self) if self._session is not None else ():
-            if key not in frame.read and not is_missing(value) and not is_unchangeable(value):
-                frame.read[key] = isolated(value)
+            if key not in frame.read and not is_missing(value) and not is_immutable(value):
+                frame.read[key] = isolate(value)
 
     def touch_private(self, key: str) -> None:
         """A step is about to use a key of the private state."""
         for frame in frames_of(self) if self._session is not None else ():
             if key not in frame.private:
-                frame.private[key] = touched(self.lane.private, key)
+                frame.private[key] = value_before(self.lane.private, key)
 
     @property
     def private(self) -> MutableMapping[str, Any]:
@@ -149,24 +149,24 @@ class Delivery:
             if key not in frame.written:
                 lane.state.change_in_place(key, then)
         if frame.private:
-            undo(lane.private, frame.private)
+            undo_private(lane.private, frame.private)
         self.lane.scope.retract(frame.emitted)
 
     # ------------------------------------------------------------ telling
 
-    def tell(self, event: WorkflowEvent) -> None:
-        self.lane.tell(self.lane.in_child(event), self.effects)
+    def emit(self, event: WorkflowEvent) -> None:
+        self.lane.emit(self.lane.in_child(event), self.effects)
 
-    def tell_once(self, event: WorkflowEvent) -> None:
+    def emit_once(self, event: WorkflowEvent) -> None:
         """Not as new again when the delivery runs again."""
-        if self._telling is None:
-            self._telling = Telling(self)
-        self._telling.tell_once(event)
+        if self._events is None:
+            self._events = DeliveryEvents(self)
+        self._events.emit_once(event)
 
     @property
     def told(self) -> Sequence[WorkflowEvent]:
         """Events of its own, beside those that say that it runs."""
-        return () if self._telling is None else self._telling.emitted
+        return () if self._events is None else self._events.emitted
 
     # ------------------------------------------------------------ how it ends
 
@@ -188,7 +188,7 @@ class Delivery:
             session.waits.due_at,
             waits,
             tuple(session.records),
-            told=() if self._telling is None else self._telling.digests(),
+            told=() if self._events is None else self._events.digests(),
             run_id=self.lane.scope.run_id,
         )
         waited = () if self.before is None else self.before.waits
@@ -232,19 +232,19 @@ class Delivery:
         lane, asked = self.lane, answer.source_event
         request_id = str(asked.request_id)
         children = lane.position.children
-        child_id = asking_child(lane.position, lane.executor_id, asked)
+        child_id = find_asking_child(lane.position, lane.executor_id, asked)
         if child_id is None:
             text = (
-                f"The answer to request {request_id!r} was dropped: no child of {lane.told_id!r} waits for it any more."
+                f"The answer to request {request_id!r} was dropped: no child of {lane.full_id!r} waits for it any more."
             )
-            self.tell(WorkflowEvent("warning", text, executor_id=lane.told_id))
+            self.emit(WorkflowEvent("warning", text, executor_id=lane.full_id))
             return
         request = children[child_id].position.requests[request_id]
         try:
             value = coerce(answer.data, request.response_type)
         except (ValueError, TypeError) as error:
             raise AnswerRejected(request_id, request.response_type, answer.data, str(error)) from error
-        self.effects.also(answers=(*self.effects.answers, SubWorkflowResponseMessage(isolated(value), asked)))
+        self.effects.also(answers=(*self.effects.answers, SubWorkflowResponseMessage(isolate(value), asked)))
 
 
 def _add(some: Effects, to: Effects) -> None:

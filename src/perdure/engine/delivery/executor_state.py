@@ -17,7 +17,7 @@ from perdure.engine.superstep.level import Level, instances_of
 from perdure.engine.superstep.position import Position
 from perdure.errors import CheckpointHookFailed
 from perdure.graph.executor import Executor
-from perdure.isolation import is_unchangeable, isolated
+from perdure.isolation import is_immutable, isolate
 
 # ---------------------------------------------------------------- hooks
 
@@ -35,15 +35,15 @@ class HookContext:
     @property
     def private(self) -> MutableMapping[str, Any]:
         # Positions share their parts until one of them is changed: this one gets its own.
-        own: dict[str, Any] = isolated(self._position.private.get(self.executor_id, {}))
+        own: dict[str, Any] = isolate(self._position.private.get(self.executor_id, {}))
         self._position.private = {**self._position.private, self.executor_id: own}
         return own
 
     def get_state(self, key: str, default: Any = None) -> Any:
-        return isolated(self._position.state.get(key, default))
+        return isolate(self._position.state.get(key, default))
 
     def set_state(self, key: str, value: Any) -> None:
-        self._position.state = {**self._position.state, key: isolated(value)}
+        self._position.state = {**self._position.state, key: isolate(value)}
 
 
 @lru_cache(1024)
@@ -83,11 +83,11 @@ class ExecutorMemories:
     With a storage they are frozen into trees, which the checkpoint needs anyway; without one they are copied.
     """
 
-    def __init__(self, thread: LiveThread, compiled: Compiled, keeper: OpenThread | None) -> None:
+    def __init__(self, thread: LiveThread, compiled: Compiled, stored_thread: OpenThread | None) -> None:
         self._thread = thread
         self._compiled = compiled
-        self._codec = None if keeper is None else keeper.codec
-        self._unchanged: dict[str, Unchanged] = {} if keeper is None else keeper.unchanged
+        self._codec = None if stored_thread is None else stored_thread.codec
+        self._unchanged: dict[str, Unchanged] = {} if stored_thread is None else stored_thread.unchanged
 
     async def taken(self, executor: Executor, position: Position, path: str = "") -> Any:
         """What the executor keeps now, frozen. Raises CheckpointHookFailed or UnsavableValue."""
@@ -98,7 +98,7 @@ class ExecutorMemories:
         """What the executor keeps after one delivery, with what its hook wrote through `ctx`."""
         seen = before.successor()
         if effects.private is not None:
-            seen.private = {**seen.private, executor.id: isolated(effects.private)}
+            seen.private = {**seen.private, executor.id: isolate(effects.private)}
         effects.saved = await self.taken(executor, seen)
         if seen.private is not before.private:
             effects.private = seen.private.get(executor.id)
@@ -109,12 +109,12 @@ class ExecutorMemories:
         if isinstance(frozen, Encoded):
             state = frozen.codec.decode(frozen.tree, f"executors[{executor.id!r}].saved")
         else:
-            state = isolated(frozen)
+            state = isolate(frozen)
         await restore(executor, state, position, self._thread.thread_id)
 
     def _frozen(self, kept: Any, executor_id: str) -> Any:
         if self._codec is None:
-            return isolated(kept)
+            return isolate(kept)
         if isinstance(kept, Encoded):
             return kept
         path = f"executors[{executor_id!r}].saved"
@@ -122,7 +122,7 @@ class ExecutorMemories:
             return Encoded(self._codec.encode(kept, path), self._codec)
         unchanged = self._unchanged.get(executor_id)
         if unchanged is None:
-            unchanged = self._unchanged[executor_id] = Unchanged(is_unchangeable)
+            unchanged = self._unchanged[executor_id] = Unchanged(is_immutable)
         return Encoded(unchanged.encode(kept, path, self._codec), self._codec)
 
     # ------------------------------------------------------------ every level of the nesting

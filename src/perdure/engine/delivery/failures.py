@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from perdure.engine.delivery.lane import Lane
 
 
-async def meet_failure(delivery: Delivery, error: BaseException, policy: FailurePolicy) -> Effects | None:
+async def apply_failure_policy(delivery: Delivery, error: BaseException, policy: FailurePolicy) -> Effects | None:
     """What the delivery comes to; None if its failure is to end the superstep."""
     lane, message = delivery.lane, delivery.message
     may_retry = await delivery.failed(error)
@@ -55,9 +55,9 @@ async def _retried(delivery: Delivery, error: Exception, attempts: int, retry: R
     suspended = SuspendedDelivery(message, until, _still_asked(lane, message), tuple(records), run_id=scope.run_id)
     effects.also(suspended=suspended)
     told = {"attempt": attempts, "delay_seconds": delay}
-    details = WorkflowErrorDetails.from_exception(error, executor_id=lane.told_id)
-    event = WorkflowEvent("executor_retrying", told, executor_id=lane.told_id, details=details)
-    lane.tell(lane.in_child(event), effects)
+    details = WorkflowErrorDetails.from_exception(error, executor_id=lane.full_id)
+    event = WorkflowEvent("executor_retrying", told, executor_id=lane.full_id, details=details)
+    lane.emit(lane.in_child(event), effects)
     return effects
 
 
@@ -74,9 +74,9 @@ def _stepped_over(delivery: Delivery, error: Exception, policy: FailurePolicy) -
         forwarded_to=fallback_id,
     )
     mode = policy.on_error if policy.on_error in (SKIP, ISOLATE) else f"fallback {fallback_id}"
-    details = WorkflowErrorDetails.from_exception(error, executor_id=lane.told_id)
-    event = WorkflowEvent("executor_skipped", mode, executor_id=lane.told_id, details=details)
-    lane.tell(lane.in_child(event), effects)
+    details = WorkflowErrorDetails.from_exception(error, executor_id=lane.full_id)
+    event = WorkflowEvent("executor_skipped", mode, executor_id=lane.full_id, details=details)
+    lane.emit(lane.in_child(event), effects)
     return effects
 
 
@@ -85,11 +85,11 @@ def _failed(delivery: Delivery, error: Exception) -> Effects:
     lane = delivery.lane
     effects = Effects()
     effects.events = [one for one in delivery.effects.events if one.type.startswith("executor_")]
-    earlier = lane.scope.results_told.pop(delivery.message.delivery_id, [])
+    earlier = lane.scope.emitted_results.pop(delivery.message.delivery_id, [])
     lane.scope.retract([*delivery.told, *earlier])
     effects.is_settled = True
-    details = WorkflowErrorDetails.from_exception(error, executor_id=lane.told_id)
-    lane.tell(lane.in_child(WorkflowEvent("executor_failed", executor_id=lane.told_id, details=details)), effects)
+    details = WorkflowErrorDetails.from_exception(error, executor_id=lane.full_id)
+    lane.emit(lane.in_child(WorkflowEvent("executor_failed", executor_id=lane.full_id, details=details)), effects)
     return effects
 
 

@@ -12,15 +12,15 @@ import msgspec
 from perdure.engine.delivery.context import DeliveryContext
 from perdure.engine.delivery.delivery import Delivery
 from perdure.engine.delivery.event_emitter import own_event
-from perdure.engine.delivery.failures import meet_failure
+from perdure.engine.delivery.failures import apply_failure_policy
 from perdure.engine.effects import DELETED, Effects, Replaced
-from perdure.engine.steps.attempts import TimeIsUp, within
+from perdure.engine.steps.attempts import TimeLimitReached, run_with_timeout
 from perdure.engine.superstep.state import LaneState
 from perdure.errors import HandlerCancelled, TimedOut, WorkflowRunnerException
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
 from perdure.graph.handlers import Returns
 from perdure.graph.policy import DEFAULT, FailurePolicy
-from perdure.isolation import isolated
+from perdure.isolation import isolate
 from perdure.records import SuspendedDelivery, WorkflowMessage
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Lane:
         self.executor_id = executor_id
         self.executor = level.executors[executor_id]
         self.position: Position = level.position
-        self.told_id: str = executor_id if level.parent is None else level.path + executor_id
+        self.full_id: str = executor_id if level.parent is None else level.path + executor_id
         """The executor's id where it is told: with the path of its sub-workflow."""
         self._is_plain = level.parent is None and not level.position.suspended
         """Not in a sub-workflow, and nothing waits: the common case, which costs least."""
@@ -89,7 +89,7 @@ class Lane:
     @property
     def steps_path(self) -> str:
         """Before the names of its steps, where they are told."""
-        return self.level.path if self.executor.is_function else f"{self.told_id}/"
+        return self.level.path if self.executor.is_function else f"{self.full_id}/"
 
     # ------------------------------------------------------------ state
 
@@ -108,7 +108,7 @@ class Lane:
     def private(self) -> dict[str, Any]:
         if self._private is None:
             self.has_touched = True
-            self._private = isolated(self.position.private.get(self.executor_id, {}))
+            self._private = isolate(self.position.private.get(self.executor_id, {}))
         return self._private
 
     @property
@@ -120,7 +120,7 @@ class Lane:
 
     def replace_private(self, private: dict[str, Any]) -> None:
         self.has_touched = True
-        self._private = isolated(private)
+        self._private = isolate(private)
 
     def undo(self) -> None:
         """Back to what the deliveries before left: this one failed, or has to wait."""
@@ -134,7 +134,7 @@ class Lane:
 
     # ------------------------------------------------------------ telling
 
-    def tell(self, event: WorkflowEvent, effects: Effects) -> None:
+    def emit(self, event: WorkflowEvent, effects: Effects) -> None:
         self._scope.emit(event)
         if self._scope.is_logged:
             effects.events.append(event)
@@ -143,9 +143,9 @@ class Lane:
         child_id = self.level.child_id
         return event if child_id is None else msgspec.structs.replace(event, child_id=child_id)
 
-    def as_told(self, event: WorkflowEvent) -> WorkflowEvent:
+    def to_public(self, event: WorkflowEvent) -> WorkflowEvent:
         """An output or a request of this executor, as the run's consumer sees it."""
-        return event if self.level.parent is None else self.in_child(self.level.as_told(event, self.executor_id))
+        return event if self.level.parent is None else self.in_child(self.level.to_public(event, self.executor_id))
 
     # ------------------------------------------------------------ one delivery
 
@@ -156,13 +156,13 @@ class Lane:
                 self.settle(done, self._scope.codec)  # each delivery's own, so that this one can be undone alone
         effects = Effects()
         context = DeliveryContext(self, message, effects)
-        event = WorkflowEvent("executor_invoked", message.data, executor_id=self.told_id)
+        event = WorkflowEvent("executor_invoked", message.data, executor_id=self.full_id)
         if self._is_plain:
             self._scope.emit(event)
             if self._scope.is_logged:
                 effects.events.append(event)
         else:
-            self._tell_invoked(event, message, effects)
+            self._emit_invoked(event, message, effects)
         token = current_context.set(context)
         try:
             try:
@@ -178,7 +178,7 @@ class Lane:
             if context.used is not None or not self._is_plain or message.in_place_of is not None:
                 effects = self._ended(context, message, effects)
             if not effects.is_start and not effects.is_undone:  # a sub-workflow has only begun
-                self._tell_completed(effects)
+                self._emit_completed(effects)
         except asyncio.CancelledError as error:
             is_suspended = take_off_suspension(context)
             if self._is_cancelled():
@@ -208,16 +208,16 @@ class Lane:
     def take_up(self, context: DeliveryContext, message: WorkflowMessage, effects: Effects) -> Delivery:
         return Delivery(self, message, effects, context)
 
-    def _tell_invoked(self, event: WorkflowEvent, message: WorkflowMessage, effects: Effects) -> None:
+    def _emit_invoked(self, event: WorkflowEvent, message: WorkflowMessage, effects: Effects) -> None:
         before = self.before(message)
         if before is None or before.run_id is None:  # it was not suspended, only recorded in the middle of its work
-            self.tell(self.in_child(event), effects)
+            self.emit(self.in_child(event), effects)
         elif before.run_id != self._scope.run_id:
             self._scope.emit(own_event(self.in_child(event), replayed=True))
 
-    def _tell_completed(self, effects: Effects) -> None:
-        event = WorkflowEvent("executor_completed", _done(effects), executor_id=self.told_id)
-        self.tell(event if self._is_plain else self.in_child(event), effects)
+    def _emit_completed(self, effects: Effects) -> None:
+        event = WorkflowEvent("executor_completed", _done(effects), executor_id=self.full_id)
+        self.emit(event if self._is_plain else self.in_child(event), effects)
 
     def _work(self, message: WorkflowMessage, context: DeliveryContext) -> tuple[Returns, Coroutine[Any, Any, Any]]:
         """The handler's own coroutine, not awaited yet, and what becomes of its result."""
@@ -226,13 +226,13 @@ class Lane:
         handler = table.find(message.data) if request is None else table.find_response(request.data, message.data)
         if handler is None:
             raise WorkflowRunnerException(
-                f"Executor {self.told_id!r} has no handler for a {type(message.data).__qualname__} any more; one "
+                f"Executor {self.full_id!r} has no handler for a {type(message.data).__qualname__} any more; one "
                 "was due when the checkpoint was made. Nothing was changed. Add the handler and resume."
             )
         # The mailbox keeps the message as it was sent: should this superstep fail, it is delivered again.
-        arguments: tuple[Any, ...] = (isolated(message.data),)
+        arguments: tuple[Any, ...] = (isolate(message.data),)
         if request is not None:
-            arguments = (isolated(request.data), *arguments)
+            arguments = (isolate(request.data), *arguments)
         context.task = asyncio.current_task()
         if handler.takes_context:
             work = handler.function(self.executor, *arguments, context)
@@ -267,7 +267,7 @@ class Lane:
         if self._scope.spans is not None:
             self._scope.spans.delivery_failed(self, error)
         try:
-            met = await meet_failure(delivery, error, self._policy)
+            met = await apply_failure_policy(delivery, error, self._policy)
         except Exception as second:  # such as one of a user's retry_on
             self._fail(second)
             raise
@@ -283,14 +283,14 @@ class Lane:
 
     def _fail(self, error: BaseException) -> None:
         self.failure = error
-        details = WorkflowErrorDetails.from_exception(error, executor_id=self.told_id)
-        event = self.in_child(WorkflowEvent("executor_failed", executor_id=self.told_id, details=details))
+        details = WorkflowErrorDetails.from_exception(error, executor_id=self.full_id)
+        event = self.in_child(WorkflowEvent("executor_failed", executor_id=self.full_id, details=details))
         self._scope.emit(event)
         self.failure_events = (*self.failure_events, event)
 
     async def _own_end(self, error: asyncio.CancelledError, context: DeliveryContext) -> Effects:
         """Nobody cancelled the run, but something inside the handler a task of its own: a failure like any other."""
-        failure = HandlerCancelled(self.told_id)
+        failure = HandlerCancelled(self.full_id)
         failure.__cause__ = error
         return await self._met(failure, context.delivery)
 
@@ -311,9 +311,9 @@ class Lane:
         effects.is_settled = True
         if self._state is not None:
             changed = self._state.changed_in_place(codec)
-            effects.write((key, Replaced(isolated(value))) for key, value in changed)
+            effects.write((key, Replaced(isolate(value))) for key, value in changed)
         if self._private is not None:
-            effects.private = isolated(self._private)
+            effects.private = isolate(self._private)
 
     async def _in_own_task(
         self, work: Coroutine[Any, Any, Any], seconds: float | None, context: DeliveryContext
@@ -325,17 +325,17 @@ class Lane:
             context.is_cancelled = True
 
         try:
-            return await within(seconds, work, self._scope.clock, run_by, cancelled)
-        except TimeIsUp as error:
-            raise TimedOut(self.told_id, seconds or 0) from error.__cause__
+            return await run_with_timeout(seconds, work, self._scope.clock, run_by, cancelled)
+        except TimeLimitReached as error:
+            raise TimedOut(self.full_id, seconds or 0) from error.__cause__
 
     def replay(self, message: WorkflowMessage, recorded: Effects) -> None:
         """Take the outcome of a delivery that ended before an interruption, instead of running it again."""
-        told = WorkflowEvent("executor_bypassed", _done(recorded), executor_id=self.told_id)
+        told = WorkflowEvent("executor_bypassed", _done(recorded), executor_id=self.full_id)
         recorded.events = []
         recorded.sent_as = self.level.stands_in_for(message)
-        for event in (self.in_child(told), *map(self.as_told, (*recorded.outputs, *recorded.requests))):
-            self.tell(own_event(event), recorded)
+        for event in (self.in_child(told), *map(self.to_public, (*recorded.outputs, *recorded.requests))):
+            self.emit(own_event(event), recorded)
         if recorded.requests and self.level.is_asked_outside:
             self._scope.on_request()
         for key, value in recorded.writes:
@@ -349,7 +349,7 @@ def _own(written: Any) -> Any:
     """The journal keeps what it has: should this superstep fail too, it is replayed once more."""
     if written is DELETED:
         return written
-    return Replaced(isolated(written.value)) if isinstance(written, Replaced) else isolated(written)
+    return Replaced(isolate(written.value)) if isinstance(written, Replaced) else isolate(written)
 
 
 async def _give(returned: Any, returns: Returns, context: DeliveryContext) -> None:

@@ -65,7 +65,7 @@ class RunArguments(Mapping[str, Any]):
         return f"RunArguments({dict(self._given)!r})"
 
 
-def arranged(given: Mapping[str, Any], executor_ids: Mapping[str, Any], parameter: str) -> dict[str, Any]:
+def arrange_arguments(given: Mapping[str, Any], executor_ids: Mapping[str, Any], parameter: str) -> dict[str, Any]:
     """By executor if any key is an executor's id, otherwise for all of them."""
     if not isinstance(given, Mapping):
         raise InvalidRun(f"{parameter} must be a mapping, got {type(given).__name__}.")

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from perdure.engine.delivery.event_emitter import own_event
-from perdure.engine.run.arguments import arranged
+from perdure.engine.run.arguments import arrange_arguments
 from perdure.engine.run.live_threads import LiveThread
 from perdure.engine.run.options import RunRequest
 from perdure.engine.run.requests import check_answers, deliver_answers, pass_deadlines
@@ -18,15 +18,15 @@ from perdure.engine.superstep.position import Position, every_level
 from perdure.errors import InvalidRun, ThreadNotFound, ThreadNotIdle, WrongInputType, type_name
 from perdure.events import WorkflowEvent
 from perdure.graph.graph import Graph
-from perdure.isolation import isolated
+from perdure.isolation import isolate
 from perdure.records import Record, SuspendedDelivery, WorkflowMessage
 
 # ---------------------------------------------------------------- recorded
 
 
-def with_records(position: Position, records: Mapping[int, list[Record]]) -> Position:
+def add_records(position: Position, records: Mapping[int, list[Record]]) -> Position:
     """The position in which what deliveries have recorded so far is part of them. The one given is left as it is."""
-    after = held_back(position, records)
+    after = hold_back(position, records)
     running = {
         message.delivery_id: SuspendedDelivery(message, records=tuple(records[message.delivery_id]), is_ready=True)
         for message in after.mailbox
@@ -34,11 +34,11 @@ def with_records(position: Position, records: Mapping[int, list[Record]]) -> Pos
     }
     after.mailbox = [message for message in after.mailbox if message.delivery_id not in running]
     after.suspended = {**after.suspended, **running}
-    after.children = {key: child.at(with_records(child.position, records)) for key, child in position.children.items()}
+    after.children = {key: child.at(add_records(child.position, records)) for key, child in position.children.items()}
     return after
 
 
-def held_back(position: Position, records: Mapping[int, list[Record]]) -> Position:
+def hold_back(position: Position, records: Mapping[int, list[Record]]) -> Position:
     """The position in which deliveries whose next attempt is not due yet wait for it, as when their last one failed,
     and in which those that wait have all that they recorded."""
     waiting = {
@@ -53,14 +53,14 @@ def held_back(position: Position, records: Mapping[int, list[Record]]) -> Positi
     after = position.successor()
     after.mailbox = [message for message in position.mailbox if message.delivery_id not in waiting]
     after.suspended = waiting
-    after.children = {key: child.at(held_back(child.position, records)) for key, child in position.children.items()}
+    after.children = {key: child.at(hold_back(child.position, records)) for key, child in position.children.items()}
     return after
 
 
 def absorb_records(thread: LiveThread) -> None:
     """Let what waits have all that it recorded, before anything comes in: an answer is recorded after it."""
     if thread.records:
-        thread.position = held_back(thread.position, thread.records)
+        thread.position = hold_back(thread.position, thread.records)
         waiting = {key for level in every_level(thread.position) for key in level.suspended}
         thread.records = {key: one for key, one in thread.records.items() if key not in waiting}
 
@@ -71,7 +71,7 @@ class Entry:
 
     position: Position | None
     """To be committed first; None to go on from where the thread stands."""
-    told_again: tuple[WorkflowEvent, ...] = ()
+    replayed_events: tuple[WorkflowEvent, ...] = ()
     """Outputs and pending requests from before this run, for its consumer."""
     warnings: tuple[WorkflowEvent, ...] = ()
     consumed: tuple[str, ...] = ()
@@ -98,8 +98,8 @@ def enter(
     entry = _accepted(graph, thread.thread_id, position, request, now, is_resume=is_resume, inbox=thread.inbox)
     after = position if entry.position is None and has_passed else entry.position
     if request.change_state is not None and after is not None:
-        after.state = request.change_state(isolated(after.state))
-    return Entry(after, entry.told_again, (*expired, *entry.warnings), entry.consumed)
+        after.state = request.change_state(isolate(after.state))
+    return Entry(after, entry.replayed_events, (*expired, *entry.warnings), entry.consumed)
 
 
 def _accepted(
@@ -124,9 +124,9 @@ def _accepted(
     if inbox and not position.is_interrupted:
         return Entry(None)  # what is in the inbox is the input of this run
     if is_resume or position.is_busy or position.requests or has_run:
-        told_again = _replayed((*position.outputs, *position.requests.values()))
+        replayed_events = _replayed((*position.outputs, *position.requests.values()))
         given = request.function_invocation_kwargs is not None or request.client_kwargs is not None
-        return Entry(_with_arguments(graph, position.successor(), request) if given else None, told_again)
+        return Entry(_with_arguments(graph, position.successor(), request) if given else None, replayed_events)
     if accepts(graph, None):
         return _message(graph, position, request, inbox)
     if request.thread_id is not None:
@@ -144,8 +144,8 @@ def _message(graph: Graph, position: Position, request: RunRequest, inbox: Mappi
         waiting = ", ".join(map(repr, position.requests))
         text = f"A new message was sent while requests are pending ({waiting}); they stay pending."
         warnings = (WorkflowEvent("warning", text),)
-    waiting_before, undeliverable = with_inbox(graph, position, inbox)  # sent earlier: it is not overtaken
-    after = with_message(graph, waiting_before, request.message)
+    waiting_before, undeliverable = take_inbox(graph, position, inbox)  # sent earlier: it is not overtaken
+    after = add_message(graph, waiting_before, request.message)
     after.run_kwargs = {}
     return Entry(_with_arguments(graph, after, request), (), (*warnings, *undeliverable), tuple(inbox))
 
@@ -165,14 +165,14 @@ def check_message(graph: Graph, message: Any) -> None:
         raise WrongInputType(start.id, message, start.input_types)
 
 
-def with_inbox(
+def take_inbox(
     graph: Graph, position: Position, inbox: Mapping[str, Any]
 ) -> tuple[Position, tuple[WorkflowEvent, ...]]:
     """The position in which everything in the inbox is due, and a warning for what nobody takes any more."""
     warnings = []
     for message in inbox.values():
         if accepts(graph, message):
-            position = with_message(graph, position, message)
+            position = add_message(graph, position, message)
         else:
             kind = type_name(type(message))
             text = f"A message of type {kind} that was sent to the thread was dropped: {graph.start_executor_id!r}"
@@ -180,11 +180,11 @@ def with_inbox(
     return position, tuple(warnings)
 
 
-def with_message(graph: Graph, position: Position, message: Any) -> Position:
+def add_message(graph: Graph, position: Position, message: Any) -> Position:
     """The position in which the message is due to the start executor. The position given is left as it is."""
     start_id = graph.start_executor_id
     after = position.successor()
-    due = WorkflowMessage(isolated(message), f"internal:{start_id}", start_id, delivery_id=position.next_delivery_id)
+    due = WorkflowMessage(isolate(message), f"internal:{start_id}", start_id, delivery_id=position.next_delivery_id)
     after.mailbox = [*position.mailbox, due]
     after.next_delivery_id += 1
     after.outputs = []
@@ -199,7 +199,7 @@ def _with_arguments(graph: Graph, after: Position, request: RunRequest) -> Posit
     for parameter in ("function_invocation_kwargs", "client_kwargs"):
         given = getattr(request, parameter)
         if given is not None:
-            kept[parameter] = arranged(given, graph.nodes, parameter)
+            kept[parameter] = arrange_arguments(given, graph.nodes, parameter)
     after.run_kwargs = kept
     return after
 

@@ -235,13 +235,13 @@ class Ownership:
         return self.is_interrupted
 
 
-def ending_run(run_id: str | None) -> Ownership | None:
+def find_ending_run(run_id: str | None) -> Ownership | None:
     """The run of this process with this id, if it was asked to end and has not ended yet."""
     found = _RUNS.get(run_id or "")
     return found if found is not None and found.is_interrupted else None
 
 
-def run_of_this_process(run_id: str | None) -> Ownership | None:
+def find_local_run(run_id: str | None) -> Ownership | None:
     """Whichever workflow object it is of."""
     return _RUNS.get(run_id or "")
 
@@ -253,7 +253,7 @@ class LiveThreads:
         self._lock = threading.Lock()
         self._served_by_given: str | None = None
         """The thread that the given executor instances serve: the first that ran."""
-        self.own_id: str | None = None
+        self.default_thread_id: str | None = None
         """The thread of runs that name none."""
 
     def find(self, thread_id: str) -> LiveThread | None:
@@ -265,10 +265,10 @@ class LiveThreads:
         found = [(thread, one) for thread in threads for one in (thread.owner, *thread.queue) if one is not None]
         return [(thread, one) for thread, one in found if one.drives and not one.is_dead]
 
-    def own_or_new_id(self) -> str:
-        if self.own_id is None:
-            self.own_id = new_thread_id()
-        return self.own_id
+    def default_or_new_id(self) -> str:
+        if self.default_thread_id is None:
+            self.default_thread_id = new_thread_id()
+        return self.default_thread_id
 
     def get(self, thread_id: str) -> LiveThread:
         thread = self._threads.get(thread_id)
@@ -350,14 +350,14 @@ class LiveThreads:
         self._forget(thread)
 
     def _forget(self, thread: LiveThread) -> None:
-        stays = thread.thread_id in (self.own_id, self._served_by_given) or thread.inbox
+        stays = thread.thread_id in (self.default_thread_id, self._served_by_given) or thread.inbox
         if thread.is_kept_elsewhere and not stays and thread.owner is None:
             self._threads.pop(thread.thread_id, None)
 
     def drop_new(self, thread: LiveThread) -> None:
         """Forget a thread that was claimed but never got anything, so that a refused run leaves no trace."""
         is_new = thread.number == 0 and thread.position.next_delivery_id == 1 and not thread.inbox
-        if is_new and thread.owner is None and thread.thread_id != self.own_id:
+        if is_new and thread.owner is None and thread.thread_id != self.default_thread_id:
             self._threads.pop(thread.thread_id, None)
             if self._served_by_given == thread.thread_id:
                 self._served_by_given = None

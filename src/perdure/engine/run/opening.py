@@ -20,7 +20,7 @@ from perdure.engine.run.live_threads import (
     LiveThread,
     LiveThreads,
     Ownership,
-    ending_run,
+    find_ending_run,
 )
 from perdure.engine.run.options import RunRequest
 from perdure.engine.steps.journal import take_journal
@@ -35,7 +35,7 @@ from perdure.names import new_thread_id
 # ---------------------------------------------------------------- fitting
 
 
-def check_fits(
+def check_compatibility(
     checkpoint: WorkflowCheckpoint, compiled: Compiled, *, force: bool, migrator: Migrator | None = None
 ) -> list[WorkflowEvent]:
     """A warning for harmless changes since the checkpoint was made, and one for migrations that were applied to it.
@@ -100,7 +100,7 @@ def _asker(request: WorkflowEvent, known: Iterable[str]) -> str:
     return next((one for one in known if asker.startswith(f"{one}/")), asker)
 
 
-def fitting_position(checkpoint: WorkflowCheckpoint, compiled: Compiled) -> Position:
+def compatible_position(checkpoint: WorkflowCheckpoint, compiled: Compiled) -> Position:
     """Where the checkpoint is. With force=True what was due to executors that are gone is left out."""
     position = position_of(checkpoint)
     _leave_out(position, compiled)
@@ -135,17 +135,17 @@ class Opening:
         self.warnings: list[WorkflowEvent] = []
         self._inbox_before: set[str] = set()
         """What was in the thread's inbox here before it was opened in the store."""
-        self.becomes_own = False
+        self.becomes_default = False
         """Whether the chosen thread is to be the object's own from now on, if the run is accepted."""
 
     async def choose_thread(self) -> str:
         """The thread to run. Raises CheckpointNotFound, IncompatibleWorkflow or InvalidRun before anything is done."""
         request = self._request
         if request.checkpoint_id is None:
-            return request.thread_id or self._live.own_or_new_id()
+            return request.thread_id or self._live.default_or_new_id()
         migrator = self._migrator
         named = await load_checkpoint(request.storage, request.checkpoint_id, self._compiled.declared, migrator)
-        self.warnings += check_fits(named, self._compiled, force=request.force, migrator=migrator)
+        self.warnings += check_compatibility(named, self._compiled, force=request.force, migrator=migrator)
         self.named = named
         kept = None if request.fork else named.thread_id
         if kept and request.thread_id is not None and request.thread_id != kept:
@@ -153,7 +153,7 @@ class Opening:
                 f"Checkpoint {named.checkpoint_id!r} belongs to thread {kept!r}, not to {request.thread_id!r}. "
                 "Nothing was changed. Leave thread_id out to rewind its thread, or pass fork=True to make a new one."
             )
-        self.becomes_own = request.thread_id is None
+        self.becomes_default = request.thread_id is None
         return kept or request.thread_id or new_thread_id()
 
     async def open(self, thread: LiveThread, ownership: Ownership) -> OpenThread | None:
@@ -167,12 +167,12 @@ class Opening:
                 try:
                     return await self._open_now(thread, ownership.run_id)
                 except ThreadBusy as busy:
-                    ending = ending_run(busy.run_id)
+                    ending = find_ending_run(busy.run_id)
                     ended = (*self._place(thread), busy.run_id)
                     if busy.is_here and ended in unreleased:  # a run of this process that ended, and could not say so
-                        keeper = await self._open_now(thread, ownership.run_id, takeover=True)
+                        stored_thread = await self._open_now(thread, ownership.run_id, takeover=True)
                         unreleased.pop(ended, None)
-                        return keeper
+                        return stored_thread
                     if ownership.is_interrupted:
                         raise RunInterrupted(ownership.run_id, thread.thread_id) from busy
                     if ending is not None:
@@ -209,7 +209,7 @@ class Opening:
             )
         )
         try:
-            keeper = await asyncio.shield(opening)
+            stored_thread = await asyncio.shield(opening)
         except asyncio.CancelledError:
             _give_back(opening, place, run_id)
             raise
@@ -220,17 +220,17 @@ class Opening:
             raise
         unreleased.pop((*place, run_id), None)  # it was tried again, and owns it now
         thread.is_abandoned = False
-        return keeper
+        return stored_thread
 
     def _place(self, thread: LiveThread) -> _Place:
         return storage_key(self._request.storage), thread.thread_id
 
-    async def synchronise(self, thread: LiveThread, loop: Loop, keeper: OpenThread | None) -> None:
+    async def synchronise(self, thread: LiveThread, loop: Loop, stored_thread: OpenThread | None) -> None:
         """Stand where the store says, if it was moved since this process last looked.
 
         A run that names an older checkpoint does not read the head: it is the way back from a damaged one.
         """
-        if keeper is None:
+        if stored_thread is None:
             await loop.tidy()
             absorb_records(thread)
             return
@@ -242,37 +242,39 @@ class Opening:
             await loop.restore(Position(), {})
             thread.number, thread.head_id, thread.inbox = 0, None, {}
         thread.storage = storage
-        is_at_head = named is None or named.checkpoint_id == keeper.head_id
-        if keeper.number != thread.number or keeper.head_id != thread.head_id:
+        is_at_head = named is None or named.checkpoint_id == stored_thread.head_id
+        if stored_thread.number != thread.number or stored_thread.head_id != thread.head_id:
             if named is None or (is_at_head and self._migrator.applied):  # its journal has to be migrated with it
-                head = await keeper.load_head()
+                head = await stored_thread.load_head()
             else:
                 head = named if is_at_head else None
             if head is not None and named is None:
-                self.warnings += check_fits(head, self._compiled, force=self._request.force, migrator=self._migrator)
+                self.warnings += check_compatibility(
+                    head, self._compiled, force=self._request.force, migrator=self._migrator
+                )
             if head is not None:
                 await self._stand_at(head, thread, loop)
             elif named is None and thread.head_id is not None and not is_elsewhere:
                 # All that was saved of it was deleted.
                 await loop.restore(Position(), {})
-            thread.number, thread.head_id = keeper.number, keeper.head_id
+            thread.number, thread.head_id = stored_thread.number, stored_thread.head_id
         elif (
-            is_at_head and keeper.is_stale
+            is_at_head and stored_thread.is_stale
         ):  # it stands at a migrated head that was not stored: the last run did not get that far
-            await keeper.load_head()
+            await stored_thread.load_head()
         await loop.tidy()
-        if keeper.has_inbox:  # what the store has, and only that: another object may have delivered the rest
+        if stored_thread.has_inbox:  # what the store has, and only that: another object may have delivered the rest
             standing = thread.position if named is None else named
-            loaded = keeper.load_inbox(standing.renamed_types)
+            loaded = stored_thread.load_inbox(standing.renamed_types)
             came = {
                 key: one for key, one in thread.inbox.items() if key not in self._inbox_before and key not in loaded
             }
             thread.inbox = {**loaded, **came}  # what came since it was opened: nobody else can have delivered it
-        if keeper.has_journal and not thread.is_ahead and self._request.durability != "exit":
+        if stored_thread.has_journal and not thread.is_ahead and self._request.durability != "exit":
             # Only what the store has: what a run with durability="exit" recorded in memory would leave a gap there.
             thread.records = {}
         if named is None or named.checkpoint_id == thread.head_id:
-            take_journal(thread, keeper)
+            take_journal(thread, stored_thread)
         absorb_records(thread)
 
     def rewound(self, thread: LiveThread, *, is_new: bool) -> Position | None:
@@ -285,7 +287,7 @@ class Opening:
             )
         if named is None or (named.checkpoint_id == thread.head_id and not fork and not thread.is_ahead):
             return None
-        position = fitting_position(named, self._compiled)
+        position = compatible_position(named, self._compiled)
         if not fork:  # deliveries after it are others than those that followed the checkpoint the first time
             position.epoch = thread.number + 1
         return position
@@ -300,7 +302,7 @@ class Opening:
     async def _stand_at(self, checkpoint: WorkflowCheckpoint, thread: LiveThread, loop: Loop) -> None:
         known = self._compiled.graph.nodes
         saved = {key: one.saved for key, one in checkpoint.executors.items() if one.saved is not None and key in known}
-        await loop.restore(fitting_position(checkpoint, self._compiled), saved)
+        await loop.restore(compatible_position(checkpoint, self._compiled), saved)
         thread.head_id = checkpoint.checkpoint_id
         thread.is_ahead = False
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.engine.superstep.children import as_asked_below, asking_level, in_child
+from perdure.engine.superstep.children import change_child, find_asking_level, request_at_source
 from perdure.engine.superstep.position import Position, every_level, next_wake_up
 from perdure.errors import (
     AlreadyAnswered,
@@ -24,11 +24,11 @@ from perdure.errors import (
 from perdure.events import RequestTerms, WorkflowEvent
 from perdure.graph.graph import Graph
 from perdure.graph.types.coercion import coerce
-from perdure.isolation import isolated
+from perdure.isolation import isolate
 from perdure.records import Answer, MessageType, Record, WorkflowMessage
 
 
-def agreed_terms(
+def make_terms(
     response_type: Any, deadline: datetime | None, default: Any, assignee: str | None
 ) -> RequestTerms | None:
     """What a request says beside its question. Raises InvalidRun for terms that could never be kept."""
@@ -40,7 +40,7 @@ def agreed_terms(
         raise InvalidRun("A request's default is delivered when its deadline passes: give a deadline too.")
     if default is not ...:
         try:
-            default = isolated(coerce(default, response_type))
+            default = isolate(coerce(default, response_type))
         except (ValueError, TypeError) as error:
             raise InvalidRun(
                 f"The default of a request must be an answer to it: expected {type_name(response_type)}, got "
@@ -70,7 +70,7 @@ def check_answers(graph: Graph, thread_id: str, position: Position, answers: Map
             if settled is not None:
                 raise AlreadyAnswered(request_id, thread_id)
             raise UnknownRequest(request_id, thread_id, position.requests)
-        checked[request_id] = isolated(_checked(graph, position, request, answer))
+        checked[request_id] = isolate(_checked(graph, position, request, answer))
     return checked
 
 
@@ -79,7 +79,7 @@ def _checked(graph: Graph, position: Position, request: WorkflowEvent, answer: A
         value = coerce(answer, request.response_type)
     except (ValueError, TypeError) as error:
         raise AnswerRejected(str(request.request_id), request.response_type, answer, str(error)) from error
-    found = asking_level(graph, position, request)
+    found = find_asking_level(graph, position, request)
     if found is None:
         raise UnknownRequest(str(request.request_id), str(request.source_executor_id), ())
     graph, level, asker = found
@@ -126,17 +126,17 @@ def _settled(
     after = position.successor()
     after.requests = {key: one for key, one in position.requests.items() if key != request_id}
     after.answered = {**position.answered, request_id: how}
-    found = None if request.child_id is None else as_asked_below(after, request)
+    found = None if request.child_id is None else request_at_source(after, request)
     if found is None or request.child_id is None:
         return change(after, request)
 
-    def change_child(level: Position) -> Position:
+    def change_level(level: Position) -> Position:
         changed = change(level, found).successor()
         changed.asked -= {request_id}
         changed.since_input = 0
         return changed
 
-    return in_child(after, request.child_id, change_child) or after
+    return change_child(after, request.child_id, change_level) or after
 
 
 def request_key(request_id: str, occurrence: int = 1) -> str:

@@ -155,20 +155,20 @@ class ResponseStream(Generic[ItemT, ResultT]):
         self._interrupt = interrupt
         self._flow: _Flow[ItemT, ResultT] | None = None
 
-    def _begun(self) -> _Flow[ItemT, ResultT]:
+    def _begin(self) -> _Flow[ItemT, ResultT]:
         if self._flow is None:
             self._flow = _Flow(self._start, self._interrupt)
         return self._flow
 
     def __aiter__(self) -> AsyncIterator[ItemT]:
-        return _Taker(self._begun())
+        return _Taker(self._begin())
 
     def __await__(self) -> Generator[Any, None, ResultT]:
         return self.get_final_response().__await__()
 
     async def get_final_response(self) -> ResultT:
         """The result; runs to the end if that has not happened yet. Raises what the work raised."""
-        flow = self._begun()
+        flow = self._begin()
         try:
             await asyncio.wait([flow.task])
         except asyncio.CancelledError:
@@ -203,7 +203,7 @@ def run_sync(work: Awaitable[T]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(_awaited(work))
+        return asyncio.run(_await(work))
     close = getattr(work, "close", None)
     if close is not None:
         close()  # a coroutine that is never awaited would warn as well
@@ -213,5 +213,5 @@ def run_sync(work: Awaitable[T]) -> T:
     )
 
 
-async def _awaited(work: Awaitable[T]) -> T:
+async def _await(work: Awaitable[T]) -> T:
     return await work

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from perdure.cancelling import to_its_end
+from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.follow.live_events import live_event_publisher
 from perdure.checkpoints.history.thread_metadata import load_thread_metadata
 from perdure.checkpoints.open_thread import OpenThread, PlainThread
@@ -15,7 +15,7 @@ from perdure.clock import Clock
 from perdure.engine.commit import Committer, resting_state, running_state
 from perdure.engine.compiled import Compiled
 from perdure.engine.delivery.event_emitter import own_event
-from perdure.engine.run.entry import Entry, enter, with_message, with_records
+from perdure.engine.run.entry import Entry, add_message, add_records, enter
 from perdure.engine.run.live_threads import LiveThread, LiveThreads, Ownership
 from perdure.engine.run.opening import Opening, note_unreleased, storage_key
 from perdure.engine.run.options import RunRequest
@@ -25,7 +25,7 @@ from perdure.engine.scope import RunScope
 from perdure.engine.steps.journal import Journal
 from perdure.engine.superstep.loop import Loop
 from perdure.engine.superstep.position import Position
-from perdure.engine.tracing.watch import Watch, watching
+from perdure.engine.tracing.watch import Watch, start_watch
 from perdure.errors import RunInterrupted
 from perdure.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState
 from perdure.log import get_logger
@@ -47,7 +47,7 @@ class Run:
         self._events: list[WorkflowEvent] = []
         self._statuses: list[WorkflowEvent] = []
         self._listener: Callable[[WorkflowEvent], None] | None = None
-        self._tell_others: Callable[[WorkflowEvent], None] | None = None
+        self._publish: Callable[[WorkflowEvent], None] | None = None
         """Those who follow the thread, in this process or another."""
         self._ownership: Ownership | None = None
         self._watch: Watch | None = None
@@ -64,15 +64,13 @@ class Run:
         self.next_deadline: datetime | None = None
         """Known once it has ended: when the first of the pending requests runs out."""
 
-    # ------------------------------------------------------------ from start to end
-
     async def execute(self, listener: Callable[[WorkflowEvent], None] | None = None) -> WorkflowRunResult:
         """Run to the end. Raises what a handler raised, after the thread was put back to its head and released."""
         self._listener = listener
         self._ownership = Ownership(self.run_id)
         self._ownership.drives = True
         thread_id = self.thread_id = await self._opening.choose_thread()
-        watch = self._watch = watching(self._compiled, thread_id, self.run_id, self._request)
+        watch = self._watch = start_watch(self._compiled, thread_id, self.run_id, self._request)
         work = self._execute(thread_id, self._ownership)
         return await (work if watch is None else watch.run(work, lambda: self._began))
 
@@ -81,52 +79,57 @@ class Run:
         thread = await self._live.claim(thread_id, ownership, on_busy)
         if self._watch is not None:
             self._watch.claimed()
-        keeper: OpenThread | None = None
+        stored_thread: OpenThread | None = None
         error: BaseException | None = None
         try:
-            keeper = await self._opening.open(thread, ownership)
-            scope = self._scope(thread, keeper)
+            stored_thread = await self._opening.open(thread, ownership)
+            scope = self._scope(thread, stored_thread)
             committer = Committer(scope, self._request.durability)
             self._loop = Loop(scope, committer)
-            await self._move(thread, ownership, self._loop, committer, keeper)
+            await self._drive(thread, ownership, self._loop, committer, stored_thread)
         except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
-            thread.is_abandoned = keeper is not None
+            thread.is_abandoned = stored_thread is not None
             self._live.release(thread, ownership, forget=False)
             raise
         except BaseException as raised:  # noqa: BLE001  # raised again, after the release
             error = raised
-        await self._release(thread, ownership, keeper)
-        return self._ended(thread, ownership, error)
+        await self._release(thread, ownership, stored_thread)
+        return self._finish(thread, ownership, error)
 
-    async def _release(self, thread: LiveThread, ownership: Ownership, keeper: OpenThread | None) -> None:
+    async def _release(self, thread: LiveThread, ownership: Ownership, stored_thread: OpenThread | None) -> None:
         """Give the thread up, whatever happens."""
         try:
-            if keeper is not None:
-                await to_its_end(keeper.release())
+            if stored_thread is not None:
+                await await_uncancelled(stored_thread.release())
         except Exception as error:  # noqa: BLE001  # how the run ended says more; the next run here takes it over
             note_unreleased((storage_key(self._request.storage), thread.thread_id, self.run_id))
             logger.warning("run %s: its lease could not be given up: %s", self.run_id, type(error).__name__)
         finally:
             self._live.release(thread, ownership, forget=self._request.storage is not None)
 
-    async def _move(
-        self, thread: LiveThread, ownership: Ownership, loop: Loop, committer: Committer, keeper: OpenThread | None
+    async def _drive(
+        self,
+        thread: LiveThread,
+        ownership: Ownership,
+        loop: Loop,
+        committer: Committer,
+        stored_thread: OpenThread | None,
     ) -> None:
-        await self._opening.synchronise(thread, loop, keeper)
+        await self._opening.synchronise(thread, loop, stored_thread)
         if self._waits_for(thread):
-            self._announce(thread, committer, keeper)
+            self._announce(thread, committer, stored_thread)
         try:
             if self._began:
                 self._owes_message = True
                 ownership.entered()
                 await loop.drive()
-            entry = await self._prepare(thread, loop, is_new=keeper is None or keeper.number == 0)
+            entry = await self._prepare(thread, loop, is_new=stored_thread is None or stored_thread.number == 0)
             if not self._began:
-                self._announce(thread, committer, keeper, entry.position)
-            for event in entry.told_again:
+                self._announce(thread, committer, stored_thread, entry.position)
+            for event in entry.replayed_events:
                 self._emit(event)
             for warning in entry.warnings:
-                committer.tell(warning)
+                committer.emit(warning)
             self._entering = entry.position
             if entry.position is not None:
                 await loop.enter(entry.position, entry.consumed)
@@ -139,8 +142,8 @@ class Run:
             await committer.finish(thread.status)
         except asyncio.CancelledError:
             if self._owes_message and thread.position is not self._entering:
-                due = with_message(self._compiled.graph, thread.position, self._request.message)
-                await to_its_end(loop.enter(due))
+                due = add_message(self._compiled.graph, thread.position, self._request.message)
+                await await_uncancelled(loop.enter(due))
             if self._began and ownership.is_leaving:
                 await self._leave(ownership, committer)
             elif self._began:
@@ -161,7 +164,7 @@ class Run:
     ) -> None:
         thread.status = state
         try:
-            await to_its_end(committer.finish(state, events))
+            await await_uncancelled(committer.finish(state, events))
         except Exception as error:  # noqa: BLE001  # the storage is what failed: what ended the run says more
             logger.warning("run %s ended %s; saving that failed: %s", self.run_id, state.value, type(error).__name__)
 
@@ -169,11 +172,11 @@ class Run:
         """Record no end: whoever resumes the thread goes on with it."""
         ownership.was_left = True
         try:
-            await to_its_end(committer.leave())
+            await await_uncancelled(committer.leave())
         except Exception as error:  # noqa: BLE001  # the storage is what failed: the thread stands at its head
             logger.warning("run %s left its thread; saving the rest failed: %s", self.run_id, type(error).__name__)
 
-    def _ended(self, thread: LiveThread, ownership: Ownership, error: BaseException | None) -> WorkflowRunResult:
+    def _finish(self, thread: LiveThread, ownership: Ownership, error: BaseException | None) -> WorkflowRunResult:
         """The final status, after the commit and after the thread was released; then the result or the error."""
         self.next_deadline = next_deadline(thread.position)
         if not self._began:
@@ -189,45 +192,31 @@ class Run:
         if error is not None and not (was_interrupted and isinstance(error, asyncio.CancelledError)):
             raise error
         left_out = ("started",) if self._request.include_status_events else ("started", "status")
-        told = [one for one in self._events if one.type not in left_out]
-        position = thread.position
-        asked = {one.request_id: one for one in told if one.type == "request_info"}
-        return WorkflowRunResult(
-            # What is still due, or waits in a fan-in, must not change with the events that tell of it.
-            map(own_event, told) if position.mailbox or position.buffers or position.children else told,
-            self._statuses,
-            [own_event(one) for one in position.outputs],
-            [asked.get(key) or own_event(one) for key, one in position.requests.items()],
-            thread_id=thread.thread_id,
-            run_id=self.run_id,
-            checkpoint_id=thread.head_id,
-            usage=dict(position.usage),
-            about=dict(position.about),
+        return _make_result(
+            thread, self.run_id, [one for one in self._events if one.type not in left_out], self._statuses
         )
 
-    def _scope(self, thread: LiveThread, keeper: OpenThread | None) -> RunScope:
-        durability = self._request.durability
-        self._tell_others = live_event_publisher(
-            self._request.storage, thread.thread_id, self.run_id, keeper, self._clock.now
+    def _scope(self, thread: LiveThread, stored_thread: OpenThread | None) -> RunScope:
+        durability, has_journal = self._request.durability, stored_thread is not None and stored_thread.has_journal
+        self._publish = live_event_publisher(
+            self._request.storage, thread.thread_id, self.run_id, stored_thread, self._clock.now
         )
         return RunScope(
             self._compiled,
             thread,
-            keeper,
+            stored_thread,
             self.run_id,
             # Nobody listens: keeping an event costs one append.
-            self._events.append if self._listener is None and self._tell_others is None else self._emit,
+            self._events.append if self._listener is None and self._publish is None else self._emit,
             self._first_request,
             self._retract,
             self._clock,
-            Journal(thread, keeper, is_kept=keeper is not None and keeper.has_journal and durability != "exit"),
+            Journal(thread, stored_thread, is_kept=has_journal and durability != "exit"),
             is_streaming=self._listener is not None,
             storage=self._request.storage,
             max_iterations=self._request.max_iterations,
             watch=self._watch,
         )
-
-    # ------------------------------------------------------------ while it runs
 
     def interrupt(self) -> bool:
         """End it; its result says CANCELLED. False if it does not own its thread yet: then cancel its task instead."""
@@ -251,14 +240,12 @@ class Run:
         """Whether a message put into the thread's inbox now will be delivered by this run."""
         return self._loop is None or self._loop.takes_input
 
-    # ------------------------------------------------------------ events
-
     def _emit(self, event: WorkflowEvent) -> None:
         self._events.append(event)
         if self._listener is not None:
             self._listener(own_event(event))
-        if self._tell_others is not None:
-            self._tell_others(event)
+        if self._publish is not None:
+            self._publish(event)
 
     def _retract(self, events: Sequence[WorkflowEvent]) -> None:
         gone = set(map(id, events))
@@ -276,25 +263,27 @@ class Run:
         self._emit(event)
 
     def _announce(
-        self, thread: LiveThread, committer: Committer, keeper: OpenThread | None, entered: Position | None = None
+        self,
+        thread: LiveThread,
+        committer: Committer,
+        stored_thread: OpenThread | None,
+        entered: Position | None = None,
     ) -> None:
         self._began = True
-        if self._opening.becomes_own:
-            self._live.own_id = thread.thread_id
+        if self._opening.becomes_default:
+            self._live.default_thread_id = thread.thread_id
         thread.status = running_state(entered or thread.position)
-        committer.tell(WorkflowEvent("started"))
+        committer.emit(WorkflowEvent("started"))
         committer.log(WorkflowEvent("status", state=thread.status))
         self._status(thread.status)
         for warning in self._opening.warnings:
-            committer.tell(warning)
-        if isinstance(keeper, PlainThread):
+            committer.emit(warning)
+        if isinstance(stored_thread, PlainThread):
             text = (
                 "This storage has only the six methods of CheckpointStorage, so the thread has no journal (a failed "
                 "superstep runs again whole), no event log, and no protection against a second process moving it."
             )
-            committer.tell(WorkflowEvent("warning", text))
-
-    # ------------------------------------------------------------ what comes in
+            committer.emit(WorkflowEvent("warning", text))
 
     def _waits_for(self, thread: LiveThread) -> bool:
         """A message that was told to wait lets an interrupted thread come to rest first."""
@@ -309,7 +298,7 @@ class Run:
         entry = enter(self._compiled.graph, thread, standing, self._request, now, is_restored=is_restored)
         if rewound is None and entry.position is None and thread.is_ahead and self._request.storage is not None:
             # It was moved without this storage: before anything builds on that, it is saved.
-            return replace(entry, position=with_records(thread.position, thread.records))
+            return replace(entry, position=add_records(thread.position, thread.records))
         if rewound is None:
             return entry
         about = None if self._request.fork else await load_thread_metadata(self._request.storage, thread.head_id)
@@ -318,3 +307,23 @@ class Run:
         after.saved, after.epoch = thread.position.saved, rewound.epoch
         after.about = after.about if about is None else about
         return replace(entry, position=after)
+
+
+def _make_result(
+    thread: LiveThread, run_id: str, events: list[WorkflowEvent], statuses: list[WorkflowEvent]
+) -> WorkflowRunResult:
+    position = thread.position
+    asked = {event.request_id: event for event in events if event.type == "request_info"}
+    # Messages that are still due, or wait in a fan-in, must not change with the events that show them.
+    is_shared = position.mailbox or position.buffers or position.children
+    return WorkflowRunResult(
+        map(own_event, events) if is_shared else events,
+        statuses,
+        [own_event(output) for output in position.outputs],
+        [asked.get(key) or own_event(request) for key, request in position.requests.items()],
+        thread_id=thread.thread_id,
+        run_id=run_id,
+        checkpoint_id=thread.head_id,
+        usage=dict(position.usage),
+        about=dict(position.about),
+    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from perdure.cancelling import to_its_end
+from perdure.cancelling import await_uncancelled
 from perdure.clock import Clock
 from perdure.engine.steps.calls import Calls, StepCall, enter_frame, inside, leave_frame, name_in
 from perdure.engine.steps.recorder import Recorder
@@ -17,7 +17,7 @@ from perdure.errors import TimedOut
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
 from perdure.graph.function_executor import is_async
 from perdure.graph.policy import ISOLATE, SKIP, STOP, FailurePolicy
-from perdure.isolation import isolated
+from perdure.isolation import isolate
 from perdure.records import SETTLES, Record
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 # ---------------------------------------------------------------- timeouts
 
 
-class TimeIsUp(Exception):  # a signal to the caller, who knows what took too long
+class TimeLimitReached(Exception):  # a signal to the caller, who knows what took too long
     """The work did not end in time. It has ended now."""
 
 
-async def within(
+async def run_with_timeout(
     seconds: float | None,
     work: Coroutine[Any, Any, Any],
     clock: Clock,
@@ -70,7 +70,7 @@ async def within(
             task.exception()  # looked at: the cancellation stands for it
         raise cancelled
     if was_late and (task.cancelled() or task.exception() is not None):
-        raise TimeIsUp from (None if task.cancelled() else task.exception())
+        raise TimeLimitReached from (None if task.cancelled() else task.exception())
     return task.result()
 
 
@@ -87,7 +87,7 @@ class Work:
     async def done(self) -> Any:
         return await self._call(self.function)
 
-    async def done_instead(self) -> Any:
+    async def perform_fallback(self) -> Any:
         """By the fallback, which gets the same arguments."""
         return await self._call(self.policy.on_error)
 
@@ -95,7 +95,7 @@ class Work:
         if is_async(function):
             return await function(*self.arguments, **self.keywords)
         # A thread cannot be cancelled, so it is waited for: its side effects must not outlive the delivery.
-        returned, cancelled = await to_its_end(asyncio.to_thread(self._call_in_thread, function))
+        returned, cancelled = await await_uncancelled(asyncio.to_thread(self._call_in_thread, function))
         if cancelled is not None:
             raise cancelled
         return await returned if inspect.isawaitable(returned) else returned
@@ -110,7 +110,7 @@ class Work:
 # ---------------------------------------------------------------- step telling
 
 
-class StepTelling:
+class StepEvents:
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery
         self._lane = delivery.lane
@@ -118,10 +118,10 @@ class StepTelling:
     def path(self, call: StepCall) -> str:
         return f"{self._lane.steps_path}{call.name}"
 
-    def tell(self, kind: str, call: StepCall, data: Any = None, error: Exception | None = None) -> None:
+    def emit(self, kind: str, call: StepCall, data: Any = None, error: Exception | None = None) -> None:
         path = self.path(call)
         details = None if error is None else WorkflowErrorDetails.from_exception(error, executor_id=path)
-        self._delivery.tell(WorkflowEvent(kind, data, executor_id=path, details=details))
+        self._delivery.emit(WorkflowEvent(kind, data, executor_id=path, details=details))
 
     def is_news(self, call: StepCall, record: Record) -> bool:
         """Whether the replay is worth telling: once a run, of what another run recorded. A delivery that sleeps a lot
@@ -137,7 +137,7 @@ class StepTelling:
         if record.after != call.after:
             then, now = (_named(key) for key in (record.after, call.after))
             self._warn(
-                f"Step {call.name!r} of {self._lane.told_id!r} was recorded {then} and is now reached {now}: the code "
+                f"Step {call.name!r} of {self._lane.full_id!r} was recorded {then} and is now reached {now}: the code "
                 "changed since. Its recorded result was used."
             )
 
@@ -145,13 +145,13 @@ class StepTelling:
         if names:
             shown = ", ".join(repr(name) for name in dict.fromkeys(names))
             self._warn(
-                f"{self._lane.told_id!r} ended without reaching what it had recorded: {shown}. The code changed since, "
+                f"{self._lane.full_id!r} ended without reaching what it had recorded: {shown}. The code changed since, "
                 "or does not do the same every time; the recorded results were not used."
             )
 
     def _warn(self, text: str) -> None:
-        event = WorkflowEvent("warning", text, executor_id=self._lane.told_id)
-        self._delivery.tell_once(self._lane.in_child(event))
+        event = WorkflowEvent("warning", text, executor_id=self._lane.full_id)
+        self._delivery.emit_once(self._lane.in_child(event))
 
 
 def _named(key: str | None) -> str:
@@ -177,7 +177,7 @@ class Attempts:
         self._pause = pause
         self._in_flight = in_flight
         self._clock = delivery.lane.scope.clock
-        self._telling = StepTelling(delivery)
+        self._events = StepEvents(delivery)
         self.again: dict[str, Record] = {}
         """Recorded in a step whose attempt failed: its next attempt takes them up."""
 
@@ -188,12 +188,12 @@ class Attempts:
         if attempts and attempts[-1].until is not None:
             await self._pause(attempts[-1].until)
         else:
-            self._telling.tell("executor_invoked", call)
+            self._events.emit("executor_invoked", call)
         retry = work.policy.retry
         while True:
             value, failure = await self._traced(call, self._once(call, lambda: self._limited(call, work)), number + 1)
             if failure is None:
-                self._telling.tell("executor_completed", call, isolated(value))
+                self._events.emit("executor_completed", call, isolate(value))
                 return value
             number += 1
             if retry is None or not retry.retries(failure, number):
@@ -209,7 +209,7 @@ class Attempts:
 
     def _traced(self, call: StepCall, attempt: Attempt, number: int = 1) -> Attempt:
         spans = self._delivery.lane.scope.spans
-        return attempt if spans is None else spans.step(self._telling.path(call), number, attempt)
+        return attempt if spans is None else spans.step(self._events.path(call), number, attempt)
 
     async def _once(
         self, call: StepCall, work: Callable[[], Coroutine[Any, Any, Any]], *, is_recorded: bool = True
@@ -249,8 +249,8 @@ class Attempts:
         """What was recorded in an attempt that failed is not done again in the next one."""
         for key in [key for key in self._in_flight if key.endswith(inside(call.key))]:
             del self._in_flight[key]
-        within = inside(call.key)
-        inner = [one for one in self._recorder.records if one.key.endswith(within) and one.kind in SETTLES]
+        run_with_timeout = inside(call.key)
+        inner = [one for one in self._recorder.records if one.key.endswith(run_with_timeout) and one.kind in SETTLES]
         self.again.update((record.key, record) for record in inner)
 
     async def _limited(self, call: StepCall, work: Work) -> Any:
@@ -258,21 +258,21 @@ class Attempts:
         if seconds is None:
             return await work.done()
         try:
-            return await within(seconds, work.done(), self._clock)
-        except TimeIsUp as error:
-            raise TimedOut(self._telling.path(call), seconds) from error.__cause__
+            return await run_with_timeout(seconds, work.done(), self._clock)
+        except TimeLimitReached as error:
+            raise TimedOut(self._events.path(call), seconds) from error.__cause__
 
     async def _retry(self, call: StepCall, error: Exception, number: int, delay: float) -> None:
         until = self._clock.now() + timedelta(seconds=delay)
         said = self._delivery.lane.scope.journal.kept_error(error)
         await self._recorder.append(Record("attempt", call.key, call.name, value=said, until=until))
-        self._telling.tell("executor_retrying", call, {"attempt": number, "delay_seconds": delay}, error)
+        self._events.emit("executor_retrying", call, {"attempt": number, "delay_seconds": delay}, error)
         await self._pause(until)
 
     async def _failed(self, call: StepCall, error: Exception, work: Work) -> Any:
         """All attempts are made: raise the error, or give what the policy puts in its place."""
         mode = work.policy.on_error
-        self._telling.tell("executor_failed", call, error=error)
+        self._events.emit("executor_failed", call, error=error)
         if mode == STOP:
             await self._recorder.record_failure(call, error)
             raise error
@@ -280,10 +280,10 @@ class Attempts:
             value: Any = None if mode == SKIP else error
             await self._recorder.record_result(call, value)
         else:
-            value, second = await self._traced(call, self._once(call, work.done_instead))
+            value, second = await self._traced(call, self._once(call, work.perform_fallback))
             if second is not None:
                 await self._recorder.record_failure(call, second)
                 raise second from error
         shown = mode if mode in (SKIP, ISOLATE) else "fallback"
-        self._telling.tell("executor_skipped", call, shown, error)
+        self._events.emit("executor_skipped", call, shown, error)
         return value

@@ -21,7 +21,7 @@ from perdure.engine.effects import Effects
 from perdure.errors import StepArgumentsUnsavable, StepNameTaken, UnsavableValue
 from perdure.events import WorkflowEvent
 from perdure.graph.types.comparison import same_structure
-from perdure.isolation import is_unchangeable
+from perdure.isolation import is_immutable
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Calls:
             raise StepNameTaken(name)
 
 
-def normalised(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+def normalise_arguments(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments by the names of their parameters, without those that are a parameter's default: however a call is
     written, it is the same call. As they are, where the function does not tell its parameters."""
     try:
@@ -212,6 +212,6 @@ def bound_arguments(function: Any) -> tuple[list[Any], dict[str, Any]]:
         function = function.func
     owner = getattr(function, "__self__", None)
     # Not of an object that may change: it would not be found again.
-    if owner is not None and not isinstance(owner, (type, ModuleType)) and is_unchangeable(owner):
+    if owner is not None and not isinstance(owner, (type, ModuleType)) and is_immutable(owner):
         positional = [owner, *positional]
     return positional, named

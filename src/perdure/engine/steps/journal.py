@@ -14,7 +14,7 @@ from perdure.engine.effects import decode_effects
 from perdure.engine.run.live_threads import LiveThread
 from perdure.engine.superstep.position import Position, every_level
 from perdure.errors import DamagedCheckpoint, UnreadableValue, UnsavableValue
-from perdure.isolation import isolated
+from perdure.isolation import isolate
 from perdure.records import Record, WorkflowMessage
 
 GONE = Record("gone")
@@ -24,10 +24,10 @@ GONE = Record("gone")
 class Journal:
     """Appends to the records of deliveries: in memory, and in the store where it keeps a journal."""
 
-    def __init__(self, thread: LiveThread, keeper: OpenThread | None, *, is_kept: bool) -> None:
+    def __init__(self, thread: LiveThread, stored_thread: OpenThread | None, *, is_kept: bool) -> None:
         self._thread = thread
-        self._keeper = keeper if is_kept else None
-        self._codec: Codec | None = None if keeper is None else keeper.codec
+        self._stored_thread = stored_thread if is_kept else None
+        self._codec: Codec | None = None if stored_thread is None else stored_thread.codec
         # An entry names the head that it extends: none may be on its way while a commit makes another one.
         self.lock = asyncio.Lock()
         self._on_their_way = 0
@@ -66,7 +66,7 @@ class Journal:
         """The value as a record keeps it: nothing that user code does later reaches it. Raises UnsavableValue."""
         if value is None:
             return None
-        return isolated(value) if self._codec is None else Encoded(self._codec.encode(value, what), self._codec)
+        return isolate(value) if self._codec is None else Encoded(self._codec.encode(value, what), self._codec)
 
     def kept_error(self, error: BaseException) -> Any:
         """The error as it can be kept: itself, or what it said."""
@@ -78,13 +78,13 @@ class Journal:
     async def append(self, delivery_id: int, record: Record) -> int:
         """Recorded when this returns, at this place: it is not done again, whatever happens to the process."""
         records = self._thread.records[delivery_id]
-        if self._keeper is None:
+        if self._stored_thread is None:
             records.append(record)
             return len(records) - 1
-        tree = encode_record(record, self._keeper.codec)
+        tree = encode_record(record, self._stored_thread.codec)
         async with self.lock:
             tree["n"] = place = len(records)
-            await self._keeper.record(delivery_id, tree)
+            await self._stored_thread.record(delivery_id, tree)
             records.append(record)  # only what the store took: places there and here must be the same
             self.since_commit += 1
         return place
@@ -94,29 +94,29 @@ class Journal:
         records = self._thread.records[delivery_id]
         for place in places:
             records[place] = GONE
-            if self._keeper is not None:
+            if self._stored_thread is not None:
                 async with self.lock:
-                    await self._keeper.record(delivery_id, {"kind": GONE.kind, "n": place})
+                    await self._stored_thread.record(delivery_id, {"kind": GONE.kind, "n": place})
 
 
 def value_of(kept: Any, what: str) -> Any:
     """What `kept` was made of, as a copy of one's own."""
-    return kept.codec.decode(kept.tree, what) if isinstance(kept, Encoded) else isolated(kept)
+    return kept.codec.decode(kept.tree, what) if isinstance(kept, Encoded) else isolate(kept)
 
 
-def take_journal(thread: LiveThread, keeper: OpenThread) -> None:
+def take_journal(thread: LiveThread, stored_thread: OpenThread) -> None:
     """What the store has recorded since the head. Raises DamagedCheckpoint.
 
     Also where the number is the same: another owner may have recorded deliveries and ended before its commit.
     """
     messages = _unsettled(thread.position)
-    for delivery_id, trees in keeper.load_journal().items():
+    for delivery_id, trees in stored_thread.load_journal().items():
         if delivery_id in messages and delivery_id not in thread.journal:
             try:
-                _take(thread, messages[delivery_id], trees, keeper.codec)
+                _take(thread, messages[delivery_id], trees, stored_thread.codec)
             except (KeyError, TypeError, ValueError, AttributeError, UnreadableValue) as error:
                 reason = f"the journal entry of delivery {delivery_id} is not one ({error!r})"
-                raise DamagedCheckpoint(str(keeper.head_id), reason) from error
+                raise DamagedCheckpoint(str(stored_thread.head_id), reason) from error
 
 
 def _unsettled(position: Position) -> Mapping[int, WorkflowMessage]:

@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMappi
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from perdure.cancelling import to_its_end
+from perdure.cancelling import await_uncancelled
 from perdure.codec import Encoded
 from perdure.engine.effects import Effects, Replaced, decode_effects, encode_effects
 from perdure.engine.steps.calls import Frame, StepCall, inside
 from perdure.engine.steps.journal import value_of
 from perdure.errors import UnreadableValue, UnsavableValue
 from perdure.graph.types.comparison import same_structure
-from perdure.isolation import isolated
+from perdure.isolation import isolate
 from perdure.log import get_logger
 from perdure.records import Record, WorkflowMessage
 
@@ -56,29 +56,29 @@ class PrivateView(MutableMapping[str, Any]):
         return repr(self._private)
 
 
-def touched(private: Mapping[str, Any], key: str) -> Any:
+def value_before(private: Mapping[str, Any], key: str) -> Any:
     """What a key is before it is used, to be compared with later."""
-    return isolated(private[key]) if key in private else _ABSENT
+    return isolate(private[key]) if key in private else _ABSENT
 
 
-def changes(before: Mapping[str, Any], private: Mapping[str, Any]) -> dict[str, Any] | None:
+def private_changes(before: Mapping[str, Any], private: Mapping[str, Any]) -> dict[str, Any] | None:
     """What became of the keys that were touched, as it is recorded; None if they are as they were."""
     changed = {key: one for key, one in before.items() if not same_structure(private.get(key, _ABSENT), one)}
     if not changed:
         return None
     return {
-        "changed": {key: isolated(private[key]) for key in changed if key in private},
+        "changed": {key: isolate(private[key]) for key in changed if key in private},
         "gone": [key for key in changed if key not in private],
     }
 
 
-def make_again(private: MutableMapping[str, Any], recorded: Mapping[str, Any]) -> None:
-    private.update(isolated(recorded["changed"]))
+def redo_private(private: MutableMapping[str, Any], recorded: Mapping[str, Any]) -> None:
+    private.update(isolate(recorded["changed"]))
     for key in recorded["gone"]:
         private.pop(key, None)
 
 
-def undo(private: MutableMapping[str, Any], before: Mapping[str, Any]) -> None:
+def undo_private(private: MutableMapping[str, Any], before: Mapping[str, Any]) -> None:
     """Make the keys that were touched what they were."""
     for key, value in before.items():
         if value is _ABSENT:
@@ -109,7 +109,7 @@ class Recorder:
         To its end: what happened is recorded, even if its delivery is cancelled just now.
         """
         self.check()
-        place, cancelled = await self.unless_broken(to_its_end(self._journal.append(self._delivery_id, record)))
+        place, cancelled = await self.unless_broken(await_uncancelled(self._journal.append(self._delivery_id, record)))
         if cancelled is not None:
             raise cancelled
         return place
@@ -151,9 +151,9 @@ class Recorder:
         did.write(frame.effects.writes)
         if frame.read and lane.touched_state is not None:
             changed = lane.touched_state.changed_since(frame.read, lane.scope.codec)
-            did.write((key, Replaced(isolated(value))) for key, value in changed)
+            did.write((key, Replaced(isolate(value))) for key, value in changed)
         if frame.private:
-            did.private = changes(frame.private, lane.private)
+            did.private = private_changes(frame.private, lane.private)
         did.use(frame.effects.usage)
         is_something = did.sends or did.outputs or did.requests or did.writes or did.usage or did.private is not None
         return did if is_something else None

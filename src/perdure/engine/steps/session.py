@@ -11,14 +11,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from perdure.engine.run.requests import request_key
-from perdure.engine.steps.attempts import Attempts, StepTelling, Work
-from perdure.engine.steps.calls import Calls, StepCall, bound_arguments, frames_of, normalised
+from perdure.engine.steps.attempts import Attempts, StepEvents, Work
+from perdure.engine.steps.calls import Calls, StepCall, bound_arguments, frames_of, normalise_arguments
 from perdure.engine.steps.recorder import Recorder
 from perdure.engine.steps.replay import Replay
 from perdure.engine.steps.suspension import Waits
 from perdure.errors import RequestExpired, WorkflowRunnerException
 from perdure.graph.policy import FailurePolicy
-from perdure.isolation import isolated
+from perdure.isolation import isolate
 from perdure.names import check_identifier
 from perdure.records import Record
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from perdure.engine.delivery.delivery import Delivery
 
 
-MOST_REFUSED = 100
+MAX_REJECTED_CALLS = 100
 """How often code may go on after it was cancelled, before that is called an error."""
 
 
@@ -47,10 +47,10 @@ class StepSession:
         self._in_flight: dict[str, asyncio.Future[Any]] = {}
         """Steps that were called in this run, by key, and what came of them: `key=` names one step, however often."""
         self._attempts = Attempts(delivery, self._recorder, self._calls, self._pause, self._in_flight)
-        self._telling = StepTelling(delivery)
+        self._events = StepEvents(delivery)
         self._asked: Counter[str] = Counter()
         """How often each request id was used."""
-        self._refused = 0
+        self._rejected_calls = 0
         """Calls that code made after the engine had cancelled it."""
         self._task = task
         self._others: set[asyncio.Task[Any]] = set()
@@ -73,7 +73,7 @@ class StepSession:
         if key is not None:
             check_identifier("A step's key", key)
         self._calls.check_name(name, function)
-        call = self._calls.identify(name, *_told_arguments(function, arguments, keywords), key)
+        call = self._calls.identify(name, *_identifying_arguments(function, arguments, keywords), key)
         if call.key in self._in_flight:  # the same key: the same step
             return await asyncio.shield(self._in_flight[call.key])
         with self._in_call(call):
@@ -85,13 +85,13 @@ class StepSession:
             # What the step does to its arguments, or the caller to its result, would be missing when it is replayed.
             own = arguments if key is not None else [_own(one) for one in arguments]
             named = keywords if key is not None else {name: _own(one) for name, one in keywords.items()}
-            return isolated(await self._performed(call, Work(function, own, named, policy)))
+            return isolate(await self._performed(call, Work(function, own, named, policy)))
 
     async def group(self, function: Callable[..., Any], arguments: Sequence[Any], name: str) -> Any:
         """The function's result; it is called whenever its delivery is run, and takes what the steps in it recorded."""
         await self._check()
         self._calls.check_name(name, function)
-        call = self._calls.identify(name, *_told_arguments(function, arguments, {}), None)
+        call = self._calls.identify(name, *_identifying_arguments(function, arguments, {}), None)
         with self._in_call(call, is_recorded=False):
             return await self._attempts.grouped(call, lambda: function(*arguments))
 
@@ -137,29 +137,29 @@ class StepSession:
         if self._recorder.broken is None and not self._delivery.is_cancelled:
             return
         # Code that does not give up must not keep the event loop to itself.
-        await asyncio.sleep(0 if self._refused < MOST_REFUSED else 0.05)
-        self._refused += 1
-        if self._refused <= MOST_REFUSED:
+        await asyncio.sleep(0 if self._rejected_calls < MAX_REJECTED_CALLS else 0.05)
+        self._rejected_calls += 1
+        if self._rejected_calls <= MAX_REJECTED_CALLS:
             raise asyncio.CancelledError
         if self._recorder.broken is None:
             self._recorder.broken = WorkflowRunnerException(
-                f"{self._lane.told_id!r} keeps its cancellation to itself and goes on. Nothing of it was kept. Let "
+                f"{self._lane.full_id!r} keeps its cancellation to itself and goes on. Nothing of it was kept. Let "
                 "asyncio.CancelledError pass: catch Exception, not BaseException."
             )
         raise self._recorder.broken
 
     async def _replayed(self, call: StepCall, record: Record) -> Any:
-        self._telling.warn_if_moved(call, record)
+        self._events.warn_if_moved(call, record)
         await self._turn_of(record)
-        is_news = self._telling.is_news(call, record)
+        is_news = self._events.is_news(call, record)
         effects, value = self._recorder.read(record)
         if effects is not None:
             self._delivery.do_again(effects, is_news=is_news)
         if is_news:
-            told = isolated(value) if record.kind == "step" else None
-            self._telling.tell("executor_bypassed", call, told)
+            told = isolate(value) if record.kind == "step" else None
+            self._events.emit("executor_bypassed", call, told)
             if self._lane.scope.spans is not None:
-                self._lane.scope.spans.bypassed("step", self._telling.path(call))
+                self._lane.scope.spans.bypassed("step", self._events.path(call))
         if record.kind == "failed":
             raise value
         self._replay_done(call, value)
@@ -263,7 +263,7 @@ class StepSession:
             assert settled is not None  # noqa: S101  # waiting for an answer ends in the suspension of the delivery
             await self._turn_of(settled)
         if settled.kind == "expired":
-            raise RequestExpired(request_id, self._lane.told_id, settled.until)
+            raise RequestExpired(request_id, self._lane.full_id, settled.until)
         return self._recorder.read(settled)[1]
 
     def question(self, arguments: Sequence[Any], request_id: str | None) -> StepCall:
@@ -280,18 +280,18 @@ class StepSession:
 
     def end(self) -> None:
         """The handler came to its end by itself: recorded steps that it did not reach are worth a warning."""
-        self._telling.warn_of_unreached(self._replay.unreached())
+        self._events.warn_of_unreached(self._replay.unreached())
 
     def stop(self) -> None:
         self.waits.stop()
         self._replay.stop()
 
 
-def _told_arguments(
+def _identifying_arguments(
     function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
     """What tells one call of a step from another."""
-    given = normalised(function, arguments, keywords)
+    given = normalise_arguments(function, arguments, keywords)
     bound, bound_named = bound_arguments(function)
     named = {name: one for name, one in {**bound_named, **given}.items() if not _is_context(one)}
     return [one for one in bound if not _is_context(one)], named
@@ -303,7 +303,7 @@ def _is_context(argument: Any) -> bool:
 
 
 def _own(argument: Any) -> Any:
-    return argument if _is_context(argument) else isolated(argument)
+    return argument if _is_context(argument) else isolate(argument)
 
 
 def _look_at(settled: asyncio.Future[Any]) -> None:

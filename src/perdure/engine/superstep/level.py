@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perdure.engine.compiled import Compiled
-from perdure.engine.run.arguments import RunArguments, arguments_for, arranged
+from perdure.engine.run.arguments import RunArguments, arguments_for, arrange_arguments
 from perdure.engine.run.live_threads import Instances, LiveThread
 from perdure.engine.superstep.position import Child, Position
 from perdure.events import WorkflowEvent
@@ -62,7 +62,7 @@ class Level:
             """Its lanes that run now, those of the levels inside included."""
 
     @property
-    def told_id(self) -> str:
+    def full_id(self) -> str:
         """Of a sub-workflow: the executor that runs it, as it is told."""
         return self.path.removesuffix("/")
 
@@ -81,7 +81,7 @@ class Level:
         assert isinstance(found, WorkflowExecutor)  # noqa: S101  # `Compiled` has a child for no other
         return found
 
-    def told_as(self, executor_id: str, kind: str) -> tuple[str, str]:
+    def public_output(self, executor_id: str, kind: str) -> tuple[str, str]:
         """How an output is told: its type and by whom.
 
         One that becomes a message of the parent is only progress to whoever watches: `data`, not `output`.
@@ -93,7 +93,9 @@ class Level:
         if not self.executor.allow_direct_output:
             return "data", self.path + executor_id
         above = self.parent.compiled.graph.designation.event_type(self.executor.id)
-        return ("data", self.path + executor_id) if above is None else self.parent.told_as(self.executor.id, above)
+        return (
+            ("data", self.path + executor_id) if above is None else self.parent.public_output(self.executor.id, above)
+        )
 
     @property
     def is_asked_outside(self) -> bool:
@@ -105,7 +107,7 @@ class Level:
             level = level.parent
         return True
 
-    def as_told(self, event: WorkflowEvent, executor_id: str) -> WorkflowEvent:
+    def to_public(self, event: WorkflowEvent, executor_id: str) -> WorkflowEvent:
         """An output or a request inside of a sub-workflow, as the run's consumer sees it."""
         path = self.path + executor_id
         if event.type == "request_info" and not self.is_asked_outside:
@@ -113,8 +115,8 @@ class Level:
             return WorkflowEvent("data", event.data, executor_id=path)
         if event.type == "request_info":
             return msgspec.structs.replace(event, executor_id=path, source_executor_id=path)
-        kind, told_id = self.told_as(executor_id, event.type)
-        return msgspec.structs.replace(event, type=kind, executor_id=told_id)
+        kind, full_id = self.public_output(executor_id, event.type)
+        return msgspec.structs.replace(event, type=kind, executor_id=full_id)
 
     def stands_in_for(self, message: WorkflowMessage) -> str | None:
         """The executor whose edges are followed in place of the receiver's: the one that failed at the message, unless
@@ -128,7 +130,7 @@ class Level:
         if self.parent is None or self.child is None:
             return arguments_for(self.position.run_kwargs.get(parameter), executor_id)
         given: dict[str, Any] = self.parent.arguments(parameter, self.child.executor_id).as_given
-        return arguments_for(arranged(given, self.compiled.graph.nodes, parameter), executor_id)
+        return arguments_for(arrange_arguments(given, self.compiled.graph.nodes, parameter), executor_id)
 
 
 def root_level(compiled: Compiled, thread: LiveThread) -> Level:

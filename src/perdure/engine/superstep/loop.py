@@ -8,15 +8,15 @@ import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from perdure.cancelling import to_its_end
+from perdure.cancelling import await_uncancelled
 from perdure.engine.commit import Committer, superstep_completed
 from perdure.engine.delivery.executor_state import ExecutorMemories
 from perdure.engine.delivery.lane import Lane
 from perdure.engine.effects import Effects, encode_effects
-from perdure.engine.run.entry import with_inbox, with_records
+from perdure.engine.run.entry import add_records, take_inbox
 from perdure.engine.scope import RunScope
 from perdure.engine.superstep.level import Level, root_level
-from perdure.engine.superstep.nesting import Nesting, lanes_in_conflict, run_guarded
+from perdure.engine.superstep.nesting import Nesting, lanes_in_conflict, run_child_lane
 from perdure.engine.superstep.position import Position
 from perdure.engine.superstep.sleepers import SleeperWait
 from perdure.engine.superstep.superstep import apply, apply_now, plan
@@ -110,7 +110,7 @@ class Loop:
         self._compiled = scope.compiled
         self._thread = scope.thread
         self._emit = scope.emit
-        self._memory = ExecutorMemories(scope.thread, scope.compiled, scope.keeper)
+        self._memory = ExecutorMemories(scope.thread, scope.compiled, scope.stored_thread)
         self._now = scope.clock.now
         self._nesting = Nesting(scope)
         self._waiting = SleeperWait(scope, self._nesting, committer)
@@ -143,13 +143,13 @@ class Loop:
                     raise WorkflowConvergenceException(thread.thread_id, limit)
                 await (self._superstep() if scope.watch is None else scope.watch.superstep(self._superstep(), thread))
                 self._supersteps += 1
-                self._heed_cancel()
+                self._raise_if_cancelled()
                 if thread.position.mailbox or thread.inbox or thread.position.is_busy:
                     await self._give_way()
         finally:
             self.takes_input = False
 
-    def _heed_cancel(self) -> None:
+    def _raise_if_cancelled(self) -> None:
         """A handler that kept a cancellation to itself has finished its work; the run ends all the same."""
         if self._scope.is_cancelled():
             raise asyncio.CancelledError
@@ -164,9 +164,9 @@ class Loop:
         """What was sent while a superstep ran is committed before the next one starts."""
         thread, graph = self._thread, self._compiled.graph
         before = thread.position
-        after, warnings = with_inbox(graph, before, thread.inbox)
+        after, warnings = take_inbox(graph, before, thread.inbox)
         for warning in warnings:
-            self._committer.tell(warning)
+            self._committer.emit(warning)
         if self._supersteps:  # in the middle of a run: it goes on counting, and gives the outputs of both
             after.iteration, after.outputs = before.iteration, before.outputs
         await self.enter(before.successor() if after is before else after, consumed=tuple(thread.inbox))
@@ -189,25 +189,25 @@ class Loop:
                 was_cancelled = await run_side_by_side(lanes, self._run_any_lane if level.levels else self._run_lane)
             codec = self._scope.codec
             applied = apply_now(level, codec, self._now) or await apply(level, codec, self._now)
-            after, told, effects = applied
-            if told:
-                self._tell(told)
+            after, notices, effects = applied
+            if notices:
+                self._emit_all(notices)
             if level.levels:
                 self._nesting.superstep_ended(level)
             if self._compiled.has_hooks:
                 await self._memory.remember(after)
-            ran = tuple([lane.told_id for lane in lanes])
-            info, last_seq = await self._committer.commit_superstep(after, started, effects, told, ran)
+            ran = tuple([lane.full_id for lane in lanes])
+            info, last_seq = await self._committer.commit_superstep(after, started, effects, notices, ran)
         except GeneratorExit:  # the event loop is being closed: nothing can be awaited any more
             self._thread.is_dirty = True
             raise
         except BaseException as error:
             failed = next((lane for lane in lanes if lane.failure is error), None)
-            self.failed_executor_id = None if failed is None else failed.told_id
+            self.failed_executor_id = None if failed is None else failed.full_id
             self._committer.forget_since(logged_before)
             self._thread.is_dirty = True
             outer = self._nesting.failure(level, failed, error)
-            await to_its_end(self._discard(level, lanes, iteration, error))
+            await await_uncancelled(self._discard(level, lanes, iteration, error))
             if outer is not None:
                 raise outer from error
             raise
@@ -221,7 +221,7 @@ class Loop:
         if was_cancelled:
             raise asyncio.CancelledError
 
-    def _tell(self, events: Sequence[WorkflowEvent]) -> None:
+    def _emit_all(self, events: Sequence[WorkflowEvent]) -> None:
         for event in events:
             self._emit(event)
             if event.type == "warning":
@@ -240,7 +240,7 @@ class Loop:
             if journal.since_commit >= RECORDS_PER_CHECKPOINT:
                 journal.since_commit = 0
                 before = self._thread.position
-                self._thread.position = with_records(before, self._thread.records)
+                self._thread.position = add_records(before, self._thread.records)
                 try:
                     await self._committer.commit_progress(self._thread.position, tuple(self._thread.journal))
                 except Exception:
@@ -250,7 +250,7 @@ class Loop:
     def _run_any_lane(self, lane: Lane) -> Coroutine[Any, Any, None]:
         if lane.level.parent is None:
             return self._run_lane(lane)
-        return run_guarded(lane, self._run_lane, self._scope.clock)
+        return run_child_lane(lane, self._run_lane, self._scope.clock)
 
     async def _run_lane(self, lane: Lane) -> None:
         for message in lane.messages:
@@ -283,7 +283,7 @@ class Loop:
     async def _replay(self, lane: Lane, message: WorkflowMessage, recorded: Effects) -> None:
         lane.replay(message, recorded)
         if self._scope.spans is not None:
-            self._scope.spans.bypassed("executor", lane.told_id)
+            self._scope.spans.bypassed("executor", lane.full_id)
         if recorded.saved is not None:
             seen = lane.position.successor()
             if recorded.private is not None:
@@ -302,10 +302,12 @@ class Loop:
             await self._memory.take_into(effects, lane.executor, lane.position)
         if not self._committer.records:
             return
-        keeper = self._scope.keeper
-        if keeper is not None and self._committer.has_journal:
+        stored_thread = self._scope.stored_thread
+        if stored_thread is not None and self._committer.has_journal:
             async with self._scope.journal.beside_others():
-                await keeper.record(message.delivery_id, encode_effects(effects, lane.told_id, keeper.codec))
+                await stored_thread.record(
+                    message.delivery_id, encode_effects(effects, lane.full_id, stored_thread.codec)
+                )
         self._thread.journal[message.delivery_id] = effects
 
     async def _settle_journal(self, level: Level, lanes: Sequence[Lane], error: BaseException) -> None:
@@ -327,8 +329,11 @@ class Loop:
         """Outcomes that cannot be merged must not be replayed: the thread could never go on, however it is mended."""
         for lane in lanes:
             for message in lane.messages:
-                if self._thread.journal.pop(message.delivery_id, None) is not None and self._scope.keeper is not None:
-                    await self._scope.keeper.record(message.delivery_id, None)
+                if (
+                    self._thread.journal.pop(message.delivery_id, None) is not None
+                    and self._scope.stored_thread is not None
+                ):
+                    await self._scope.stored_thread.record(message.delivery_id, None)
 
     async def _discard(self, level: Level, lanes: Sequence[Lane], iteration: int, error: BaseException) -> None:
         """Leave no trace of a superstep that failed, but in the journal: executors go back to what the head says."""
@@ -357,6 +362,6 @@ class Loop:
         if self._compiled.has_hooks:
             await self._memory.remember(after)
         # To its end, so that what is committed and what the live thread believes cannot part.
-        _, cancelled = await to_its_end(self._committer.commit(after, consumed))
+        _, cancelled = await await_uncancelled(self._committer.commit(after, consumed))
         if cancelled is not None:
             raise cancelled

@@ -11,8 +11,8 @@ from perdure.clock import Clock
 from perdure.engine.delivery.lane import Lane
 from perdure.engine.effects import Effects
 from perdure.engine.scope import RunScope
-from perdure.engine.steps.attempts import TimeIsUp, within
-from perdure.engine.superstep.children import started_child
+from perdure.engine.steps.attempts import TimeLimitReached, run_with_timeout
+from perdure.engine.superstep.children import start_child
 from perdure.engine.superstep.level import Level, child_level
 from perdure.engine.superstep.position import Child, every_level
 from perdure.errors import (
@@ -37,16 +37,16 @@ NOT_ITS_OWN = (WorkflowCheckpointException, ThreadConflict)
 RunLane = Callable[["Lane"], Coroutine[Any, Any, None]]
 
 
-def enclosing(level: Level) -> Iterator[Level]:
+def enclosing_levels(level: Level) -> Iterator[Level]:
     """The level and those around it, without the thread's own workflow, which nothing guards."""
     while level.parent is not None:
         yield level
         level = level.parent
 
 
-def guard_of(level: Level, error: BaseException) -> Level | None:
+def find_policy_level(level: Level, error: BaseException) -> Level | None:
     """The nearest sub-workflow around the failure whose policy meets it."""
-    return next((one for one in enclosing(level) if _meets(one, error)), None)
+    return next((one for one in enclosing_levels(level) if _meets(one, error)), None)
 
 
 def _meets(level: Level, error: BaseException) -> bool:
@@ -60,68 +60,68 @@ def _meets(level: Level, error: BaseException) -> bool:
     return policy.contains and (fallback_id is None or graph.executors[fallback_id].can_handle(child.message))
 
 
-async def run_guarded(lane: Lane, run_lane: RunLane, clock: Clock) -> None:
+async def run_child_lane(lane: Lane, run_lane: RunLane, clock: Clock) -> None:
     """Run a lane of a sub-workflow. A failure that a guard meets ends the lanes inside of that guard, and no others."""
-    guards = list(enclosing(lane.level))
-    if any(guard.failure is not None for guard in guards):
+    levels = list(enclosing_levels(lane.level))
+    if any(level.failure is not None for level in levels):
         return  # it failed before this lane had begun
     task = asyncio.current_task()
-    for guard in guards:
-        guard.running[lane] = task
+    for level in levels:
+        level.running[lane] = task
     try:
-        await _in_time(lane, run_lane, clock, guards)
+        await _in_time(lane, run_lane, clock, levels)
     except asyncio.CancelledError:
         if not lane.is_dropped:
             raise
         _take_off_cancellation(lane)
     except _OutOfTime as late:
-        error = timed_out(late.guard)
+        error = timeout_error(late.level)
         error.__cause__ = late.__cause__
-        _meet(lane, late.guard, error)
+        _meet(lane, late.level, error)
     except Exception as error:  # noqa: BLE001  # raised again, unless a guard meets it
         _meet(lane, lane.level, error)
     finally:
-        for guard in guards:
-            guard.running.pop(lane, None)
-            if guard.deadline is not None:
-                guard.ended_at = clock.now()
+        for level in levels:
+            level.running.pop(lane, None)
+            if level.deadline is not None:
+                level.ended_at = clock.now()
 
 
-async def _in_time(lane: Lane, run_lane: RunLane, clock: Clock, guards: list[Level]) -> None:
-    limits = [(guard.deadline, guard) for guard in guards if guard.deadline is not None]
+async def _in_time(lane: Lane, run_lane: RunLane, clock: Clock, levels: list[Level]) -> None:
+    limits = [(level.deadline, level) for level in levels if level.deadline is not None]
     if not limits:
         await run_lane(lane)
         return
-    deadline, guard = min(limits, key=lambda one: one[0])
+    deadline, level = min(limits, key=lambda one: one[0])
     try:
-        await within((deadline - clock.now()).total_seconds(), run_lane(lane), clock)
-    except TimeIsUp as error:
-        raise _OutOfTime(guard) from error.__cause__
+        await run_with_timeout((deadline - clock.now()).total_seconds(), run_lane(lane), clock)
+    except TimeLimitReached as error:
+        raise _OutOfTime(level) from error.__cause__
 
 
 class _OutOfTime(Exception):  # a signal: whose time it was, however deep the lane
-    def __init__(self, guard: Level) -> None:
+    def __init__(self, level: Level) -> None:
         super().__init__()
-        self.guard = guard
+        self.level = level
 
 
-def timed_out(guard: Level) -> TimedOut:
-    return TimedOut(guard.told_id, guard.policy.timeout or 0)
+def timeout_error(level: Level) -> TimedOut:
+    return TimedOut(level.full_id, level.policy.timeout or 0)
 
 
 def _meet(lane: Lane, where: Level, error: Exception) -> None:
     """Let the guard in charge take the failure. Raises it, if there is none."""
     if lane.failure is None:
         lane.failure = error
-    met = guard_of(where, error)
+    met = find_policy_level(where, error)
     if met is None:
         raise error
     met.failure = error
     _drop_others(met, lane)
 
 
-def _drop_others(guard: Level, failed: Lane) -> None:
-    for lane, task in guard.running.items():
+def _drop_others(level: Level, failed: Lane) -> None:
+    for lane, task in level.running.items():
         if lane is not failed and task is not None:
             lane.is_dropped = True
             task.cancel()
@@ -136,30 +136,32 @@ def _take_off_cancellation(lane: Lane) -> None:
 # ---------------------------------------------------------------- what becomes of it
 
 
-def contained(level: Level, now: datetime, next_delivery_id: int) -> tuple[Child | None, Effects, list[WorkflowEvent]]:
+def apply_child_policy(
+    level: Level, now: datetime, next_delivery_id: int
+) -> tuple[Child | None, Effects, list[WorkflowEvent]]:
     """The child that takes its place, if it is tried again; the effects of its executor; and what is to be told."""
     child, parent, error = level.child, level.parent, level.failure
     assert child is not None and parent is not None and error is not None  # noqa: S101, PT018  # a failed child's level
     effects = Effects()
     effects.also(withdrawn=tuple(request for one in every_level(level.position) for request in sorted(one.asked)))
-    details = WorkflowErrorDetails.from_exception(error, executor_id=level.told_id)
-    told = [_event("executor_failed", level, details)]
+    details = WorkflowErrorDetails.from_exception(error, executor_id=level.full_id)
+    notices = [_event("executor_failed", level, details)]
     policy, attempts = level.policy, child.attempts + 1
     if policy.retry is not None and policy.retry.retries(error, attempts):
         delay = policy.retry.delay_after(attempts)
-        again = started_child(level.compiled.graph, child.executor_id, child.message, next_delivery_id)
-        told.append(_event("executor_retrying", level, details, {"attempt": attempts, "delay_seconds": delay}))
-        return again.tried_again(attempts, now + timedelta(seconds=delay)), effects, told
+        again = start_child(level.compiled.graph, child.executor_id, child.message, next_delivery_id)
+        notices.append(_event("executor_retrying", level, details, {"attempt": attempts, "delay_seconds": delay}))
+        return again.tried_again(attempts, now + timedelta(seconds=delay)), effects, notices
     fallback_id = parent.compiled.graph.fallbacks.get(child.executor_id)
     effects.also(message=child.message, is_isolated=policy.on_error == ISOLATE, forwarded_to=fallback_id)
     mode = policy.on_error if policy.on_error in (SKIP, ISOLATE) else f"fallback {fallback_id}"
-    told.append(_event("executor_skipped", level, details, mode))
-    return None, effects, told
+    notices.append(_event("executor_skipped", level, details, mode))
+    return None, effects, notices
 
 
 def _event(kind: str, level: Level, details: WorkflowErrorDetails, data: Any = None) -> WorkflowEvent:
     above = None if level.parent is None else level.parent.child_id
-    return WorkflowEvent(kind, data, executor_id=level.told_id, details=details, child_id=above)
+    return WorkflowEvent(kind, data, executor_id=level.full_id, details=details, child_id=above)
 
 
 # ---------------------------------------------------------------- nesting
@@ -189,10 +191,10 @@ class Nesting:
             level.deadline = self._deadlines.setdefault(child_id, now + timedelta(seconds=seconds))
         limit = level.compiled.graph.max_iterations
         if level.deadline is not None and level.deadline <= now:
-            level.failure = timed_out(level)
+            level.failure = timeout_error(level)
         elif level.position.mailbox and level.position.since_input >= limit:
             level.failure = WorkflowConvergenceException(self._thread.thread_id, limit)
-        if level.failure is not None and guard_of(level, level.failure) is not level:
+        if level.failure is not None and find_policy_level(level, level.failure) is not level:
             parent.levels = [level]  # where the failure is looked for
             raise level.failure
         return level
@@ -206,11 +208,11 @@ class Nesting:
         failure: SubWorkflowFailed | None = None
         if isinstance(error, NOT_ITS_OWN):
             return None
-        for one in enclosing(level) if level is not None and isinstance(error, Exception) else ():
-            failure = SubWorkflowFailed(one.told_id, one.compiled.graph.name, error)
-            details = WorkflowErrorDetails.from_exception(error, executor_id=one.told_id)
+        for one in enclosing_levels(level) if level is not None and isinstance(error, Exception) else ():
+            failure = SubWorkflowFailed(one.full_id, one.compiled.graph.name, error)
+            details = WorkflowErrorDetails.from_exception(error, executor_id=one.full_id)
             above = None if one.parent is None else one.parent.child_id
-            self._emit(WorkflowEvent("executor_failed", executor_id=one.told_id, details=details, child_id=above))
+            self._emit(WorkflowEvent("executor_failed", executor_id=one.full_id, details=details, child_id=above))
         return failure
 
     def forget_ended(self) -> None:
@@ -245,5 +247,5 @@ def _failed_level(level: Level, error: BaseException) -> Level | None:
 def lanes_in_conflict(root: Level, lanes: Iterable[Lane], error: StateConflict | DuplicateRequest) -> list[Lane]:
     """Those whose outcomes cannot be merged. Executors of other levels may have the same ids."""
     where = _failed_level(root, error) or root
-    inside = [lane for lane in lanes if where is root or where in enclosing(lane.level)]
-    return [lane for lane in inside if lane.told_id.removeprefix(where.path) in error.executors]
+    inside = [lane for lane in lanes if where is root or where in enclosing_levels(lane.level)]
+    return [lane for lane in inside if lane.full_id.removeprefix(where.path) in error.executors]

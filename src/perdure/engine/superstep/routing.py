@@ -20,7 +20,7 @@ from perdure.graph.edges import (
 )
 from perdure.graph.graph import Graph
 from perdure.graph.sub_workflow import SubWorkflowRequestMessage
-from perdure.isolation import isolated
+from perdure.isolation import isolate
 from perdure.records import MessageType, WorkflowMessage
 
 Buffers = dict[str, dict[str, list[Any]]]
@@ -171,7 +171,7 @@ def _single(graph: Graph, edge: Edge) -> Way | AsyncWay:
     async def conditional(sorter: Sorter, data: Any, target_id: str | None) -> bool:
         if (target_id is not None and target_id != target) or table.find(data) is None:
             return False
-        if await edge.should_route(isolated(data)):
+        if await edge.should_route(isolate(data)):
             sorter.deliver(data, source_id, target)
         return True
 
@@ -199,7 +199,7 @@ def _fan_out(graph: Graph, group: FanOutEdgeGroup, source_id: str) -> Way | Asyn
 
 
 async def _selected(group: FanOutEdgeGroup, data: Any, targets: list[str]) -> list[str]:
-    answer: Any = targets if group.selection_func is None else group.selection_func(isolated(data), list(targets))
+    answer: Any = targets if group.selection_func is None else group.selection_func(isolate(data), list(targets))
     if isinstance(answer, Awaitable):
         answer = await answer
     who = f"The selection function {group.selection_func_name!r} of {group.source_executor_ids[0]!r}"
@@ -240,7 +240,7 @@ async def _case(group: SwitchCaseEdgeGroup, sorter: Sorter, source_id: str, data
         if isinstance(case, SwitchCaseEdgeGroupDefault):
             return case.target_id
         try:
-            answer: Any = case.condition(isolated(data))
+            answer: Any = case.condition(isolate(data))
             if await answer if isinstance(answer, Awaitable) else answer:
                 return case.target_id
         except Exception as error:  # noqa: BLE001  # a user's predicate may raise anything; it is told, not lost

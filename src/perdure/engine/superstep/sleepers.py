@@ -41,7 +41,7 @@ class SleeperWait:
             after, expired = pass_deadlines(position, now)
             if after is not position:  # of questions that executors answer, rather than somebody outside
                 for event in expired:
-                    self._committer.tell(event)
+                    self._committer.emit(event)
                 await enter(after)
                 continue
             if limit is None and next_wake_up(position) is None:

@@ -10,7 +10,7 @@ from perdure.engine.effects import DELETED, Replaced
 from perdure.errors import PerdureError, StateConflict
 from perdure.graph.policy import Reducer, reduce_into
 from perdure.graph.types.comparison import same_structure
-from perdure.isolation import is_unchangeable, isolated
+from perdure.isolation import is_immutable, isolate
 
 _MISSING: Any = object()
 
@@ -36,9 +36,9 @@ class LaneState:
         if key in self._read:
             return self._read[key]
         value = self._base(key)
-        if value is _MISSING or is_unchangeable(value):
+        if value is _MISSING or is_immutable(value):
             return value
-        copy = self._read[key] = isolated(value)
+        copy = self._read[key] = isolate(value)
         return copy
 
     def _base(self, key: str) -> Any:
@@ -134,7 +134,7 @@ def fold(state: dict[str, Any], key: str, written: list[Any], reducer: Reducer |
             state.pop(key, None)
         elif isinstance(value, Replaced):
             # A handler may still hold this very object; the state must not change with it later.
-            state[key] = isolated(value.value)
+            state[key] = isolate(value.value)
         elif reducer is None:
             state[key] = value
         else:
@@ -195,7 +195,7 @@ class StateMapping(MutableMapping[str, Any]):
         return value
 
     def __setitem__(self, key: str, value: Any) -> None:
-        self._write(key, isolated(value))
+        self._write(key, isolate(value))
 
     def setdefault(self, key: str, default: Any = None) -> Any:
         """What is kept under the key: a change of it in place counts as written, as for any value that was read."""

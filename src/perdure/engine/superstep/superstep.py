@@ -9,18 +9,18 @@ import msgspec
 
 from perdure.codec import Codec
 from perdure.engine.delivery.lane import Lane
-from perdure.engine.effects import Effects, added
+from perdure.engine.effects import Effects, add_counts
 from perdure.engine.run.requests import deliver_answers
-from perdure.engine.superstep.children import asking_child, designated_outputs, risen, started_child
+from perdure.engine.superstep.children import designated_outputs, find_asking_child, outputs_for_parent, start_child
 from perdure.engine.superstep.level import Level
-from perdure.engine.superstep.nesting import contained, guard_of
+from perdure.engine.superstep.nesting import apply_child_policy, find_policy_level
 from perdure.engine.superstep.position import Child, Position, is_awake
 from perdure.engine.superstep.routing import Sorter
 from perdure.engine.superstep.state import merge_state
 from perdure.errors import DuplicateRequest
 from perdure.events import WorkflowEvent
 from perdure.graph.sub_workflow import SubWorkflowResponseMessage
-from perdure.isolation import isolated
+from perdure.isolation import isolate
 from perdure.records import Answer, WorkflowMessage
 
 
@@ -99,7 +99,7 @@ class _Merge:
         self._next_delivery_id = next_delivery_id
         self.outputs: list[WorkflowEvent] = []
         self.requests: list[WorkflowEvent] = []
-        self.told: list[WorkflowEvent] = []
+        self.notices: list[WorkflowEvent] = []
         self.effects: list[Effects] = []
         """All of them, for the thread's log."""
 
@@ -111,9 +111,9 @@ class _Merge:
             after.requests = _with_requests(after.requests, self.requests)
         for effects in self.effects:
             if effects.usage is not None:
-                after.usage = added(after.usage, effects.usage)
+                after.usage = add_counts(after.usage, effects.usage)
         after.iteration += 1
-        return after, self.told, self.effects
+        return after, self.notices, self.effects
 
     def merged_now(self, codec: Codec | None) -> Position | None:
         """`merged` for one delivery; None, and nothing was done, if it did something special or asks a predicate."""
@@ -140,7 +140,7 @@ class _Merge:
         after.buffers = sorter.buffers
         after.next_delivery_id = sorter.next_delivery_id
         if sorter.warnings:
-            self.told += sorter.warnings if level.parent is None else map(self._in_child, sorter.warnings)
+            self.notices += sorter.warnings if level.parent is None else map(self._in_child, sorter.warnings)
         # Those in which only sleepers woke up do not count, nor those of sub-workflows, which have limits of their own.
         if level.position.mailbox:
             after.since_input += 1
@@ -172,7 +172,7 @@ class _Merge:
 
     def _in_child(self, warning: WorkflowEvent) -> WorkflowEvent:
         level = self._level
-        text = f"In sub-workflow {level.told_id!r}: {warning.data}"
+        text = f"In sub-workflow {level.full_id!r}: {warning.data}"
         path = f"{level.path}{warning.executor_id}"
         return msgspec.structs.replace(warning, data=text, executor_id=path, child_id=level.child_id)
 
@@ -184,7 +184,7 @@ class _Merge:
             after.state = merge_state(after.state, touched, self._level.compiled.graph.reducers, codec)
         for lane in lanes:
             if lane.touched_private is not None:
-                after.private = {**after.private, lane.executor_id: isolated(lane.touched_private)}
+                after.private = {**after.private, lane.executor_id: isolate(lane.touched_private)}
 
     def _fold_rest(self, executor_id: str, effects: Effects, sorter: Sorter) -> None:
         level, after, message = self._level, self._after, effects.message
@@ -198,7 +198,7 @@ class _Merge:
             sorter.pass_on(message, effects.forwarded_to, source_id)
         if effects.is_start and message is not None:
             graph = level.compiled.children[executor_id].graph
-            child = started_child(graph, executor_id, message, sorter.next_delivery_id)
+            child = start_child(graph, executor_id, message, sorter.next_delivery_id)
             sorter.next_delivery_id += 1
             after.children = {**after.children, message.delivery_id: child}
         for request_id in effects.withdrawn:
@@ -218,7 +218,7 @@ class _Merge:
 
     def _answer(self, executor_id: str, answer: SubWorkflowResponseMessage, sorter: Sorter) -> None:
         after, request_id = self._after, str(answer.source_event.request_id)
-        child_id = asking_child(after, executor_id, answer.source_event)
+        child_id = find_asking_child(after, executor_id, answer.source_event)
         if child_id is not None:
             child, answers = after.children[child_id], {request_id: answer.data}
             answered = deliver_answers(child.position, answers, self._now(), sorter.next_delivery_id)
@@ -253,19 +253,19 @@ class _Merge:
                 return await self._merged_child(level, codec)
             except Exception as error:
                 level.failure = error
-                if guard_of(level, error) is not level:
+                if find_policy_level(level, error) is not level:
                     raise
         self.effects.append(_events_of(level))
-        child, effects, told = contained(level, self._now(), self._next_delivery_id)
+        child, effects, notices = apply_child_policy(level, self._now(), self._next_delivery_id)
         self._next_delivery_id += 1
-        self.told += told
+        self.notices += notices
         return child, effects
 
     async def _merged_child(self, level: Level, codec: Codec | None) -> tuple[Child | None, Effects]:
         assert level.child is not None  # noqa: S101  # a child's level
         merge = _Merge(level, self._next_delivery_id, self._now)
         position = await merge.merged(codec)
-        effects = risen(level, merge.outputs, merge.requests)
+        effects = outputs_for_parent(level, merge.outputs, merge.requests)
         effects.outputs = designated_outputs(self._level.compiled.graph, level.child.executor_id, effects.outputs)
         effects.also(withdrawn=merge.withdrawn)
         if level.executor.propagate_request:
@@ -273,12 +273,12 @@ class _Merge:
         elif merge.requests:
             position.requests = _with_requests(position.requests, merge.requests)
         self._next_delivery_id = position.next_delivery_id
-        self.told += merge.told
+        self.notices += merge.notices
         self.effects += merge.effects
         if not position.has_ended:
             return level.child.begun().at(position), effects
-        ended = WorkflowEvent("executor_completed", executor_id=level.told_id, child_id=self._level.child_id)
-        self.told.append(ended)
+        ended = WorkflowEvent("executor_completed", executor_id=level.full_id, child_id=self._level.child_id)
+        self.notices.append(ended)
         return None, effects
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from perdure.engine.tracing.tracing import Attributes, Opened, Spans, Tracing, shown
+from perdure.engine.tracing.tracing import Attributes, Opened, Spans, Tracing, to_text
 from perdure.errors import type_name
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class RunSpans(Spans):
         if opened is None:
             attributes: Attributes = {
                 "workflow.name": level.compiled.graph.name,
-                "executor.id": level.told_id,
+                "executor.id": level.full_id,
                 "perdure.child_id": level.child_id or 0,
             }
             opened = self.open("workflow.superstep", attributes, self._context_of(level.parent))
@@ -82,7 +82,7 @@ class RunSpans(Spans):
 
     async def delivery(self, lane: Lane, message: WorkflowMessage) -> Effects:
         attributes: dict[str, str | int | float | bool] = {
-            "executor.id": lane.told_id,
+            "executor.id": lane.full_id,
             "executor.type": type(lane.executor).__name__,
             "message.source_id": message.source_id,
             "message.type": message.type.value,
@@ -90,8 +90,8 @@ class RunSpans(Spans):
             "perdure.delivery_id": message.delivery_id,
         }
         if self.tracing.sensitive:
-            attributes["executor.input"] = shown(message.data)
-        with self.open(f"executor.process {lane.told_id}", attributes, self._context_of(lane.level)) as opened:
+            attributes["executor.input"] = to_text(message.data)
+        with self.open(f"executor.process {lane.full_id}", attributes, self._context_of(lane.level)) as opened:
             self._deliveries[lane] = opened
             try:
                 effects = await lane.deliver(message)
@@ -102,7 +102,7 @@ class RunSpans(Spans):
                 del self._deliveries[lane]
             opened.outcome = _outcome(effects, has_failed=opened.has_failed)
             if self.tracing.sensitive:
-                opened.span.set_attribute("executor.output", shown([data for data, _ in effects.sends]))
+                opened.span.set_attribute("executor.output", to_text([data for data, _ in effects.sends]))
         return effects
 
     def _note_around(self, level: Level, error: BaseException) -> None:
@@ -150,7 +150,7 @@ class RunSpans(Spans):
         attributes = _of_request(request)
         attributes["response.type"] = type_name(request.response_type)
         if self.tracing.sensitive:
-            attributes["request.content"] = shown(request.data)
+            attributes["request.content"] = to_text(request.data)
         self.open("request.ask", attributes, kind=SpanKind.PRODUCER).end()
 
     def settled(self, request: WorkflowEvent, how: str) -> None:

@@ -76,14 +76,14 @@ class Tracing:
         noted: dict[str, str] = {"exception.type": kind, "exception.stacktrace": self._frames(error)}
         span.set_attribute("error.type", kind)
         if self.sensitive:
-            noted["exception.message"] = shown(error, str)
+            noted["exception.message"] = to_text(error, str)
             span.set_attribute("error.message", noted["exception.message"])
         span.add_event("exception", noted)
         span.set_status(Status(StatusCode.ERROR, noted.get("exception.message", kind)))
 
     def _frames(self, error: BaseException) -> str:
         if self.sensitive:
-            return shown(error, lambda one: "".join(traceback.format_exception(one)))
+            return to_text(error, lambda one: "".join(traceback.format_exception(one)))
         return "".join([*traceback.format_tb(error.__traceback__), error_type(error)])
 
 
@@ -200,7 +200,7 @@ def error_type(error: BaseException) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def shown(value: Any, how: Any = repr) -> str:
+def to_text(value: Any, how: Any = repr) -> str:
     """Content, for spans that may hold it: cut off, and whatever a user's `__repr__` raises stays here."""
     try:
         text: str = how(value)
@@ -247,7 +247,7 @@ def configure_from_environment() -> None:
 
 
 @contextmanager
-def called_by(headers: Mapping[str, str]) -> Iterator[None]:
+def link_to_caller(headers: Mapping[str, str]) -> Iterator[None]:
     """Runs that begin inside are linked to the caller that `traceparent` names. Names of headers are in lower case.
 
     Where there is a current span already, such as that of an instrumented web framework, it is the caller.

@@ -20,8 +20,8 @@ from perdure.observing import (
     RunEnded,
     RunWaits,
     SuperstepEnded,
+    notify_observers,
     observers,
-    tell,
 )
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _OUTCOMES = {
 }
 
 
-def watching(compiled: Compiled, thread_id: str, run_id: str, request: RunRequest) -> Watch | None:
+def start_watch(compiled: Compiled, thread_id: str, run_id: str, request: RunRequest) -> Watch | None:
     """None if nobody watches."""
     if tracing.active is None and not observers:
         return None
@@ -58,7 +58,7 @@ class Watch:
         self._workflow = compiled.graph.name
         self._began = perf_counter()
         self._owns = False
-        self._is_told = bool(observers)
+        self._has_observers = bool(observers)
         """Whoever comes later must not hear of the end of what it has not seen begin."""
         self.on_the_way: set[Saving] = set()
         """Commits that are not stored yet."""
@@ -68,9 +68,9 @@ class Watch:
 
             self.spans = RunSpans(tracing.active, request.durability)
 
-    def tell(self, observation: Observation) -> None:
-        if self._is_told:
-            tell(observation)
+    def notify(self, observation: Observation) -> None:
+        if self._has_observers:
+            notify_observers(observation)
 
     # ------------------------------------------------------------ the run
 
@@ -93,7 +93,7 @@ class Watch:
         self, work: Coroutine[Any, Any, WorkflowRunResult], has_begun: Callable[[], bool]
     ) -> tuple[WorkflowRunResult, str]:
         outcome = "failed"
-        self.tell(RunWaits(self._workflow))
+        self.notify(RunWaits(self._workflow))
         try:
             result = await work
             outcome = _OUTCOMES.get(result.get_final_state(), "idle")
@@ -103,13 +103,13 @@ class Watch:
         finally:
             for one in tuple(self.on_the_way):
                 one.ended(is_stored=False)
-            self.tell(RunEnded(self._workflow, outcome, perf_counter() - self._began, self._owns))
+            self.notify(RunEnded(self._workflow, outcome, perf_counter() - self._began, self._owns))
         return result, outcome
 
     def claimed(self) -> None:
         """It owns its thread from now on."""
         self._owns = True
-        self.tell(RunBegan(self._workflow, perf_counter() - self._began))
+        self.notify(RunBegan(self._workflow, perf_counter() - self._began))
 
     # ------------------------------------------------------------ what it does
 
@@ -122,7 +122,7 @@ class Watch:
                 await self.spans.superstep(work, before + 1)
         finally:
             is_discarded = thread.position.iteration == before
-            self.tell(SuperstepEnded(self._workflow, perf_counter() - began, is_discarded))
+            self.notify(SuperstepEnded(self._workflow, perf_counter() - began, is_discarded))
 
     def saving(self, checkpoint: WorkflowCheckpoint | None, events: int, on_saved: OnSaved | None = None) -> Saving:
         return Saving(self, checkpoint, events, on_saved)
@@ -133,13 +133,13 @@ class Watch:
             return
         for request_id, request in after.requests.items():
             if request_id not in before.requests:
-                self.tell(RequestAsked(self._workflow))
+                self.notify(RequestAsked(self._workflow))
                 if self.spans is not None:
                     self.spans.asked(request)
         for request_id, request in before.requests.items():
             answer = None if request_id in after.requests else after.answered.get(request_id)
             if answer is not None:  # else the thread went back to before it was asked
-                self.tell(RequestSettled(self._workflow, _settled_how(answer)))
+                self.notify(RequestSettled(self._workflow, _settled_how(answer)))
                 if self.spans is not None:
                     self.spans.settled(request, _settled_how(answer))
 
@@ -151,13 +151,13 @@ class Saving:
         self, watch: Watch, checkpoint: WorkflowCheckpoint | None, events: int, on_saved: OnSaved | None
     ) -> None:
         self._watch = watch
-        self._told = on_saved
+        self._on_saved = on_saved
         self.on_saved = None if on_saved is None else self._saved
         """To be called in place of the one given."""
         self._began = perf_counter()
         self._opened = None if watch.spans is None else watch.spans.commit(checkpoint, events)
         watch.on_the_way.add(self)
-        watch.tell(CommitBegan())
+        watch.notify(CommitBegan())
 
     async def made(self, commit: Coroutine[Any, Any, CheckpointInfo | None]) -> CheckpointInfo | None:
         if self._opened is not None:
@@ -172,7 +172,7 @@ class Saving:
             self.ended(error, is_stored=False)
             raise
         self._leave()
-        if self._told is None:
+        if self._on_saved is None:
             self.ended(is_stored=True)
         return info
 
@@ -182,15 +182,15 @@ class Saving:
 
     def _saved(self, info: CheckpointInfo | None, last_seq: int) -> None:
         self.ended(is_stored=True)
-        if self._told is not None:
-            self._told(info, last_seq)
+        if self._on_saved is not None:
+            self._on_saved(info, last_seq)
 
     def ended(self, error: BaseException | None = None, *, is_stored: bool) -> None:
         """Once: what is called after that changes nothing."""
         if self not in self._watch.on_the_way:
             return
         self._watch.on_the_way.discard(self)
-        self._watch.tell(CommitEnded(perf_counter() - self._began, is_stored))
+        self._watch.notify(CommitEnded(perf_counter() - self._began, is_stored))
         if self._opened is not None:
             self._opened.outcome = "stored" if is_stored else "not stored"
             if error is not None:

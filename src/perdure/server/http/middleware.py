@@ -8,7 +8,7 @@ import time
 from collections.abc import MutableMapping
 from typing import Any
 
-from perdure.engine.tracing.tracing import called_by
+from perdure.engine.tracing.tracing import link_to_caller
 from perdure.errors import PerdureError
 from perdure.log import get_logger
 from perdure.names import random_digits
@@ -64,7 +64,7 @@ class Gate:
         if scope["type"] == "http":
             receive = _RequestBody(receive, answer, limits.max_request_bytes, limits.body_seconds).receive
         try:
-            with called_by(headers):  # a run that begins here says in its trace who asked for it
+            with link_to_caller(headers):  # a run that begins here says in its trace who asked for it
                 await self._inner(scope, receive, answer.send)
         finally:
             answer.count()

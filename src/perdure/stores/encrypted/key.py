@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from perdure.errors import DamagedCheckpoint, DamagedStore, MissingKey, PlaintextRefused
 from perdure.names import RESERVED_THREAD
-from perdure.records import Commit, InboxItem, ThreadStanding
+from perdure.records import Commit, InboxItem, ThreadHeader
 from perdure.store import Store
 from perdure.stores.encrypted.payloads import Encryption, ThreadPayloads
 
@@ -50,7 +50,7 @@ def place_of(store: Store) -> str:
     return str(getattr(store, "path", of_server))
 
 
-def _key_in(standing: ThreadStanding, encryption: Encryption, place: str) -> bytes:
+def _key_in(standing: ThreadHeader, encryption: Encryption, place: str) -> bytes:
     for item in standing.inbox:
         if item.item_id != ITEM:
             continue

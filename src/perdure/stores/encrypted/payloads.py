@@ -27,7 +27,7 @@ from perdure.records import (
     LoggedEvents,
     OpenedThread,
     StoredCheckpoint,
-    ThreadStanding,
+    ThreadHeader,
 )
 from perdure.store import Rewrite
 from perdure.stores.encrypted.names import Names, Scramble
@@ -176,14 +176,14 @@ class ThreadPayloads:
             for number, held in found.items()
         }
 
-    def seal_standing(self, standing: ThreadStanding) -> ThreadStanding:
+    def seal_standing(self, standing: ThreadHeader) -> ThreadHeader:
         return msgspec.structs.replace(
             standing,
             journal=[self.seal_entry(one) for one in standing.journal],
             inbox=[self.seal_item(one) for one in standing.inbox],
         )
 
-    def unseal_standing(self, standing: ThreadStanding) -> ThreadStanding:
+    def unseal_standing(self, standing: ThreadHeader) -> ThreadHeader:
         return msgspec.structs.replace(
             standing,
             journal=[self.unseal_entry(one) for one in standing.journal],

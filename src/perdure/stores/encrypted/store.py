@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.cancelling import to_its_end
+from perdure.cancelling import await_uncancelled
 from perdure.errors import (
     DamagedCheckpoint,
     MissingKey,
@@ -35,7 +35,7 @@ from perdure.records import (
     LoggedEvents,
     OpenedThread,
     StoredCheckpoint,
-    ThreadStanding,
+    ThreadHeader,
 )
 from perdure.store import Rewrite, Store, Subscription
 from perdure.stores.encrypted.key import find_key, make_key
@@ -72,7 +72,7 @@ async def copy_thread(store: Store, thread_id: str, to: str) -> None:
         raise ThreadBusy(to, there[0].run_id if there else None) from None
 
 
-async def _moment(store: Store, thread_id: str) -> tuple[ThreadStanding, Sequence[Commit]]:
+async def _moment(store: Store, thread_id: str) -> tuple[ThreadHeader, Sequence[Commit]]:
     """Where it stood, and the commits up to there."""
     for _ in range(TRIES):
         standing = await store.standing(thread_id)
@@ -149,7 +149,7 @@ class EncryptedStore(EncryptedLists):
         try:
             return payloads.unseal_opened(opened)
         except MissingKey:
-            await to_its_end(self._store.release(opened.lease))
+            await await_uncancelled(self._store.release(opened.lease))
             raise
 
     async def _refuse_without_key(self, thread_id: str) -> None:
@@ -162,7 +162,7 @@ class EncryptedStore(EncryptedLists):
 
     async def commit(self, commit: Commit) -> None:
         if self._key is None:
-            await to_its_end(self._make_ready())  # as `finishes_commits` says
+            await await_uncancelled(self._make_ready())  # as `finishes_commits` says
         payloads = await self._written(commit.lease.thread_id)
         await self._store.commit(payloads.seal_commit(commit))
 
@@ -211,7 +211,7 @@ class EncryptedStore(EncryptedLists):
         found = await self._store.events_after(thread_id, seq)
         return (await self._read(thread_id)).unseal_events(found)
 
-    async def standing(self, thread_id: str) -> ThreadStanding | None:
+    async def standing(self, thread_id: str) -> ThreadHeader | None:
         await self._check()
         found = None if thread_id == RESERVED_THREAD else await self._store.standing(thread_id)
         return None if found is None else (await self._read(thread_id)).unseal_standing(found)
@@ -244,7 +244,7 @@ class EncryptedStore(EncryptedLists):
         await self._written(to)
         await copy_thread(self, thread_id, to)
 
-    async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
         payloads = await self._written(standing.thread_id)
         await self._store.add_thread(payloads.seal_standing(standing), map(payloads.seal_commit, commits))
 

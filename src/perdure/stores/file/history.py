@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 
 from perdure.errors import CheckpointNotFound, DamagedStore, PerdureError, ThreadBusy, ThreadNotFound
-from perdure.records import Commit, Damage, ThreadStanding
+from perdure.records import Commit, Damage, ThreadHeader
 from perdure.store import Rewrite
 from perdure.stores.file.folder import ThreadFile
 from perdure.stores.file.lines import VERSION, FileThreadLine, PinLine, request_part
@@ -102,7 +102,7 @@ class FileHistory(FileThreads):
             return 0
         return await self._with_file(thread_id, work)
 
-    async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
         thread_id = standing.thread_id
 
         def first_line(tables: Tables) -> FileThreadLine:

@@ -82,7 +82,7 @@ class FileCommitLine(msgspec.Struct, omit_defaults=True):
     consumed: Sequence[str] = ()
     requests: Sequence[FileRequestPart] | None = None
     due_at: datetime | None = None
-    forgets: Sequence[int] = ()
+    prunes: Sequence[int] = msgspec.field(name="forgets", default=())
     """Numbers of checkpoints that go with it."""
     silent_before: int = 0
     """Events of commits before this one go, too."""
@@ -181,8 +181,8 @@ def commit_line(commit: Commit, body: bytes, before: Before) -> FileCommitLine:
         tuple(commit.consumed),
         None if asked is None else [request_part(one) for one in asked],
         commit.due_at,
-        tuple(commit.forgets),
-        commit.forgets_events_before,
+        tuple(commit.prunes),
+        commit.prunes_events_before,
     )
 
 
@@ -237,6 +237,6 @@ def commit_of(thread_id: str, line: FileCommitLine) -> Commit:
         (),
         None if asked is None else [pending_request(thread_id, one) for one in asked],
         line.due_at,
-        line.forgets,
+        line.prunes,
         line.silent_before,
     )

@@ -82,11 +82,11 @@ class FileStore(FileHistory):
     async def commit(self, commit: Commit) -> None:
         def check(tables: Tables) -> tuple[ThreadRow, Before, Commit]:
             standing = tables.check(commit)
-            if not commit.forgets:
+            if not commit.prunes:
                 return standing, tables.told_before(standing.thread), commit
             pins = tables.pins(standing.thread)
-            forgets = [number for number in commit.forgets if number not in pins]
-            return standing, tables.told_before(standing.thread), msgspec.structs.replace(commit, forgets=forgets)
+            prunes = [number for number in commit.prunes if number not in pins]
+            return standing, tables.told_before(standing.thread), msgspec.structs.replace(commit, prunes=prunes)
 
         def work(file: ThreadFile) -> None:
             standing, before, settled = self._index.transact(check, writes=False)
@@ -96,7 +96,7 @@ class FileStore(FileHistory):
             place, size = file.append(line)
             payload = Payload(commit.number, None, None, place, size)
             self._tell_index(file, lambda tables: tables.append_at(standing, settled, payload, place + size))
-            if settled.forgets or settled.forgets_events_before:
+            if settled.prunes or settled.prunes_events_before:
                 self._sweep_if_due(file, standing.thread)
 
         thread_id = commit.lease.thread_id

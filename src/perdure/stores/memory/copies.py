@@ -15,7 +15,7 @@ from perdure.records import (
     LoggedEvents,
     PendingRequest,
     StoredCheckpoint,
-    ThreadStanding,
+    ThreadHeader,
 )
 from perdure.store import Rewrite
 from perdure.stores.garbage import Lineage
@@ -63,8 +63,8 @@ def requests_of(thread_id: str, thread: MemoryThread) -> list[PendingRequest]:
     return sorted(found, key=lambda one: (one.asked_at, one.request_id))
 
 
-def standing_of(thread_id: str, thread: MemoryThread, pins: Sequence[int]) -> ThreadStanding:
-    return ThreadStanding(
+def standing_of(thread_id: str, thread: MemoryThread, pins: Sequence[int]) -> ThreadHeader:
+    return ThreadHeader(
         thread_id,
         thread.workflow_name,
         thread.number,
@@ -115,7 +115,7 @@ def commits_of(thread_id: str, thread: MemoryThread, checkpoints: CheckpointsInO
         )
 
 
-def taken_in(standing: ThreadStanding, commits: Iterable[Commit]) -> tuple[MemoryThread, list[StoredCheckpoint]]:
+def taken_in(standing: ThreadHeader, commits: Iterable[Commit]) -> tuple[MemoryThread, list[StoredCheckpoint]]:
     made = MemoryThread()
     for name in ("fence", "number", "status", "updated_at", "due_at", "last_seq", "first_seq", "workflow_name"):
         setattr(made, name, getattr(standing, name))

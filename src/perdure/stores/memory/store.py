@@ -24,8 +24,8 @@ from perdure.records import (
     OpenedThread,
     PendingRequest,
     StoredCheckpoint,
+    ThreadHeader,
     ThreadInfo,
-    ThreadStanding,
 )
 from perdure.store import Rewrite, Subscription
 from perdure.stores.memory.copies import requests_of
@@ -197,7 +197,7 @@ class MemoryStore:
         for item_id in commit.consumed:
             if thread.inbox.pop(item_id, None) is not None:
                 thread.consumed.add(item_id)
-        if commit.forgets or commit.forgets_events_before:
+        if commit.prunes or commit.prunes_events_before:
             self._tables.forget_with(commit, thread)
         self.bus.notify(commit.lease.thread_id)
 
@@ -315,13 +315,13 @@ class MemoryStore:
     async def copy_thread(self, thread_id: str, to: str) -> None:
         self._tables.copy(thread_id, to)
 
-    async def standing(self, thread_id: str) -> ThreadStanding | None:
+    async def standing(self, thread_id: str) -> ThreadHeader | None:
         return self._tables.standing(thread_id)
 
     async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
         return self._tables.commits(thread_id, after, limit)
 
-    async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
         self._tables.take_in(standing, commits)
 
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from perdure.errors import CheckpointNotFound, ThreadBusy, ThreadExists, ThreadNotFound
-from perdure.records import CheckpointInfo, Commit, StoredCheckpoint, ThreadStanding
+from perdure.records import CheckpointInfo, Commit, StoredCheckpoint, ThreadHeader
 from perdure.store import Rewrite
 from perdure.stores.memory.copies import commits_of, copy_of, rewrite, size_of, standing_of, taken_in
 from perdure.stores.memory.thread import (
@@ -78,11 +78,11 @@ class MemoryTables:
     def forget_with(self, commit: Commit, thread: MemoryThread) -> None:
         """What the commit says. The head stays in any case: it is what the commit made of it."""
         thread_id = commit.lease.thread_id
-        for number in commit.forgets:
+        for number in commit.prunes:
             found = self.checkpoints.at(thread_id, number)
             if found is not None and found is not thread.head and not found.info.is_pinned:
                 self.forget(found.info)
-        forget_events(thread, commit.forgets_events_before)
+        forget_events(thread, commit.prunes_events_before)
         self.collect_if_due(thread_id, thread)
 
     def collect_if_due(self, thread_id: str, thread: MemoryThread, *, at_rest: bool = False) -> None:
@@ -134,7 +134,7 @@ class MemoryTables:
         self._collect(thread_id, source)
         self._add(to, *copy_of(source, to, self.checkpoints.of_thread(thread_id)))
 
-    def standing(self, thread_id: str) -> ThreadStanding | None:
+    def standing(self, thread_id: str) -> ThreadHeader | None:
         thread = self.threads.get(thread_id)
         if thread is None or thread.is_empty:
             return None
@@ -147,7 +147,7 @@ class MemoryTables:
         self._collect(thread_id, thread)  # so that what is told is told of what is there
         return list(islice(commits_of(thread_id, thread, self.checkpoints, after), limit))
 
-    def take_in(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+    def take_in(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
         thread_id = standing.thread_id
         thread, stored = taken_in(standing, commits)
         known = self.threads.get(thread_id)

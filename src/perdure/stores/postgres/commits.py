@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
-from perdure.cancelling import to_its_end
+from perdure.cancelling import await_uncancelled
 from perdure.errors import ThreadConflict
 from perdure.records import Commit, JournalEntry, Lease
 from perdure.stores.packing import RUN, consumed_seal, seal
@@ -30,14 +30,14 @@ class Parts(NamedTuple):
     settles: bool
     consumes: bool
     asks: bool
-    forgets: bool
+    prunes: bool
     silences: bool
     is_checked: bool = False
     """Whether its parent was looked at already."""
 
     @property
     def may_sweep(self) -> bool:
-        return self.forgets or self.silences
+        return self.prunes or self.silences
 
     @property
     def method(self) -> str:
@@ -82,7 +82,7 @@ def commit_statement(parts: Parts) -> str:
             " AND EXISTS (SELECT 1 FROM moved)), asked AS (INSERT INTO {s}.requests SELECT $1, r.* FROM"
             f" unnest({', '.join([ids, *rest])}) r, moved ON CONFLICT DO NOTHING)"
         )
-    if parts.forgets:
+    if parts.prunes:
         changes.append(
             "forgotten = t.forgotten || ARRAY(SELECT c.number FROM {s}.commits c WHERE c.thread = $1"
             f" AND c.number = ANY (${next(free)}::bigint[]) AND c.number <> ALL (t.forgotten)"
@@ -131,17 +131,17 @@ class Writing(Owning):
             info is not None and (held is None or held.has_journal),
             bool(commit.consumed),
             commit.requests is not None,
-            bool(commit.forgets),
-            bool(commit.forgets_events_before),
+            bool(commit.prunes),
+            bool(commit.prunes_events_before),
         )
         try:
             is_sweep_due = await self._send(commit, parts, is_sure=True)
         except asyncio.CancelledError:  # it may have been made: found out in a task of its own, which plain ones spare
-            is_sweep_due, _ = await to_its_end(self._send(commit, parts, is_sure=False))
+            is_sweep_due, _ = await await_uncancelled(self._send(commit, parts, is_sure=False))
         if parts.settles and held is not None:
             held.has_journal = bool(commit.unsettled)
         if is_sweep_due:
-            await to_its_end(self.sweep_quietly(lease.thread_id))
+            await await_uncancelled(self.sweep_quietly(lease.thread_id))
 
     async def _send(self, commit: Commit, parts: Parts, *, is_sure: bool) -> bool:
         """Raises ThreadConflict, and sends it again if and only if it did not happen. Not `is_sure`: it may have been
@@ -213,7 +213,7 @@ class Writing(Owning):
         held.has_journal = True
         # To its end: what is on its way is recorded, although a sibling that failed ends the superstep meanwhile.
         adding = held.journal.add((uuid4(), entry), lambda batch: self._write_journal(lease, batch))
-        _, cancelled = await to_its_end(adding)
+        _, cancelled = await await_uncancelled(adding)
         if cancelled is not None:
             raise cancelled
 
@@ -297,10 +297,10 @@ def _given(commit: Commit, parts: Parts) -> list[Any]:
         asked = commit.requests or ()
         given += [[one.request_id for one in asked], [one.executor_id for one in asked]]
         given += [[one.asked_at for one in asked], [one.deadline for one in asked], [one.assignee for one in asked]]
-    if parts.forgets:
-        given.append(list(commit.forgets))
+    if parts.prunes:
+        given.append(list(commit.prunes))
     if parts.silences:
-        given.append(min(commit.forgets_events_before, LAST))
+        given.append(min(commit.prunes_events_before, LAST))
     return given
 
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 import msgspec
 
 from perdure.errors import CheckpointNotFound, StorageFailed, ThreadBusy, ThreadExists, ThreadNotFound
-from perdure.records import CheckpointInfo, Commit, Lease, PendingRequest, ThreadStanding
+from perdure.records import CheckpointInfo, Commit, Lease, PendingRequest, ThreadHeader
 from perdure.stores.packing import consumed_seal, seal
 from perdure.stores.postgres.database import PgSession
 from perdure.stores.postgres.lists import IS_THERE
@@ -130,7 +130,7 @@ class Whole(Forgetting):
 
     # ------------------------------------------------------------ as other stores have it
 
-    async def standing(self, thread_id: str) -> ThreadStanding | None:
+    async def standing(self, thread_id: str) -> ThreadHeader | None:
         return _standing(thread_id, await self.db.row(_WHOLE, key_of(thread_id)))
 
     async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
@@ -143,7 +143,7 @@ class Whole(Forgetting):
         infos = {row["number"]: info_of(thread_id, row, one) for row, one in zip(there, previous, strict=True)}
         return [commit_of(thread_id, row, infos.get(row["number"]), row["silenced"]) for row in rows]
 
-    async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
         check_id("thread id", standing.thread_id, None)
         given = iter(commits)
         try:
@@ -176,7 +176,7 @@ class Whole(Forgetting):
             if is_used is not False:
                 raise ThreadExists(thread_id)
 
-    async def _add(self, session: PgSession, standing: ThreadStanding, commits: Sequence[Commit]) -> None:
+    async def _add(self, session: PgSession, standing: ThreadHeader, commits: Sequence[Commit]) -> None:
         for commit in commits:
             if commit.info is not None:
                 check_id("checkpoint id", commit.info.checkpoint_id)
@@ -200,7 +200,7 @@ class Whole(Forgetting):
             "UPDATE {s}.threads SET forgotten = forgotten || $2::bigint[] WHERE thread = $1", key, left_over
         )
 
-    async def _stand(self, session: PgSession, standing: ThreadStanding) -> None:
+    async def _stand(self, session: PgSession, standing: ThreadHeader) -> None:
         thread_id, key = standing.thread_id, key_of(standing.thread_id)
         await session.rows(
             "UPDATE {s}.threads SET workflow = $2, fence = GREATEST(fence, $3), number = $4, head = $5, status = $6,"
@@ -280,7 +280,7 @@ def _is_left_over(commit: Commit) -> bool:
     return commit.info is None and not refers and bool(commit.chunks or commit.parent is not None or commit.carried)
 
 
-def _standing(thread_id: str, row: Any) -> ThreadStanding | None:
+def _standing(thread_id: str, row: Any) -> ThreadHeader | None:
     """Raises DamagedCheckpoint."""
     if row is None:
         return None
@@ -289,7 +289,7 @@ def _standing(thread_id: str, row: Any) -> ThreadStanding | None:
     if not row["number"] and not journal and not inbox and not row["consumed"]:
         return None
     asked = zip(row["request_ids"], row["executors"], row["asked"], row["deadlines"], row["assignees"], strict=True)
-    return ThreadStanding(
+    return ThreadHeader(
         thread_id,
         row["workflow"],
         row["number"],

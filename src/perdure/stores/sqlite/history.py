@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 from perdure.errors import CheckpointNotFound, CursorExpired, ThreadExists
-from perdure.records import CheckpointInfo, Commit, ThreadStanding
+from perdure.records import CheckpointInfo, Commit, ThreadHeader
 from perdure.stores.packing import (
     SEAL_BYTES,
     column_sum,
@@ -61,11 +61,11 @@ class HistoryRows(PayloadRows):
 
     def append(self, standing: ThreadRow, commit: Commit, payload: Payload) -> None:
         super().append(standing, commit, payload)
-        if commit.forgets:
+        if commit.prunes:
             head = standing.head if commit.info is None else commit.number
-            self.forget_checkpoints(standing.thread, [number for number in commit.forgets if number != head])
-        if commit.forgets_events_before:
-            self.forget_events(standing.thread, commit.forgets_events_before)
+            self.forget_checkpoints(standing.thread, [number for number in commit.prunes if number != head])
+        if commit.prunes_events_before:
+            self.forget_events(standing.thread, commit.prunes_events_before)
 
     def forget_checkpoints(self, thread: int, numbers: Iterable[int]) -> None:
         """These checkpoints, but for pinned ones. Their space is freed later."""
@@ -204,7 +204,7 @@ class HistoryRows(PayloadRows):
 
     # ------------------------------------------------------------ threads of other stores
 
-    def make_room(self, standing: ThreadStanding) -> int:
+    def make_room(self, standing: ThreadHeader) -> int:
         """A row for a thread that is not there. Raises ThreadExists."""
         if self.is_there(standing.thread_id):
             raise ThreadExists(standing.thread_id)
@@ -253,7 +253,7 @@ class HistoryRows(PayloadRows):
         reason = f"its checkpoint {info.checkpoint_id!r} is one of thread {other!r} here"
         raise ThreadExists(info.thread_id, reason)
 
-    def stand(self, thread: int, standing: ThreadStanding) -> None:
+    def stand(self, thread: int, standing: ThreadHeader) -> None:
         """Where it stood there. For one whose commits were added."""
         (newest,) = self._db.execute("SELECT MAX(seq) FROM commits WHERE thread = ?", (thread,)).fetchone()
         self._db.execute(
@@ -286,7 +286,7 @@ class HistoryRows(PayloadRows):
             self.append_journal(standing.thread_id, entry.delivery_id, entry.body)
         self._db.execute(f"{ALL_BLOCKS} AND thread = ?", (thread,))
 
-    def whole_standing(self, thread_id: str, requests: Iterable[Any]) -> ThreadStanding | None:
+    def whole_standing(self, thread_id: str, requests: Iterable[Any]) -> ThreadHeader | None:
         """Raises DamagedCheckpoint."""
         row = self._db.execute(
             "SELECT t.thread, w.name, t.number, t.fence, t.status, t.updated_at, t.last_seq, t.first_seq, t.head,"
@@ -297,7 +297,7 @@ class HistoryRows(PayloadRows):
         if row is None:
             return None
         thread, name, number, fence, status, updated_at, last_seq, first_seq, head, due_at = row
-        return ThreadStanding(
+        return ThreadHeader(
             thread_id,
             name or "",
             number,

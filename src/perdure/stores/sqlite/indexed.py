@@ -21,8 +21,8 @@ from perdure.records import (
     OpenedThread,
     PendingRequest,
     StoredCheckpoint,
+    ThreadHeader,
     ThreadInfo,
-    ThreadStanding,
 )
 from perdure.store import Subscription
 from perdure.stores.garbage import silenced
@@ -227,7 +227,7 @@ class IndexedStore:
     async def due(self, now: datetime, limit: int | None = None) -> Sequence[ThreadInfo]:
         return await self._list(lambda tables: tables.due(now, limit))
 
-    async def standing(self, thread_id: str) -> ThreadStanding | None:
+    async def standing(self, thread_id: str) -> ThreadHeader | None:
         wanted = ListQuery(thread_id=thread_id)
         return await self._list(lambda tables: tables.whole_standing(thread_id, tables.requests(wanted)))
 

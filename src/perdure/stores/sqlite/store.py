@@ -9,7 +9,7 @@ from pathlib import Path
 
 from perdure.errors import DamagedCheckpoint, ThreadBusy, ThreadConflict, ThreadNotFound
 from perdure.log import get_logger
-from perdure.records import Commit, JournalEntry, Lease, ThreadStanding
+from perdure.records import Commit, JournalEntry, Lease, ThreadHeader
 from perdure.store import Rewrite
 from perdure.stores.garbage import PackedCommit, prune_bodies
 from perdure.stores.packing import pack_body, repack_body, seal, to_id
@@ -48,7 +48,7 @@ class SqliteStore(IndexedStore):
         def work(tables: Tables) -> None:
             standing = tables.check(commit)
             tables.append(standing, commit, Payload(commit.number, sealed, body, None, None))
-            if commit.forgets or commit.forgets_events_before:
+            if commit.prunes or commit.prunes_events_before:
                 due[:] = [tables.is_sweep_due(standing.thread)]
 
         if not self._connection.transact_at_once(work, len(body)):
@@ -108,7 +108,7 @@ class SqliteStore(IndexedStore):
         await self._give_back()
         return is_gone
 
-    async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
         def work(tables: Tables) -> None:
             thread = tables.make_room(standing)
             for commit in commits:

@@ -15,7 +15,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from perdure.records import Commit, Lease, ThreadStanding
+from perdure.records import Commit, Lease, ThreadHeader
 from perdure.store import Rewrite, Store, Subscription
 from perdure.stores.notify import LocalBus, LocalSubscription, PollInterval
 from perdure.stores.valkey.connection import VERSION_DIGITS, Valkey
@@ -154,7 +154,7 @@ class AcceleratedStore:
             self._valkey.forget(self._key(thread_id))
         return is_gone
 
-    async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
         await self._store.add_thread(standing, commits)
         self._valkey.forget(self._key(standing.thread_id))
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from perdure.cancelling import to_its_end
+from perdure.cancelling import await_uncancelled
 from perdure.platform import kill_hard
 
 Report: TypeAlias = dict[str, Any]
@@ -81,7 +81,7 @@ async def child(order: Report, errors: Path, seconds: float) -> AsyncIterator[Ch
             limit=LINE_LIMIT,
         )
         # To its end: one that is cancelled while it starts would be left running, and nobody could end it.
-        process, cancelled = await to_its_end(starting)
+        process, cancelled = await await_uncancelled(starting)
     assert process.stdin is not None  # noqa: S101  # as above
     process.stdin.write(json.dumps(order).encode() + b"\n")  # and left open: its end would end the process
     try:
@@ -102,7 +102,7 @@ def kill_now(process: asyncio.subprocess.Process) -> None:
 
 async def kill_and_wait(process: asyncio.subprocess.Process) -> None:
     kill_now(process)
-    _, cancelled = await to_its_end(process.communicate())
+    _, cancelled = await await_uncancelled(process.communicate())
     if cancelled is not None:
         raise cancelled
 

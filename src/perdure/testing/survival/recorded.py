@@ -29,7 +29,7 @@ _STEP_KINDS = ("step", "failed")
 class _Place:
     """Where a delivery goes, as a consumer is told."""
 
-    told_id: str
+    full_id: str
     steps_path: str
     child_id: int | None
 
@@ -67,7 +67,7 @@ class RecordedWork:
     def _take_commit(self, commit: Commit) -> None:
         self._chunks[commit.number] = commit.chunks
         if commit.events is not None:
-            executors = {(place.told_id, place.child_id) for place in self._places.values()}
+            executors = {(place.full_id, place.child_id) for place in self._places.values()}
             told = invoked(self._whole(commit.events.body) or [])
             self._committed.update(doing for doing in told if doing in executors)  # steps have records of their own
         if commit.info is not None and commit.root is not None:
@@ -101,7 +101,7 @@ class RecordedWork:
         if "kind" not in tree:
             self._outcomes.pop(delivery_id, None)
             if tree != TAKEN_BACK:
-                self._outcomes[delivery_id] = where.told_id, where.child_id
+                self._outcomes[delivery_id] = where.full_id, where.child_id
         elif tree["kind"] in _STEP_KINDS:
             self._steps[delivery_id, tree["n"]] = f"{where.steps_path}{tree['name']}", where.child_id
         elif tree["kind"] == "gone":  # taken back: the step is to be called again
@@ -120,9 +120,9 @@ def _places(
 ) -> Iterator[tuple[int, _Place]]:
     for message in (*level.deliveries, *(one.message for one in level.suspended.values())):
         executor_id = str(message.target_id)
-        told_id = f"{path}{executor_id}"
+        full_id = f"{path}{executor_id}"
         is_function = executor_id in graph.executors and graph.executors[executor_id].is_function
-        yield message.delivery_id, _Place(told_id, path if is_function else f"{told_id}/", child_id)
+        yield message.delivery_id, _Place(full_id, path if is_function else f"{full_id}/", child_id)
     for inner_id, child in level.children.items():
         executor = graph.executors.get(child.executor_id)
         if isinstance(executor, WorkflowExecutor):

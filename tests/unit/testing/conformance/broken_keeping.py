@@ -78,13 +78,13 @@ class FreesNothing(Passing):
 class FreesAllOfWhatIsForgotten(LosesChunks):
     async def commit(self, commit: Commit) -> None:
         await super().commit(commit)
-        self.lost |= set(commit.forgets)
+        self.lost |= set(commit.prunes)
 
 
 @breaks(retention.what_a_commit_forgets_is_gone_at_once_and_all_else_is_as_it_was)
 class NeverForgets(Passing):
     async def commit(self, commit: Commit) -> None:
-        await super().commit(changed(commit, forgets=()))
+        await super().commit(changed(commit, prunes=()))
 
 
 @breaks(retention.a_head_is_not_forgotten_with_a_commit)
@@ -97,7 +97,7 @@ class ForgetsItsHead(Passing):
 
     async def commit(self, commit: Commit) -> None:
         await super().commit(commit)
-        self.gone |= set(commit.forgets)
+        self.gone |= set(commit.prunes)
 
     async def infos(self, **filters: Any) -> Sequence[CheckpointInfo]:
         return [one for one in await super().infos(**filters) if one.number not in self.gone]
@@ -203,7 +203,7 @@ class PrunesThePinned(Passing):
 class ForgetsThePinned(Passing):
     async def commit(self, commit: Commit) -> None:
         for info in await self.inner.infos(thread_id=commit.lease.thread_id):
-            if info.number in commit.forgets:
+            if info.number in commit.prunes:
                 await self.inner.unpin(info.checkpoint_id)
         await super().commit(commit)
 

@@ -18,8 +18,8 @@ from perdure.records import (
     OpenedThread,
     PendingRequest,
     StoredCheckpoint,
+    ThreadHeader,
     ThreadInfo,
-    ThreadStanding,
 )
 from perdure.testing.conformance.clauses import copies as raw_copies, copies as whole_threads, events, listing as paging
 
@@ -141,7 +141,7 @@ class PrunesTheEventsToo(Passing):
 @breaks(events.events_that_a_commit_forgets_are_gone_and_a_cursor_there_is_expired)
 class KeepsAllEvents(Passing):
     async def commit(self, commit: Commit) -> None:
-        await super().commit(changed(commit, forgets_events_before=0))
+        await super().commit(changed(commit, prunes_events_before=0))
 
 
 @breaks(events.events_before_a_prune_are_gone_and_a_cursor_there_is_expired)
@@ -258,7 +258,7 @@ class CopiesOverWhatThereIs(Passing):
 
 @breaks(raw_copies.a_thread_handed_to_another_store_is_all_there)
 class AddsWithoutTheInbox(Passing):
-    async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
         await super().add_thread(changed(standing, inbox=()), commits)
 
 
@@ -273,7 +273,7 @@ class HandsOnNothingOfThoseBefore(Passing):
 
 @breaks(raw_copies.a_thread_that_was_handed_on_goes_on_there)
 class AddsWithoutTheFence(Passing):
-    async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
         await super().add_thread(changed(standing, fence=0), commits)
 
 
@@ -285,15 +285,15 @@ class PagesOfCommitsOverlap(Passing):
 
 @breaks(raw_copies.a_standing_says_all_of_a_thread_but_its_commits)
 class StandsWithoutTheJournal(Passing):
-    async def standing(self, thread_id: str) -> ThreadStanding | None:
+    async def standing(self, thread_id: str) -> ThreadHeader | None:
         found = await super().standing(thread_id)
-        without: ThreadStanding | None = found and changed(found, journal=())
+        without: ThreadHeader | None = found and changed(found, journal=())
         return without
 
 
 @breaks(raw_copies.a_thread_that_there_is_already_is_not_added)
 class AddsOverWhatThereIs(Passing):
-    async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
         all_of_them = list(commits)
         try:
             await super().add_thread(standing, all_of_them)
@@ -304,7 +304,7 @@ class AddsOverWhatThereIs(Passing):
 
 @breaks(raw_copies.a_thread_whose_commits_break_off_is_not_added)
 class AddsAsFarAsItComes(Passing):
-    async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
         read: list[Commit] = []
         try:
             for one in commits:

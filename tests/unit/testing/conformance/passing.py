@@ -18,8 +18,8 @@ from perdure.records import (
     OpenedThread,
     PendingRequest,
     StoredCheckpoint,
+    ThreadHeader,
     ThreadInfo,
-    ThreadStanding,
 )
 from perdure.store import Rewrite, Store, Subscription
 from perdure.stores.memory.store import MemoryStore
@@ -141,13 +141,13 @@ class Passing:
     async def copy_thread(self, thread_id: str, to: str) -> None:
         await self.inner.copy_thread(thread_id, to)
 
-    async def standing(self, thread_id: str) -> ThreadStanding | None:
+    async def standing(self, thread_id: str) -> ThreadHeader | None:
         return await self.inner.standing(thread_id)
 
     async def commits(self, thread_id: str, *, after: int = 0, limit: int | None = None) -> Sequence[Commit]:
         return await self.inner.commits(thread_id, after=after, limit=limit)
 
-    async def add_thread(self, standing: ThreadStanding, commits: Iterable[Commit]) -> None:
+    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
         await self.inner.add_thread(standing, commits)
 
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:

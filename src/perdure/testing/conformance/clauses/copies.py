@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from perdure.errors import ThreadBusy, ThreadExists, ThreadNotFound
-from perdure.records import Commit, ThreadStanding
+from perdure.records import Commit, ThreadHeader
 from perdure.store import Store
 from perdure.testing.conformance.clause import Needs, clause, clause_with
 from perdure.testing.conformance.support.acts import (
@@ -179,7 +179,7 @@ async def a_copy_never_takes_the_place_of_a_thread(store: Store) -> None:
     same("the inbox", (await inside(store, "posted to"))["inbox"], [("item", "message", b"1")])
 
 
-async def standing_of(store: Store, thread_id: str = "t") -> ThreadStanding:
+async def standing_of(store: Store, thread_id: str = "t") -> ThreadHeader:
     found = await store.standing(thread_id)
     if found is None:
         raise NotKept(f"the standing of thread {thread_id!r}, which there is, is None")

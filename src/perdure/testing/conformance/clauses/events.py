@@ -98,7 +98,7 @@ async def begins_at_four(store: Store) -> None:
 async def events_that_a_commit_forgets_are_gone_and_a_cursor_there_is_expired(store: Store) -> None:
     """The events of all commits before this number go, too."""
     owner = await four_commits(store)
-    await owner.note(forgets_events_before=3)
+    await owner.note(prunes_events_before=3)
     await begins_at_four(store)
     await owner.save(events=1)
     same("the events after one more", [one.first_seq for one in await store.events_after("t", 4)], [5, 7])
@@ -116,7 +116,7 @@ async def events_before_a_prune_are_gone_and_a_cursor_there_is_expired(store: St
 async def a_log_whose_events_are_all_forgotten_goes_on_with_its_numbers(store: Store) -> None:
     """Raises CursorExpired if the event after `seq` was pruned."""
     owner = await four_commits(store)
-    await owner.save(forgets_events_before=99)
+    await owner.save(prunes_events_before=99)
     same("what is kept", list(await store.events_after("t", None)), [])
     same("after the last", list(await store.events_after("t", 6)), [])
     await refused(CursorExpired, store.events_after("t", 5), "reading after 5, when 6 is forgotten")
@@ -138,7 +138,7 @@ async def the_last_event_is_known_without_reading_it(store: Store) -> None:
     same("that of four commits", await store.last_seq("t"), 6)
     await owner.note(status="FAILED")
     same("that after a commit without one", await store.last_seq("t"), 6)
-    await owner.save(forgets_events_before=99)
+    await owner.save(prunes_events_before=99)
     same("that of a log that is forgotten", await store.last_seq("t"), 6)
     await owner.release()
     await store.copy_thread("t", "copy")

@@ -111,7 +111,7 @@ async def whatever_commits_forget_of_a_tree_what_is_left_is_whole(place: TrialLo
         await grow(owner, place.chance, 4)
         left = list(await store.infos(thread_id="t"))
         doomed = some(place.chance, [one.checkpoint_id for one in left])
-        await owner.save(forgets=[one.number for one in left if one.checkpoint_id in doomed])
+        await owner.save(prunes=[one.number for one in left if one.checkpoint_id in doomed])
         expected = [one.checkpoint_id for one in left if one.checkpoint_id not in doomed] + [f"t-{owner.number}"]
         same("the checkpoints that are left", await ids(store, thread_id="t"), expected)
         await readable(store, "t", owner.has)
@@ -124,7 +124,7 @@ async def what_a_commit_forgets_is_gone_at_once_and_all_else_is_as_it_was(store:
     """Numbers of checkpoints of the thread that go with it: retention at work."""
     owner = await a_line(store, 3)
     await saved(store, "u", 2)
-    await owner.save(forgets=[1, 2, 77], events=1)
+    await owner.save(prunes=[1, 2, 77], events=1)
     same("the checkpoints", await ids(store, thread_id="t"), ["t-3", "t-4"])
     same("those of another thread", await ids(store, thread_id="u"), ["u-1", "u-2"])
     same("one of them by its id", await store.find_checkpoint("t-1"), None)
@@ -136,9 +136,9 @@ async def what_a_commit_forgets_is_gone_at_once_and_all_else_is_as_it_was(store:
 async def a_head_is_not_forgotten_with_a_commit(store: Store) -> None:
     """The head and what is pinned stay."""
     owner = await a_line(store, 2)
-    await owner.note(forgets=[1, 2, 3])
+    await owner.note(prunes=[1, 2, 3])
     same("the checkpoints", await ids(store), ["t-2"])
-    await owner.save(forgets=[2, 4])
+    await owner.save(prunes=[2, 4])
     same("the checkpoints after one that forgets itself", await ids(store), ["t-4"])
     head = await store.head("t")
     same("the head", head and head.info.checkpoint_id, "t-4")
@@ -225,7 +225,7 @@ async def a_checkpoint_follows_the_nearest_one_that_is_left(store: Store) -> Non
     owner = await a_line(store)
     await store.prune("t", ["t-2", "t-3"])
     same("what they follow", [one.previous_checkpoint_id for one in await store.infos()], [None, "t-1"])
-    await owner.save(forgets=[4])
+    await owner.save(prunes=[4])
     head = await store.head("t")
     same("what the head follows", head and head.info.previous_checkpoint_id, "t-1")
     await store.prune("t", ["t-1"])
@@ -280,7 +280,7 @@ async def a_pinned_checkpoint_is_not_forgotten_with_a_commit(store: Store) -> No
     for number in range(1, 4):
         await owner.save(brings=[f"c{number}"], drops=[f"c{number - 2}"])
     await store.pin("t-1")
-    await owner.save(forgets=[1, 2, 3])
+    await owner.save(prunes=[1, 2, 3])
     same("the checkpoints", await ids(store), ["t-1", "t-4"])
     await readable(store, "t", owner.has)
 
@@ -296,7 +296,7 @@ async def an_unpinned_checkpoint_goes_like_any_other(store: Store) -> None:
     await store.unpin("t-1")
     await store.unpin("t-2")
     same("how many went", await store.prune("t", ["t-1"]), 1)
-    await owner.save(forgets=[2])
+    await owner.save(prunes=[2])
     same("the checkpoints", await ids(store), ["t-3", "t-4"])
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from perdure.cancelling import to_its_end
+from perdure.cancelling import await_uncancelled
 from perdure.testing.conformance.support.expectations import NotKept
 from perdure.testing.survival.children import kill_and_wait, kill_now
 
@@ -80,7 +80,7 @@ async def process(order: dict[str, Any]) -> AsyncIterator[TrialProcess]:
         limit=LINE_LIMIT,
     )
     # To its end: one that is cancelled while it starts would be left running, and nobody could end it.
-    started, cancelled = await to_its_end(starting)
+    started, cancelled = await await_uncancelled(starting)
     try:
         if cancelled is not None:
             raise cancelled
