@@ -75,3 +75,8 @@ def test_numbers_of_the_readme_promises_are_measured() -> None:
 def test_banned_words_are_found() -> None:
     assert BANNED.findall("Nobody is told; heeded anew") == ["Nobody", "is told", "heeded", "anew"]
     assert BANNED.findall("the person heard, indeed, told") == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_install_lines_name_the_folder_until_perdure_is_published(page: Path) -> None:
+    assert re.findall(r"pip\s+install\s+['\"]?perdure\b", page.read_text(encoding="utf-8")) == []
