@@ -167,14 +167,22 @@ def no_data_type(cls: type) -> Refusal:
     )
 
 
+_own_classes: dict[str, type] = {}
+"""By stored name: looking through all modules takes a millisecond, and every stored value asks."""
+
+
 def _own_class(name: str) -> type | None:
     """The data type of ours with this stored name, in whichever of our modules it lives. Imports nothing."""
+    if name in _own_classes:
+        return _own_classes[name]
     qualname = name.removeprefix(f"{OWN_PACKAGE}:").removeprefix("client.")
     for module_name, module in list(sys.modules.items()):
         if module_name.startswith(f"{OWN_PACKAGE}."):
             cls = _class_in(module, qualname)
             if cls is not None and cls.__module__ == module_name and stable_name(cls) == name:
-                return cls if kind_of(cls) is not None else None
+                if kind_of(cls) is not None:
+                    _own_classes[name] = cls
+                return _own_classes.get(name)
     return None
 
 
