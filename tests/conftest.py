@@ -7,6 +7,7 @@ import gc
 import os
 import random
 import signal
+import tempfile
 import warnings
 from collections.abc import AsyncIterator, Iterator
 
@@ -27,7 +28,7 @@ def _use_memory_for_temporary_files() -> None:
     if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK):
         found = os.statvfs(MEMORY)
         if found.f_bavail * found.f_frsize > 2**31 and not found.f_flag & os.ST_NOEXEC:
-            os.environ["TMPDIR"] = MEMORY
+            os.environ["TMPDIR"] = tempfile.tempdir = MEMORY  # a plugin may have asked already
 
 
 _use_memory_for_temporary_files()  # here and not in a hook: whoever is started later takes it over
