@@ -59,7 +59,7 @@ def test_keys_are_listed_with_what_they_allow(call: Call, told: Told, folder: Pa
         *("keys", "create", "ada", "--role", "operator", "--role", "auditor", "--scope", "graph:*", "--expires", "90d"),
         *("--name", "laptop"),
     )
-    assert made.pop("key").startswith(f"hf_{made['id']}_")
+    assert made.pop("key").startswith(f"pd_{made['id']}_")
     assert made.pop("notes") == ['Note: the server does not ask for keys: auth.method is "none", not "api_key".']
     assert told("keys", "list") == [made]
     assert (made["user"], made["roles"], made["scopes"]) == ("ada", ["operator", "auditor"], ["graph:*"])

@@ -56,7 +56,7 @@ async def test_a_key_lets_its_user_in_until_it_ends_and_no_other_text_does(tmp_p
         assert await status_of(app, {"Authorization": f"Bearer {good.key}"}) == 200
         assert await status_of(app, {"X-API-Key": narrow.key}) == 403
         assert await status_of(app, {"X-API-Key": narrow.key}, "/v1/graph") == 200
-        wrong = [good.key[:-1], good.key + "x", good.key.upper(), "", "hf_", "x" * 5000, f"{good.key}, {good.key}"]
+        wrong = [good.key[:-1], good.key + "x", good.key.upper(), "", "pd_", "x" * 5000, f"{good.key}, {good.key}"]
         for text in (ended.key, *wrong):
             assert await status_of(app, {"X-API-Key": text}) == 401, text
         assert await status_of(app, {"Authorization": f"Basic {good.key}"}) == 401

@@ -178,7 +178,7 @@ def test_credentials_are_sent_and_shown_nowhere() -> None:
     with ScriptedServer(lambda fetch: error(401, "not_authenticated")) as server:
         address = server.url.replace("http://", "http://me:hunter2@")
         clients = [
-            SyncClient(address, api_key="hf_secret", headers={"X-Own": "yes"}),
+            SyncClient(address, api_key="pd_secret", headers={"X-Own": "yes"}),
             SyncClient(server.url, token=lambda: next(fresh)),
         ]
         for client in clients:
@@ -188,7 +188,7 @@ def test_credentials_are_sent_and_shown_nowhere() -> None:
                         client.thread("t")
                     shown = repr(client) + str(client.__dict__) + str(raised.value) + repr(raised.value)
                     assert "secret" not in shown and "hunter2" not in shown and "first" not in shown
-    assert [one.headers.get("x-api-key") for one in server.asked] == ["hf_secret", "hf_secret", None, None]
+    assert [one.headers.get("x-api-key") for one in server.asked] == ["pd_secret", "pd_secret", None, None]
     assert [one.headers["authorization"] for one in server.asked[2:]] == ["Bearer first", "Bearer second"]
     assert server.asked[0].headers["x-own"] == "yes"
 

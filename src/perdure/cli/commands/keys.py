@@ -116,7 +116,7 @@ def list_(config: str | None, as_json: bool) -> None:
 def revoke(key_id: str, config: str | None, as_json: bool) -> None:
     """End the key ID, at once and for ever. Revoking it again changes nothing."""
     file, now = _file(_project(config)), datetime.now(UTC)
-    meant = key_id.removeprefix("hf_")[: 2 * ID_BYTES] if key_id.startswith("hf_") else key_id  # the key itself will do
+    meant = key_id.removeprefix("pd_")[: 2 * ID_BYTES] if key_id.startswith("pd_") else key_id  # the key itself will do
     try:
         file.change(lambda known: revoke_key(known, meant, now))
     except KeyError:

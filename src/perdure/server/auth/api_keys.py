@@ -1,4 +1,4 @@
-"""API keys: making one, and telling by one who sends a request. A key is `hf_<id>_<secret>`."""
+"""API keys: making one, and telling by one who sends a request. A key is `pd_<id>_<secret>`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = get_logger(__name__)
 SECRET_BYTES = 32
 SALT_BYTES = 16
 ID_BYTES = 8
-FORM = re.compile(r"hf_([0-9a-f]{16})_([A-Za-z0-9_-]{43})", re.ASCII)
+FORM = re.compile(r"pd_([0-9a-f]{16})_([A-Za-z0-9_-]{43})", re.ASCII)
 NOT_VALID = "The API key is not valid."
 NO_KEY = "This server wants an API key: send it as `X-API-Key`, or as `Authorization: Bearer`."
 # Stands for a key that is not there: looking for one takes as long as finding one, and tells nobody which ids exist.
@@ -62,7 +62,7 @@ def make_key(
         name=name,
         expires=expires,
     )
-    return MadeKey(f"hf_{key_id}_{secret}", stored)
+    return MadeKey(f"pd_{key_id}_{secret}", stored)
 
 
 def hash_of(secret: str, salt: str) -> str:

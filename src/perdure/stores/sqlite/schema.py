@@ -11,8 +11,8 @@ import sqlite3
 from perdure.errors import NewerFormat
 
 VERSION = 2
-APPLICATION_ID = 0x486F6C64
-"""`Hold`: tells a file of ours from somebody else's database."""
+APPLICATION_ID = 0x50657264
+"""`Perd`: marks a file of ours among other databases."""
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;

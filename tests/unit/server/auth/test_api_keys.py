@@ -78,8 +78,8 @@ async def test_what_is_not_quite_a_key_is_refused(file: KeyFile, change: str) ->
         "shorter": key[:-1],
         "not ascii": f"{key[:-1]}é",
         "newline": f"{key}\n",
-        "empty": "hf__",
-        "huge": f"hf_{'0' * 10_000_000}",
+        "empty": "pd__",
+        "huge": f"pd_{'0' * 10_000_000}",
     }[change]
     assert await refusal(ApiKeys(file), with_key(other)) == NOT_VALID
 

@@ -224,7 +224,7 @@ async def test_another_secret_and_changed_claims_are_refused() -> None:
         f"{part({'alg': 'HS256'})}.{part(b'[' * 10_000)}.x",
         f"{part(b'[' * 10_000)}.x.x",
         f"{part({'alg': 'HS256'})}.{part([1, 2])}.x",
-        "hf_0123456789abcdef_" + "A" * 43,
+        "pd_0123456789abcdef_" + "A" * 43,
     ],
     ids=lambda text: repr(text[:12]),
 )
