@@ -153,12 +153,12 @@ async def test_a_step_goes_on_while_another_branch_sleeps_and_keeps_it_in_memory
     assert order == ["slept", "slow ended"]
 
 
-async def test_a_polling_loop_of_300_sleeps_does_not_reach_the_limit_of_supersteps() -> None:
+async def test_a_polling_loop_of_120_sleeps_does_not_reach_the_limit_of_supersteps() -> None:
     polls: list[int] = []
 
     @workflow
     async def flow(_: str, ctx: RunContext) -> int:
-        while await ctx.step(poll) < 300:
+        while await ctx.step(poll) < 120:
             await ctx.sleep(60)
         return len(polls)
 
@@ -167,8 +167,8 @@ async def test_a_polling_loop_of_300_sleeps_does_not_reach_the_limit_of_superste
         return len(polls)
 
     built = flow.build(InMemoryCheckpointStorage(), clock=SkippingClock())
-    assert built.max_iterations < 300
-    assert (await built.run("go", thread_id=THREAD)).get_outputs() == [300]
+    assert built.max_iterations < 120
+    assert (await built.run("go", thread_id=THREAD)).get_outputs() == [120]
 
 
 async def test_a_run_does_not_wait_for_a_sleeper_while_somebody_is_asked() -> None:
