@@ -128,7 +128,7 @@ async def test_a_storage_has_the_six_methods_of_the_protocol(make_storage: MakeS
 
 
 async def test_a_checkpoint_that_is_not_there_is_an_error_of_the_checkpoint_kind() -> None:
-    with pytest.raises(WorkflowCheckpointException, match="no checkpoint 'gone'"):
+    with pytest.raises(WorkflowCheckpointException, match="No checkpoint 'gone'"):
         await InMemoryCheckpointStorage().load("gone")
 
 

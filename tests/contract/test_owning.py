@@ -75,7 +75,7 @@ async def test_a_lease_that_was_released_cannot_write_any_more(store: Store) -> 
     await owner.save()
     await owner.release()
     before = await everything(store)
-    with pytest.raises(ThreadConflict, match="Nothing of it was stored"):
+    with pytest.raises(ThreadConflict, match="Nothing was stored"):
         await owner.save()
     with pytest.raises(ThreadConflict):
         await owner.record(1)
@@ -90,7 +90,7 @@ async def test_after_a_takeover_the_old_owner_cannot_write_renew_or_release(stor
     new = await own(store, owner="run-2", takeover=True)
     before = await everything(store)
     for act in (old.save, old.note, partial(old.record, 1), partial(store.renew, old.lease)):
-        with pytest.raises(ThreadConflict, match="Nothing of it was stored"):
+        with pytest.raises(ThreadConflict, match="Nothing was stored"):
             await act()
     await old.release()
     assert await everything(store) == before

@@ -134,7 +134,7 @@ def test_an_execution_that_has_ended_is_not_run_again_and_keeps_its_input(call: 
     assert call("resume", "team:instance", "t").stdout == again.stdout
     assert calls(folder) == ["writer"]
     other = refusal(call("run", "team:instance", "Whales", "--thread", "t"), 1)
-    assert "it was given 'Tides', and now 'Whales'. Nothing was run." in other
+    assert "it began with 'Tides', and this call has 'Whales'. Nothing was run." in other
     assert "`perdure resume APP t`; or choose another --thread." in other
 
 
@@ -340,10 +340,14 @@ def test_a_thread_goes_on_with_the_version_of_the_definition_that_it_was_begun_w
 def test_a_definition_that_there_is_not_is_told_with_those_that_there_are(call: Call) -> None:
     call("workflows", "save", "story.yaml")
     for wrong in (["show", "stroy"], ["delete", "stroy", "--yes"]):
-        assert "no definition 'stroy' in this store (did you mean 'story'?)" in refusal(call("workflows", *wrong), 1)
-    assert "has no version 7; there are 1 (1.0.0)." in refusal(call("workflows", "show", "story", "--version", "7"), 1)
+        assert "No definition 'stroy' exists in this store (did you mean 'story'?)" in refusal(
+            call("workflows", *wrong), 1
+        )
+    assert "has no version 7; its versions: 1 (1.0.0)." in refusal(
+        call("workflows", "show", "story", "--version", "7"), 1
+    )
     unknown = refusal(call("run", "stroy", "x"), 2)
-    assert "or the name of a definition in the store; got 'stroy'. There is no definition 'stroy'" in unknown
+    assert "or the name of a definition in the store; got 'stroy'. No definition 'stroy' exists" in unknown
     assert "(did you mean 'story'?)" in unknown
 
 

@@ -70,7 +70,7 @@ def test_a_fork_needs_no_code_and_keeps_the_types_of_the_workflow(ids: list[str]
         ),
         (["--set", 'refund={"customer": "Eve"}'], 1, "`perdure state CHECKPOINT --key refund --json` shows the form."),
         (["--remove", "refunt"], 1, "--remove names 'refunt', which is not in the state of checkpoint"),
-        (["--thread", "r-2"], 1, "Thread 'r-2' was not added: the store has a thread of that id."),
+        (["--thread", "r-2"], 1, "Thread 'r-2' was not added: the store has a thread with that id."),
     ],
 )
 def test_a_wrong_fork_is_refused_and_makes_nothing(

@@ -61,7 +61,7 @@ def test_a_thread_that_is_there_already_is_not_replaced(call: Call, told: Told, 
     call("export", "r-1", "r-1.jsonl")
     for options in ([], ["--thread", "r-2"]):
         said = refusal(call("import", "r-1.jsonl", *options), 1)
-        assert "was not added: the store has a thread of that id. Nothing was changed. Use --thread ID." in said
+        assert "was not added: the store has a thread with that id. Nothing was changed. Use --thread ID." in said
     assert checkpoints_of(told, "r-1") == ids
 
 

@@ -64,7 +64,7 @@ async def test_an_encrypted_store_without_its_key_is_refused_whatever_is_done(pl
     await closed(store)
     kept = await place.raw()
     storage = place.storage()
-    with pytest.raises(MissingKey, match=r"is encrypted, and this key was not given\. Pass encryption=AesGcm\(key\)"):
+    with pytest.raises(MissingKey, match=r"is encrypted, and that key is missing\. Pass encryption=AesGcm\(key\)"):
         await USES[use](storage)
     await closed(storage)
     assert _payloads(await place.raw()) == _payloads(kept), "something was written"
@@ -84,7 +84,7 @@ async def test_another_key_is_refused_with_the_id_of_the_one_that_is_needed(plac
     before = await everything(store)
     storage = place.storage(AesGcm(OTHER))
     needed = AesGcm(OLD).current_key_id
-    with pytest.raises(MissingKey, match=rf"is encrypted with key '{needed}', and this key was not given") as caught:
+    with pytest.raises(MissingKey, match=rf"is encrypted with key '{needed}', and that key is missing") as caught:
         await USES[use](storage)
     assert caught.value.key_id == needed
     assert await everything(store) == before
@@ -98,7 +98,7 @@ async def test_a_plain_store_with_a_key_is_refused_with_the_way_out(place: Place
     await full(store)
     before = await everything(store)
     storage = place.storage(AesGcm(OLD))
-    with pytest.raises(PlaintextRefused, match=r"is not encrypted, and a key was given.*`perdure transfer`"):
+    with pytest.raises(PlaintextRefused, match=r"not encrypted, although this storage uses a key.*`perdure transfer`"):
         await USES[use](storage)
     assert await everything(store) == before
     await closed(storage, store)

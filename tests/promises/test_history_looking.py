@@ -151,7 +151,7 @@ async def test_an_unknown_thread_has_no_history(any_storage: Any) -> None:
     if isinstance(any_storage, StoreCheckpointStorage):
         calls += [any_storage.history, any_storage.branches, any_storage.checkpoint]
     for call in calls:
-        with pytest.raises(ThreadNotFound, match="no thread 'nobody'"):
+        with pytest.raises(ThreadNotFound, match="No thread 'nobody'"):
             await call("nobody")
         with pytest.raises(InvalidRun, match="thread_id must be a non-empty string"):
             await call("")

@@ -99,7 +99,7 @@ async def test_a_rewind_that_takes_the_thread_makes_the_run_of_another_object_fa
         chosen = ledger(stage, storage) if place == "workflow" else storage
         await chosen.rewind("t", target, **how)
         stage.gates["ledger"].set()
-        with pytest.raises(ThreadConflict, match="moved by somebody else"):
+        with pytest.raises(ThreadConflict, match="changed by another owner"):
             await run
         entries = (await storage.load((await storage.history("t"))[0])).state["entries"]
         assert entries == (await storage.load(target)).state["entries"], "nothing of the run was stored"

@@ -30,9 +30,9 @@ async def test_a_rewind_of_an_unknown_thread_or_checkpoint_is_refused(any_storag
     before = await workflow.history("t")
     places: list[Any] = [workflow, any_storage] if isinstance(any_storage, StoreCheckpointStorage) else [workflow]
     for place in places:
-        with pytest.raises(ThreadNotFound, match="no thread 'nobody'"):
+        with pytest.raises(ThreadNotFound, match="No thread 'nobody'"):
             await place.rewind("nobody", before[0])
-        with pytest.raises(CheckpointNotFound, match="no checkpoint 'nowhere'"):
+        with pytest.raises(CheckpointNotFound, match="No checkpoint 'nowhere'"):
             await place.rewind("t", "nowhere")
         for thread_id in ("", None, 5):
             with pytest.raises((InvalidRun, ThreadNotFound)):

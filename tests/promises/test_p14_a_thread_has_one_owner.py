@@ -150,7 +150,7 @@ async def test_a_run_that_was_taken_over_writes_nothing(storage: StoreCheckpoint
     taken = await ledger(stage, storage).run(thread_id="t", takeover=True)
     ids = await storage.list_checkpoint_ids()
     gate.set()
-    with pytest.raises(ThreadConflict, match=r"Thread 't' was moved by somebody else.*Nothing of it was stored"):
+    with pytest.raises(ThreadConflict, match=r"Thread 't' was changed by another owner.*Nothing was stored"):
         await stalled
     assert await storage.list_checkpoint_ids() == ids
     assert taken.get_outputs() == [["first"]] and await entries(storage) == ["first"]

@@ -184,7 +184,7 @@ async def test_interrupt_takes_the_thread_from_another_process_and_keeps_its_mes
     owner = await held(place)
     assert (await place.run(ledger, "second", on_busy="interrupt").result())[-1] == ["first", "second"]
     owner.open_gate("ledger")
-    with pytest.raises(Raised, match=r"ThreadConflict.*Nothing of it was stored"):
+    with pytest.raises(Raised, match=r"ThreadConflict.*Nothing was stored"):
         await owner.result()
     assert await written(place) == ["first", "second"]
 

@@ -160,14 +160,14 @@ MISTAKES = {
         shouted,
         lambda workflow: workflow.run(checkpoint_id="nothing"),
         CheckpointNotFound,
-        "no checkpoint 'nothing' in this storage",
+        "No checkpoint 'nothing' exists in this storage",
     ),
     "an unknown thread": Mistake(
         shouting,
         shouted,
         lambda workflow: workflow.run(thread_id="nobody"),
         ThreadNotFound,
-        "no thread 'nobody' here",
+        "No thread 'nobody' exists here",
     ),
 }
 
@@ -358,7 +358,7 @@ async def test_a_storage_that_fails_fails_the_run_and_the_thread_can_be_resumed(
 
 
 async def test_a_plain_storage_that_does_not_have_a_checkpoint_says_so_in_our_words() -> None:
-    with pytest.raises(CheckpointNotFound, match="no checkpoint 'nothing'"):
+    with pytest.raises(CheckpointNotFound, match="No checkpoint 'nothing'"):
         await shouting(checkpoint_storage=SixMethods()).run(checkpoint_id="nothing")
 
 

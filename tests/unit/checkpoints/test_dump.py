@@ -288,5 +288,5 @@ def test_a_file_of_a_newer_perdure_is_refused_as_such() -> None:
 
     first = b'{"line":"perdure thread","version":2,"thread_id":"t","something":"new"}'
     line = b'{"sum":"%b",%b\n' % (dump._sum("t", 0, first), first[1:])
-    with pytest.raises(NewerFormat, match=r"'t\.jsonl' has format 2; this perdure knows up to 1"):
+    with pytest.raises(NewerFormat, match=r"'t\.jsonl' has format 2; this perdure reads up to 1"):
         read(line + b"whatever follows")

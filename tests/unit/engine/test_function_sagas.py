@@ -186,7 +186,7 @@ async def test_the_failure_of_a_child_is_told_in_sentences_with_one_full_stop_ea
 
     with pytest.raises(SubWorkflowFailed) as failed:
         await WorkflowBuilder(start_executor=WorkflowExecutor(child, "pay")).build().run("x")
-    assert "Boom: The bank is closed. Try again. Nothing of the superstep" in str(failed.value)
+    assert "Boom: The bank is closed. Try again. The superstep was discarded" in str(failed.value)
 
 
 # ---------------------------------------------------------------- policies are what was written

@@ -177,7 +177,7 @@ async def test_restoring_an_unknown_checkpoint_is_told_and_the_thread_stays_wher
         await run.send("hi")
         await until_rest(run)
         await run.restore("nothing")
-        with pytest.raises(CheckpointNotFound, match="no checkpoint 'nothing'"):
+        with pytest.raises(CheckpointNotFound, match="No checkpoint 'nothing'"):
             await until_rest(run)
         await run.send("ho")
         assert outputs(await until_rest(run)) == ["<HO>"]

@@ -165,7 +165,7 @@ async def test_resuming_an_unknown_thread_is_refused_and_leaves_no_thread_behind
 ) -> None:
     workflow = shouting(checkpoint_storage=make_storage())
     for _ in range(2):
-        with pytest.raises(ThreadNotFound, match=r"no thread 'nobody' here. Check the id .* run\(message"):
+        with pytest.raises(ThreadNotFound, match=r"No thread 'nobody' exists here. Check the id .* run\(message"):
             await workflow.run(thread_id="nobody")
     assert (await workflow.run("hi", thread_id="nobody")).get_outputs() == ["<HI>"]
 

@@ -125,7 +125,7 @@ async def test_a_run_that_was_taken_over_cannot_write_any_more() -> None:
     taker = alone(lambda message, ctx: ctx.yield_output("taken"), checkpoint_storage=storage)
     assert (await taker.run(thread_id="t", takeover=True)).get_outputs() == ["taken"]
     gate.opened.set()
-    with pytest.raises(ThreadConflict, match=r"was moved by somebody else.*Nothing of it was stored"):
+    with pytest.raises(ThreadConflict, match=r"was changed by another owner.*Nothing was stored"):
         await running
     assert (await taker.run(thread_id="t")).get_outputs() == ["taken"]
 
@@ -231,7 +231,7 @@ async def test_answers_are_among_the_messages() -> None:
 
 
 async def test_messages_of_an_unknown_thread_or_without_a_storage_are_refused() -> None:
-    with pytest.raises(ThreadNotFound, match="no thread 'nobody'"):
+    with pytest.raises(ThreadNotFound, match="No thread 'nobody'"):
         await shouting(checkpoint_storage=InMemoryCheckpointStorage()).messages("nobody")
     with pytest.raises(NoStorage, match="Reading a thread's messages needs a checkpoint storage"):
         await shouting().messages("t")

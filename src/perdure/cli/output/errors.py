@@ -125,7 +125,7 @@ def _wrong_type(problem: WrongStateType) -> str:
 def _missing_key(problem: MissingKey) -> str:
     with_which = "" if problem.key_id is None else f" with key {problem.key_id!r}"
     return (
-        f"{problem.place} is encrypted{with_which}, and this key was not given. Nothing was changed. Put it into "
+        f"{problem.place} is encrypted{with_which}, and that key is missing. Nothing was changed. Put it into "
         "PERDURE_KEYS: id:key,id:key, the one to write with first."
     )
 

@@ -38,7 +38,7 @@ async def test_an_approval_that_nobody_gave_in_time_fails_the_node_for_good() ->
     events, result = await watched(workflow.stream_resumed("e"))
 
     assert (result.state, result.success) == ("completed", False)
-    assert "Nobody approved what 'a' said within 60 s" in str(result.error)
+    assert "The output of 'a' was not approved within 60 s" in str(result.error)
     (resolved,) = of_kind(events, told.WorkflowApprovalResolvedEvent)
     assert (resolved.approved, resolved.timed_out) == (False, True)
     assert not of_kind(events, told.WorkflowDiagnosticEvent)

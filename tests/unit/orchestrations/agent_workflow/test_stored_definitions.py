@@ -201,13 +201,13 @@ async def test_a_version_that_this_release_does_not_understand_is_named_and_the_
 
 async def test_a_name_or_a_version_that_there_is_not_says_what_there_is() -> None:
     store = DefinitionStore(InMemoryCheckpointStorage())
-    with pytest.raises(DefinitionNotFound, match="There is no definition 'story' in this store"):
+    with pytest.raises(DefinitionNotFound, match="No definition 'story' exists in this store"):
         await store.load("story")
     await store.save(definition("story", "1.0"))
     with pytest.raises(DefinitionNotFound, match="did you mean 'story'"):
         await store.versions("stroy")
     for version in ("2.0", 7):
-        with pytest.raises(DefinitionNotFound, match=r"has no version .*; there are 1 \(1\.0\)"):
+        with pytest.raises(DefinitionNotFound, match=r"has no version .*; its versions: 1 \(1\.0\)"):
             await store.load("story", version)
     assert not await store.delete("stroy")
 

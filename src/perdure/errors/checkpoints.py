@@ -1,0 +1,249 @@
+"""Errors of saving and loading: checkpoints, threads, stores and values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perdure.errors.running import WorkflowRunnerException
+
+
+class WorkflowCheckpointException(WorkflowRunnerException):
+    code = "checkpoint"
+
+
+class CheckpointNotFound(WorkflowCheckpointException):
+    code = "checkpoint_not_found"
+
+    def __init__(self, checkpoint_id: str) -> None:
+        self.checkpoint_id = checkpoint_id
+        super().__init__(
+            f"No checkpoint {checkpoint_id!r} exists in this storage. It may have been deleted or pruned, or be in "
+            "another storage; list_checkpoint_ids() lists the ids."
+        )
+
+
+class CheckpointPinned(WorkflowCheckpointException, ValueError):
+    code = "checkpoint_pinned"
+
+    def __init__(self, checkpoint_id: str) -> None:
+        self.checkpoint_id = checkpoint_id
+        super().__init__(
+            f"Checkpoint {checkpoint_id!r} is pinned, so it was not deleted. Unpin it first: "
+            f"await storage.unpin({checkpoint_id!r}), or `perdure unpin {checkpoint_id}`."
+        )
+
+
+class ThreadNotFound(WorkflowCheckpointException):
+    code = "thread_not_found"
+
+    def __init__(self, thread_id: str) -> None:
+        self.thread_id = thread_id
+        super().__init__(
+            f"No thread {thread_id!r} exists here. Check the id and the storage; list_threads() lists the threads, "
+            f"and run(message, thread_id={thread_id!r}) starts one."
+        )
+
+
+class ThreadExists(WorkflowCheckpointException, ValueError):
+    code = "thread_exists"
+
+    def __init__(self, thread_id: str, reason: str = "the store has a thread with that id") -> None:
+        self.thread_id = thread_id
+        self.reason = reason
+        super().__init__(
+            f"Thread {thread_id!r} was not added: {reason}. Nothing was changed. Give it another thread_id, or delete "
+            "the existing one."
+        )
+
+
+class WrongStateType(WorkflowCheckpointException, TypeError):
+    code = "wrong_state_type"
+
+    def __init__(self, key: str, expected: str, got: str, checkpoint_id: str) -> None:
+        self.key = key
+        super().__init__(
+            f"state[{key!r}] of checkpoint {checkpoint_id!r} is {expected}, and the new value is {got}. Nothing was "
+            "written. Give a value of the same type; None always fits."
+        )
+
+
+class NoThreadFile(WorkflowCheckpointException, ValueError):
+    code = "no_thread_file"
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(
+            f"{path!r} cannot be imported: {reason}. Nothing was imported. Export the thread again, or check how the "
+            "file was copied."
+        )
+
+
+class IncompatibleWorkflow(WorkflowCheckpointException):
+    code = "incompatible_workflow"
+
+    def __init__(self, checkpoint_id: str, workflow_name: str, differences: Sequence[str]) -> None:
+        self.checkpoint_id = checkpoint_id
+        self.differences = list(differences)
+        listed = "".join(f"\n  - {difference}" for difference in differences)
+        super().__init__(
+            f"Checkpoint {checkpoint_id!r} was made by a workflow that differs from {workflow_name!r}:{listed}\n"
+            "Nothing was changed. Rebuild the workflow as it was, add migrations=[...] that describe the changes, "
+            "or pass force=True to continue with the parts that still fit."
+        )
+
+
+class MigrationFailed(WorkflowCheckpointException):
+    code = "migration_failed"
+
+    def __init__(self, migration: str, checkpoint_id: str, thread_id: str, reason: str) -> None:
+        self.migration = migration
+        self.checkpoint_id = checkpoint_id
+        self.thread_id = thread_id
+        super().__init__(
+            f"Migration {migration!r} failed at checkpoint {checkpoint_id!r} of thread {thread_id!r}: {reason}. "
+            "Nothing was changed. Correct it, and try it on all stored threads: await workflow.check_threads()."
+        )
+
+
+class DamagedCheckpoint(WorkflowCheckpointException):
+    code = "damaged_checkpoint"
+
+    def __init__(self, checkpoint_id: str, reason: str, thread_id: str | None = None) -> None:
+        self.checkpoint_id = checkpoint_id
+        self.thread_id = thread_id
+        self.reason = reason
+        of_thread = "" if thread_id is None else f" of thread {thread_id!r}"
+        super().__init__(
+            f"Checkpoint {checkpoint_id!r}{of_thread} cannot be read: {reason}. No older checkpoint was used in its "
+            "place; to go back, name one: run(checkpoint_id=...)."
+        )
+
+
+class DamagedStore(WorkflowCheckpointException):
+    """A whole store, or one of its files, cannot be read, rather than one checkpoint in it."""
+
+    code = "damaged_store"
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(
+            f"The store {path!r} cannot be read: {reason}. Nothing was changed. Restore it from a backup, or move it "
+            "away to begin with an empty one."
+        )
+
+
+class NewerFormat(WorkflowCheckpointException):
+    code = "newer_format"
+
+    def __init__(self, path: str, found: object, known: object) -> None:
+        self.path = path
+        super().__init__(
+            f"{path!r} has format {found}; this perdure reads up to {known}. Another version wrote it. Nothing was "
+            "changed; use that version, or upgrade perdure."
+        )
+
+
+class CheckpointHookFailed(WorkflowCheckpointException):
+    code = "checkpoint_hook_failed"
+
+    def __init__(self, executor_id: str, hook: str, reason: str) -> None:
+        self.executor_id = executor_id
+        super().__init__(
+            f"{hook} of executor {executor_id!r} failed: {reason}. Nothing was saved, and the thread is at its "
+            "last checkpoint. Fix the hook and resume."
+        )
+
+
+class StorageFailed(WorkflowCheckpointException):
+    code = "storage_failed"
+
+    def __init__(self, storage: str, action: str, reason: str) -> None:
+        super().__init__(
+            f"{storage} failed to {action}: {reason}. Nothing was changed; the thread is at its last checkpoint "
+            "and can be resumed once the storage works."
+        )
+
+
+class StoreUnavailable(StorageFailed, ConnectionError):
+    """The server of a store cannot be reached, or does not answer."""
+
+    code = "store_unavailable"
+
+
+class PoolExhausted(StorageFailed, TimeoutError):
+    """All connections to the server of a store were in use for too long."""
+
+    code = "pool_exhausted"
+
+
+class UnsupportedId(WorkflowCheckpointException, ValueError):
+    code = "unsupported_id"
+
+    def __init__(self, name: str, value: str, reason: str) -> None:
+        self.value = value
+        super().__init__(f"The {name} {value!r} cannot be stored here: {reason}. Nothing was written. Choose another.")
+
+
+class MissingKey(WorkflowCheckpointException):
+    """The store is encrypted, and the key that it needs is missing."""
+
+    code = "missing_key"
+
+    def __init__(self, place: str, key_id: str | None = None) -> None:
+        self.place = place
+        self.key_id = key_id
+        with_which = "" if key_id is None else f" with key {key_id!r}"
+        remedy = "Pass encryption=AesGcm(key)" if key_id is None else "Give AesGcm that key too"
+        super().__init__(f"{place} is encrypted{with_which}, and that key is missing. {remedy}. Nothing was changed.")
+
+
+class PlaintextRefused(WorkflowCheckpointException):
+    """An encrypted store contains plaintext, which was written without the key."""
+
+    code = "plaintext_refused"
+
+    def __init__(self, place: str, remedy: str = "") -> None:
+        self.place = place
+        super().__init__(
+            f"{place} is not encrypted, although this storage uses a key. It was written without the key and is "
+            f"rejected. Nothing was changed.{' ' + remedy if remedy else ''}"
+        )
+
+
+class UnsavableValue(WorkflowCheckpointException, TypeError):
+    """A value could not be read back later, so it was rejected before anything was written."""
+
+    code = "unsavable_value"
+
+    def __init__(self, path: str, reason: str, remedy: str = "") -> None:
+        self.path = path
+        self.reason = reason
+        self.remedy = remedy
+        super().__init__(f"Cannot save {path}: {reason}. Nothing was written.{' ' + remedy if remedy else ''}")
+
+    def within(self, whole: str) -> UnsavableValue:
+        """The same error, where the value is part of `whole`."""
+        return UnsavableValue(f"{whole}.{self.path}", self.reason, self.remedy)
+
+
+class StepArgumentsUnsavable(UnsavableValue):
+    """The arguments of a step have no digest, so they cannot identify it. The step was not called."""
+
+    code = "step_arguments_unsavable"
+
+    def __init__(self, name: str, error: UnsavableValue) -> None:
+        self.name = name
+        remedy = "The step was not called. Pass key='...' to identify the call: ctx.step(..., key='...')."
+        super().__init__(error.path, error.reason, remedy)
+
+
+class UnreadableValue(WorkflowCheckpointException):
+    """Stored data is not a value that may be built here."""
+
+    code = "unreadable_value"
+
+    def __init__(self, path: str, reason: str, remedy: str = "") -> None:
+        self.path = path
+        super().__init__(f"Cannot read {path}: {reason}.{' ' + remedy if remedy else ''}")
