@@ -43,9 +43,7 @@ async def test_what_was_saved_is_loaded_equal() -> None:
 
 
 async def test_loading_what_is_not_there_is_an_error_that_names_it() -> None:
-    with pytest.raises(
-        CheckpointNotFound, match=r"No checkpoint 'nothing' exists in this.*list_checkpoint_ids"
-    ):
+    with pytest.raises(CheckpointNotFound, match=r"No checkpoint 'nothing' exists in this.*list_checkpoint_ids"):
         await InMemoryCheckpointStorage().load("nothing")
 
 
