@@ -12,7 +12,7 @@ from tests.promises.histories import DAY, Days, Seen, infos, log, numbers
 from tests.promises.processes import Place
 from tests.promises.stages import Asker, Boom, Does, Relay, Stage, alone, ledger
 
-from perdure import CheckpointPinned, CursorExpired, ThreadNotFound, WorkflowRunState
+from perdure import CheckpointPinned, CursorExpired, InMemoryCheckpointStorage, ThreadNotFound, WorkflowRunState
 from perdure.checkpoints.history.pruning import PruneReport
 from perdure.checkpoints.storage import StoreCheckpointStorage
 
@@ -321,9 +321,8 @@ async def test_the_report_is_readable_and_plain(storage: StoreCheckpointStorage)
         ({"keep_last": 1, "thread_id": "nobody"}, ThreadNotFound, "nobody"),
     ],
 )
-async def test_what_makes_no_sense_is_refused_and_nothing_goes(
-    storage: StoreCheckpointStorage, given: Any, error: type[Exception], text: str
-) -> None:
+async def test_what_makes_no_sense_is_refused_and_nothing_goes(given: Any, error: type[Exception], text: str) -> None:
+    storage = InMemoryCheckpointStorage()
     await turns(storage, 2)
     with pytest.raises(error, match=text):
         await storage.prune(**given)
