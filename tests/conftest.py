@@ -39,7 +39,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a 
 # No deadline: a busy machine is not a bug, and each test has its 20 seconds.
 settings.register_profile(
     "default",
-    max_examples=50,
+    max_examples=30,
     derandomize=True,
     deadline=None,
     print_blob=True,
