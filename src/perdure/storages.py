@@ -14,7 +14,7 @@ from perdure.errors import did_you_mean
 from perdure.store import Store
 from perdure.stores.file.store import FileStore
 from perdure.stores.memory.store import MemoryStore
-from perdure.stores.postgres.urls import shown, split_schema
+from perdure.stores.postgres.urls import redacted_url, split_schema
 from perdure.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class PostgresCheckpointStorage(StoreCheckpointStorage):
             statement_seconds=statement_seconds,
         )
         super().__init__(
-            _layered(_accelerated(store, redis_url, store.place), encryption),
+            _layered(_accelerated(store, redis_url, store.location), encryption),
             serializer=serializer,
             allowed_types=allowed_types,
             allowed_checkpoint_types=allowed_checkpoint_types,
@@ -185,7 +185,7 @@ def open_store(
     if redis_url is not None:
         raise ValueError(f"redis_url is for a store in PostgreSQL, not for {text!r}.")
     if scheme not in _SCHEMES:
-        named = shown(text) if "@" in text else text  # a mistyped scheme must not show a password
+        named = redacted_url(text) if "@" in text else text  # a mistyped scheme must not show a password
         raise ValueError(f"{named!r} names no store{did_you_mean(scheme, _SCHEMES)}. Expected {_EXAMPLES}.")
     if "?" in rest or "#" in rest:
         raise ValueError(f"{text!r}: options are given to the storage's constructor, not in a URL.")
@@ -233,8 +233,8 @@ def _accelerated(store: Store, redis_url: str | None, place: str) -> Store:
 
 def _check_dsn(dsn: object) -> None:
     if not isinstance(dsn, str) or not dsn.startswith(("postgresql://", "postgres://")):
-        shown = "a text that does not" if isinstance(dsn, str) else f"a {type(dsn).__name__}"  # it may hold a password
-        raise ValueError(f"A PostgreSQL storage needs a URL that begins with postgresql://, got {shown}.")
+        kind = "a text that does not" if isinstance(dsn, str) else f"a {type(dsn).__name__}"  # it may hold a password
+        raise ValueError(f"A PostgreSQL storage needs a URL that begins with postgresql://, got {kind}.")
 
 
 def _check_schema(schema: object) -> None:

@@ -19,7 +19,7 @@ from tests.servers.proxy import Instant, Proxy
 
 from perdure.errors import CheckpointNotFound, StoreUnavailable, ThreadBusy, ThreadConflict, ThreadNotFound
 from perdure.records import JournalEntry, Lease
-from perdure.stores.postgres.owners import Combined
+from perdure.stores.postgres.journal import BatchWriter
 from perdure.stores.postgres.pool import Pool
 from perdure.stores.postgres.store import PostgresStore
 
@@ -40,7 +40,7 @@ async def cancelled(task: asyncio.Task[Any]) -> None:
 
 
 async def test_a_turn_to_write_that_is_given_to_a_cancelled_task_goes_to_the_next() -> None:
-    together: Combined[int] = Combined()
+    together: BatchWriter[int] = BatchWriter()
     is_free, written = asyncio.Event(), []
 
     async def write(batch: Sequence[int]) -> None:

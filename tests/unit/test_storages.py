@@ -265,7 +265,7 @@ def test_a_url_with_options_is_refused_rather_than_taken_for_a_name(url: str) ->
 def test_a_url_of_postgresql_opens_nothing_yet(url: str) -> None:
     storage = open_store(url)
     assert isinstance(storage, PostgresCheckpointStorage)
-    assert isinstance(storage.store, PostgresStore) and storage.store.place == "host:5432/db perdure"
+    assert isinstance(storage.store, PostgresStore) and storage.store.location == "host:5432/db perdure"
 
 
 @pytest.mark.parametrize("url", ["postgresq://user:secret@host/db", "mysql://user:secret@host/db"])

@@ -16,7 +16,7 @@ from perdure.cli.doctor.findings import Finding
 from perdure.cli.options.store import DEFAULT_SCHEMA, REDIS_VARIABLE, find_store, json_option, named_store, store_option
 from perdure.cli.output.amounts import counted, size
 from perdure.cli.output.tables import near, print_folded, print_json, print_table
-from perdure.stores.postgres.urls import is_postgres, shown, split_schema
+from perdure.stores.postgres.urls import is_postgres, redacted_url, split_schema
 from perdure.stores.sqlite.store import SqliteStore
 
 ENVIRONMENT = click.core.ParameterSource.ENVIRONMENT
@@ -150,21 +150,21 @@ def _look_at_files(store: Any) -> StoreFindings:
 
 async def _look_at_postgres(url: str) -> StoreFindings:
     dsn, schema = split_schema(url)
-    return await _look_at_schema(dsn, schema or DEFAULT_SCHEMA, shown(url))
+    return await _look_at_schema(dsn, schema or DEFAULT_SCHEMA, redacted_url(url))
 
 
 async def _look_at_schema(dsn: str, schema: str, named: str | None = None) -> StoreFindings:
     from perdure.cli.doctor.postgres import postgres_found
     from perdure.stores.postgres import health as postgres_report
-    from perdure.stores.postgres.urls import NotReached
+    from perdure.stores.postgres.urls import Unreachable
 
-    named = named or shown(dsn)
+    named = named or redacted_url(dsn)
     try:
         report = await postgres_report.look(dsn, schema)
-    except NotReached as problem:
+    except Unreachable as problem:
         failure = Finding("fail", "connection", problem.reason, problem.remedy)
         return StoreFindings(named, "postgresql", [failure], {"server": None})
-    found = postgres_found(report, shown(dsn))
+    found = postgres_found(report, redacted_url(dsn))
     return StoreFindings(named, "postgresql", found, msgspec.to_builtins(report), report.tables)
 
 

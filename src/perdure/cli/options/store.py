@@ -22,7 +22,7 @@ from perdure.errors import PerdureError
 from perdure.records import ThreadInfo
 from perdure.storages import open_store
 from perdure.stores.memory.store import MemoryStore
-from perdure.stores.postgres.urls import is_postgres, shown, split_schema
+from perdure.stores.postgres.urls import is_postgres, redacted_url, split_schema
 
 if TYPE_CHECKING:
     from perdure.codecs.aes_gcm import AesGcm
@@ -121,18 +121,18 @@ def _check_postgres(url: str, *, may_be_new: bool) -> None:
     """Whether it can be reached, and is there: a storage would make it, and wait for a server that is away. Raises
     Mistake."""
     from perdure.stores.postgres.health import look_at_schema
-    from perdure.stores.postgres.urls import NotReached
+    from perdure.stores.postgres.urls import Unreachable
 
     dsn, named = split_schema(url)
     schema = named or DEFAULT_SCHEMA
     try:
         with ThreadPoolExecutor(1) as own:  # the command may be in an event loop already
             found = own.submit(asyncio.run, look_at_schema(dsn, schema)).result()
-    except NotReached as problem:
+    except Unreachable as problem:
         raise Mistake(str(problem)) from None
     if found.version or found.foreign:  # the storage itself refuses what it cannot use
         return
-    where = f"schema {schema!r} of {shown(dsn)}"
+    where = f"schema {schema!r} of {redacted_url(dsn)}"
     if not may_be_new:
         raise Mistake(f"There is no store in {where}. `perdure run`, `import` and `transfer` make one.")
     if not found.may_create:
@@ -207,7 +207,7 @@ class StoreLocation:
         if not is_postgres(self.store):
             return ("--store", self.store)
         # Never with its password. Where the variable names it, it need not be named again.
-        return () if self.store == os.environ.get(VARIABLE) else ("--store", shown(self.store))
+        return () if self.store == os.environ.get(VARIABLE) else ("--store", redacted_url(self.store))
 
 
 # ---------------------------------------------------------------- completing

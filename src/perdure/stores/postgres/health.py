@@ -19,9 +19,9 @@ from perdure.names import RESERVED_THREAD
 from perdure.stores.health import StoreContents, is_gone
 from perdure.stores.postgres import health_queries as ask
 from perdure.stores.postgres.pool import CONNECT_SECONDS, Lost, Pool, Refused
-from perdure.stores.postgres.rows import key_of
+from perdure.stores.postgres.rows import thread_key
 from perdure.stores.postgres.schema import TABLES, VERSION, find_version, quoted
-from perdure.stores.postgres.urls import not_reached
+from perdure.stores.postgres.urls import explain_unreachable
 
 T = TypeVar("T")
 
@@ -178,11 +178,11 @@ async def _session(dsn: str) -> AsyncIterator[HealthSession]:
         connection = await pool.take()
     except (*Lost, Refused, ValueError) as error:
         await pool.close()
-        raise not_reached(error, dsn) from None  # what it says may hold parts of the URL
+        raise explain_unreachable(error, dsn) from None  # what it says may hold parts of the URL
     try:
         yield HealthSession(connection, bool(pool.is_pooled))
     except (*Lost, Refused) as error:
-        raise not_reached(error, dsn) from None
+        raise explain_unreachable(error, dsn) from None
     finally:
         pool.drop(connection)
         await pool.close()
@@ -279,7 +279,7 @@ class Looking:
         return tuple(Table(**row) for row in await self._session.rows(ask.TABLES, self._schema, NAMES))
 
     async def contents(self) -> StoreContents:
-        reserved = key_of(RESERVED_THREAD)
+        reserved = thread_key(RESERVED_THREAD)
         threads = await self._session.row(self._sql(ask.THREADS), reserved)
         owners = await self._session.rows(self._sql(ask.OWNERS))
         gone = [is_gone(one["identity"], one["is_leased"]) for one in owners]

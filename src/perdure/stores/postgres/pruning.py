@@ -1,7 +1,9 @@
-"""Forgetting in a PostgreSQL store, in batches that do not hold up commits.
+"""Pruning: checkpoints and events are deleted in batches that do not delay commits.
 
-What a batch needs to know is what its own commits say of chunks, those that continue from them, and those that carry
-references: never a payload, and never all of a thread. Chunks that go are cut out of their rows by the server.
+A batch reads the chunk references of its own commits, of their children, and of commits that carry references over. It
+reads no payload, and never all commits of a thread. The server cuts deleted chunks out of their rows.
+
+`threads.pruned` lists checkpoints that are deleted for readers and still take space. `collect_garbage` frees them.
 """
 
 from __future__ import annotations
@@ -16,25 +18,32 @@ from uuid import UUID
 from perdure.errors import PerdureError, ThreadBusy
 from perdure.log import get_logger
 from perdure.stores.garbage import Lineage, plan_pruning
-from perdure.stores.postgres.commits import Writing, lock_against_sweeps, move_head
-from perdure.stores.postgres.database import PgSession, Unknown
-from perdure.stores.postgres.lists import IS_THERE
-from perdure.stores.postgres.owners import AGREEMENT, check_standing
-from perdure.stores.postgres.rows import LAST, as_words, is_text, key_of, links_sum, packed_id, words
+from perdure.stores.postgres.checkpoints import HAS_CHECKPOINT, THREAD_ROW, check_thread_row
+from perdure.stores.postgres.database import Database, OutcomeUnknown, PgSession
+from perdure.stores.postgres.processes import OWNER, live_owner
+from perdure.stores.postgres.rows import (
+    MAX_NUMBER,
+    is_text,
+    join_words,
+    links_checksum,
+    pack_id,
+    split_words,
+    thread_key,
+)
 
 logger = get_logger("stores")
 
-BATCH = 2000
-"""Commits that are pruned in one transaction. What the next ones carry on is written with each batch, so that many
-small ones would write more than few large ones."""
-BATCH_NAMES = 2_000_000
-"""The same, in characters of the names of their chunks."""
-SWEEP_AT_LEAST, SWEEP_AT_MOST = 16, 256
-"""Commits that are forgotten before they are freed: the more references are carried on, the more. All lists look
-through those that are forgotten and not yet freed."""
+MAX_BATCH = 2000
+"""Commits that one transaction prunes. Each batch rewrites the carried references of its children, so many small
+batches would write more than few large ones."""
+MAX_BATCH_CHARACTERS = 2_000_000
+"""The same limit, in characters of the names of their chunks."""
+COLLECT_AT_LEAST, COLLECT_AT_MOST = 16, 256
+"""Pruned checkpoints of a thread before a commit collects them; the more references are carried over, the more. All
+lists skip those that are pruned and not freed."""
 
-SWEEP_AT_ONCE = 512
-"""Commits that are looked at by a sweep that a commit waits for."""
+MAX_COLLECTED = 512
+"""Commits of one collection that a commit waits for."""
 
 _LINES = "number, parent, refers, names, dropped, carried, own, is_pinned, root IS NOT NULL AS has_root"
 
@@ -42,7 +51,7 @@ _LOCKED = f"""
 SELECT {_LINES}, events IS NOT NULL AS has_events FROM {{s}}.commits WHERE thread = $1 AND number = ANY ($2::bigint[])
   ORDER BY number FOR UPDATE
 """
-"""So that no commit can continue from one of them: it would wait, and then find no checkpoint."""
+"""The lock keeps commits from continuing from one of them: they wait, and then find no checkpoint."""
 
 _BESIDE = f"""
 SELECT {_LINES} FROM {{s}}.commits WHERE thread = $1 AND number = ANY ($2::bigint[]) AND parent = number - 1
@@ -51,34 +60,35 @@ SELECT {_LINES} FROM {{s}}.commits WHERE thread = $1 AND parent = ANY ($3::bigin
 UNION ALL
 SELECT {_LINES} FROM {{s}}.commits WHERE thread = $1 AND carried IS NOT NULL
 """
-"""Those that continue from the commits of a batch, and those that carry references."""
+"""The children of the commits of a batch, and the commits that carry references over."""
 
 _CUT = """
 UPDATE {s}.commits c SET (names, chunks) = (
-  WITH whole AS MATERIALIZED (SELECT c.chunks || ''::bytea AS packed), -- once: else it is fetched for each chunk
+  WITH whole AS MATERIALIZED (SELECT c.chunks || ''::bytea AS packed), -- once, not for each chunk
   gone AS MATERIALIZED (SELECT unnest(string_to_array(g.gone, ' ')) AS name),
-  lying AS (SELECT word, place, length, 1 + (sum(length) OVER (ORDER BY place))::int - length AS start
+  placed AS (SELECT word, place, length, 1 + (sum(length) OVER (ORDER BY place))::int - length AS start
     FROM unnest(string_to_array(c.names, ' ')) WITH ORDINALITY u (word, place),
       LATERAL (SELECT substring(word FROM ':([0-9]+)$')::int AS length) l)
   SELECT string_agg(word, ' ' ORDER BY place),
     string_agg(substring((SELECT packed FROM whole) FROM start FOR length), '' ORDER BY place)
-  FROM lying WHERE substring(word FROM '^(.*):[0-9]+$') NOT IN (SELECT name FROM gone)
+  FROM placed WHERE substring(word FROM '^(.*):[0-9]+$') NOT IN (SELECT name FROM gone)
 ) FROM unnest($2::bigint[], $3::text[]) g (number, gone)
 WHERE c.thread = $1 AND c.number = ANY ($2::bigint[]) AND c.number = g.number
 """
-"""Chunks out of where they lie, without sending those that stay."""
+"""Removes chunks from their rows, without sending the others."""
 
 _TRY_LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended($1, 1))"
 
 _FREE = """
 UPDATE {s}.commits c SET
-  checkpoint_id = CASE WHEN NOT is_doomed THEN checkpoint_id END, root = CASE WHEN NOT is_doomed THEN root END,
-  events = CASE WHEN NOT is_silent THEN events END, first_seq = CASE WHEN NOT is_silent THEN first_seq END,
-  event_count = CASE WHEN NOT is_silent THEN event_count END, own = CASE WHEN NOT is_silent THEN own END,
-  refers = refers AND NOT is_silent, parent = CASE WHEN NOT has_ended THEN parent END,
-  dropped = CASE WHEN NOT has_ended THEN dropped END, carried = CASE WHEN NOT has_ended THEN carried END
-FROM unnest($2::bigint[], $3::boolean[], $4::boolean[], $5::boolean[]) g (number, is_doomed, is_silent, has_ended)
-WHERE c.thread = $1 AND c.number = ANY ($2::bigint[]) AND c.number = g.number AND (is_doomed OR is_silent OR has_ended)
+  checkpoint_id = CASE WHEN NOT is_pruned THEN checkpoint_id END, root = CASE WHEN NOT is_pruned THEN root END,
+  events = CASE WHEN NOT drops_events THEN events END, first_seq = CASE WHEN NOT drops_events THEN first_seq END,
+  event_count = CASE WHEN NOT drops_events THEN event_count END, own = CASE WHEN NOT drops_events THEN own END,
+  refers = refers AND NOT drops_events, parent = CASE WHEN NOT is_unlinked THEN parent END,
+  dropped = CASE WHEN NOT is_unlinked THEN dropped END, carried = CASE WHEN NOT is_unlinked THEN carried END
+FROM unnest($2::bigint[], $3::boolean[], $4::boolean[], $5::boolean[]) g (number, is_pruned, drops_events, is_unlinked)
+WHERE c.thread = $1 AND c.number = ANY ($2::bigint[]) AND c.number = g.number
+  AND (is_pruned OR drops_events OR is_unlinked)
 """
 
 _EMPTY = """
@@ -88,274 +98,294 @@ DELETE FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[]) AND ch
 
 
 @dataclass(frozen=True)
-class Doomed:
-    """What a batch is to free: checkpoints, and events of commits before `silent_until`."""
+class Garbage:
+    """The garbage of one batch: checkpoints, and the events of commits before `events_before`."""
 
     checkpoints: Sequence[int]
-    silent: Sequence[int] = ()
-    silent_until: int = 0
+    with_events: Sequence[int] = ()
+    """Commits whose events are dropped."""
+    events_before: int = 0
 
 
 @dataclass
 class Batch:
-    """Rows that are looked at together."""
+    """The rows that one transaction frees."""
 
     rows: dict[int, Any]
-    doomed: set[int]
-    silent_before: int
+    pruned: set[int]
+    events_before: int
     relinked: dict[int, Lineage] = field(default_factory=dict)
-    """Commits that stay and continue from some that go: what they say from now on."""
+    """The new links of commits that stay and continue from pruned ones."""
     needed: set[str] = field(default_factory=set)
-    """References that are carried on. A chunk of a commit whose line has ended is needed if one of them names it."""
+    """Carried references. A chunk of a commit without checkpoint is needed if one of them names it."""
 
-    def is_silent(self, row: Any) -> bool:
-        return bool(row["has_events"] and row["number"] < self.silent_before)
+    def drops_events(self, row: Any) -> bool:
+        return bool(row["has_events"] and row["number"] < self.events_before)
 
-    def keeps_line(self, row: Any) -> bool:
-        """Whether it still has what its checkpoint has: as a checkpoint, or for its events."""
-        is_checkpoint = row["has_root"] and row["number"] not in self.doomed
-        return bool(is_checkpoint or (row["refers"] and not self.is_silent(row)))
+    def needs_chunks(self, row: Any) -> bool:
+        """Whether the commit still refers to the chunks of its checkpoint: as a checkpoint, or for its events."""
+        is_checkpoint = row["has_root"] and row["number"] not in self.pruned
+        return bool(is_checkpoint or (row["refers"] and not self.drops_events(row)))
 
-    def is_empty(self, row: Any, gone: set[str]) -> bool:
-        """Whether nothing is left of it."""
-        has_events = row["has_events"] and not self.is_silent(row)
-        return not self.keeps_line(row) and not has_events and gone.issuperset(names_in(row))
+    def is_empty(self, row: Any, removed: set[str]) -> bool:
+        """Whether the commit keeps nothing."""
+        has_events = row["has_events"] and not self.drops_events(row)
+        return not self.needs_chunks(row) and not has_events and removed.issuperset(chunk_names(row))
 
     def lineage(self, row: Any) -> Lineage:
-        return _lineage(row, is_kept=self.keeps_line(row))
+        return _lineage(row, is_kept=self.needs_chunks(row))
 
-    def gone_chunks(self) -> dict[int, set[str]]:
-        """By the commit that holds them."""
-        gone: dict[int, set[str]] = defaultdict(set)
+    def unneeded_chunks(self) -> dict[int, set[str]]:
+        """Names of chunks, by the commit that holds them."""
+        unneeded: dict[int, set[str]] = defaultdict(set)
         for number, row in self.rows.items():
-            own = frozenset(words(row["own"]))
-            for name in names_in(row):
+            own = frozenset(split_words(row["own"]))
+            for name in chunk_names(row):
                 if name in own:
-                    is_gone = self.is_silent(row)
+                    is_unneeded = self.drops_events(row)
                 else:
-                    is_gone = not self.keeps_line(row) and f"{name}.{number}" not in self.needed
-                if is_gone:
-                    gone[number].add(name)
-            if not self.keeps_line(row):
-                for ref in words(row["carried"]):
+                    is_unneeded = not self.needs_chunks(row) and f"{name}.{number}" not in self.needed
+                if is_unneeded:
+                    unneeded[number].add(name)
+            if not self.needs_chunks(row):
+                for ref in split_words(row["carried"]):
                     name, _, holder = ref.partition(".")
                     if ref not in self.needed:
-                        gone[int(holder)].add(name)
-        return gone
+                        unneeded[int(holder)].add(name)
+        return unneeded
 
 
-class Forgetting(Writing):
-    async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
-        key = key_of(thread_id)
-        wanted = [packed_id(one) for one in checkpoint_ids if is_text(one)]
-        standing = await self.db.row(AGREEMENT, key)
-        if standing is None:
-            return 0
-        check_standing(thread_id, standing)  # nothing is removed from a thread that is damaged
-        rows = await self.db.rows(
-            "SELECT c.number, COALESCE(length(c.names), 0) AS names FROM {s}.commits c"
-            " JOIN {s}.threads t ON t.thread = c.thread WHERE c.thread = $1"
-            f" AND c.checkpoint_id = ANY ($2::bytea[]) AND {IS_THERE} AND NOT c.is_pinned ORDER BY c.number",
-            key,
-            wanted,
-        )
-        numbers = [row["number"] for row in rows]
-        if numbers and await self._is_busy_head(thread_id, numbers):
-            raise ThreadBusy(thread_id, await self._owner_of(key))
-        if events_before:
-            await self._silence(key, min(events_before, LAST))
-        count = 0
-        for batch in _batches(rows):
-            row = await self.db.row(_SILENT_UP_TO, key, batch[-1])
-            silent, until = ((), 0) if row is None else (row["silent"], row["until"])
-            count += await self._free(thread_id, Doomed(batch, silent, until))
-        await self._sweep(thread_id)
-        return count
-
-    async def _silence(self, key: UUID, before: int) -> None:
-        async def attempt() -> None:
-            async with self.db.transaction() as session:
-                # Waited for before it is looked at: a commit may be under way.
-                await session.value("SELECT 1 FROM {s}.threads WHERE thread = $1 FOR NO KEY UPDATE", key)
-                await session.value(_SILENCE, key, before)
-
-        await self.db.again(attempt)
-
-    async def _is_busy_head(self, thread_id: str, numbers: Sequence[int]) -> bool:
-        key = key_of(thread_id)
-        head = await self.db.value("SELECT head FROM {s}.threads WHERE thread = $1", key)
-        return head in numbers and await self._owner_of(key) is not None
-
-    async def _owner_of(self, key: UUID) -> str | None:
-        return self.owner_in(await self.db.row(OWNER, key))
-
-    async def sweep_quietly(self, thread_id: str) -> None:
-        """Not all that there is to do, and nothing if somebody else is at it: whoever commits is not to wait."""
-        try:
-            await self._sweep(thread_id, at_most=SWEEP_AT_ONCE)
-        except (PerdureError, Unknown) as error:  # the commit was made, whatever becomes of this
-            logger.warning("thread %s: what it forgot still takes space: %s", thread_id, error)
-
-    async def _sweep(self, thread_id: str, at_most: int | None = None) -> None:
-        """Free what was forgotten before."""
-        key, size = key_of(thread_id), at_most or BATCH
-        while True:
-            row = await self.db.row(
-                "SELECT forgotten[:$2] AS doomed, silent_before, ARRAY(SELECT number FROM {s}.commits WHERE thread = $1"
-                " AND number >= silent_swept AND number < silent_before ORDER BY number LIMIT $2) AS silent"
-                " FROM {s}.threads WHERE thread = $1 AND (forgotten <> '{}' OR silent_swept < silent_before)",
-                key,
-                size,
-            )
-            if row is None:
-                return
-            silent_until = row["silent"][-1] + 1 if len(row["silent"]) == size else row["silent_before"]
-            await self._free(thread_id, Doomed(row["doomed"], row["silent"], silent_until), waits=at_most is None)
-            if at_most is not None:
-                return
-
-    async def _free(self, thread_id: str, doomed: Doomed, *, waits: bool = True) -> int:
-        """One batch: how many checkpoints went. Raises ThreadBusy if one of them is the head of a thread in use."""
-
-        async def attempt() -> int:
-            async with self.db.transaction() as session:
-                key = key_of(thread_id)
-                if waits:
-                    await lock_against_sweeps(session, key)
-                elif not await session.value(_TRY_LOCK, session.lock_name(key)):
-                    return 0
-                return await self._free_in(session, thread_id, doomed)
-
-        return await self.db.again(attempt)
-
-    async def _free_in(self, session: PgSession, thread_id: str, doomed: Doomed) -> int:
-        key = key_of(thread_id)
-        rows = {row["number"]: row for row in await session.rows(_LOCKED, key, [*doomed.checkpoints, *doomed.silent])}
-        going = {number for number in doomed.checkpoints if number in rows and not rows[number]["is_pinned"]}
-        head = await session.value("SELECT head FROM {s}.threads WHERE thread = $1", key)
-        if head in going:  # only by hand: what a commit forgets is never the head
-            await session.value("SELECT 1 FROM {s}.threads WHERE thread = $1 FOR UPDATE", key)
-            owner = self.owner_in(await session.row(OWNER, key))  # looked at after the lock: it may have waited
-            if owner is not None:
-                raise ThreadBusy(thread_id, owner)
-        batch = Batch(rows, going, doomed.silent_until)
-        await self._plan(session, key, batch)
-        carried = await self._write(session, key, batch)
-        if head in going:
-            await move_head(session, key, head)
-        await session.value(
-            "UPDATE {s}.threads SET forgotten = ARRAY(SELECT unnest(forgotten) EXCEPT SELECT unnest($2::bigint[])),"
-            " silent_swept = GREATEST(silent_swept, $3), sweep_at = $4 WHERE thread = $1",
-            key,
-            list(doomed.checkpoints),
-            doomed.silent_until,
-            min(max(SWEEP_AT_LEAST, carried // 8), SWEEP_AT_MOST),
-        )
-        return len(going)
-
-    async def _plan(self, session: PgSession, key: UUID, batch: Batch) -> None:
-        numbers = [*batch.rows]
-        lines = {number: batch.lineage(row) for number, row in batch.rows.items()}
-        for row in await session.rows(_BESIDE, key, [number + 1 for number in numbers], numbers):
-            if row["number"] not in lines:
-                is_child = row["parent"] in batch.rows
-                lines[row["number"]] = _lineage(row, is_kept=True, parent=row["parent"] if is_child else None)
-        # Those that it continues from and that stay: all that is said of them is that they are there.
-        above = {one.parent for one in lines.values() if one.parent is not None} - lines.keys()
-        for row in await session.rows(
-            "SELECT number FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[])",
-            key,
-            list(above),
-        ):
-            lines[row["number"]] = Lineage(row["number"], None, True, frozenset(), frozenset())
-        # Of which chunks are needed a plan can only tell if it is given all commits of the thread. What has ended is
-        # had by those who carry it, and by nobody else.
-        if len(lines) < SWEEP_AT_ONCE:
-            batch.relinked = plan_pruning(lines.values()).relinked
-        else:  # long enough to be noticed by whatever else runs in this loop
-            batch.relinked = (await asyncio.to_thread(plan_pruning, lines.values())).relinked
-        for one in (lines | batch.relinked).values():
-            if one.is_kept:
-                batch.needed |= one.carried
-
-    async def _write(self, session: PgSession, key: UUID, batch: Batch) -> int:
-        """How many references are carried on by those that continue from what goes."""
-        relinked = [*batch.relinked.values()]
-        for one in relinked:
-            links = (one.parent, as_words(sorted(one.dropped)), as_words(sorted(one.carried)))
-            await session.rows(
-                "UPDATE {s}.commits SET parent = $3, dropped = $4, carried = $5, previous = NULL,"
-                " seal = substring(seal FOR 16) || $6::bytea WHERE thread = $1 AND number = $2",
-                key,
-                one.number,
-                *links,
-                links_sum(links[0], None, *links[1:]),
-            )
-        gone = batch.gone_chunks()
-        empty = [number for number, row in batch.rows.items() if batch.is_empty(row, gone.get(number, set()))]
-        await session.rows("DELETE FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[])", key, empty)
-        left = {number: row for number, row in batch.rows.items() if number not in empty}
-        await session.rows(
-            _FREE,
-            key,
-            [*left],
-            [number in batch.doomed for number in left],
-            [batch.is_silent(row) for row in left.values()],
-            [not batch.keeps_line(row) for row in left.values()],
-        )
-        cut = {number: names for number, names in gone.items() if number not in empty}
-        # Locked first: a row that is changed meanwhile would be looked at half as it was and half as it is.
-        await session.rows(_LOCKED, key, [*cut])
-        await session.rows(_CUT, key, [*cut], [as_words(names) for names in cut.values()])
-        await session.rows(_EMPTY, key, [*cut])
-        return sum(len(one.carried) for one in relinked)
-
-
-OWNER = """
-SELECT t.owner, t.process, p.identity, p.leased_until > clock_timestamp() AS is_leased
-FROM {s}.threads t LEFT JOIN {s}.processes p ON p.process = t.process WHERE t.thread = $1
+_EVENTS_OF_BATCH = """
+SELECT LEAST(events_dropped_before, $2 + 1) AS until, ARRAY(SELECT number FROM {s}.commits WHERE thread = $1
+  AND number >= events_freed_before AND number < LEAST(events_dropped_before, $2 + 1) ORDER BY number) AS with_events
+FROM {s}.threads WHERE thread = $1 AND events_freed_before < events_dropped_before
 """
+"""The commits whose dropped events a batch frees too. A row that keeps nothing is then deleted, not updated first."""
 
-_SILENT_UP_TO = """
-SELECT LEAST(silent_before, $2 + 1) AS until, ARRAY(SELECT number FROM {s}.commits WHERE thread = $1
-  AND number >= silent_swept AND number < LEAST(silent_before, $2 + 1) ORDER BY number) AS silent
-FROM {s}.threads WHERE thread = $1 AND silent_swept < silent_before
-"""
-"""The events that go with a batch: rows of which nothing is left are then removed, and not written anew before."""
-
-_SILENCE = """
-UPDATE {s}.threads t SET silent_before = GREATEST(t.silent_before, LEAST($2, t.number + 1)),
+_DROP_EVENTS = """
+UPDATE {s}.threads t SET events_dropped_before = GREATEST(t.events_dropped_before, LEAST($2, t.number + 1)),
   first_seq = GREATEST(t.first_seq, COALESCE((SELECT c.first_seq FROM {s}.commits c WHERE c.thread = $1
     AND c.number >= LEAST($2, t.number + 1) AND c.first_seq IS NOT NULL ORDER BY c.number LIMIT 1), t.last_seq + 1))
 WHERE t.thread = $1
 """
 
 
+async def prune(db: Database, thread_id: str, checkpoint_ids: Iterable[str], events_before: int) -> int:
+    """Delete checkpoints, and the events of commits before `events_before`; returns how many checkpoints existed."""
+    key = thread_key(thread_id)
+    packed_ids = [pack_id(checkpoint_id) for checkpoint_id in checkpoint_ids if is_text(checkpoint_id)]
+    thread_row = await db.row(THREAD_ROW, key)
+    if thread_row is None:
+        return 0
+    check_thread_row(thread_id, thread_row)  # a damaged thread is not pruned
+    rows = await db.rows(
+        "SELECT c.number, COALESCE(length(c.names), 0) AS names FROM {s}.commits c"
+        " JOIN {s}.threads t ON t.thread = c.thread WHERE c.thread = $1"
+        f" AND c.checkpoint_id = ANY ($2::bytea[]) AND {HAS_CHECKPOINT} AND NOT c.is_pinned ORDER BY c.number",
+        key,
+        packed_ids,
+    )
+    numbers = [row["number"] for row in rows]
+    if numbers:
+        head = await db.value("SELECT head FROM {s}.threads WHERE thread = $1", key)
+        owner = live_owner(await db.row(OWNER, key)) if head in numbers else None
+        if owner is not None:
+            raise ThreadBusy(thread_id, owner)
+    if events_before:
+        await _drop_events(db, key, min(events_before, MAX_NUMBER))
+    count = 0
+    for batch in _batches(rows):
+        row = await db.row(_EVENTS_OF_BATCH, key, batch[-1])
+        with_events, until = ((), 0) if row is None else (row["with_events"], row["until"])
+        count += await _free(db, thread_id, Garbage(batch, with_events, until))
+    await _collect(db, thread_id)
+    return count
+
+
+async def _drop_events(db: Database, key: UUID, before: int) -> None:
+    async def attempt() -> None:
+        async with db.transaction() as session:
+            # Locked in a statement of its own, so that the next one sees a commit that was under way.
+            await session.value("SELECT 1 FROM {s}.threads WHERE thread = $1 FOR NO KEY UPDATE", key)
+            await session.value(_DROP_EVENTS, key, before)
+
+    await db.retry(attempt)
+
+
+async def collect_garbage(db: Database, thread_id: str) -> None:
+    """Free some of what was pruned. Never raises and never waits for another collection: a commit waits for this."""
+    try:
+        await _collect(db, thread_id, max_commits=MAX_COLLECTED)
+    except (PerdureError, OutcomeUnknown) as error:  # the commit is stored all the same
+        logger.warning("thread %s: pruning failed, space not freed: %s", thread_id, error)
+
+
+async def _collect(db: Database, thread_id: str, max_commits: int | None = None) -> None:
+    """Free what was pruned before: all, or one batch of at most `max_commits`."""
+    key, size = thread_key(thread_id), max_commits or MAX_BATCH
+    while True:
+        row = await db.row(
+            "SELECT pruned[:$2] AS pruned, events_dropped_before, ARRAY(SELECT number FROM {s}.commits"
+            " WHERE thread = $1 AND number >= events_freed_before AND number < events_dropped_before"
+            " ORDER BY number LIMIT $2) AS with_events FROM {s}.threads WHERE thread = $1"
+            " AND (pruned <> '{}' OR events_freed_before < events_dropped_before)",
+            key,
+            size,
+        )
+        if row is None:
+            return
+        with_events = row["with_events"]
+        events_before = with_events[-1] + 1 if len(with_events) == size else row["events_dropped_before"]
+        garbage = Garbage(row["pruned"], with_events, events_before)
+        await _free(db, thread_id, garbage, waits=max_commits is None)
+        if max_commits is not None:
+            return
+
+
+async def _free(db: Database, thread_id: str, garbage: Garbage, *, waits: bool = True) -> int:
+    """Free one batch; returns how many checkpoints it had. Raises ThreadBusy if one is the head of an owned thread."""
+
+    async def attempt() -> int:
+        async with db.transaction() as session:
+            key = thread_key(thread_id)
+            if waits:
+                await lock_against_pruning(session, key)
+            elif not await session.value(_TRY_LOCK, session.lock_name(key)):
+                return 0
+            return await _free_in(session, thread_id, garbage)
+
+    return await db.retry(attempt)
+
+
+async def _free_in(session: PgSession, thread_id: str, garbage: Garbage) -> int:
+    key = thread_key(thread_id)
+    numbers = [*garbage.checkpoints, *garbage.with_events]
+    rows = {row["number"]: row for row in await session.rows(_LOCKED, key, numbers)}
+    pruned = {number for number in garbage.checkpoints if number in rows and not rows[number]["is_pinned"]}
+    head = await session.value("SELECT head FROM {s}.threads WHERE thread = $1", key)
+    if head in pruned:  # only by `prune`: a commit never prunes the head
+        await session.value("SELECT 1 FROM {s}.threads WHERE thread = $1 FOR UPDATE", key)
+        owner = live_owner(await session.row(OWNER, key))  # read after the lock, which may have waited
+        if owner is not None:
+            raise ThreadBusy(thread_id, owner)
+    batch = Batch(rows, pruned, garbage.events_before)
+    await _plan(session, key, batch)
+    carried = await _write(session, key, batch)
+    if head in pruned:
+        await move_head(session, key, head)
+    await session.value(
+        "UPDATE {s}.threads SET pruned = ARRAY(SELECT unnest(pruned) EXCEPT SELECT unnest($2::bigint[])),"
+        " events_freed_before = GREATEST(events_freed_before, $3), collect_at = $4 WHERE thread = $1",
+        key,
+        list(garbage.checkpoints),
+        garbage.events_before,
+        min(max(COLLECT_AT_LEAST, carried // 8), COLLECT_AT_MOST),
+    )
+    return len(pruned)
+
+
+async def _plan(session: PgSession, key: UUID, batch: Batch) -> None:
+    numbers = [*batch.rows]
+    lineages = {number: batch.lineage(row) for number, row in batch.rows.items()}
+    for row in await session.rows(_BESIDE, key, [number + 1 for number in numbers], numbers):
+        if row["number"] not in lineages:
+            is_child = row["parent"] in batch.rows
+            lineages[row["number"]] = _lineage(row, is_kept=True, parent=row["parent"] if is_child else None)
+    # Parents outside the batch: the plan only needs to know that they exist.
+    parents = {lineage.parent for lineage in lineages.values() if lineage.parent is not None} - lineages.keys()
+    for row in await session.rows(
+        "SELECT number FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[])",
+        key,
+        list(parents),
+    ):
+        lineages[row["number"]] = Lineage(row["number"], None, True, frozenset(), frozenset())
+    # The plan does not decide which chunks are needed: for that it would have to read all commits of the thread.
+    # Chunks of commits without checkpoint are needed only by those that carry references to them.
+    if len(lineages) < MAX_COLLECTED:
+        batch.relinked = plan_pruning(lineages.values()).relinked
+    else:  # it would block the event loop
+        batch.relinked = (await asyncio.to_thread(plan_pruning, lineages.values())).relinked
+    for lineage in (lineages | batch.relinked).values():
+        if lineage.is_kept:
+            batch.needed |= lineage.carried
+
+
+async def _write(session: PgSession, key: UUID, batch: Batch) -> int:
+    """Returns how many references the children of pruned commits carry over."""
+    relinked = [*batch.relinked.values()]
+    for lineage in relinked:
+        links = (lineage.parent, join_words(sorted(lineage.dropped)), join_words(sorted(lineage.carried)))
+        await session.rows(
+            "UPDATE {s}.commits SET parent = $3, dropped = $4, carried = $5, previous = NULL,"
+            " seal = substring(seal FOR 16) || $6::bytea WHERE thread = $1 AND number = $2",
+            key,
+            lineage.number,
+            *links,
+            links_checksum(links[0], None, *links[1:]),
+        )
+    removed = batch.unneeded_chunks()
+    empty = [number for number, row in batch.rows.items() if batch.is_empty(row, removed.get(number, set()))]
+    await session.rows("DELETE FROM {s}.commits WHERE thread = $1 AND number = ANY ($2::bigint[])", key, empty)
+    left = {number: row for number, row in batch.rows.items() if number not in empty}
+    await session.rows(
+        _FREE,
+        key,
+        [*left],
+        [number in batch.pruned for number in left],
+        [batch.drops_events(row) for row in left.values()],
+        [not batch.needs_chunks(row) for row in left.values()],
+    )
+    cut = {number: names for number, names in removed.items() if number not in empty}
+    # Locked first: otherwise the statement would read a row that changes meanwhile partly before the change.
+    await session.rows(_LOCKED, key, [*cut])
+    await session.rows(_CUT, key, [*cut], [join_words(names) for names in cut.values()])
+    await session.rows(_EMPTY, key, [*cut])
+    return sum(len(lineage.carried) for lineage in relinked)
+
+
+async def lock_against_pruning(session: PgSession, thread: UUID) -> None:
+    """Lock out other pruning of the thread until the transaction ends."""
+    await session.value("SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", session.lock_name(thread))
+
+
+async def move_head(session: PgSession, thread: UUID, number: int) -> None:
+    """After the checkpoint `number` was deleted: if it was the head, the newest one left becomes the head."""
+    moved = await session.value(
+        "UPDATE {s}.threads t SET due_at = NULL, head = (SELECT max(c.number) FROM {s}.commits c WHERE c.thread = $1"
+        f" AND c.number <> $2 AND {HAS_CHECKPOINT}) WHERE t.thread = $1 AND t.head = $2 RETURNING 1",
+        thread,
+        number,
+    )
+    if moved is not None:
+        await session.rows("DELETE FROM {s}.journal WHERE thread = $1", thread)
+        await session.rows("DELETE FROM {s}.requests WHERE thread = $1", thread)
+
+
 def _lineage(row: Any, *, is_kept: bool, parent: Any = ...) -> Lineage:
-    own = frozenset(words(row["own"]))
+    own = frozenset(split_words(row["own"]))
     return Lineage(
         row["number"],
         row["parent"] if parent is ... else parent,
         is_kept,
-        frozenset(names_in(row)) - own,
-        frozenset(words(row["dropped"])),
-        frozenset(words(row["carried"])),
+        frozenset(chunk_names(row)) - own,
+        frozenset(split_words(row["dropped"])),
+        frozenset(split_words(row["carried"])),
     )
 
 
-def names_in(row: Any) -> list[str]:
-    """Digests of the chunks that it holds."""
-    return [word.rpartition(":")[0] for word in words(row["names"])]
+def chunk_names(row: Any) -> list[str]:
+    """Digests of the chunks of a commit."""
+    return [word.rpartition(":")[0] for word in split_words(row["names"])]
 
 
 def _batches(rows: Iterable[Any]) -> Iterator[list[int]]:
-    """Numbers of commits, so many together that what they say of chunks stays small."""
+    """Numbers of commits, in batches whose chunk names stay small."""
     batch: list[int] = []
     size = 0
     for row in rows:
         batch.append(row["number"])
         size += row["names"]
-        if len(batch) >= BATCH or size >= BATCH_NAMES:
+        if len(batch) >= MAX_BATCH or size >= MAX_BATCH_CHARACTERS:
             yield batch
             batch, size = [], 0
     if batch:

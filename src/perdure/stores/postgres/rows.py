@@ -1,4 +1,4 @@
-"""Rows of PostgreSQL tables, made from commits and read back."""
+"""Rows of the PostgreSQL tables: from a commit to its row, and back."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from typing import Any
 from uuid import UUID
 from zlib import crc32
 
-from perdure.errors import DamagedCheckpoint, UnsupportedId
+from perdure.errors import DamagedCheckpoint, ThreadConflict, UnsupportedId
 from perdure.records import CheckpointInfo, Commit, InboxItem, JournalEntry, Lease, LoggedEvents
 from perdure.stores.packing import RUN, from_time, from_timestamp, seal, to_time, to_timestamp
 
-LONGEST_ID = 2000
-"""Bytes of an id that is in an index. That of a thread may have any length: it is known by its hash."""
+MAX_ID_BYTES = 2000
+"""Of an id that is in an index. A thread id may have any length: its key is a hash."""
 
-
-LAST = 2**62
-"""Behind every number and seq that there can be."""
+MAX_NUMBER = 2**62
+"""Higher than every number and seq."""
 
 
 @lru_cache(maxsize=4096)
-def key_of(thread_id: str) -> UUID:
+def thread_key(thread_id: str) -> UUID:
     """The thread's key in all tables."""
     return UUID(bytes=sha256(thread_id.encode("utf-8", "surrogatepass")).digest()[:16])
 
 
 def is_text(value: str) -> bool:
-    """Whether PostgreSQL can keep it: otherwise nothing is known by it."""
+    """Whether PostgreSQL can store it. If not, no row has this id."""
     if "\0" in value:
         return False
     try:
@@ -39,18 +38,18 @@ def is_text(value: str) -> bool:
     return True
 
 
-def check_id(name: str, value: str | None, longest: int | None = LONGEST_ID) -> None:
+def check_id(name: str, value: str | None, max_bytes: int | None = MAX_ID_BYTES) -> None:
     """Raises UnsupportedId."""
-    if value is None or (len(value) < LONGEST_ID and value.isascii() and "\0" not in value):
+    if value is None or (len(value) < MAX_ID_BYTES and value.isascii() and "\0" not in value):
         return
     if not is_text(value):
-        raise UnsupportedId(name, value[:100], "PostgreSQL keeps only text, without a NUL in it")
-    if longest is not None and len(value.encode()) > longest:
-        raise UnsupportedId(name, value[:100] + "...", f"it has more than {longest} bytes")
+        raise UnsupportedId(name, value[:100], "PostgreSQL stores only text without NUL characters")
+    if max_bytes is not None and len(value.encode()) > max_bytes:
+        raise UnsupportedId(name, value[:100] + "...", f"it has more than {max_bytes} bytes")
 
 
-def packed_id(text: str, prefix: str = "") -> bytes:
-    """Hexadecimal digits as bytes, half as long; anything else as it is, behind a zero."""
+def pack_id(text: str, prefix: str = "") -> bytes:
+    """Hexadecimal digits as bytes, half as long; any other text unchanged, after a zero byte."""
     digits = text.removeprefix(prefix)
     try:
         packed = bytes.fromhex(digits)
@@ -61,43 +60,41 @@ def packed_id(text: str, prefix: str = "") -> bytes:
     return b"\0" + text.encode() if text else b""
 
 
-def id_in(packed: bytes | None, prefix: str = "") -> str | None:
+def unpack_id(packed: bytes | None, prefix: str = "") -> str | None:
     if not packed:
         return None if packed is None else ""
     return packed[1:].decode() if packed[0] == 0 else prefix + packed.hex()
 
 
-def run_in(row: Any) -> str:
-    return id_in(row["run_id"], RUN) or ""
+def unpack_run_id(row: Any) -> str:
+    return unpack_id(row["run_id"], RUN) or ""
 
 
-def words(text: str | None) -> list[str]:
+def split_words(text: str | None) -> list[str]:
     """A list of names or references, as a column holds it."""
     if not text:
         return []
-    found = text.split(" ")
-    return found if "%" not in text else [one.replace("%20", " ").replace("%25", "%") for one in found]
+    parts = text.split(" ")
+    return parts if "%" not in text else [part.replace("%20", " ").replace("%25", "%") for part in parts]
 
 
-def as_words(names: Collection[str]) -> str | None:
+def join_words(names: Collection[str]) -> str | None:
     if not names:
         return None
     text = " ".join(names)
-    if "%" in text or text.count(" ") >= len(names):  # names that perdure makes have neither
-        text = " ".join(one.replace("%", "%25").replace(" ", "%20") for one in names)
+    if "%" in text or text.count(" ") >= len(names):  # names from perdure have neither
+        text = " ".join(name.replace("%", "%25").replace(" ", "%20") for name in names)
     return text or None
 
-
-# ---------------------------------------------------------------- seals
 
 _SEAL_BYTES = 8
 
 
-def root_seal(thread_id: str, number: int, told: tuple[Any, ...], root: bytes | None) -> bytes:
-    """Binds a root to its place, and to what lists say of its checkpoint."""
+def root_seal(thread_id: str, number: int, fields: tuple[Any, ...], root: bytes | None) -> bytes:
+    """Binds a root to its thread and number, and to the fields that lists show of its checkpoint."""
     if root is None:
         return bytes(_SEAL_BYTES)
-    return sha256(b"%b\0%d\0%b\0%b" % (thread_id.encode(), number, repr(told).encode(), root)).digest()[:_SEAL_BYTES]
+    return sha256(b"%b\0%d\0%b\0%b" % (thread_id.encode(), number, repr(fields).encode(), root)).digest()[:_SEAL_BYTES]
 
 
 def events_seal(thread_id: str, number: int, first_seq: int | None, count: int | None, events: bytes | None) -> bytes:
@@ -106,27 +103,25 @@ def events_seal(thread_id: str, number: int, first_seq: int | None, count: int |
     return seal(f"{thread_id}\0events {first_seq} {count}", number, events)[:_SEAL_BYTES]
 
 
-def links_sum(parent: int | None, previous: str | None, dropped: str | None, carried: str | None) -> bytes:
-    """Tells whether what a commit says of others was changed. Pruning writes it anew."""
+def links_checksum(parent: int | None, previous: str | None, dropped: str | None, carried: str | None) -> bytes:
+    """Detects changes of the references of a commit to others. Pruning writes a new one."""
     return crc32(repr((parent, previous, dropped, carried)).encode()).to_bytes(4)
 
 
-def are_links_sound(row: Any) -> bool:
-    said = links_sum(row["parent"], row["previous"], row["dropped"], row["carried"])
-    return bool(row["seal"][2 * _SEAL_BYTES :] == said)
+def are_links_intact(row: Any) -> bool:
+    expected = links_checksum(row["parent"], row["previous"], row["dropped"], row["carried"])
+    return bool(row["seal"][2 * _SEAL_BYTES :] == expected)
 
 
 def item_seal(thread_id: str, item_id: str, kind: str, body: bytes) -> bytes:
     return seal(f"{thread_id}\0{item_id}\0{kind}", 0, body)
 
 
-# ---------------------------------------------------------------- commits
-
 COLUMNS = (
     "number, parent, first_seq, made_at, iteration, event_count, refers, checkpoint_id, workflow, previous, timestamp,"
     " run_id, status, names, dropped, carried, own, seal, root, events, chunks"
 )
-"""Of a commit; before them come the thread and the place in the order of all."""
+"""Of a commit, after its thread and its position in the order of all commits."""
 TYPES = (
     *("bigint", "bigint", "bigint", "timestamptz", "int", "int", "boolean"),
     *("bytea", "text", "text", "text", "bytea", "text"),
@@ -135,30 +130,30 @@ TYPES = (
 )
 
 
-def row_of(commit: Commit) -> tuple[Any, ...]:
-    """Its values for COLUMNS."""
+def commit_row(commit: Commit) -> tuple[Any, ...]:
+    """The values of a commit for COLUMNS."""
     info, events, chunks, parent = commit.info, commit.events, commit.chunks, commit.parent
-    dropped, carried = as_words(commit.dropped), as_words(commit.carried)
-    names = as_words([f"{name}:{len(chunk)}" for name, chunk in chunks.items()]) if chunks else None
+    dropped, carried = join_words(commit.dropped), join_words(commit.carried)
+    names = join_words([f"{name}:{len(chunk)}" for name, chunk in chunks.items()]) if chunks else None
     checkpoint_id = workflow = iteration = previous = None
     if info is not None:
-        checkpoint_id, workflow, iteration = packed_id(info.checkpoint_id), info.workflow_name, info.iteration_count
+        checkpoint_id, workflow, iteration = pack_id(info.checkpoint_id), info.workflow_name, info.iteration_count
         previous = info.previous_checkpoint_id if parent is None else None
     first_seq = count = own = body = None
     if events is not None:
-        first_seq, count, own, body = events.first_seq, events.count, as_words(events.own), events.body
-    made_at = _moment(commit.timestamp)
+        first_seq, count, own, body = events.first_seq, events.count, join_words(events.own), events.body
+    made_at = _exact_time(commit.timestamp)
     return (
         *(commit.number, parent, first_seq, made_at, iteration, count, events is not None and events.refers),
         *(checkpoint_id, workflow, previous, commit.timestamp if made_at is None else None),
-        *(packed_id(commit.run_id, RUN), commit.status, names, dropped, carried, own),
-        *(_seal(commit, links_sum(parent, previous, dropped, carried)), commit.root, body),
+        *(pack_id(commit.run_id, RUN), commit.status, names, dropped, carried, own),
+        *(_seal(commit, links_checksum(parent, previous, dropped, carried)), commit.root, body),
         b"".join(chunks.values()) or None,
     )
 
 
-def _moment(timestamp: str) -> datetime | None:
-    """None where the text cannot be made from it again, to the letter."""
+def _exact_time(timestamp: str) -> datetime | None:
+    """None if the text cannot be restored exactly from the time."""
     if len(timestamp) == 32 and timestamp[26:] == "+00:00" and timestamp[10] == "T":  # as perdure writes it
         try:
             time = datetime.fromisoformat(timestamp)
@@ -170,21 +165,23 @@ def _moment(timestamp: str) -> datetime | None:
     return to_time(number) if isinstance(number, int) else None
 
 
-def seal_of(commit: Commit) -> bytes:
+def commit_seal(commit: Commit) -> bytes:
     previous = None if commit.info is None or commit.parent is not None else commit.info.previous_checkpoint_id
-    return _seal(commit, links_sum(commit.parent, previous, as_words(commit.dropped), as_words(commit.carried)))
+    return _seal(
+        commit, links_checksum(commit.parent, previous, join_words(commit.dropped), join_words(commit.carried))
+    )
 
 
 def _seal(commit: Commit, links: bytes) -> bytes:
     thread_id, number, events = commit.lease.thread_id, commit.number, commit.events
-    of_root = root_seal(thread_id, number, told_by(commit), commit.root)
+    of_root = root_seal(thread_id, number, sealed_fields(commit), commit.root)
     if events is None:
         return of_root + bytes(_SEAL_BYTES) + links
     return of_root + events_seal(thread_id, number, events.first_seq, events.count, events.body) + links
 
 
-def told_by(commit: Commit) -> tuple[Any, ...]:
-    """What lists say of a commit's checkpoint, but for what it continues from: that may change."""
+def sealed_fields(commit: Commit) -> tuple[Any, ...]:
+    """What lists show of a commit's checkpoint, except its parent, which pruning may change."""
     info = commit.info
     of_checkpoint = (
         (None, None, None) if info is None else (info.checkpoint_id, info.workflow_name, info.iteration_count)
@@ -192,114 +189,119 @@ def told_by(commit: Commit) -> tuple[Any, ...]:
     return (*of_checkpoint, commit.timestamp, commit.run_id, commit.status)
 
 
-def told_by_row(row: Any) -> tuple[Any, ...]:
-    said = (id_in(row["checkpoint_id"]), row["workflow"], row["iteration"])
-    return (*said, timestamp_of(row), run_in(row), row["status"])
+def sealed_fields_of_row(row: Any) -> tuple[Any, ...]:
+    of_checkpoint = (unpack_id(row["checkpoint_id"]), row["workflow"], row["iteration"])
+    return (*of_checkpoint, read_timestamp(row), unpack_run_id(row), row["status"])
 
 
-def timestamp_of(row: Any) -> str:
+def read_timestamp(row: Any) -> str:
     made_at = row["made_at"]
     return row["timestamp"] or "" if made_at is None else to_timestamp(from_time(made_at))
 
 
-def info_of(thread_id: str, row: Any, previous: str | None) -> CheckpointInfo:
+def read_info(thread_id: str, row: Any, previous: str | None) -> CheckpointInfo:
     return CheckpointInfo(
-        id_in(row["checkpoint_id"]) or "",
+        unpack_id(row["checkpoint_id"]) or "",
         thread_id,
         row["workflow"] or "",
         row["number"],
         row["iteration"] or 0,
         previous,
-        timestamp_of(row),
-        run_in(row) or None,
+        read_timestamp(row),
+        unpack_run_id(row) or None,
         row["status"],
         row["is_pinned"],
     )
 
 
-def name_in(row: Any) -> str:
-    """What an error calls a commit."""
-    return id_in(row["checkpoint_id"]) or f"of commit {row['number']}"
+def commit_label(row: Any) -> str:
+    """The name of a commit in an error."""
+    return unpack_id(row["checkpoint_id"]) or f"of commit {row['number']}"
 
 
-def root_of(thread_id: str, row: Any) -> bytes:
-    """Raises DamagedCheckpoint for one that was changed, or stands where another belongs."""
+def read_root(thread_id: str, row: Any) -> bytes:
+    """Raises DamagedCheckpoint if the root was changed, or belongs to another commit."""
     root, number = row["root"], row["number"]
     if root is None:
-        raise DamagedCheckpoint(name_in(row), f"commit {number} holds no checkpoint", thread_id)
-    if root_seal(thread_id, number, told_by_row(row), root) != row["seal"][:_SEAL_BYTES]:
+        raise DamagedCheckpoint(commit_label(row), f"commit {number} holds no checkpoint", thread_id)
+    if root_seal(thread_id, number, sealed_fields_of_row(row), root) != row["seal"][:_SEAL_BYTES]:
         reason = f"commit {number} was changed or damaged in its store"
-        raise DamagedCheckpoint(name_in(row), reason, thread_id)
+        raise DamagedCheckpoint(commit_label(row), reason, thread_id)
     return bytes(root)
 
 
-def events_of(thread_id: str, row: Any) -> LoggedEvents | None:
+def read_events(thread_id: str, row: Any) -> LoggedEvents | None:
     """Raises DamagedCheckpoint."""
     number, first, body = row["number"], row["first_seq"], row["events"]
     if first is None:
         return None
     proof = row["seal"][_SEAL_BYTES : 2 * _SEAL_BYTES]
     if body is None or events_seal(thread_id, number, first, row["event_count"], body) != proof:
-        raise DamagedCheckpoint(name_in(row), f"the events of commit {number} were changed in its store", thread_id)
-    return LoggedEvents(first, row["event_count"], bytes(body), row["refers"], words(row["own"]))
+        raise DamagedCheckpoint(
+            commit_label(row), f"the events of commit {number} were changed in its store", thread_id
+        )
+    return LoggedEvents(first, row["event_count"], bytes(body), row["refers"], split_words(row["own"]))
 
 
-def chunks_of(thread_id: str, row: Any) -> dict[str, bytes]:
-    """Raises DamagedCheckpoint. What is in them is proved by their digests."""
-    packed, found, start = row["chunks"] or b"", {}, 0
+def unpack_chunks(thread_id: str, row: Any) -> dict[str, bytes]:
+    """Raises DamagedCheckpoint. Their digests prove their contents."""
+    packed, chunks, start = row["chunks"] or b"", {}, 0
     try:
-        for word in words(row["names"]):
+        for word in split_words(row["names"]):
             name, _, length = word.rpartition(":")
-            found[name] = packed[start : start + int(length)]
+            chunks[name] = packed[start : start + int(length)]
             start += int(length)
     except ValueError:
         start = -1
     if start != len(packed):
         number = row["number"]
-        raise DamagedCheckpoint(f"of commit {number}", f"chunks of commit {number} are not there", thread_id)
-    return found
+        raise DamagedCheckpoint(f"of commit {number}", f"chunks of commit {number} are missing", thread_id)
+    return chunks
 
 
-def commit_of(thread_id: str, row: Any, info: CheckpointInfo | None, silent_before: int) -> Commit:
-    """As it was committed, or as pruning left it. Raises DamagedCheckpoint."""
-    events, chunks = events_of(thread_id, row), chunks_of(thread_id, row)
-    if events is not None and row["number"] < silent_before:  # forgotten, though still there
+def read_commit(thread_id: str, row: Any, info: CheckpointInfo | None, events_dropped_before: int) -> Commit:
+    """The commit as it was written, or as pruning left it. Raises DamagedCheckpoint."""
+    events, chunks = read_events(thread_id, row), unpack_chunks(thread_id, row)
+    if events is not None and row["number"] < events_dropped_before:  # dropped, but not freed yet
         own = set(events.own)
         events, chunks = None, {name: chunk for name, chunk in chunks.items() if name not in own}
     return Commit(
         Lease(thread_id, "", 0),
         row["number"],
         info,
-        None if info is None else root_of(thread_id, row),
+        None if info is None else read_root(thread_id, row),
         events,
         status=row["status"],
-        run_id=run_in(row),
-        timestamp=timestamp_of(row),
+        run_id=unpack_run_id(row),
+        timestamp=read_timestamp(row),
         parent=row["parent"],
         chunks=chunks,
-        dropped=words(row["dropped"]),
-        carried=words(row["carried"]),
+        dropped=split_words(row["dropped"]),
+        carried=split_words(row["carried"]),
     )
 
 
-# ---------------------------------------------------------------- journal and inbox
-
-
-def journal_of(thread_id: str, number: int, entries: Any) -> list[JournalEntry]:
+def read_journal(thread_id: str, number: int, entries: Any) -> list[JournalEntry]:
     """Raises DamagedCheckpoint."""
-    found = []
-    for delivery_id, body, sealed in entries:
-        if seal(thread_id, delivery_id, body) != sealed:
+    journal = []
+    for delivery_id, body, stored_seal in entries:
+        if seal(thread_id, delivery_id, body) != stored_seal:
             raise DamagedCheckpoint("of its head", f"the journal of delivery {delivery_id} was changed", thread_id)
-        found.append(JournalEntry(number, delivery_id, body))
-    return found
+        journal.append(JournalEntry(number, delivery_id, body))
+    return journal
 
 
-def inbox_of(thread_id: str, items: Any) -> list[InboxItem]:
+def read_inbox(thread_id: str, items: Any) -> list[InboxItem]:
     """Raises DamagedCheckpoint."""
-    found = []
-    for item_id, kind, body, sealed in items:
-        if item_seal(thread_id, item_id, kind, body) != sealed:
+    inbox = []
+    for item_id, kind, body, stored_seal in items:
+        if item_seal(thread_id, item_id, kind, body) != stored_seal:
             raise DamagedCheckpoint("of its head", f"item {item_id!r} in its inbox was changed", thread_id)
-        found.append(InboxItem(item_id, kind, body))
-    return found
+        inbox.append(InboxItem(item_id, kind, body))
+    return inbox
+
+
+def fence_conflict(lease: Lease, row: Any) -> ThreadConflict:
+    """The error for a lease that is not the one of the thread's row."""
+    held = f"fence {lease.fence} of run {lease.owner!r}"
+    return ThreadConflict(lease.thread_id, f"with {held}", f"fence {0 if row is None else row['fence']}")

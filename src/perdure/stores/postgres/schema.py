@@ -7,8 +7,8 @@ a hash of its id, so that the tables can be partitioned by it.
 Invariants:
 * `threads.number` is the number of the thread's last commit, `head` that of its newest checkpoint. The next commit is
   `number + 1`, made by the owner whose fence is the row's.
-* A commit's checkpoint is there if it has an id that is not among the thread's `forgotten`, or is pinned. What was
-  forgotten is freed later, by a sweep.
+* A commit's checkpoint is there if it has an id that is not among the thread's `pruned`, or is pinned. What was
+  pruned is freed later, by a sweep.
 * Lists of names and references are texts of words. A chunk is kept while its commit has a checkpoint, or events that
   refer to it, or while the `carried` references of another commit of the thread name it.
 * A `parent` is the commit whose checkpoint it continues from, or the nearest before that which was not swept.
@@ -45,16 +45,16 @@ CREATE TABLE {s}.threads (
   number bigint NOT NULL DEFAULT 0,
   head bigint,
   moved bigint NOT NULL DEFAULT 0,       -- the place of its last commit in the order of all
-  noted bigint NOT NULL DEFAULT 0,       -- grows with every write to the journal
+  journal_writes bigint NOT NULL DEFAULT 0,       -- grows with every write to the journal
   status text NOT NULL DEFAULT '',
   updated_at text NOT NULL DEFAULT '',
   due_at timestamptz,
   first_seq bigint NOT NULL DEFAULT 1,   -- the oldest event that is kept
   last_seq bigint NOT NULL DEFAULT 0,
-  silent_before bigint NOT NULL DEFAULT 0,  -- events of commits before this one are forgotten
-  silent_swept bigint NOT NULL DEFAULT 0,   -- and before this one they are freed
-  sweep_at int NOT NULL DEFAULT 16,      -- so much is forgotten before it is freed
-  forgotten bigint[] NOT NULL DEFAULT '{}'
+  events_dropped_before bigint NOT NULL DEFAULT 0,  -- events of commits before this one are pruned
+  events_freed_before bigint NOT NULL DEFAULT 0,   -- and before this one they are freed
+  collect_at int NOT NULL DEFAULT 16,      -- so much is pruned before it is freed
+  pruned bigint[] NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 50);
 CREATE INDEX threads_by_id ON {s}.threads (left(thread_id, 200) COLLATE "C");
 CREATE INDEX threads_due ON {s}.threads (due_at) WHERE due_at IS NOT NULL;

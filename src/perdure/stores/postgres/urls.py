@@ -29,7 +29,7 @@ def split_schema(url: str) -> tuple[str, str | None]:
     return f"{before}?{rest}" if rest else before, schemas[-1]
 
 
-def shown(url: str) -> str:
+def redacted_url(url: str) -> str:
     """For people: with its user and its schema, without its password and whatever else its query may hold.
 
     A password may hold characters that should have been escaped, so the last `@` decides where it ends.
@@ -46,7 +46,7 @@ def shown(url: str) -> str:
     return f"{scheme}://{user}{place}" + ("" if schema is None else f"?schema={quote(schema)}")
 
 
-def place_of(url: str, schema: str) -> str:
+def location_of(url: str, schema: str) -> str:
     """Server, database and schema, without who uses them."""
     rest = url.partition("://")[2].rpartition("@")[2].partition("?")[0]
     host, _, database = rest.partition("/")
@@ -54,14 +54,14 @@ def place_of(url: str, schema: str) -> str:
     return f"{named.lower()}/{database} {schema}"
 
 
-HOW_A_URL_LOOKS = (
+URL_FORMAT = (
     "Write it as postgresql://user:password@host:5432/database. Characters of a password that mean something in a URL "
     "(/ : @ ? # %) are written as %XX"
 )
-WHERE_PASSWORDS_GO = "Correct it in the URL, in PGPASSWORD or in ~/.pgpass"
+_CREDENTIALS_REMEDY = "Correct it in the URL, in PGPASSWORD or in ~/.pgpass"
 
 _BY_STATE = {
-    "28P01": ("the password is wrong, or there is no such user", WHERE_PASSWORDS_GO),
+    "28P01": ("the password is wrong, or no such user exists", _CREDENTIALS_REMEDY),
     "3D000": ("there is no such database", "Make it (`createdb NAME`), or correct its name in the URL"),
     "53300": (
         "all its connections are taken",
@@ -76,7 +76,7 @@ _BY_STATE = {
 """By SQLSTATE, where it says more than the server's sentence."""
 
 
-class NotReached(Exception):
+class Unreachable(Exception):
     """A PostgreSQL, or what is wanted of it, is out of reach."""
 
     def __init__(self, reason: str, remedy: str) -> None:
@@ -85,27 +85,27 @@ class NotReached(Exception):
         super().__init__(f"{reason}. {remedy}" + ("" if remedy.endswith("?") else "."))
 
 
-def not_reached(error: BaseException, dsn: str) -> NotReached:
+def explain_unreachable(error: BaseException, dsn: str) -> Unreachable:
     """For what connecting raised."""
-    where = shown(dsn)
+    where = redacted_url(dsn)
     state = getattr(error, "sqlstate", None)
     if isinstance(state, str):
         what, remedy = _BY_STATE.get(state, ("it refuses", "See what it says, and the server's log"))
-        return NotReached(f"{where}: {what} ({_said(error)})", remedy)
+        return Unreachable(f"{where}: {what} ({_said(error)})", remedy)
     if isinstance(error, ValueError):  # its text may hold a part of the password that was taken for a port
-        return NotReached(f"{where}: the URL cannot be read", HOW_A_URL_LOOKS)
+        return Unreachable(f"{where}: the URL cannot be read", URL_FORMAT)
     if isinstance(error, socket.gaierror):
-        return NotReached(f"{where}: there is no host of that name ({_host(dsn)})", "Correct it in the URL")
+        return Unreachable(f"{where}: there is no host of that name ({_host(dsn)})", "Correct it in the URL")
     if isinstance(error, TimeoutError):
         remedy = "Is it the right host and port, and does a firewall let this machine through?"
-        return NotReached(f"{where}: nothing came back in time", remedy)
+        return Unreachable(f"{where}: nothing came back in time", remedy)
     if isinstance(error, ssl.SSLError) or "SSL" in str(error):
         remedy = "See sslmode and sslrootcert in the URL, and whether the server has ssl = on"
-        return NotReached(f"{where}: no connection with TLS came about ({_said(error)})", remedy)
+        return Unreachable(f"{where}: no connection with TLS came about ({_said(error)})", remedy)
     if isinstance(error, OSError) and ("refused" in str(error) or "Connect call failed" in str(error)):
         remedy = "Is the server running, is that its port, and does its listen_addresses let this machine in?"
-        return NotReached(f"{where}: nobody listens there", remedy)
-    return NotReached(f"{where}: it cannot be talked to ({_said(error)})", "Is it a PostgreSQL that listens there?")
+        return Unreachable(f"{where}: nobody listens there", remedy)
+    return Unreachable(f"{where}: it cannot be talked to ({_said(error)})", "Is it a PostgreSQL that listens there?")
 
 
 def _said(error: BaseException) -> str:
