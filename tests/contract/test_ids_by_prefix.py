@@ -14,9 +14,8 @@ from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.errors import ThreadNotFound
 from perdure.store import Store
 from perdure.stores.packing import first_after
-from perdure.stores.sqlite.lists import ListQuery
-from perdure.stores.sqlite.schema import prepare
-from perdure.stores.sqlite.tables import Tables
+from perdure.stores.sqlite.lists import ListQuery, list_requests, list_thread_ids, list_threads, read_last_seq
+from perdure.stores.sqlite.schema import Database, prepare
 
 ALPHABET = "aAb/%_\\*é\u0301\u200b\ud7ff\ue000\uffff\U00010000\U0010fffe\U0010ffff"
 
@@ -80,7 +79,7 @@ async def test_a_storage_lists_threads_and_requests_of_a_prefix_and_knows_their_
 class Counted:
     """Tables with ten threads of one owner beside those of others, and how many steps SQLite takes to read them."""
 
-    def __init__(self, db: sqlite3.Connection, others: int) -> None:
+    def __init__(self, db: Database, others: int) -> None:
         self._db = db
         self._steps = 0
         prepare(db, "a new store")
@@ -88,32 +87,35 @@ class Counted:
         rows = [(one, number, 1) for number, one in enumerate(ids)]
         db.executemany("INSERT INTO threads (thread_id, moved, number) VALUES (?, ?, ?)", rows)
         db.execute("INSERT INTO requests SELECT thread, 'q', 'e', moved, NULL, NULL FROM threads")
-        self.tables = Tables(db)
 
-    def steps(self, read: Callable[[Tables], object]) -> int:
+    def steps(self, read: Callable[[Database], object]) -> int:
         def count() -> None:
             self._steps += 1
 
         self._steps = 0
         self._db.set_progress_handler(count, 1)
-        assert read(self.tables) is not None
+        assert read(self._db) is not None
         self._db.set_progress_handler(None, 1)
         return self._steps
 
 
+def connect() -> Database:
+    return sqlite3.connect(":memory:", factory=Database)
+
+
 @pytest.fixture
 def few_and_many() -> Iterator[tuple[Counted, Counted]]:
-    with closing(sqlite3.connect(":memory:")) as few, closing(sqlite3.connect(":memory:")) as many:
+    with closing(connect()) as few, closing(connect()) as many:
         yield Counted(few, 20), Counted(many, 5000)
 
 
-READS: dict[str, Callable[[Tables], object]] = {
-    "threads": lambda tables: tables.threads(ListQuery(prefix="ann/"), 5),
-    "threads before one": lambda tables: tables.threads(ListQuery(prefix="ann/"), 5, "ann/7"),
-    "threads by status": lambda tables: tables.threads(ListQuery(prefix="ann/", statuses={"", "IDLE"})),
-    "ids": lambda tables: tables.thread_ids("ann/", "ann/2", 50),
-    "requests": lambda tables: tables.requests(ListQuery(prefix="ann/"), 5),
-    "last event": lambda tables: tables.last_seq("ann/1"),
+READS: dict[str, Callable[[Database], object]] = {
+    "threads": lambda db: list_threads(db, ListQuery(prefix="ann/"), 5),
+    "threads before one": lambda db: list_threads(db, ListQuery(prefix="ann/"), 5, "ann/7"),
+    "threads by status": lambda db: list_threads(db, ListQuery(prefix="ann/", statuses={"", "IDLE"})),
+    "ids": lambda db: list_thread_ids(db, "ann/", "ann/2", 50),
+    "requests": lambda db: list_requests(db, ListQuery(prefix="ann/"), 5),
+    "last event": lambda db: read_last_seq(db, "ann/1"),
 }
 
 

@@ -59,7 +59,7 @@ def test_a_sqlite_store_that_is_well_is_told_to_be_so(call: Call, told: Told, id
     assert set(marks(done).values()) == {"ok"}
     tree = told("doctor", "sqlite:///threads.db", store=None)
     assert (tree["kind"], tree["is_well"], tree["store"]) == ("sqlite", True, str(folder / "threads.db"))
-    assert (tree["file"]["version"], tree["file"]["journal_mode"], tree["file"]["is_locked"]) == (2, "wal", False)
+    assert (tree["file"]["version"], tree["file"]["journal_mode"], tree["file"]["is_locked"]) == (1, "wal", False)
     contents = tree["file"]["contents"]
     assert (contents["threads"], contents["checkpoints"], contents["requests"]) == (2, 6, 1)
     assert (contents["owned"], contents["left_behind"], contents["is_encrypted"]) == (0, 0, False)
@@ -110,7 +110,7 @@ def _newer(path: Path) -> None:
         (_cut_off, "database", "it was cut off", "backup"),
         (_scribble, "database", "not a database", "backup"),
         (_other_database, "database", "of something else", "Name another"),
-        (_newer, "format", "version 99; this perdure knows up to 2", "Upgrade perdure"),
+        (_newer, "format", "version 99; this perdure knows up to 1", "Upgrade perdure"),
     ],
 )
 def test_a_database_that_cannot_be_used_fails_and_is_left_as_it_is(
@@ -136,10 +136,10 @@ def test_files_that_lost_what_was_acknowledged_fail(call: Call, told: Told, file
 
 def test_files_of_a_newer_perdure_fail(call: Call, files: Path) -> None:
     path = files / "r-1.jsonl"
-    path.write_bytes(path.read_bytes().replace(b'"version":2', b'"version":9', 1))
+    path.write_bytes(path.read_bytes().replace(b'"version":1', b'"version":9', 1))
     done = call("doctor", FILES)
     assert marks(done, 1)["format"] == "fail"
-    assert "r-1.jsonl: of a newer perdure; this one knows up to version 2. Upgrade perdure" in done.stdout
+    assert "r-1.jsonl: of a newer perdure; this one knows up to version 1. Upgrade perdure" in done.stdout
 
 
 def test_a_lock_that_nobody_gives_up_is_warned_about(call: Call, files: Path, folder: Path) -> None:

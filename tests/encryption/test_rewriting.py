@@ -15,8 +15,8 @@ from tests.encryption.places import Place
 from perdure.errors import DamagedCheckpoint, DamagedStore
 from perdure.store import Store
 from perdure.stores.file.store import FileStore
-from perdure.stores.sqlite.rewrite import PAGE_ROWS
 from perdure.stores.sqlite.store import SqliteStore
+from perdure.stores.sqlite.transfer import PAGE_ROWS
 from perdure.testing.conformance.clauses.rewriting import wrapped
 from perdure.testing.conformance.support.acts import full, own, saved
 

@@ -54,12 +54,12 @@ class Lines:
         before = set() if parent is None else self.has[parent]
         gone = set(random.sample(sorted(before), random.randint(0, len(before)))) if random.random() < 0.6 else set()
         is_checkpoint = parent is None or random.random() < 0.8
-        brought = {self._digest() for _ in range(random.choice((0, 1, 3)))} if is_checkpoint else set()
+        added = {self._digest() for _ in range(random.choice((0, 1, 3)))} if is_checkpoint else set()
         gone = gone if is_checkpoint else set()  # events alone drop nothing
-        self.has[self._number] = (before - gone) | {f"{digest}.{self._number}" for digest in brought}
+        self.has[self._number] = (before - gone) | {f"{digest}.{self._number}" for digest in added}
         dropped = frozenset(map(shortened, gone))
         self.lineages[self._number] = Lineage(
-            self._number, parent, True, frozenset(brought), dropped, is_checkpoint=is_checkpoint
+            self._number, parent, True, frozenset(added), dropped, is_checkpoint=is_checkpoint
         )
 
     def _digest(self) -> str:

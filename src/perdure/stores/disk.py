@@ -1,4 +1,4 @@
-"""What a file store asks of a disk: a few calls, so that a test can put a disk in its place that loses power."""
+"""The calls that a file store makes to a disk. A test replaces them by a disk that loses power."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from perdure.platform import fsync_file, fsync_folder, try_lock_file, unlock_fil
 
 
 class FileLocked(Exception):
-    """Another process has the lock of a file."""
+    """Another process has locked the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        super().__init__(f"the lock of {str(path)!r} is taken")
+        super().__init__(f"another process has locked {str(path)!r}")
 
 
 def locked_for_long(error: FileLocked, seconds: float) -> StorageFailed:
@@ -25,13 +25,13 @@ def locked_for_long(error: FileLocked, seconds: float) -> StorageFailed:
 
 
 class Disk:
-    """The real one. `syncs=False` leaves it to the system when things reach the disk."""
+    """The real one. `syncs=False`: the system decides when data reaches the disk."""
 
     def __init__(self, *, syncs: bool = True) -> None:
         self.syncs = syncs
 
     def open(self, path: Path) -> int:
-        """For reading and appending; made if there is none."""
+        """For reading and appending; created if it does not exist."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
 
     def append(self, fd: int, data: bytes) -> None:
@@ -53,7 +53,7 @@ class Disk:
 
     def sync_all(self, folder: Path) -> None:
         """All files in the folder, and the folder."""
-        if self.syncs and sys.platform == "linux":  # elsewhere it only says that it should be done
+        if self.syncs and sys.platform == "linux":  # elsewhere `os.sync` does not wait
             os.sync()
         elif self.syncs:
             for path in folder.iterdir():
@@ -66,7 +66,7 @@ class Disk:
             self.sync_folder(folder)
 
     def make_folder(self, path: Path) -> None:
-        """With the folders it is in, where they are missing."""
+        """With its parents."""
         if not path.is_dir():
             self.make_folder(path.parent)
             path.mkdir(exist_ok=True)
@@ -80,7 +80,7 @@ class Disk:
 
     def read(self, fd: int, place: int, size: int) -> bytes:
         """Fewer bytes if the file ends before."""
-        os.lseek(fd, place, os.SEEK_SET)  # appending has its own place; and pread is not everywhere
+        os.lseek(fd, place, os.SEEK_SET)  # appends do not use the position; Windows has no pread
         parts = []
         while size > 0 and (part := os.read(fd, size)):
             parts.append(part)
@@ -89,10 +89,10 @@ class Disk:
 
     def read_line(self, fd: int, place: int) -> bytes:
         """Up to the end of the line, or of the file."""
-        found = b""
-        while (part := self.read(fd, place + len(found), max(4096, 2 * len(found)))) and b"\n" not in part:
-            found += part
-        return found + part[: part.find(b"\n") + 1]
+        line = b""
+        while (part := self.read(fd, place + len(line), max(4096, 2 * len(line)))) and b"\n" not in part:
+            line += part
+        return line + part[: part.find(b"\n") + 1]
 
     def is_same(self, fd: int, path: Path) -> bool:
         """Whether the path still leads to the file that was opened."""
@@ -102,7 +102,7 @@ class Disk:
             return False
 
     def lock(self, fd: int, path: Path, seconds: float) -> None:
-        """Raises FileLocked if another process holds the lock for longer: it may have been stopped."""
+        """Raises FileLocked if another process holds the lock for longer: it may be stopped."""
         until = time.monotonic() + seconds
         while not try_lock_file(fd):
             if time.monotonic() > until:

@@ -1,8 +1,8 @@
-"""Which chunks a thread still needs when some of its checkpoints go. Pure: from the commits' lists, without a payload.
+"""Which chunks a thread still needs when some of its checkpoints are pruned. Pure: no payload is read.
 
-A checkpoint has the chunks of its parent, but for those it dropped, and those it brought. So a chunk is needed if the
-checkpoints that stay are more in the branches where it came in than in those where it was dropped. When a parent goes,
-its child is told what it keeps from it, so that what is left says all there is to know.
+A checkpoint has the chunks that it added, and those of its parent that it did not drop. A chunk is live if some kept
+checkpoint descends from the commit that added it without passing a commit that dropped it. A pruned parent leaves its
+child the list of what the child keeps from it, so that the commits that are left describe all live chunks.
 """
 
 from __future__ import annotations
@@ -21,115 +21,116 @@ Ref = tuple[str, int]
 
 @dataclass(frozen=True)
 class Lineage:
-    """What one commit says about chunks."""
+    """The chunks that one commit adds and drops."""
 
     number: int
     parent: int | None
     """The commit whose checkpoint it continues from."""
     is_kept: bool
-    """Whether its checkpoint stays, or its events refer to what that has."""
-    brought: frozenset[str]
+    """Whether its checkpoint is kept, or its events refer to chunks of that checkpoint."""
+    added: frozenset[str]
     """Digests of the chunks that it holds and its checkpoint has."""
     dropped: frozenset[str]
-    """References, shortened: the first characters of the digest, and the commit."""
+    """Shortened references: the first characters of the digest, and the commit."""
     carried: frozenset[str] = frozenset()
-    """References that its checkpoint has from commits which are no longer in its line."""
+    """References that its checkpoint has from commits which are no longer among its ancestors."""
     is_checkpoint: bool = True
-    """Whether another may continue from it; not so where only its events are left."""
+    """Whether another commit may continue from it; False where only its events are left."""
 
     @property
     def own(self) -> Iterator[Ref]:
-        return ((digest, self.number) for digest in self.brought)
+        return ((digest, self.number) for digest in self.added)
 
     @property
     def received(self) -> Iterator[Ref]:
-        """What comes in with it."""
+        """Its own chunks, and those it carries."""
         return chain(self.own, map(_split, self.carried))
 
 
 @dataclass
 class Pruning:
     needed: set[Ref] = field(default_factory=set)
-    """What something still has."""
+    """References that a kept commit has."""
     relinked: dict[int, Lineage] = field(default_factory=dict)
-    """Commits that stay, whose parent goes: what they are to say from now on."""
+    """New lineages of kept commits whose parent is pruned."""
 
     def needs(self, digest: str, number: int) -> bool:
         return (digest, number) in self.needed
 
 
 def plan_pruning(commits: Iterable[Lineage]) -> Pruning:
-    """For all commits of a thread that hold chunks, those that go included."""
-    lines = {one.number: one for one in sorted(commits, key=lambda one: one.number)}
-    dropped = _Dropped(lines.values())
-    staying = _staying(lines)
-    having: Counter[Ref] = Counter()
-    for number, one in lines.items():
-        for ref in one.received:
-            having[ref] += staying[number]
-        for ref in dropped.by(one):
-            having[ref] -= staying[number]
-    result = Pruning({ref for ref, count in having.items() if count > 0})
-    for number, one in lines.items():
-        if one.is_kept and one.parent is not None:
-            parent = lines.get(one.parent)
+    """For all commits of a thread that hold chunks, pruned ones included."""
+    lineages = {lineage.number: lineage for lineage in sorted(commits, key=lambda lineage: lineage.number)}
+    resolver = _DroppedRefs(lineages.values())
+    descendants = _count_kept_descendants(lineages)
+    holders: Counter[Ref] = Counter()
+    for number, lineage in lineages.items():
+        for ref in lineage.received:
+            holders[ref] += descendants[number]
+        for ref in resolver.resolve(lineage):
+            holders[ref] -= descendants[number]
+    plan = Pruning({ref for ref, count in holders.items() if count > 0})
+    for number, lineage in lineages.items():
+        if lineage.is_kept and lineage.parent is not None:
+            parent = lineages.get(lineage.parent)
             if parent is None or not parent.is_kept:
-                result.relinked[number] = _relinked(one, lines, dropped)
-    return result
+                plan.relinked[number] = _relink(lineage, lineages, resolver)
+    return plan
 
 
-def _staying(lines: Mapping[int, Lineage]) -> Counter[int]:
-    """How many that stay continue from each, itself included."""
-    staying: Counter[int] = Counter()
-    for number, one in reversed([*lines.items()]):  # a parent is older than its children
-        staying[number] += one.is_kept
-        if one.parent is not None:
-            staying[one.parent] += staying[number]
-    return staying
+def _count_kept_descendants(lineages: Mapping[int, Lineage]) -> Counter[int]:
+    """How many kept commits descend from each, itself included."""
+    counts: Counter[int] = Counter()
+    for number, lineage in reversed([*lineages.items()]):  # a parent is older than its children
+        counts[number] += lineage.is_kept
+        if lineage.parent is not None:
+            counts[lineage.parent] += counts[number]
+    return counts
 
 
-class _Dropped:
-    """Shortened references, found again. Where two could be meant, none is: better to keep one too many."""
+class _DroppedRefs:
+    """Resolves shortened references. An ambiguous one resolves to nothing: the chunk is kept."""
 
-    def __init__(self, lines: Iterable[Lineage]) -> None:
-        self._known: dict[tuple[str, int], set[str]] = defaultdict(set)
-        for one in lines:
-            for digest, number in one.received:
-                self._known[digest[:SHORT], number].add(digest)
+    def __init__(self, lineages: Iterable[Lineage]) -> None:
+        self._digests: dict[tuple[str, int], set[str]] = defaultdict(set)
+        for lineage in lineages:
+            for digest, number in lineage.received:
+                self._digests[digest[:SHORT], number].add(digest)
 
-    def by(self, one: Lineage) -> Iterator[Ref]:
-        for ref in one.dropped:
+    def resolve(self, lineage: Lineage) -> Iterator[Ref]:
+        """What the commit dropped."""
+        for ref in lineage.dropped:
             start, number = _split(ref)
-            found = [digest for digest in self._known.get((start[:SHORT], number), ()) if digest.startswith(start)]
-            if len(found) == 1:
-                yield found[0], number
-            elif not found:  # of a commit that was not given: all that can be said of it
+            matches = [digest for digest in self._digests.get((start[:SHORT], number), ()) if digest.startswith(start)]
+            if len(matches) == 1:
+                yield matches[0], number
+            elif not matches:  # of a commit that was not given
                 yield start, number
 
 
-def _relinked(one: Lineage, lines: Mapping[int, Lineage], dropped: _Dropped) -> Lineage:
-    """What it says in place of itself and of those before it that go."""
-    line = [one]
-    parent = lines.get(one.parent) if one.parent is not None else None
+def _relink(lineage: Lineage, lineages: Mapping[int, Lineage], resolver: _DroppedRefs) -> Lineage:
+    """One lineage for the commit and its pruned ancestors."""
+    line = [lineage]
+    parent = lineages.get(lineage.parent) if lineage.parent is not None else None
     while parent is not None and not parent.is_kept:
         line.append(parent)
-        parent = lines.get(parent.parent) if parent.parent is not None else None
-    came: set[Ref] = set()
-    went: set[Ref] = set()
-    for each in reversed(line):
-        for ref in dropped.by(each):
-            went.add(ref) if ref not in came else came.discard(ref)
-        came.update(each.received)
-        went -= came
-    came.difference_update(one.own)
+        parent = lineages.get(parent.parent) if parent.parent is not None else None
+    added: set[Ref] = set()
+    dropped: set[Ref] = set()
+    for ancestor in reversed(line):
+        for ref in resolver.resolve(ancestor):
+            dropped.add(ref) if ref not in added else added.discard(ref)
+        added.update(ancestor.received)
+        dropped -= added
+    added.difference_update(lineage.own)
     return Lineage(
-        one.number,
+        lineage.number,
         None if parent is None else parent.number,
         True,
-        one.brought,
-        frozenset() if parent is None else frozenset(map(_joined, went)),
-        frozenset(map(_joined, came)),
-        one.is_checkpoint,
+        lineage.added,
+        frozenset() if parent is None else frozenset(map(_join, dropped)),
+        frozenset(map(_join, added)),
+        lineage.is_checkpoint,
     )
 
 
@@ -138,11 +139,11 @@ def _split(ref: str) -> Ref:
     return digest, int(number)
 
 
-def _joined(ref: Ref) -> str:
+def _join(ref: Ref) -> str:
     return f"{ref[0]}.{ref[1]}"
 
 
-# ---------------------------------------------------------------- pruning
+# ---------------------------------------------------------------- bodies
 
 
 @dataclass
@@ -154,8 +155,8 @@ class PackedCommit:
 
 
 @dataclass
-class Changed:
-    """What becomes of one commit; without a body and events it goes altogether."""
+class PrunedCommit:
+    """What pruning leaves of a commit."""
 
     number: int
     parent: int | None
@@ -172,68 +173,70 @@ class Changed:
 
 
 def prune_bodies(
-    commits: Collection[PackedCommit], doomed: Collection[int], events_before: int = 0
-) -> Iterable[Changed]:
-    """For all commits of a thread, the numbers of the checkpoints that go, and the commit before which events go."""
-    forgotten = {one.number for one in commits if not one.has_checkpoint and one.body.root is not NOTHING}
-    silenced = {one.number for one in commits if one.number < events_before and one.body.events is not NOTHING}
-    commits = [_silent(one) if one.number in silenced else one for one in commits]
-    changed = {one.number: one for one in _pruned(commits, forgotten.union(doomed))}
-    for one in commits:
-        if one.number in silenced and one.number not in changed:
-            changed[one.number] = Changed(one.number, one.parent, one.has_checkpoint, one.body)
+    commits: Collection[PackedCommit], pruned: Collection[int], events_before: int = 0
+) -> Iterable[PrunedCommit]:
+    """What changes when these checkpoints are pruned, and the events of commits before `events_before` dropped.
+
+    `commits`: all of a thread. One that has lost its checkpoint id before still has its root, and is pruned, too.
+    """
+    unfreed = {commit.number for commit in commits if not commit.has_checkpoint and commit.body.root is not NOTHING}
+    muted = {commit.number for commit in commits if commit.number < events_before and commit.body.events is not NOTHING}
+    commits = [
+        PackedCommit(commit.number, commit.parent, commit.has_checkpoint, without_events(commit.body))
+        if commit.number in muted
+        else commit
+        for commit in commits
+    ]
+    changed = {change.number: change for change in _prune_checkpoints(commits, unfreed.union(pruned))}
+    for commit in commits:
+        if commit.number in muted and commit.number not in changed:
+            changed[commit.number] = PrunedCommit(commit.number, commit.parent, commit.has_checkpoint, commit.body)
     return changed.values()
 
 
-def silenced(body: Body) -> Body:
-    """Without its events, and what only they refer to."""
+def without_events(body: Body) -> Body:
+    """The body without its events, and without the chunks that only they refer to."""
     own = set(body.own)
     chunks = {digest: chunk for digest, chunk in body.chunks.items() if digest not in own}
-    return _copy(body, events=NOTHING, refers=False, own=(), chunks=chunks)
+    return _replace(body, events=NOTHING, refers=False, own=(), chunks=chunks)
 
 
-def _silent(one: PackedCommit) -> PackedCommit:
-    return PackedCommit(one.number, one.parent, one.has_checkpoint, silenced(one.body))
-
-
-def _pruned(commits: Collection[PackedCommit], doomed: Collection[int]) -> Iterable[Changed]:
-    plan = plan_pruning(_lineage(one, doomed) for one in commits)
-    for one in commits:
-        body = one.body
-        if one.number in plan.relinked:
-            lineage = plan.relinked[one.number]
-            changed = _copy(body, dropped=sorted(lineage.dropped), carried=sorted(lineage.carried))
-            keeps_checkpoint = one.has_checkpoint and one.number not in doomed
+def _prune_checkpoints(commits: Collection[PackedCommit], pruned: Collection[int]) -> Iterable[PrunedCommit]:
+    plan = plan_pruning(_to_lineage(commit, pruned) for commit in commits)
+    for commit in commits:
+        number, body = commit.number, commit.body
+        if number in plan.relinked:
+            lineage = plan.relinked[number]
+            relinked = _replace(body, dropped=sorted(lineage.dropped), carried=sorted(lineage.carried))
+            keeps_checkpoint = commit.has_checkpoint and number not in pruned
             if not keeps_checkpoint:
-                changed.root = NOTHING
-            yield Changed(one.number, lineage.parent, keeps_checkpoint, changed)
-        elif one.number in doomed and body.refers:
-            yield Changed(one.number, one.parent, False, _copy(body, root=NOTHING))
-        elif one.number in doomed or not one.has_checkpoint:
+                relinked.root = NOTHING
+            yield PrunedCommit(number, lineage.parent, keeps_checkpoint, relinked)
+        elif number in pruned and body.refers:
+            yield PrunedCommit(number, commit.parent, False, _replace(body, root=NOTHING))
+        elif number in pruned or not commit.has_checkpoint:
             own = set(body.own)
-            kept = {
-                digest: chunk
-                for digest, chunk in body.chunks.items()
-                if digest in own or plan.needs(digest, one.number)
+            chunks = {
+                digest: chunk for digest, chunk in body.chunks.items() if digest in own or plan.needs(digest, number)
             }
-            is_linked = one.parent is not None and not body.refers
-            if one.number in doomed or len(kept) != len(body.chunks) or body.root is not NOTHING or is_linked:
-                smaller = Body(chunks=kept, events=body.events, refers=body.refers, own=body.own)
-                yield Changed(one.number, None, False, smaller)
+            is_linked = commit.parent is not None and not body.refers
+            if number in pruned or len(chunks) != len(body.chunks) or body.root is not NOTHING or is_linked:
+                smaller = Body(chunks=chunks, events=body.events, refers=body.refers, own=body.own)
+                yield PrunedCommit(number, None, False, smaller)
 
 
-def _lineage(one: PackedCommit, doomed: Collection[int]) -> Lineage:
-    body = one.body
+def _to_lineage(commit: PackedCommit, pruned: Collection[int]) -> Lineage:
+    body = commit.body
     return Lineage(
-        one.number,
-        one.parent,
-        (one.has_checkpoint and one.number not in doomed) or body.refers,
+        commit.number,
+        commit.parent,
+        (commit.has_checkpoint and commit.number not in pruned) or body.refers,
         frozenset(body.chunks) - frozenset(body.own),
         frozenset(body.dropped),
         frozenset(body.carried),
     )
 
 
-def _copy(body: Body, **changes: object) -> Body:
+def _replace(body: Body, **changes: object) -> Body:
     fields = {name: getattr(body, name) for name in Body.__struct_fields__}
     return Body(**{**fields, **changes})

@@ -1,4 +1,4 @@
-"""What is told of any store to whoever looks after it: counts, without a judgement."""
+"""What `perdure doctor` reports of any store: counts, without a judgement."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from perdure.stores.process_identity import from_json, this_process
 
 @dataclass(frozen=True)
 class StoreContents:
-    """What is in a store."""
+    """The content of a store, counted."""
 
     threads: int = 0
     owned: int = 0
-    """Threads that a run holds now."""
+    """Threads that a living run owns."""
     left_behind: int = 0
-    """Threads whose owner is gone: its process is dead, or its lease has run out."""
+    """Threads whose owner is dead: its process has ended, or its lease has expired."""
     overdue: int = 0
-    """Threads without an owner that should have gone on by themselves more than a minute ago."""
+    """Threads without an owner that have been due for more than a minute."""
     commits: int = 0
     checkpoints: int = 0
     is_estimated: bool = False
@@ -29,19 +29,19 @@ class StoreContents:
     late_requests: int = 0
     """Requests whose deadline has passed."""
     inbox: int = 0
-    """What was sent to threads, and not taken in yet."""
+    """Items that were posted to threads, and not consumed yet."""
     processes: int = 0
-    """Those that live and may own threads."""
+    """Living processes that may own threads."""
     is_encrypted: bool = False
 
 
-def is_gone(identity: str | None, is_leased: bool) -> bool:
-    """Whether an owner, as a store keeps it, moves nothing any more."""
+def is_owner_dead(identity: str | None, is_leased: bool) -> bool:
+    """Whether the process of an owner, as a store keeps it, has ended or lost its lease."""
     if identity is None:
         return True
     try:
-        who = from_json(identity)
+        process = from_json(identity)
     except (msgspec.DecodeError, TypeError):
         return not is_leased
-    alive = True if who == this_process() else is_process_alive(who.identity)
+    alive = True if process == this_process() else is_process_alive(process.identity)
     return not is_leased if alive is None else not alive

@@ -1,4 +1,4 @@
-"""A commit's payload as one piece of JSON: root, chunks and events, with what is known about chunks beside them."""
+"""How stores write things: a commit's payload as one JSON text, ids and times as columns, and seals."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from zlib import crc32
 import msgspec
 
 from perdure.records import Commit, LoggedEvents
+from perdure.store import Rewrite
 
 # ---------------------------------------------------------------- prefixes
 
-
 LAST_CODE = 0x10FFFF
 SURROGATES = range(0xD800, 0xE000)
-"""Codes that are no characters: no text that is stored has one."""
+"""Codes that are not characters: no stored text contains one."""
 
 
 def is_writable(text: str) -> bool:
-    """Whether it can be stored at all. Nothing begins with one that cannot."""
-    return not any(ord(one) in SURROGATES for one in text)
+    """Whether the text can be stored. No stored text begins with one that cannot."""
+    return not any(ord(character) in SURROGATES for character in text)
 
 
 def first_after(prefix: str) -> str | None:
-    """The first text after all that begin with this one; None if none comes after them."""
+    """The first text after all that begin with this one; None if there is none."""
     for place in range(len(prefix) - 1, -1, -1):
         code = ord(prefix[place]) + 1
         if code <= LAST_CODE:
@@ -35,7 +35,6 @@ def first_after(prefix: str) -> str | None:
 
 
 # ---------------------------------------------------------------- columns
-
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -51,13 +50,13 @@ def to_time(microseconds: int) -> datetime:
 
 
 def from_timestamp(text: str) -> int | str:
-    """As a number where the text can be made from it again, to the letter."""
+    """As a number if exactly this text can be made from it."""
     try:
         time = datetime.fromisoformat(text)
         if time.tzinfo is None:
             return text
         number = from_time(time)
-        # As `datetime.isoformat` writes it: then it need not be tried.
+        # As `datetime.isoformat` writes it: then the text need not be made to compare it.
         is_usual = len(text) == 32 and text[26:] == "+00:00" and text[4] + text[7] + text[10] + text[19] == "--T."
         return number if (is_usual and number % 1_000_000) or to_time(number).isoformat() == text else text
     except (ValueError, OverflowError):
@@ -73,7 +72,7 @@ def to_timestamp(column: int | str | None) -> str:
 
 @lru_cache(maxsize=1024)
 def _second(seconds: int) -> str:
-    """Lists are of commits that follow each other: many in one second."""
+    """Cached: a list has many commits of one second."""
     return (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
 
 
@@ -92,6 +91,8 @@ def to_id(column: bytes | str | None, prefix: str = "") -> str | None:
     return prefix + column.hex() if isinstance(column, bytes) else column
 
 
+# ---------------------------------------------------------------- bodies
+
 NOTHING = msgspec.Raw(b"null")
 
 
@@ -100,20 +101,20 @@ class Body(msgspec.Struct, omit_defaults=True, gc=False):
     chunks: dict[str, msgspec.Raw] = {}
     dropped: Sequence[str] = ()
     carried: Sequence[str] = ()
-    """References that the checkpoint has from commits which are no longer in its line."""
+    """References that the checkpoint has from commits which are no longer among its ancestors."""
     events: msgspec.Raw = NOTHING
     refers: bool = False
     own: Sequence[str] = ()
 
 
 class _Chunks(msgspec.Struct, gc=False):
-    """A body of which nothing else is wanted."""
+    """A body, decoded only for its chunks."""
 
     chunks: dict[str, msgspec.Raw] = {}
 
 
 class Chunks(Mapping[str, bytes]):
-    """By digest. A chunk is copied out of the body when it is asked for."""
+    """By digest. A lookup copies the chunk out of the body."""
 
     __slots__ = ("_raw",)
 
@@ -156,7 +157,7 @@ def unpack_body(data: bytes) -> Body:
 
 
 def unpack_chunks(data: bytes) -> Chunks:
-    """The same."""
+    """Raises msgspec.DecodeError."""
     return Chunks(_chunks_decoder.decode(data).chunks)
 
 
@@ -170,19 +171,51 @@ def logged_events(body: Body, first_seq: int, count: int) -> LoggedEvents | None
     return LoggedEvents(first_seq, count, bytes(body.events), body.refers, body.own)
 
 
+# ---------------------------------------------------------------- seals
+
 SEAL_BYTES = 16
 
 
 def seal(thread_id: str, number: int, body: bytes) -> bytes:
-    """Binds a payload to its place: a row that was changed, or stands where another belongs, does not have it."""
+    """Binds a payload to its thread and number: a changed or misplaced row does not have its seal."""
     return sha256(b"%b\0%d\0%b" % (thread_id.encode(), number, body)).digest()[:SEAL_BYTES]
 
 
 def consumed_seal(thread_id: str, item_id: str) -> bytes:
-    """Of an inbox item that is there only so that it is not taken a second time."""
+    """Of a consumed inbox item, which is kept so that it is not posted a second time."""
     return b"c" + seal(f"{thread_id}\0{item_id}", 0, b"")
 
 
 def column_sum(columns: tuple[object, ...]) -> bytes:
-    """Stands behind a seal, and tells whether what lists say of a commit was changed. Rows of format 1 have none."""
+    """Stands behind a seal, and shows whether the columns of a commit were changed."""
     return crc32(repr(columns).encode()).to_bytes(4)
+
+
+class Changes:
+    """Puts payloads through a change, and counts those that come back different."""
+
+    def __init__(self, change: Rewrite) -> None:
+        self._change = change
+        self.count = 0
+
+    def change(self, kind: str, name: str, data: bytes) -> bytes:
+        after = self._change(kind, name, data)
+        self.count += after != data
+        return after
+
+    def change_raw(self, kind: str, name: str, data: msgspec.Raw) -> msgspec.Raw:
+        return data if data is NOTHING else msgspec.Raw(self.change(kind, name, bytes(data)))
+
+    def body(self, number: int, body: Body) -> Body:
+        """The body with all its payloads changed; the same object if none came back different."""
+        before = self.count
+        changed = Body(
+            self.change_raw("root", str(number), body.root),
+            {digest: self.change_raw("chunk", digest, chunk) for digest, chunk in body.chunks.items()},
+            body.dropped,
+            body.carried,
+            self.change_raw("events", str(number), body.events),
+            body.refers,
+            body.own,
+        )
+        return body if self.count == before else changed

@@ -1,8 +1,7 @@
-"""Owners of threads are processes: who this one is, and whether another still lives.
+"""Owners of threads are processes: the identity of this one, and whether another is alive.
 
-A process that can be seen from here, on this host and in this container, is alive or dead, and that is known at once.
-Of one that cannot be seen only its lease is known: it renews that while it lives, and is taken for dead when it runs
-out.
+For a process of this host and container the system answers at once. For any other only its lease counts: a living
+process renews it, and one whose lease has expired counts as dead.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from perdure.platform import ProcessIdentity, is_process_alive, process_identity
 
 LEASE_SECONDS = 10.0
 RENEW_SECONDS = 3.0
-"""How often a process says that it lives; three times before anybody would take it for dead."""
+"""How often a process renews its lease: three times before it would expire."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """One that owns threads, as a store keeps it."""
+    """The identity of an owner, as a store keeps it."""
 
     boot_id: str
     pid_namespace: str
     pid: int
     started: str
     token: str
-    """Tells two apart that nothing else does: hosts without a boot id."""
+    """Random: distinguishes processes on hosts without a boot id."""
 
     @property
     def identity(self) -> ProcessIdentity:
@@ -43,8 +42,9 @@ def this_process() -> Process:
 
 @lru_cache(maxsize=1)
 def _this_process(pid: int) -> Process:
-    who = process_identity(pid)
-    return Process(who.boot_id, who.pid_namespace, who.pid, who.started, os.urandom(8).hex())
+    identity = process_identity(pid)
+    token = os.urandom(8).hex()
+    return Process(identity.boot_id, identity.pid_namespace, identity.pid, identity.started, token)
 
 
 def to_json(process: Process) -> str:
@@ -55,7 +55,7 @@ def from_json(text: str) -> Process:
     return msgspec.json.decode(text, type=Process)
 
 
-def is_gone(process: Process, leased_until: float) -> bool:
-    """Whether it is sure that the process moves nothing any more, or it may be taken for dead."""
+def is_dead(process: Process, leased_until: float) -> bool:
+    """Whether the process has ended, or its lease has expired where that cannot be seen."""
     alive = True if process == this_process() else is_process_alive(process.identity)
     return time.time() > leased_until if alive is None else not alive

@@ -21,10 +21,10 @@ def ref(name: str) -> str:
 
 
 def line(
-    number: int, parent: int | None, brought: str = "", dropped: Iterable[str] = (), *, stays: bool = True
+    number: int, parent: int | None, added: str = "", dropped: Iterable[str] = (), *, stays: bool = True
 ) -> Lineage:
     gone = frozenset(f"{ref(one)[:6]}.{one[1:]}" for one in dropped)
-    return Lineage(number, parent, stays, frozenset(map(digest, brought)), gone)
+    return Lineage(number, parent, stays, frozenset(map(digest, added)), gone)
 
 
 def needed(plan: Pruning, *names: str) -> str:
@@ -55,7 +55,7 @@ def test_whoever_loses_its_parent_is_told_what_it_has_from_it() -> None:
     plan = plan_pruning(commits)
     assert set(plan.relinked) == {3}
     assert shown(plan.relinked[3]) == (1, {"a1", "b1"}, {"c2"})
-    assert plan.relinked[3].brought == {digest("d")}
+    assert plan.relinked[3].added == {digest("d")}
 
 
 def test_the_first_that_is_left_carries_all_it_has() -> None:
@@ -89,7 +89,7 @@ def test_plans_follow_each_other() -> None:
     commits = {1: line(1, None, "ab"), 2: line(2, 1, "c"), 3: line(3, 2, "d", ["a1"]), 4: line(4, 3, "e", ["c2"])}
     for number in (2, 1, 3):
         one = commits[number]
-        commits[number] = Lineage(number, one.parent, False, one.brought, one.dropped, one.carried)
+        commits[number] = Lineage(number, one.parent, False, one.added, one.dropped, one.carried)
         plan = plan_pruning(commits.values())
         commits = {key: one for key, one in {**commits, **plan.relinked}.items() if one.is_kept}
     assert shown(commits[4]) == (None, set(), {"b1", "d3"})
@@ -135,16 +135,16 @@ def test_a_plan_for_10_000_commits_or_chunks_takes_no_time_worth_speaking_of() -
     def long(count: int) -> list[Lineage]:
         found = [Lineage(1, None, True, frozenset({"0" * 22}), frozenset())]
         for number in range(2, count + 1):  # each brings a few and drops one, as appending to a list does
-            brought = frozenset(f"{number:06}{index:016}" for index in range(3))
+            added = frozenset(f"{number:06}{index:016}" for index in range(3))
             dropped = frozenset({f"{number - 1:06}{0:016}.{number - 1}"})
-            found.append(Lineage(number, number - 1, number % 7 != 0, brought, dropped))
+            found.append(Lineage(number, number - 1, number % 7 != 0, added, dropped))
         return found
 
     def replaced(count: int) -> list[Lineage]:
-        brought = frozenset(f"{index:022}"[::-1] for index in range(count))
+        added = frozenset(f"{index:022}"[::-1] for index in range(count))
         return [
-            Lineage(1, None, False, brought, frozenset()),
-            Lineage(2, 1, True, frozenset(), frozenset(f"{one[:6]}.1" for one in brought)),
+            Lineage(1, None, False, added, frozenset()),
+            Lineage(2, 1, True, frozenset(), frozenset(f"{one[:6]}.1" for one in added)),
         ]
 
     for make in (long, replaced):

@@ -11,8 +11,9 @@ import pytest
 
 from perdure.errors import DamagedStore, StorageFailed, ThreadBusy
 from perdure.records import OpenedThread
+from perdure.stores.sqlite.journal import post_item
+from perdure.stores.sqlite.schema import Database
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.stores.sqlite.tables import Tables
 
 
 @pytest.fixture
@@ -70,13 +71,13 @@ async def test_a_claim_that_is_refused_leaves_those_beside_it_alone(store: Sqlit
 
 
 async def test_a_refused_write_undoes_nothing_of_the_others_and_all_of_its_own(store: SqliteStore) -> None:
-    def half(tables: Tables) -> None:
-        tables.post("half", "item", "message", b"1")
+    def half(db: Database) -> None:
+        post_item(db, "half", "item", "message", b"1")
         raise ThreadBusy("half")
 
     writes = [
         store.post("whole", "item", "message", b"1"),
-        store._grouped.do(half, syncs=True),
+        store._writer.write(half),
         store.post("next", "item", "message", b"1"),
     ]
     found = await asyncio.gather(*writes, return_exceptions=True)
@@ -110,12 +111,12 @@ async def test_what_is_no_ordinary_error_is_told_to_whoever_waited_and_nothing_p
     class Stop(BaseException):
         pass
 
-    def stop(tables: Tables) -> None:
+    def stop(db: Database) -> None:
         raise Stop
 
     writes = [
         store.post("one", "item", "message", b"1"),
-        store._grouped.do(stop, syncs=True),
+        store._writer.write(stop),
         store.post("two", "item", "message", b"1"),
     ]
     found = await asyncio.gather(*writes, return_exceptions=True)
@@ -131,9 +132,9 @@ async def test_a_thread_that_could_not_be_started_fails_one_write_and_not_those_
     def full() -> None:
         raise RuntimeError("can't start new thread")
 
-    store._thread.stop()
+    store._writer.worker.stop()
     with monkeypatch.context() as patched:
-        patched.setattr(store._thread, "_start", full)
+        patched.setattr(store._writer.worker, "_start", full)
         with pytest.raises(RuntimeError, match="new thread"):
             await store.post("lost", "item", "message", b"1")
     await store.post("kept", "item", "message", b"1")

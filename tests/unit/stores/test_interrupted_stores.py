@@ -152,7 +152,7 @@ async def test_a_commit_is_made_although_what_it_forgets_cannot_be_freed(
         dropped = [f"c{number - 1}.{number - 1}"] * (number > 1)
         await owner.save(chunks={f"c{number}": b'"1"'}, dropped=dropped, prunes=[number - 1])
     assert await ids(store) == ["t-40"]
-    assert "thread t: what it forgot still takes space" in caplog.text
+    assert "thread t: pruning failed, space not freed" in caplog.text
     await owner.release()
     again = await own(store, owner="run-2")
     assert again.number == 40 and again.opened.damage is None

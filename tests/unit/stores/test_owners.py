@@ -18,7 +18,7 @@ from perdure.stores.process_identity import (
     RENEW_SECONDS,
     Process,
     from_json,
-    is_gone,
+    is_dead,
     this_process,
     to_json,
 )
@@ -28,7 +28,7 @@ FUTURE, PAST = 3_600.0, -3_600.0
 
 def told(process: Process, seconds: float) -> bool:
     """Whether it is gone, with a lease that ends so many seconds from now."""
-    return is_gone(process, time.time() + seconds)
+    return is_dead(process, time.time() + seconds)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.stores.garbage import Changed, PackedCommit, prune_bodies
+from perdure.stores.garbage import PackedCommit, PrunedCommit, prune_bodies
 from perdure.stores.packing import NOTHING, Body, repack_body, unpack_body
 
 
@@ -23,7 +23,7 @@ def dropped(*names: str) -> list[str]:
     return [f"{name[0] * 6}.{name[1:]}" for name in names]
 
 
-def pruned(commits: list[PackedCommit], *doomed: int) -> dict[int, Changed]:
+def pruned(commits: list[PackedCommit], *doomed: int) -> dict[int, PrunedCommit]:
     return {one.number: one for one in prune_bodies(commits, doomed)}
 
 
@@ -105,7 +105,7 @@ def test_what_is_left_after_one_pruning_is_enough_for_the_next() -> None:
         commits = [
             PackedCommit(one.number, one.parent, one.has_checkpoint, unpack_body(repack_body(one.body)))
             for one in after
-            if not isinstance(one, Changed) or not one.is_empty
+            if not isinstance(one, PrunedCommit) or not one.is_empty
         ]
     left = {one.number: names(one.body) for one in commits}
     assert left == {1: "bx", 2: "c", 4: "e", 5: ""}

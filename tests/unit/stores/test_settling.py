@@ -25,14 +25,14 @@ async def test_a_process_that_came_by_the_number_of_a_dead_one_keeps_its_threads
     dead = dataclasses.replace(living, started="long ago")
 
     def set_identity(identity: str) -> None:
-        index.transact(lambda tables: tables._db.execute("UPDATE processes SET identity = ?", (identity,)))
+        index.transact(lambda db: db.execute("UPDATE processes SET identity = ?", (identity,)))
 
     def catch_up(thread_ids: Iterable[str]) -> None:
         if [*thread_ids]:  # between the look at who is dead and what is made of it
             set_identity(to_json(living))
 
     monkeypatch.setattr(index, "_catch_up_all", catch_up)
-    await store._do(lambda tables: tables._db.execute("UPDATE processes SET identity = ?", (to_json(dead),)))
+    await store._access.write(lambda db: db.execute("UPDATE processes SET identity = ?", (to_json(dead),)))
     await store.threads()
     await owner.save()
     assert [info.number for info in await store.infos(thread_id="t")] == [1, 2]

@@ -193,7 +193,7 @@ async def test_a_newer_format_is_refused_and_left_as_it_is(path: Path) -> None:
     newer.execute("PRAGMA user_version = 99")
     newer.close()
     before = content_of(path)
-    with pytest.raises(NewerFormat, match="has format 99; this perdure reads up to 2"):
+    with pytest.raises(NewerFormat, match="has format 99; this perdure reads up to 1"):
         await store.open("t", "run-1")
     await store.close()
     assert content_of(path) == before

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.contract.acts import ids, own
 
-from perdure.stores.sqlite.connection import LARGEST_AT_ONCE, Connection
+from perdure.stores.sqlite.connection import MAX_BYTES_NOW, Connection
 from perdure.stores.sqlite.schema import is_made
 from perdure.stores.sqlite.store import SqliteStore
 
@@ -40,7 +40,7 @@ async def test_only_a_commit_that_is_not_synced_is_made_on_the_loop(
 
 async def test_a_large_one_is_not(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "threads.db", synchronous="NORMAL")
-    assert not await is_made_at_once(store, "a", chunks={"c": b'"%b"' % (b"x" * LARGEST_AT_ONCE)})
+    assert not await is_made_at_once(store, "a", chunks={"c": b'"%b"' % (b"x" * MAX_BYTES_NOW)})
     await store.close()
 
 
@@ -81,12 +81,12 @@ async def test_a_file_that_another_makes_while_it_is_opened_is_not_taken_for_one
     def made_by_another(db: sqlite3.Connection, place: str) -> bool:
         was_made = is_made(db, place)
         monkeypatch.undo()
-        other.transact(lambda tables: None, writes=True, syncs=False)
+        other.transact(lambda db: None, writes=True, syncs=False)
         return was_made
 
     monkeypatch.setattr("perdure.stores.sqlite.connection.is_made", made_by_another)
 
-    first.transact(lambda tables: None, writes=True, syncs=False)
+    first.transact(lambda db: None, writes=True, syncs=False)
 
     assert path.stat().st_size > 0
     first.close()

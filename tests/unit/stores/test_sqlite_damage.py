@@ -137,7 +137,7 @@ async def test_events_that_are_gone_from_the_end_of_a_log_are_missed(make: Calla
     await store.close()
     change(database, "UPDATE commits SET first_seq = NULL, events = NULL WHERE number = 3")
     for seq in (None, 0, 4):
-        with pytest.raises(DamagedCheckpoint, match=r"'t'.*6 were told"):
+        with pytest.raises(DamagedCheckpoint, match=r"'t'.*6 were committed"):
             await store.events_after("t", seq)
     await store.close()
 

@@ -9,12 +9,12 @@ import pytest
 
 from perdure.errors import StorageFailed
 from perdure.stores.sqlite.connection import Connection
-from perdure.stores.sqlite.schema import is_made, prepare
-from perdure.stores.sqlite.tables import Tables
+from perdure.stores.sqlite.owners import ensure_thread, find_thread
+from perdure.stores.sqlite.schema import Database, is_made, prepare
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, isolation_level=None, timeout=0)
+def connect(path: Path) -> Database:
+    db = sqlite3.connect(path, isolation_level=None, timeout=0, factory=Database)
     db.execute("PRAGMA journal_mode = WAL")
     return db
 
@@ -46,9 +46,9 @@ def test_a_lock_that_sqlite_does_not_wait_for_is_waited_for(tmp_path: Path) -> N
     """As when another process changes the file to have a log, or recovers it: the answer comes at once."""
     connection, tries = Connection(tmp_path / "threads.db", "NORMAL", 10.0), list[bool]()
 
-    def work(tables: Tables) -> bool:
-        tries.append(tables.find_thread("t") is None)
-        tables.thread("t")
+    def work(db: Database) -> bool:
+        tries.append(find_thread(db, "t") is None)
+        ensure_thread(db, "t")
         if len(tries) < 3:
             raise sqlite3.OperationalError("database is locked")
         return True
@@ -61,9 +61,9 @@ def test_a_lock_that_sqlite_does_not_wait_for_is_waited_for(tmp_path: Path) -> N
 def test_but_not_for_longer_than_the_caller_said(tmp_path: Path) -> None:
     connection, tries = Connection(tmp_path / "threads.db", "NORMAL", 0.05), list[int]()
 
-    connection.transact(lambda tables: None, writes=False, syncs=False)  # opening the file is not what takes so long
+    connection.transact(lambda db: None, writes=False, syncs=False)  # opening the file is not what takes so long
 
-    def work(tables: Tables) -> None:
+    def work(db: Database) -> None:
         tries.append(1)
         raise sqlite3.OperationalError("database is locked")
 

@@ -14,12 +14,10 @@ from tests.contract.acts import Owner, inside, own, saved
 from tests.turns import turns
 
 from perdure.errors import DamagedStore, StorageFailed, ThreadConflict
-from perdure.records import JournalEntry, Lease
 from perdure.stores.disk import Disk
 from perdure.stores.file.store import FileStore
-from perdure.stores.sqlite.batching import WaitingEntry, WrittenTogether
 from perdure.stores.sqlite.store import SqliteStore
-from perdure.stores.sqlite.worker_thread import OwnThread
+from perdure.stores.sqlite.writer import Batch, Job, Worker
 
 MANY = 20
 AnyStore = SqliteStore | FileStore
@@ -35,7 +33,7 @@ class HeldStore:
 
     async def hold(self) -> None:
         self._goes_on.clear()
-        self._busy = asyncio.create_task(self.store._thread.do(lambda: self._goes_on.wait(10)))
+        self._busy = asyncio.create_task(self.store._tables.worker.run(lambda: self._goes_on.wait(10)))
         await turns(2)
 
     async def let_go(self) -> None:
@@ -206,21 +204,21 @@ class Writer:
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
 
-    def write(self, batch: Sequence[WaitingEntry]) -> None:
-        self.batches.append([one.entry.delivery_id for one in batch])
-        for one in batch:
-            one.error = ValueError("its own") if one.entry.delivery_id == 1 else None
+    def write(self, batch: Sequence[Job[int]]) -> None:
+        self.batches.append([job.work for job in batch])
+        for job in batch:
+            if job.work == 1:
+                job.settle(ValueError("its own"))
         if len(batch) > 2:
             raise OSError("everybody's")
 
 
 async def test_an_error_of_ones_own_is_not_hidden_by_everybodys() -> None:
-    writer, thread, goes_on = Writer(), OwnThread("test"), threading.Event()
-    together = WrittenTogether(thread, writer.write)
-    busy = asyncio.create_task(thread.do(lambda: goes_on.wait(10)))
+    writer, thread, goes_on = Writer(), Worker("test"), threading.Event()
+    together = Batch(thread)
+    busy = asyncio.create_task(thread.run(lambda: goes_on.wait(10)))
     await turns(2)
-    lease = Lease("t", "run", 1)
-    waiting = [asyncio.create_task(together.add(lease, JournalEntry(0, number, b"1"))) for number in range(3)]
+    waiting = [asyncio.create_task(together.run(Job(number), writer.write)) for number in range(3)]
     await turns(2)
     goes_on.set()
     ended = await asyncio.gather(busy, *waiting, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The files of a file store, one for each thread: named safely, and locked while somebody checks and appends."""
+"""The files of a file store, one for each thread: named safely, and locked during a check and an append."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from perdure.stores.file.lines import START, VERSION, FileThreadLine, Line, NotA
 
 SUFFIX, BESIDE = ".jsonl", ".new"
 _DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)")
-"""What Windows takes for a device, whatever follows."""
+"""Names of devices on Windows, with any suffix."""
 _SAFE = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,99}")
 PATIENCE_SECONDS = 0.005
-"""How long one waits for a lock while other threads have to wait too."""
-LINES_AT_ONCE = 200
-"""Written in one go where a file is written anew."""
-OPEN_FILES = 64
-"""How many stay open, so that the next commit need not open its file again."""
+"""How long the worker thread waits for a lock: all other threads of the store wait, too."""
+MAX_LINES = 200
+"""Lines in one write when a file is rewritten."""
+MAX_OPEN_FILES = 64
+"""Files that stay open, so that the next commit need not open its file again."""
 
 
 def file_name(thread_id: str) -> str:
-    """One that any system takes, tells apart from all others also where case does not count, and leads nowhere else."""
+    """A name that any system accepts, unique also where case does not count, and never a path."""
     if _SAFE.fullmatch(thread_id) and not thread_id.endswith(".") and not _DEVICE.match(thread_id):
         return thread_id + SUFFIX
     readable = re.sub(r"[^a-z0-9_.-]+", "-", thread_id.lower()).strip(".-")[:60]
@@ -38,7 +38,7 @@ def file_name(thread_id: str) -> str:
 
 
 class ThreadFile:
-    """One thread's file, locked: nobody else appends to it, here or in another process."""
+    """One thread's file, locked: no other thread or process appends to it."""
 
     def __init__(self, thread_id: str, path: Path, fd: int, disk: Disk) -> None:
         self.thread_id = thread_id
@@ -46,7 +46,7 @@ class ThreadFile:
         self._fd = fd
         self._disk = disk
         self.to_cut: int | None = None
-        """Where the file should end: what is behind it was not acknowledged, and could not be taken away."""
+        """Where the file should end: the rest was not acknowledged, and could not be cut off."""
 
     @property
     def size(self) -> int:
@@ -54,13 +54,13 @@ class ThreadFile:
 
     @property
     def is_open(self) -> bool:
-        """Not so once it was removed or written anew."""
+        """False once the file was removed or rewritten."""
         return self._disk.is_same(self._fd, self.path)
 
     def append(self, line: Line) -> tuple[int, int]:
-        """Where the line is: its place and size. It is on the disk when this returns; if it raises, nothing is.
+        """Append the line and sync it. Its place and size. If this raises, nothing was appended.
 
-        One line at a time: of what a power cut leaves, only the last line can be torn.
+        One line at a time: after a power cut only the last line can be torn.
         """
         before = place = self.size
         data = to_line(self.thread_id, line)
@@ -88,19 +88,19 @@ class ThreadFile:
             self.to_cut = size
 
     def sync(self) -> None:
-        """What another process appended and maybe did not come to sync."""
+        """Sync lines of another process, which may have died before it did."""
         self._disk.sync(self._fd)
         self._disk.sync_folder(self.path.parent)
 
     def cut(self, size: int) -> None:
-        """Take away what was never acknowledged."""
+        """Cut off what was never acknowledged."""
         self._disk.cut(self._fd, size)
         self._disk.sync(self._fd)
 
     def scan(self, start: int, *, may_cut: bool = False) -> Iterator[tuple[int, int, Line]]:
-        """Place, size and content of each line from there on. Raises DamagedStore for one that is not as it was made.
+        """Place, size and content of each line from there on. Raises DamagedStore for a line that was changed.
 
-        `may_cut`: a last line that is not whole was never acknowledged, and is cut off.
+        `may_cut`: cut off a torn last line, which was never acknowledged.
         """
         place, size = start, self.size
         while place < size:
@@ -118,7 +118,7 @@ class ThreadFile:
 
 
 class ThreadFiles:
-    """All of a folder."""
+    """The files of a folder."""
 
     def __init__(self, folder: Path, disk: Disk) -> None:
         self.folder = folder
@@ -126,21 +126,21 @@ class ThreadFiles:
         self._open: OrderedDict[str, int] = OrderedDict()
         self._process_id = os.getpid()
         self.to_cut: dict[str, int] = {}
-        """Files that this store could not cut back after a write that failed, and where they should end."""
+        """Files that this store could not cut after a failed write, and where they should end."""
 
     def path_of(self, thread_id: str) -> Path:
         return self.folder / file_name(thread_id)
 
     @contextmanager
-    def locked(self, thread_id: str) -> Iterator[ThreadFile]:
-        """Made if there is none. Raises FileLocked if another process has it: whoever can wait tries again."""
+    def lock(self, thread_id: str) -> Iterator[ThreadFile]:
+        """Created if it is new. Raises FileLocked if another process has it locked."""
         path = self.path_of(thread_id)
         while True:
             fd = self._fd(thread_id, path)
             self.disk.lock(fd, path, PATIENCE_SECONDS)
             if self.disk.is_same(fd, path):
                 break
-            self._forget(thread_id)  # written anew or removed by another process meanwhile
+            self._close(thread_id)  # another process has rewritten or removed it
         file = ThreadFile(thread_id, path, fd, self.disk)
         try:
             yield file
@@ -151,14 +151,14 @@ class ThreadFiles:
                 self.disk.unlock(fd)
 
     @contextmanager
-    def locked_at_last(self, thread_id: str, seconds: float) -> Iterator[ThreadFile]:
-        """The same, waiting for it. Raises FileLocked after so long."""
+    def wait_for_lock(self, thread_id: str, seconds: float) -> Iterator[ThreadFile]:
+        """The same, waiting for it. Raises FileLocked after `seconds`."""
         until = time.monotonic() + seconds
         with ExitStack() as stack:
             file = None
             while file is None:
                 try:
-                    file = stack.enter_context(self.locked(thread_id))
+                    file = stack.enter_context(self.lock(thread_id))
                 except FileLocked:
                     if time.monotonic() >= until:
                         raise
@@ -166,44 +166,44 @@ class ThreadFiles:
 
     def _fd(self, thread_id: str, path: Path) -> int:
         if self._process_id != os.getpid():
-            self.close()  # a fork shares its files with its parent, and with them their locks
+            self.close()  # a forked child shares open files with its parent, and with them their locks
             self._process_id = os.getpid()
         fd = self._open.pop(thread_id, None)
         if fd is None:
             fd = self.disk.open(path)
-            if len(self._open) >= OPEN_FILES:
+            if len(self._open) >= MAX_OPEN_FILES:
                 _, oldest = self._open.popitem(last=False)
                 os.close(oldest)
         self._open[thread_id] = fd
         return fd
 
-    def _forget(self, thread_id: str) -> None:
+    def _close(self, thread_id: str) -> None:
         os.close(self._open.pop(thread_id))
 
     def read(self, thread_id: str, place: int, size: int) -> Line:
-        """Raises NotALine if there is another thing, or nothing."""
+        """Raises NotALine if no line is there."""
         path = self.path_of(thread_id)
         if not path.exists():
-            raise NotALine("the thread's file is gone")
+            raise NotALine("the thread's file does not exist")
         fd = self._fd(thread_id, path)
         if not self.disk.is_same(fd, path):
-            self._forget(thread_id)
+            self._close(thread_id)
             return self.read(thread_id, place, size)
         return from_line(thread_id, self.disk.read(fd, place, size))
 
     def thread_ids(self) -> Iterator[str]:
-        """Of all files that say which thread they are. One that does not is left alone, and named when it is opened."""
+        """Of all files whose first line names a thread."""
         for path in sorted(self.folder.glob(f"*{SUFFIX}")):
             try:
                 with path.open("rb") as file:
-                    thread_id = thread_of(file.readline())
+                    thread_id = parse_thread_id(file.readline())
             except OSError:
                 continue
             if thread_id is not None and self.path_of(thread_id) == path:
                 yield thread_id
 
-    def foreign(self) -> list[str]:
-        """Files that look like those of threads and are none. An empty one is of a thread that was only claimed."""
+    def list_foreign(self) -> list[str]:
+        """Names of files that are not a thread's. An empty file is of a thread that was only claimed."""
         known = {self.path_of(thread_id).name for thread_id in self.thread_ids()}
         others = [path for path in sorted(self.folder.glob(f"*{SUFFIX}")) if path.name not in known]
         return [path.name for path in others if path.stat().st_size]
@@ -218,15 +218,15 @@ class ThreadFiles:
         return total
 
     def rewrite(self, file: ThreadFile, lines: Iterable[Line]) -> None:
-        """Put these lines in the place of all that is in the file, at once."""
-        beside = file.path.with_suffix(BESIDE)  # one a thread: what a process left that was killed here is overwritten
+        """Replace the whole file by these lines, atomically."""
+        beside = file.path.with_suffix(BESIDE)  # one for each thread: it overwrites what a killed process left
         fd = self.disk.open(beside)
         try:
             self.disk.cut(fd, 0)
             part: list[bytes] = []
             for line in lines:
                 part.append(to_line(file.thread_id, line))
-                if len(part) >= LINES_AT_ONCE:
+                if len(part) >= MAX_LINES:
                     self.disk.append(fd, b"".join(part))
                     part = []
             self.disk.append(fd, b"".join(part))
@@ -238,13 +238,13 @@ class ThreadFiles:
             os.close(fd)
         self.disk.replace(beside, file.path)
         self.disk.sync_folder(self.folder)
-        self._forget(file.thread_id)
+        self._close(file.thread_id)
 
     def remove(self, file: ThreadFile) -> None:
         self.disk.remove(file.path)
         self.disk.remove(file.path.with_suffix(BESIDE))
         self.disk.sync_folder(self.folder)
-        self._forget(file.thread_id)
+        self._close(file.thread_id)
 
     def close(self) -> None:
         while self._open:
@@ -252,16 +252,16 @@ class ThreadFiles:
 
 
 def is_torn(data: bytes) -> bool:
-    """Whether it could be a line of ours that was not written whole: cut off, or with blocks that never came to be."""
-    is_ours = all(one in (0, wanted) for one, wanted in zip(data, START, strict=False))
-    return is_ours and (not data.endswith(b"\n") or b"\0" in data)
+    """Whether it could be a line that was not written whole: cut off, or with blocks that were never written."""
+    has_start = all(byte in (0, expected) for byte, expected in zip(data, START, strict=False))
+    return has_start and (not data.endswith(b"\n") or b"\0" in data)
 
 
-def thread_of(first_line: bytes) -> str | None:
-    """Which thread a file says it is of."""
+def parse_thread_id(first_line: bytes) -> str | None:
+    """The id of the thread that a file's first line names."""
     try:
         content = msgspec.json.decode(first_line)
         line = from_line(content["thread_id"], first_line)
-    except (NotALine, PerdureError, ValueError, KeyError, TypeError):  # ValueError: no JSON, or not in UTF-8
+    except (NotALine, PerdureError, ValueError, KeyError, TypeError):  # ValueError: not valid JSON or UTF-8
         return None
     return line.thread_id if isinstance(line, FileThreadLine) else None

@@ -18,7 +18,7 @@ from perdure.stores.file.index import INDEX
 from perdure.stores.file.lines import VERSION
 from perdure.stores.sqlite import health as sqlite_report
 from perdure.stores.sqlite.health import LOCK_SECONDS, SqliteReport
-from perdure.stores.sqlite.store import size_of
+from perdure.stores.sqlite.store import file_size
 
 LONGEST_FIRST_LINE = 1024 * 1024
 LOOKS = 3
@@ -105,7 +105,7 @@ def _shortened(folder: Path) -> tuple[str, ...]:
 def _seem_shortened(folder: Path) -> set[str]:
     with closing(sqlite_report.opened(folder / INDEX)) as db:
         known = db.execute("SELECT thread_id, size FROM threads WHERE size IS NOT NULL").fetchall()
-    return {thread_id for thread_id, size in known if size > size_of(folder / file_name(thread_id))}
+    return {thread_id for thread_id, size in known if size > file_size(folder / file_name(thread_id))}
 
 
 def _boot(index: Path) -> str | None:

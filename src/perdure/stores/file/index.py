@@ -1,7 +1,7 @@
 """The index of a file store: a SQLite database with the tables of a SQLite store, but without payloads.
 
-It is never synced: what is written to it survives the process, but not a power cut. So it is made anew from the files
-when the machine was started since, when it is missing, or when it is damaged. Deleting it is always allowed.
+It is never synced: it survives the process, but not a power cut. The store rebuilds it from the files after a restart
+of the machine, and when it is missing or damaged. Deleting it is always allowed.
 """
 
 from __future__ import annotations
@@ -18,71 +18,112 @@ import msgspec
 
 from perdure.errors import DamagedStore
 from perdure.platform import boot_id
+from perdure.records import Commit
 from perdure.stores.disk import FileLocked, locked_for_long
 from perdure.stores.file.folder import ThreadFile, ThreadFiles
 from perdure.stores.file.lines import (
     VERSION,
-    Before,
     FileCommitLine,
     FileThreadLine,
     JournalLine,
     Line,
+    LineContext,
     PinLine,
     PostLine,
-    commit_of,
-    completed,
+    complete_line,
     pending_request,
     request_part,
+    to_commit,
 )
-from perdure.stores.rewriting import WaitingItems
+from perdure.stores.file.rewriting import PendingLines
+from perdure.stores.file.schema import (
+    IndexDatabase,
+    clear_thread,
+    delete_if_empty,
+    is_id_taken,
+    list_file_sizes,
+    list_owned,
+    list_unread,
+    order_commits,
+    raise_fences,
+    raise_thread,
+    read_columns,
+    read_context,
+    read_file_size,
+    read_generation,
+    read_meta,
+    release_processes,
+    restore_retention,
+    restore_seqs,
+    restore_status,
+    set_file_size,
+    set_generation,
+    set_meta,
+    set_place,
+    set_workflow,
+)
+from perdure.stores.sqlite.commits import insert_commit, replace_requests, settle, update_thread
 from perdure.stores.sqlite.connection import Connection
-from perdure.stores.sqlite.lists import ListQuery
-from perdure.stores.sqlite.rows import Payload
-from perdure.stores.sqlite.schema import prepare
-from perdure.stores.sqlite.tables import Tables
+from perdure.stores.sqlite.journal import (
+    append_journal,
+    consume_items,
+    list_consumed,
+    post_item,
+    read_inbox,
+    read_journal,
+)
+from perdure.stores.sqlite.lists import ListQuery, list_requests, list_threads, read_head
+from perdure.stores.sqlite.owners import ThreadRow, ensure_thread, find_thread, is_process_dead, read_thread
+from perdure.stores.sqlite.retention import list_pins, prune_with_commit, read_kept_events, set_pin
+from perdure.stores.sqlite.schema import Database, prepare
 
 T = TypeVar("T")
 
 INDEX = "index.db"
+FENCE_STEP = 1000
+"""A rebuilt index raises all fences by so much: claims that had written nothing are not in the files."""
 
 
 class FileIndex(Connection):
     """The connection of a file store."""
 
     def __init__(self, files: ThreadFiles, busy_seconds: float) -> None:
-        super().__init__(files.folder / INDEX, "OFF", busy_seconds)
+        super().__init__(files.folder / INDEX, "OFF", busy_seconds, IndexDatabase)
         self._files = files
-        self._busy = busy_seconds
         self._ready_in = 0
-        self._is_being_made = False
-        """From all files: these are synced at the end, all at once."""
+        """The process that made the index ready."""
+        self._is_rebuilding = False
+        """While it is: the files are synced at the end, all at once."""
 
     def transact(
-        self, work: Callable[[Tables], T], *, writes: bool = True, syncs: bool = True, checks: bool = False
+        self, work: Callable[[Database], T], *, writes: bool = True, syncs: bool = True, checks: bool = False
     ) -> T:
         if self._ready_in != os.getpid():
             self.make_ready()
         return super().transact(work, writes=writes, syncs=True)
 
+    def read(self, work: Callable[[Database], T]) -> T:
+        return self.transact(work, writes=False)
+
     def close(self) -> None:
         super().close()
         self._ready_in = 0
 
-    # ------------------------------------------------------------ made from the files
-
-    def _foreign(self) -> DamagedStore:
-        return DamagedStore(str(self.path), "what is left of it is not an index any more")  # no file of anybody else's
+    def _refuse_foreign(self) -> DamagedStore:
+        return DamagedStore(str(self.path), "it is not an index any more")
 
     def _is_replaced(self) -> bool:
-        return False  # `make_ready` sees to it, with the locks that it needs
+        return False  # `make_ready` detects it, under the locks that it needs
 
     @property
     def is_current(self) -> bool:
-        """Whether the file that was opened is still the one in the folder: somebody may have deleted or remade it."""
-        return self._ready_in == os.getpid() and self._file is not None and self._file == self._file_there()
+        """Whether the open file is still the one in the folder, and not deleted or rebuilt."""
+        return self._ready_in == os.getpid() and self._file is not None and self._file == self._stat_file()
+
+    # ------------------------------------------------------------ rebuilt from the files
 
     def make_ready(self, *, is_damaged: bool = False) -> None:
-        """See to it that the index is there, and of this start of the machine. One that is damaged is made anew."""
+        """Open the index, and rebuild it if it is damaged or older than the last start of the machine."""
         if self.is_current and not is_damaged:
             return
         damaged = self._file if is_damaged else None
@@ -91,77 +132,72 @@ class FileIndex(Connection):
         lock = self._files.disk.open(self._files.folder / "index.lock")
         try:
             self._lock(lock)
-            if damaged is not None and damaged == self._file_there():  # else another process has made it anew
+            if damaged is not None and damaged == self._stat_file():  # else another process has rebuilt it
                 self._remove()
             self._ready_in = os.getpid()
             acknowledged: Mapping[tuple[str, str], int] = {}
             try:
-                is_of_this_boot = self._now(lambda tables: tables.meta("boot_id"), writes=False) == _boot()
+                is_of_this_boot = self.read(lambda db: read_meta(db, "boot_id")) == _boot()
                 if not is_of_this_boot:
-                    acknowledged = self._now(lambda tables: tables.sizes(), writes=False)
+                    acknowledged = self.read(list_file_sizes)
             except DamagedStore:
                 is_of_this_boot = False
             if not is_of_this_boot:
-                self._make_anew(acknowledged)
+                self._rebuild(acknowledged)
         except BaseException:
             self._ready_in = 0
             raise
         finally:
-            self._files.disk.unlock(lock)  # a child that was forked meanwhile has the file open too
+            self._files.disk.unlock(lock)  # a child that was forked meanwhile has the file open, too
             os.close(lock)
 
     def _lock(self, fd: int) -> None:
         """Raises StorageFailed."""
         try:
-            self._files.disk.lock(fd, self._files.folder / "index.lock", self._busy)
+            self._files.disk.lock(fd, self._files.folder / "index.lock", self._busy_seconds)
         except FileLocked as error:
-            raise locked_for_long(error, self._busy) from error
-
-    def _now(self, work: Callable[[Tables], T], *, writes: bool = True) -> T:
-        """Without looking whether it is ready: while it is made so."""
-        return super().transact(work, writes=writes, syncs=True)
+            raise locked_for_long(error, self._busy_seconds) from error
 
     def _remove(self) -> None:
         for suffix in ("", "-wal", "-shm"):
             Path(f"{self.path}{suffix}").unlink(missing_ok=True)
 
-    def _make_anew(self, acknowledged: Mapping[tuple[str, str], int]) -> None:
-        """`acknowledged`: what an older index says about the size of each file."""
+    def _rebuild(self, acknowledged: Mapping[tuple[str, str], int]) -> None:
+        """`acknowledged`: how many bytes of each file the index before had."""
         super().close()
         self._remove()
-        self._is_being_made = True
+        self._is_rebuilding = True
         try:
-            self._take_in_all(acknowledged)
+            self._read_all_files(acknowledged)
         finally:
-            self._is_being_made = False
+            self._is_rebuilding = False
         self._files.disk.sync_all(self._files.folder)
-        self._now(lambda tables: tables.set_meta("boot_id", _boot()))
+        self.transact(lambda db: set_meta(db, "boot_id", _boot()))
 
-    def _take_in_all(self, acknowledged: Mapping[tuple[str, str], int]) -> None:
+    def _read_all_files(self, acknowledged: Mapping[tuple[str, str], int]) -> None:
         for thread_id in self._files.thread_ids():
-            with self._files.locked_at_last(thread_id, self._busy) as file:
+            with self._files.wait_for_lock(thread_id, self._busy_seconds) as file:
                 try:
                     self.catch_up(file)
-                except DamagedStore:  # whoever opens that thread is told; the others go on
+                except DamagedStore:  # opening that thread raises it; the others are readable
                     continue
-                written = self._now(partial(Tables.written, thread_id=thread_id), writes=False)
-                known = acknowledged.get((thread_id, written), 0)
-                if self._files.disk.syncs and known > file.size:
-                    self._now(partial(Tables.set_size, thread_id=thread_id, size=known))
-        self._now(lambda tables: tables.put_in_order())
-        # Claims that had written nothing are not in the files: whoever holds one must not be the next owner's equal.
-        self._now(lambda tables: tables.raise_fences(1000))
+                generation = self.read(partial(read_generation, thread_id=thread_id))
+                size = acknowledged.get((thread_id, generation), 0)
+                if self._files.disk.syncs and size > file.size:
+                    self.transact(partial(set_file_size, thread_id=thread_id, size=size))
+        self.transact(order_commits)
+        self.transact(lambda db: raise_fences(db, FENCE_STEP))
 
-    # ------------------------------------------------------------ in step with a file
+    # ------------------------------------------------------------ in step with the files
 
     def catch_up(self, file: ThreadFile) -> None:
-        """Take in what the file has and the index has not. Raises DamagedStore."""
-        row = self.transact(lambda tables: tables.size_of(file.thread_id), writes=False)
+        """Read the lines of a locked file that the index does not have. Raises DamagedStore."""
+        row = self.read(lambda db: read_file_size(db, file.thread_id))
         known = 0 if row is None else row[0]
-        undone = self._files.to_cut.get(file.thread_id)
-        if undone is not None:
-            if known is not None and undone == known < file.size:  # else somebody has taken it in meanwhile
-                file.cut(undone)
+        uncut = self._files.to_cut.get(file.thread_id)
+        if uncut is not None:
+            if known is not None and uncut == known < file.size:  # else another process has read the rest
+                file.cut(uncut)
             del self._files.to_cut[file.thread_id]
         size = file.size
         if known == size:
@@ -169,156 +205,181 @@ class FileIndex(Connection):
         if size < (known or 0):
             raise self._lost(file, size, known or 0)
         lines = list(file.scan(known or 0, may_cut=True))
-        if not self._is_being_made:
-            file.sync()  # whoever wrote them may have died before
-        self.transact(lambda tables: self._take_all(tables, file, lines, anew=known is None))
+        if not self._is_rebuilding:
+            file.sync()  # their process may have died before it did
+        self.transact(lambda db: _index_lines(db, file, lines, from_start=known is None))
 
     def _lost(self, file: ThreadFile, size: int, known: int) -> DamagedStore:
-        head = self.transact(lambda tables: tables.head_of(file.thread_id), writes=False)
-        was = "" if head is None else f", whose last checkpoint was {head[0].checkpoint_id!r},"
+        head = self.read(lambda db: read_head(db, file.thread_id))
+        was = "" if head is None else f", whose last checkpoint was {head.checkpoint_id!r},"
         reason = (
             f"the file of thread {file.thread_id!r}{was} has {size} bytes, and {known} were acknowledged: commits were "
-            f"lost. To go on from what is there, delete {INDEX!r} beside it"
+            f"lost. To continue from what is there, delete {INDEX!r} beside it"
         )
         return DamagedStore(str(file.path), reason)
 
-    def _take_all(self, tables: Tables, file: ThreadFile, lines: list[tuple[int, int, Line]], *, anew: bool) -> None:
-        thread_id = file.thread_id
-        places = tables.clear_thread(thread_id) if anew else {}
-        first = None
-        for place, length, line in lines:
-            self.take_in(tables, file, place, length, line)
-            first = line if isinstance(line, FileThreadLine) else first
-        if first is not None:
-            tables.stand_at_least(thread_id, first.number, first.fence, first.last_seq)
-            tables.say(thread_id, first.number, first.status, first.updated_at)
-            thread = tables.thread(thread_id)
-            if first.workflow_name is not None and tables.standing(thread).number == first.number:
-                tables.set_workflow(thread, first.workflow_name)  # its last commit may be gone
-        tables.put_back(thread_id, places)
-        tables.set_size(thread_id, file.size)
-
-    def take_in(self, tables: Tables, file: ThreadFile, place: int, size: int, line: Line) -> None:
-        thread_id = file.thread_id
-        thread = tables.thread(thread_id)
-        if isinstance(line, FileCommitLine):
-            commit = commit_of(thread_id, completed(line, tables.told_before(thread)))
-            if commit.info is not None and tables.is_taken_since(commit.info):
-                commit = msgspec.structs.replace(commit, info=None)
-            tables.append(tables.standing(thread), commit, Payload(line.number, None, None, place, size))
-            tables.stand_at_least(thread_id, line.number, line.fence, 0)
-        elif isinstance(line, JournalLine):
-            for delivery_id, body in line.entries:
-                tables.append_journal(thread_id, delivery_id, bytes(body))
-            tables.stand_at_least(thread_id, 0, line.fence, 0)
-        elif isinstance(line, PostLine):
-            tables.post(thread_id, line.item_id, line.kind, bytes(line.body))
-        elif isinstance(line, PinLine):
-            tables.set_pin(thread, line.number, is_pinned=line.is_pinned)
-        elif line.thread_id != thread_id:
-            raise DamagedStore(str(file.path), f"it is the file of thread {line.thread_id!r}, not of {thread_id!r}")
-        else:
-            tables.consume(thread_id, line.consumed)
-            tables.set_written(thread_id, line.written, line.version)
-            tables.stand_at_least(thread_id, 0, 0, line.last_seq)  # lines after it count from there
-            tables.keep(thread, line.first_seq, line.silent_before, line.pins, line.forgotten)
-            if line.requests:
-                tables.ask(thread, [pending_request(thread_id, one) for one in line.requests])
-            if line.workflow_name is not None:
-                tables.set_workflow(thread, line.workflow_name)
-        tables.set_size(thread_id, place + size)
-
-    def differences(self, file: ThreadFile) -> list[tuple[int, str | None]]:
-        """Number and checkpoint of commits that the index tells otherwise than the file does."""
-        with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
-            prepare(db, "an index made anew")
-            anew = Tables(db)
-            for place, length, line in file.scan(0):
-                self.take_in(anew, file, place, length, line)
-            expected = anew.told_of(file.thread_id)
-        found = self.transact(lambda tables: tables.told_of(file.thread_id), writes=False)
-        return [
-            (number, found[number][0])
-            for number, told in expected.items()
-            # One whose id another thread took since has none any more.
-            if number in found and found[number] != told and found[number] != (None, *told[1:])
-        ]
-
     def settle(self) -> None:
-        """Before lists are read: what somebody wrote and did not come to tell the index is told to it."""
-        self._catch_up_all([*self._files.to_cut, *self.transact(lambda tables: tables.unread(), writes=False)])
-        owned = self.transact(lambda tables: tables.owned(), writes=False)
-        dead = self.transact(
-            lambda tables: {process for process in {process for _, process in owned} if tables.is_gone(process)},
-            writes=False,
+        """Before lists are read: catch up with files whose process died before it updated the index."""
+        self._catch_up_all([*self._files.to_cut, *self.read(list_unread)])
+        owned = self.read(list_owned)
+        dead = self.read(
+            lambda db: {process for process in {process for _, process in owned} if is_process_dead(db, process)}
         )
         self._catch_up_all([thread_id for thread_id, process in owned if process in dead])
         if dead:
-            # Looked at again: a new process may have come by the number of one that was forgotten meanwhile.
-            self.transact(lambda tables: tables.release_all([one for one in dead if tables.is_gone(one)]))
+            # Checked again: a new process may have got the row of one that was deleted meanwhile.
+            self.transact(
+                lambda db: release_processes(db, [process for process in dead if is_process_dead(db, process)])
+            )
 
     def _catch_up_all(self, thread_ids: Iterable[str]) -> None:
         for thread_id in thread_ids:
             try:
-                with self._files.locked(thread_id) as file:
+                with self._files.lock(thread_id) as file:
                     self.catch_up(file)
                     if file.size == 0:
-                        self._files.remove(file)  # of a thread that did not come to be
-                        self.transact(partial(Tables.drop_if_empty, thread_id=thread_id))
+                        self._files.remove(file)  # of a thread that never got anything
+                        self.transact(partial(delete_if_empty, thread_id=thread_id))
             except FileLocked:
-                continue  # somebody is at it
-            except DamagedStore as error:  # whoever opens that thread is told; the others go on
+                continue  # another process catches up
+            except DamagedStore as error:  # opening that thread raises it; the others are readable
                 if error.path == str(self.path):
                     raise
 
-    def all_lines(self, file: ThreadFile) -> list[Line]:
-        """With all that they left to those before them, and without what is not so any more."""
-        rows = self.transact(lambda tables: tables.bodies(file.thread_id), writes=False)
-        checkpoints = {row.number for row in rows if row.checkpoint_id is not None}
-        before = Before()
+    def find_differences(self, file: ThreadFile) -> list[tuple[int, str | None]]:
+        """Number and checkpoint of commits that the index describes otherwise than the file."""
+        with closing(sqlite3.connect(":memory:", isolation_level=None, factory=IndexDatabase)) as fresh:
+            prepare(fresh, "a new index")
+            for place, length, line in file.scan(0):
+                index_line(fresh, file, place, length, line)
+            expected = read_columns(fresh, file.thread_id)
+        actual = self.read(lambda db: read_columns(db, file.thread_id))
+        return [
+            (number, actual[number][0])
+            for number, columns in expected.items()
+            # A checkpoint whose id another thread took since has none any more.
+            if number in actual and actual[number] not in (columns, (None, *columns[1:]))
+        ]
+
+    def read_lines(self, file: ThreadFile) -> list[Line]:
+        """All lines of a locked file, complete, and without the ids of checkpoints that are pruned."""
+        query = "SELECT number FROM commits WHERE thread = ? AND checkpoint_id IS NOT NULL"
+        rows = self.read(lambda db: db.execute(query, (find_thread(db, file.thread_id),)).fetchall())
+        checkpoints = {number for (number,) in rows}
+        context = LineContext()
         lines: list[Line] = []
-        for _, _, read in file.scan(0):
-            line = read
-            if isinstance(line, FileCommitLine):
-                line = completed(line, before)
-                before = before.after(line)
-                if line.number not in checkpoints:  # another took its id since
-                    line = msgspec.structs.replace(line, checkpoint_id=None)
-            else:
-                before = before.after(line)
-            lines.append(line)
+        for _, _, line in file.scan(0):
+            complete = complete_line(line, context) if isinstance(line, FileCommitLine) else line
+            context = context.after(complete)
+            if isinstance(complete, FileCommitLine) and complete.number not in checkpoints:
+                complete = msgspec.structs.replace(complete, checkpoint_id=None)
+            lines.append(complete)
         return lines
-
-    def first_line(self, tables: Tables, thread_id: str) -> FileThreadLine:
-        """Where the thread stands, for a file that is written anew."""
-        thread = tables.thread(thread_id)
-        standing = tables.standing(thread)
-        (info,) = tables.threads(ListQuery(thread_id=thread_id)) or (None,)
-        return FileThreadLine(
-            thread_id,
-            VERSION,
-            number=standing.number,
-            fence=standing.fence,
-            last_seq=standing.last_seq,
-            written=os.urandom(8).hex(),
-            workflow_name=tables.told_before(thread).workflow_name,
-            status=standing.status,
-            updated_at="" if info is None else info.updated_at,
-            consumed=tables.consumed(thread),
-            first_seq=tables.first_seq(thread),
-            silent_before=tables.silent_before(thread),
-            pins=sorted(tables.pins(thread)),
-        )
-
-    def waiting(self, tables: Tables, thread_id: str) -> WaitingItems:
-        thread = tables.thread(thread_id)
-        fence = tables.standing(thread).fence
-        return WaitingItems(
-            [request_part(one) for one in tables.requests(ListQuery(thread_id=thread_id))],
-            [PostLine(item.item_id, item.kind, msgspec.Raw(item.body)) for item in tables.inbox(thread_id)],
-            [JournalLine(fence, [(one.delivery_id, msgspec.Raw(one.body))]) for one in tables.journal(thread_id, 0)],
-        )
 
 
 def _boot() -> str:
     return boot_id() or "unknown"
+
+
+# ---------------------------------------------------------------- lines into rows
+
+
+def index_commit(db: Database, thread: ThreadRow, commit: Commit, place: int, size: int) -> None:
+    """Insert a commit whose line is in the thread's file, update its thread, settle what it consumed, and prune."""
+    seq = insert_commit(db, thread.thread, commit)
+    set_place(db, seq, place, size)
+    update_thread(db, thread, commit, seq)
+    settle(db, thread.thread, commit)
+    prune_with_commit(db, thread, commit)
+    set_file_size(db, commit.lease.thread_id, place + size)
+
+
+def index_line(db: Database, file: ThreadFile, place: int, size: int, line: Line) -> None:
+    """Raises DamagedStore for the first line of another thread."""
+    thread_id = file.thread_id
+    thread = ensure_thread(db, thread_id)
+    if isinstance(line, FileCommitLine):
+        commit = to_commit(thread_id, complete_line(line, read_context(db, thread)))
+        if commit.info is not None and is_id_taken(db, commit.info):
+            commit = msgspec.structs.replace(commit, info=None)
+        index_commit(db, read_thread(db, thread), commit, place, size)
+        raise_thread(db, thread_id, number=line.number, fence=line.fence)
+    elif isinstance(line, JournalLine):
+        for delivery_id, body in line.entries:
+            append_journal(db, thread_id, delivery_id, bytes(body))
+        raise_thread(db, thread_id, fence=line.fence)
+    elif isinstance(line, PostLine):
+        post_item(db, thread_id, line.item_id, line.kind, bytes(line.body))
+    elif isinstance(line, PinLine):
+        set_pin(db, thread, line.number, is_pinned=line.is_pinned)
+    elif line.thread_id != thread_id:
+        raise DamagedStore(str(file.path), f"it is the file of thread {line.thread_id!r}, not of {thread_id!r}")
+    else:
+        _index_first_line(db, thread, line)
+    set_file_size(db, thread_id, place + size)
+
+
+def _index_first_line(db: Database, thread: int, line: FileThreadLine) -> None:
+    consume_items(db, line.thread_id, line.consumed)
+    set_generation(db, line.thread_id, line.generation)
+    raise_thread(db, line.thread_id, last_seq=line.last_seq)  # the lines after it count from there
+    restore_retention(db, thread, line.first_seq, line.events_dropped_before, line.pins, line.garbage)
+    if line.requests:
+        replace_requests(db, thread, [pending_request(line.thread_id, part) for part in line.requests])
+    if line.workflow_name is not None:
+        set_workflow(db, thread, line.workflow_name)
+
+
+def _index_lines(db: Database, file: ThreadFile, lines: list[tuple[int, int, Line]], *, from_start: bool) -> None:
+    thread_id = file.thread_id
+    seqs = clear_thread(db, thread_id) if from_start else {}
+    first = None
+    for place, length, line in lines:
+        index_line(db, file, place, length, line)
+        first = line if isinstance(line, FileThreadLine) else first
+    if first is not None:
+        raise_thread(db, thread_id, number=first.number, fence=first.fence, last_seq=first.last_seq)
+        restore_status(db, thread_id, first.number, first.status, first.updated_at)
+        thread = ensure_thread(db, thread_id)
+        if first.workflow_name is not None and read_thread(db, thread).number == first.number:
+            set_workflow(db, thread, first.workflow_name)  # the file may not have its last commit any more
+    restore_seqs(db, thread_id, seqs)
+    set_file_size(db, thread_id, file.size)
+
+
+# ---------------------------------------------------------------- rows into lines
+
+
+def first_line(db: Database, thread_id: str) -> FileThreadLine:
+    """The first line of a file that is rewritten: the position of the thread."""
+    thread = ensure_thread(db, thread_id)
+    row = read_thread(db, thread)
+    (info,) = list_threads(db, ListQuery(thread_id=thread_id)) or (None,)
+    first_seq, events_dropped_before = read_kept_events(db, thread)
+    return FileThreadLine(
+        thread_id,
+        VERSION,
+        number=row.number,
+        fence=row.fence,
+        last_seq=row.last_seq,
+        generation=os.urandom(8).hex(),
+        workflow_name=read_context(db, thread).workflow_name,
+        status=row.status,
+        updated_at="" if info is None else info.updated_at,
+        consumed=list_consumed(db, thread),
+        first_seq=first_seq,
+        events_dropped_before=events_dropped_before,
+        pins=sorted(list_pins(db, thread)),
+    )
+
+
+def pending_lines(db: Database, thread_id: str) -> PendingLines:
+    fence = read_thread(db, ensure_thread(db, thread_id)).fence
+    return PendingLines(
+        [request_part(request) for request in list_requests(db, ListQuery(thread_id=thread_id))],
+        [PostLine(item.item_id, item.kind, msgspec.Raw(item.body)) for item in read_inbox(db, thread_id)],
+        [
+            JournalLine(fence, [(entry.delivery_id, msgspec.Raw(entry.body))])
+            for entry in read_journal(db, thread_id, 0)
+        ],
+    )

@@ -1,7 +1,7 @@
-"""The lines of a thread's file: JSON, one line for each thing that was acknowledged, each proved by a checksum.
+"""The lines of a thread's file: JSON, one line for each write that was acknowledged, each proved by a checksum.
 
-The first line says which thread it is, and where it stood when the file was last written anew. The checksum covers the
-thread's id, so that a line in another thread's file is none of that.
+The first line names the thread, and its position when the file was last rewritten. The checksum covers the thread's id,
+so that a line in another thread's file is not valid there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from perdure.errors import NewerFormat
 from perdure.records import CheckpointInfo, Commit, Lease, LoggedEvents, PendingRequest
 from perdure.stores.packing import from_timestamp, to_timestamp
 
-VERSION = 2
+VERSION = 1
 START = b'{"sum":"'
 _AFTER_SUM = len(START) + 22 + 2
 
@@ -25,12 +25,12 @@ _AFTER_SUM = len(START) + 22 + 2
 class FileThreadLine(msgspec.Struct, tag="thread", tag_field="line", omit_defaults=True):
     thread_id: str
     version: int
-    """Always written: a newer perdure says a higher one."""
+    """Always written: another format has another version."""
     number: int = 0
     fence: int = 0
     last_seq: int = 0
-    written: str = ""
-    """Tells a file that was written anew from the one before."""
+    generation: str = ""
+    """Random: a rewritten file has another one."""
     workflow_name: str | None = msgspec.field(name="workflow", default=None)
     status: str = ""
     updated_at: str = ""
@@ -38,14 +38,14 @@ class FileThreadLine(msgspec.Struct, tag="thread", tag_field="line", omit_defaul
     """Items that were in the inbox: posting them again does nothing."""
     first_seq: int = 1
     """The oldest event that is kept."""
-    silent_before: int = 0
-    """Events of commits before this one are forgotten."""
+    events_dropped_before: int = 0
+    """Commits before this one have lost their events."""
     pins: Sequence[int] = ()
     """Numbers of the checkpoints that are pinned."""
     requests: Sequence[FileRequestPart] = ()
     """Those that were pending then."""
-    forgotten: int = 0
-    """Commits of which something may still have to be freed."""
+    garbage: int = 0
+    """Commits with something that can be freed."""
 
 
 class FileRequestPart(msgspec.Struct, omit_defaults=True):
@@ -57,7 +57,7 @@ class FileRequestPart(msgspec.Struct, omit_defaults=True):
 
 
 class FileCommitLine(msgspec.Struct, omit_defaults=True):
-    """The one kind that does not say what it is: most lines are commits."""
+    """The only kind without a `line` field: most lines are commits."""
 
     number: int
     fence: int
@@ -65,7 +65,7 @@ class FileCommitLine(msgspec.Struct, omit_defaults=True):
     """As `packing.py` packs it."""
     status: str = ""
     timestamp: int | str = msgspec.field(name="at", default="")
-    """Microseconds since 1970, UTC, where these say all of it."""
+    """Microseconds since 1970, UTC, where the text can be made from them."""
     run_id: str | None = msgspec.field(name="run", default=None)
     """None: that of the commit before."""
     checkpoint_id: str | None = msgspec.field(name="id", default=None)
@@ -73,19 +73,19 @@ class FileCommitLine(msgspec.Struct, omit_defaults=True):
     """None: that of the checkpoint before."""
     iteration_count: int = msgspec.field(name="iteration", default=0)
     previous_checkpoint_id: str | None = msgspec.field(name="previous", default=None)
-    """Where it belongs to another thread; else `parent` says which it is."""
+    """Where it belongs to another thread; otherwise `parent` names it."""
     parent: int | None = None
     first_seq: int = msgspec.field(name="seq", default=0)
-    """0: that after the last one before."""
+    """0: the seq after the last event before."""
     events: int = 0
     unsettled: Sequence[int] = ()
     consumed: Sequence[str] = ()
     requests: Sequence[FileRequestPart] | None = None
     due_at: datetime | None = None
-    prunes: Sequence[int] = msgspec.field(name="forgets", default=())
-    """Numbers of checkpoints that go with it."""
-    silent_before: int = 0
-    """Events of commits before this one go, too."""
+    prunes: Sequence[int] = ()
+    """Numbers of checkpoints that this commit prunes."""
+    events_dropped_before: int = 0
+    """The commit drops the events of commits before this one."""
 
 
 class JournalLine(msgspec.Struct, tag="journal", tag_field="line"):
@@ -114,18 +114,18 @@ _commit_decoder = msgspec.json.Decoder(FileCommitLine)
 
 
 class NotALine(ValueError):
-    """Bytes that are not a line as it was written."""
+    """The bytes are not a line as it was written."""
 
 
 def to_line(thread_id: str, line: Line) -> bytes:
     data = msgspec.json.encode(line)
     if b"\n" in data:
-        raise ValueError("What a file store keeps is JSON without line breaks.")
+        raise ValueError("A payload of a file store must be JSON without line breaks.")
     return b'%b%b",%b\n' % (START, digest_of(thread_id.encode() + b"\0" + data).encode(), data[1:])
 
 
 def from_line(thread_id: str, data: bytes) -> Line:
-    """Raises NotALine, or NewerFormat for what a newer perdure wrote."""
+    """Raises NotALine, or NewerFormat for a file of another version."""
     if not data.startswith(START) or not data.endswith(b"\n"):
         raise NotALine("it is not a line that was written whole")
     content = b"{" + data[_AFTER_SUM:-1]
@@ -136,32 +136,30 @@ def from_line(thread_id: str, data: bytes) -> Line:
         line: Line = _commit_decoder.decode(content) if is_commit else _decoder.decode(content)
     except msgspec.DecodeError as error:
         raise NotALine(str(error)) from error
-    if isinstance(line, FileThreadLine) and line.version > VERSION:
+    if isinstance(line, FileThreadLine) and line.version != VERSION:
         raise NewerFormat(f"the file of thread {thread_id}", line.version, VERSION)
     return line
 
 
-class Before(NamedTuple):
-    """What the commits before a line said, and it need not say again."""
+class LineContext(NamedTuple):
+    """What the lines before a line said, and it need not repeat."""
 
     workflow_name: str | None = None
     run_id: str | None = None
     last_seq: int = 0
-    version: int = VERSION
-    """Of the file."""
 
-    def after(self, line: Line) -> Before:
-        """What is said once there is this line too, which is complete."""
+    def after(self, line: Line) -> LineContext:
+        """The context of the line after this one, which is complete."""
         if isinstance(line, FileThreadLine):
-            return Before(line.workflow_name or self.workflow_name, self.run_id, max(self.last_seq, line.last_seq))
+            return LineContext(line.workflow_name or self.workflow_name, self.run_id, max(self.last_seq, line.last_seq))
         if not isinstance(line, FileCommitLine):
             return self
         last = line.first_seq + line.events - 1 if line.events else 0
-        return Before(line.workflow_name, line.run_id, max(self.last_seq, last))
+        return LineContext(line.workflow_name, line.run_id, max(self.last_seq, last))
 
 
-def commit_line(commit: Commit, body: bytes, before: Before) -> FileCommitLine:
-    info, events, asked = commit.info, commit.events, commit.requests
+def commit_line(commit: Commit, body: bytes, context: LineContext) -> FileCommitLine:
+    info, events, requests = commit.info, commit.events, commit.requests
     name = None if info is None else info.workflow_name
     return FileCommitLine(
         commit.number,
@@ -169,43 +167,45 @@ def commit_line(commit: Commit, body: bytes, before: Before) -> FileCommitLine:
         msgspec.Raw(body),
         commit.status,
         from_timestamp(commit.timestamp),
-        None if commit.run_id == before.run_id else commit.run_id,
+        None if commit.run_id == context.run_id else commit.run_id,
         None if info is None else info.checkpoint_id,
-        None if name == before.workflow_name else name,
+        None if name == context.workflow_name else name,
         0 if info is None else info.iteration_count,
         None if info is None or commit.parent is not None else info.previous_checkpoint_id,
         commit.parent,
-        0 if events is None or events.first_seq == before.last_seq + 1 else events.first_seq,
+        0 if events is None or events.first_seq == context.last_seq + 1 else events.first_seq,
         0 if events is None else events.count,
         tuple(commit.unsettled),
         tuple(commit.consumed),
-        None if asked is None else [request_part(one) for one in asked],
+        None if requests is None else [request_part(request) for request in requests],
         commit.due_at,
         tuple(commit.prunes),
         commit.prunes_events_before,
     )
 
 
-def request_part(one: PendingRequest) -> FileRequestPart:
-    return FileRequestPart(one.request_id, one.executor_id, one.asked_at, one.deadline, one.assignee)
-
-
-def pending_request(thread_id: str, one: FileRequestPart) -> PendingRequest:
-    return PendingRequest(thread_id, one.request_id, one.executor_id, one.asked_at, one.deadline, one.assignee)
-
-
-def completed(line: FileCommitLine, before: Before) -> FileCommitLine:
-    """The line with all that it left to those before it."""
-    return msgspec.structs.replace(
-        line,
-        run_id=before.run_id if line.run_id is None else line.run_id,
-        workflow_name=before.workflow_name if line.workflow_name is None else line.workflow_name,
-        first_seq=before.last_seq + 1 if line.events and not line.first_seq else line.first_seq,
+def request_part(request: PendingRequest) -> FileRequestPart:
+    return FileRequestPart(
+        request.request_id, request.executor_id, request.asked_at, request.deadline, request.assignee
     )
 
 
-def commit_of(thread_id: str, line: FileCommitLine) -> Commit:
-    """The commit again, as far as an index needs it: its payload stays in the line. For one that is complete."""
+def pending_request(thread_id: str, part: FileRequestPart) -> PendingRequest:
+    return PendingRequest(thread_id, part.request_id, part.executor_id, part.asked_at, part.deadline, part.assignee)
+
+
+def complete_line(line: FileCommitLine, context: LineContext) -> FileCommitLine:
+    """The line with all that it left to those before it."""
+    return msgspec.structs.replace(
+        line,
+        run_id=context.run_id if line.run_id is None else line.run_id,
+        workflow_name=context.workflow_name if line.workflow_name is None else line.workflow_name,
+        first_seq=context.last_seq + 1 if line.events and not line.first_seq else line.first_seq,
+    )
+
+
+def to_commit(thread_id: str, line: FileCommitLine) -> Commit:
+    """The commit of a complete line, without its payload."""
     info = None
     timestamp = to_timestamp(line.timestamp)
     if line.checkpoint_id is not None:
@@ -220,7 +220,6 @@ def commit_of(thread_id: str, line: FileCommitLine) -> Commit:
             line.run_id or None,
             line.status,
         )
-    asked = line.requests
     return Commit(
         Lease(thread_id, "", line.fence),
         line.number,
@@ -235,8 +234,8 @@ def commit_of(thread_id: str, line: FileCommitLine) -> Commit:
         line.parent,
         {},
         (),
-        None if asked is None else [pending_request(thread_id, one) for one in asked],
+        None if line.requests is None else [pending_request(thread_id, part) for part in line.requests],
         line.due_at,
         line.prunes,
-        line.silent_before,
+        line.events_dropped_before,
     )

@@ -1,40 +1,69 @@
 """A store in a folder: one append-only file of JSON lines for each thread, readable with any tool.
 
-The files are the truth. Beside them lies `index.db` (`file_index.py`), which answers lists and finds, says who owns
-what, and knows how much of each file was acknowledged. A line is appended and synced first, then the index is told. A
-process that dies between the two leaves a file that is longer than the index says: whoever opens the thread next reads
-the rest, and cuts off a last line that is not whole, since that was never acknowledged. A file that is shorter has lost
-what was acknowledged, and that is an error.
+The files are the truth. Beside them lies `index.db` (`index.py`), which answers lists, names owners, and knows how much
+of each file was acknowledged. The store appends a line and syncs it, then updates the index. A process that dies in
+between leaves a file that is longer than the index says: the next one to open the thread reads the rest, and cuts off a
+torn last line, which was never acknowledged. A file that is shorter has lost acknowledged lines: that is an error.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
-from perdure.errors import PerdureError, ThreadBusy, ThreadConflict
+from perdure.errors import CheckpointNotFound, PerdureError, ThreadBusy, ThreadConflict
 from perdure.log import get_logger
-from perdure.records import Commit, JournalEntry, Lease, OpenedThread
+from perdure.records import Commit, Damage, JournalEntry, Lease, OpenedThread, ThreadHeader
+from perdure.store import Rewrite
 from perdure.stores.disk import Disk, FileLocked
+from perdure.stores.file.access import FileAccess
 from perdure.stores.file.folder import ThreadFile
-from perdure.stores.file.history import FileHistory
-from perdure.stores.file.lines import VERSION, Before, JournalLine, PostLine, commit_line
+from perdure.stores.file.history import (
+    add_thread,
+    check_files,
+    copy_thread,
+    prune_checkpoints,
+    prune_file,
+    rewrite_payloads,
+)
+from perdure.stores.file.index import index_commit
+from perdure.stores.file.lines import JournalLine, LineContext, PinLine, PostLine, commit_line
+from perdure.stores.file.schema import read_context
 from perdure.stores.packing import pack_body
-from perdure.stores.sqlite.batching import WaitingEntry, WrittenTogether
-from perdure.stores.sqlite.rows import Payload, ThreadRow
-from perdure.stores.sqlite.tables import Tables
+from perdure.stores.sqlite.commits import check_commit
+from perdure.stores.sqlite.indexed import IndexedStore
+from perdure.stores.sqlite.journal import has_item
+from perdure.stores.sqlite.lists import find_position
+from perdure.stores.sqlite.owners import ThreadRow, find_thread, prove_lease, release_lease, shorten_leases
+from perdure.stores.sqlite.payloads import open_thread
+from perdure.stores.sqlite.retention import has_to_prune, is_collection_due, list_pins
+from perdure.stores.sqlite.schema import Database
+from perdure.stores.sqlite.transfer import delete_thread
+from perdure.stores.sqlite.writer import Batch, Job
 
 logger = get_logger("stores")
 
-MUCH_JOURNAL = 16 * 1024
-LARGE_FILE = 16 * 1024 * 1024
-"""Bytes."""
+MIN_JOURNAL_BYTES = 16 * 1024
+MAX_REWRITE_BYTES = 16 * 1024 * 1024
+"""A release rewrites a file with much settled journal, unless it is so large that its caller would wait for long."""
 
 
-class FileStore(FileHistory):
+class _Entry(Job[JournalEntry]):
+    """A journal entry that waits to be written."""
+
+    __slots__ = ("lease",)
+
+    def __init__(self, lease: Lease, entry: JournalEntry) -> None:
+        super().__init__(entry)
+        self.lease = lease
+
+
+class FileStore(IndexedStore):
     """Implements `perdure.store.Store`, for any number of processes of one machine."""
 
     def __init__(
@@ -45,116 +74,177 @@ class FileStore(FileHistory):
         busy_seconds: float = 30.0,
         disk: Disk | None = None,
     ) -> None:
-        super().__init__(path, fsync=fsync, busy_seconds=busy_seconds, disk=disk)
-        self._journal = WrittenTogether(self._thread, self._write_journal)
-        self._journalled: dict[str, int] = {}
-        """Bytes of journal that were written to the file of a thread since it was opened here."""
+        self.path = Path(path).absolute()  # the program may change its working folder
+        self._access = FileAccess(self.path, disk or Disk(syncs=fsync), busy_seconds)
+        self._index = self._access.index
+        super().__init__(self._access, self._access.read_payloads)
+        self._journal = Batch(self._access.worker)
+        self._journal_bytes: dict[str, int] = {}
+        """Bytes of journal that this store wrote to the file of a thread since it opened the thread."""
+
+    async def size(self) -> int:
+        return await asyncio.to_thread(self._access.files.total_size)
 
     # ------------------------------------------------------------ owning a thread
 
     async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
-        def work(file: ThreadFile) -> OpenedThread:
-            return self._index.transact(lambda tables: self._opened(tables, thread_id, owner, takeover))
+        def work(_: ThreadFile) -> OpenedThread:
+            opened = self._index.transact(
+                lambda db: open_thread(db, self._read_payloads, thread_id, owner, takeover=takeover)
+            )
+            self._index.held.add(opened.lease)
+            return opened
 
         try:
-            return await self._with_file(thread_id, work)
+            return await self._access.with_file(thread_id, work)
         except ThreadBusy:
-            await self._do(lambda tables: tables.shorten_leases())
+            await self._access.write(shorten_leases)
             raise
 
     async def release(self, lease: Lease) -> None:
         def work(file: ThreadFile) -> None:
-            self._index.transact(lambda tables: tables.release(lease))
-            thread = self._index.transact(lambda tables: tables.find_thread(lease.thread_id), writes=False)
-            if thread is None or not self._sweep_if_due(file, thread, at_rest=True, is_full=self._is_full(file)):
-                self._remove_if_new(file)
+            self._index.transact(lambda db: release_lease(db, lease))
+            if not self._collect_garbage(file, at_rest=True, is_due=self._is_mostly_journal(file)):
+                self._access.remove_if_new(file)
 
         self._index.held.discard(lease)
         try:
-            await self._with_file(lease.thread_id, work)
+            await self._access.with_file(lease.thread_id, work)
         except PerdureError:
-            self._index.unreleased.append(lease)  # tried again with the next heartbeat
+            self._index.unreleased.append(lease)
             raise
         self.bus.notify(lease.thread_id)
+
+    def _is_mostly_journal(self, file: ThreadFile) -> bool:
+        """Whether much of the file is journal that commits have settled: a rewrite frees it."""
+        written = self._journal_bytes.pop(file.thread_id, 0)
+        return written >= MIN_JOURNAL_BYTES and file.size <= min(8 * written, MAX_REWRITE_BYTES)
 
     # ------------------------------------------------------------ writing
 
     async def commit(self, commit: Commit) -> None:
-        def check(tables: Tables) -> tuple[ThreadRow, Before, Commit]:
-            standing = tables.check(commit)
-            if not commit.prunes:
-                return standing, tables.told_before(standing.thread), commit
-            pins = tables.pins(standing.thread)
-            prunes = [number for number in commit.prunes if number not in pins]
-            return standing, tables.told_before(standing.thread), msgspec.structs.replace(commit, prunes=prunes)
+        def prove(db: Database) -> tuple[ThreadRow, LineContext, Commit]:
+            thread = check_commit(db, commit)
+            proved = commit
+            if commit.prunes:
+                pins = list_pins(db, thread.thread)
+                pruned = [number for number in commit.prunes if number not in pins]
+                proved = msgspec.structs.replace(commit, prunes=pruned)
+            return thread, read_context(db, thread.thread), proved
 
         def work(file: ThreadFile) -> None:
-            standing, before, settled = self._index.transact(check, writes=False)
-            if before.version < VERSION:
-                self._say_version(file)
-            line = commit_line(settled, pack_body(settled), before)
-            place, size = file.append(line)
-            payload = Payload(commit.number, None, None, place, size)
-            self._tell_index(file, lambda tables: tables.append_at(standing, settled, payload, place + size))
-            if settled.prunes or settled.prunes_events_before:
-                self._sweep_if_due(file, standing.thread)
+            thread, context, proved = self._index.read(prove)
+            place, size = file.append(commit_line(proved, pack_body(proved), context))
+            self._access.update_index(file, lambda db: index_commit(db, thread, proved, place, size))
+            if proved.prunes or proved.prunes_events_before:
+                self._collect_garbage(file)
 
-        thread_id = commit.lease.thread_id
-        await self._patiently(lambda: self._thread.do_to_the_end(lambda: self._locked(thread_id, work)))
-        self.bus.notify(thread_id)
+        await self._access.with_file(commit.lease.thread_id, work, uncancellable=True)
+        self.bus.notify(commit.lease.thread_id)
 
-    def _is_full(self, file: ThreadFile) -> bool:
-        """Whether much of a file is a journal that commits have settled: it stays there until the file is written anew,
-        which is not done to a large one while somebody waits."""
-        journalled = self._journalled.pop(file.thread_id, 0)
-        return journalled >= MUCH_JOURNAL and file.size <= min(8 * journalled, LARGE_FILE)
+    def _collect_garbage(self, file: ThreadFile, *, at_rest: bool = False, is_due: bool = False) -> bool:
+        """Free the space of pruned commits if that is due; whether it was. Never raises: it is tried again later."""
 
-    def _sweep_if_due(self, file: ThreadFile, thread: int, *, at_rest: bool = False, is_full: bool = False) -> bool:
-        """Free what was forgotten; whether the file was written anew for it, or that was tried. It is tried again after
-        the next commit if it fails."""
+        def check(db: Database) -> bool:
+            thread = find_thread(db, file.thread_id)
+            return thread is not None and is_collection_due(db, thread, at_rest=at_rest)
+
         try:
-            is_due = is_full or self._index.transact(
-                lambda tables: tables.is_sweep_due(thread, at_rest=at_rest), writes=False
-            )
-            if not is_due:
+            if not is_due and not self._index.read(check):
                 return False
-            self._prune(file, set())
-        except Exception as error:  # noqa: BLE001  # the commit was made, whatever becomes of this
-            logger.warning("thread %s: what it forgot still takes space: %s", file.thread_id, error)
+            prune_file(self._access, file, ())
+        except Exception as error:  # noqa: BLE001  # the commit was made
+            logger.warning("thread %s: pruning failed, space not freed: %s", file.thread_id, error)
         return True
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
-        await self._patiently(lambda: self._journal.add(lease, entry))
+        await self._access.wait_for_locks(lambda: self._journal.run(_Entry(lease, entry), self._write_journal))
 
-    def _write_journal(self, batch: Sequence[WaitingEntry]) -> None:
-        for thread_id in dict.fromkeys(one.lease.thread_id for one in batch):
-            mine = [one for one in batch if one.lease.thread_id == thread_id]
+    def _write_journal(self, entries: list[_Entry]) -> None:
+        """One line for each thread."""
+        for thread_id in dict.fromkeys(entry.lease.thread_id for entry in entries):
+            mine = [entry for entry in entries if entry.lease.thread_id == thread_id]
             try:
-                self._locked(thread_id, partial(self._write_entries, batch=mine))
+                self._access.lock(thread_id, partial(self._write_entries, entries=mine))
             except (PerdureError, FileLocked) as error:
-                for one in mine:
-                    one.error = one.error or error
+                for entry in mine:
+                    entry.settle(error)
 
-    def _write_entries(self, file: ThreadFile, batch: Sequence[WaitingEntry]) -> None:
-        def prove(tables: Tables) -> None:
-            for one in batch:
+    def _write_entries(self, file: ThreadFile, entries: Sequence[_Entry]) -> None:
+        def prove(db: Database) -> None:
+            for entry in entries:
                 try:
-                    tables.prove(one.lease)
+                    prove_lease(db, entry.lease)
                 except ThreadConflict as error:
-                    one.error = error
+                    entry.settle(error)
 
-        self._index.transact(prove, writes=False)
-        good = [one for one in batch if one.error is None]
-        if good:  # all with one lease: only one owner's can be proved
-            entries = [(one.entry.delivery_id, msgspec.Raw(one.entry.body)) for one in good]
-            self._append(file, JournalLine(good[0].lease.fence, entries))
-            size = sum(len(one.entry.body) for one in good)
-            self._journalled[file.thread_id] = self._journalled.get(file.thread_id, 0) + size
+        self._index.read(prove)
+        proved = [entry for entry in entries if not entry.is_settled]
+        if proved:  # all with one lease: a thread has one owner
+            bodies = [(entry.work.delivery_id, msgspec.Raw(entry.work.body)) for entry in proved]
+            self._access.append(file, JournalLine(proved[0].lease.fence, bodies))
+            size = sum(len(body) for _, body in bodies)
+            self._journal_bytes[file.thread_id] = self._journal_bytes.get(file.thread_id, 0) + size
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
         def work(file: ThreadFile) -> None:
-            if not self._index.transact(lambda tables: tables.has_item(thread_id, item_id), writes=False):
-                self._append(file, PostLine(item_id, kind, msgspec.Raw(body)))
+            if not self._index.read(lambda db: has_item(db, thread_id, item_id)):
+                self._access.append(file, PostLine(item_id, kind, msgspec.Raw(body)))
 
-        await self._with_file(thread_id, work)
+        await self._access.with_file(thread_id, work)
         self.bus.notify(thread_id)
+
+    # ------------------------------------------------------------ keeping, removing and copying
+
+    async def pin(self, checkpoint_id: str) -> None:
+        await self._set_pin(checkpoint_id, is_pinned=True)
+
+    async def unpin(self, checkpoint_id: str) -> None:
+        await self._set_pin(checkpoint_id, is_pinned=False)
+
+    async def _set_pin(self, checkpoint_id: str, *, is_pinned: bool) -> None:
+        def work(file: ThreadFile) -> None:
+            _, owner, number = self._index.read(lambda db: find_position(db, checkpoint_id))
+            if owner != thread_id:  # another thread took the id since
+                raise CheckpointNotFound(checkpoint_id)
+            self._access.append(file, PinLine(number, is_pinned))
+
+        _, thread_id, _ = await self._access.read_lists(lambda db: find_position(db, checkpoint_id))
+        await self._access.with_file(thread_id, work)
+
+    async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
+        pruned = set(checkpoint_ids)
+        if not await self._access.read_lists(lambda db: has_to_prune(db, thread_id, pruned, events_before)):
+            return 0
+        count = await self._access.with_file(
+            thread_id, lambda file: prune_checkpoints(self._access, file, pruned, events_before)
+        )
+        await self._free_pages()
+        return count
+
+    async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
+        def work(file: ThreadFile) -> bool:
+            is_deleted = self._index.transact(lambda db: delete_thread(db, thread_id, if_unmoved_since))
+            if is_deleted or not file.size:
+                self._access.files.remove(file)
+            return is_deleted
+
+        is_deleted = await self._access.with_file(thread_id, work)
+        await self._free_pages()
+        return is_deleted
+
+    async def rewrite(self, thread_id: str, change: Rewrite) -> int:
+        if await self._access.read_lists(lambda db: find_thread(db, thread_id)) is None:
+            return 0
+        return await self._access.with_file(thread_id, lambda file: rewrite_payloads(self._access, file, change))
+
+    async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
+        await self._access.with_file(standing.thread_id, lambda file: add_thread(self._access, file, standing, commits))
+
+    async def copy_thread(self, thread_id: str, to: str) -> None:
+        await self._access.with_file(thread_id, lambda file: copy_thread(self._access, file, to))
+
+    async def _check_files(self) -> Sequence[Damage]:
+        return await self._access.wait_for_locks(
+            lambda: self._access.worker.run(lambda: self._access.guard(lambda: check_files(self._access)))
+        )

@@ -155,7 +155,7 @@ def _take(thread: MemoryThread, thread_id: str, commit: Commit, *, is_pinned: bo
         # One that holds a checkpoint no longer may still say what those after it have from those before.
         one = lineage_of(number, commit)
         thread.lines[number] = Lineage(
-            number, one.parent, stored is not None or refers, one.brought, one.dropped, one.carried, stored is not None
+            number, one.parent, stored is not None or refers, one.added, one.dropped, one.carried, stored is not None
         )
         thread.forgotten += stored is None and not refers
     return stored

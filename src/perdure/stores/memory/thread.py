@@ -214,9 +214,9 @@ def lineage_of(number: int, line: Commit | Lineage | int) -> Lineage:
     if isinstance(line, int):
         return Lineage(number, line or None, True, frozenset(), frozenset())
     own = frozenset(line.events.own) if line.events is not None else frozenset()
-    brought = frozenset(line.chunks) - own
+    added = frozenset(line.chunks) - own
     dropped, carried = frozenset(line.dropped), frozenset(line.carried)
-    return Lineage(line.number, line.parent, True, brought, dropped, carried, is_checkpoint=line.info is not None)
+    return Lineage(line.number, line.parent, True, added, dropped, carried, is_checkpoint=line.info is not None)
 
 
 def parent_of(thread: MemoryThread, number: int) -> int | None:
@@ -337,7 +337,7 @@ def change(
 
 def up_to_date(thread: MemoryThread, one: StoredCheckpoint, checkpoints: CheckpointsInOrder) -> StoredCheckpoint:
     """With the checkpoint before it that is still there. What goes leaves those after it alone, so that a commit that
-    forgets one need not look for them."""
+    prunes one need not look for them."""
     info = one.info
     if info.previous_checkpoint_id is None:
         return one

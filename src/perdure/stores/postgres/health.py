@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from perdure.errors import StorageFailed
 from perdure.names import RESERVED_THREAD
-from perdure.stores.health import StoreContents, is_gone
+from perdure.stores.health import StoreContents, is_owner_dead
 from perdure.stores.postgres import health_queries as ask
 from perdure.stores.postgres.pool import CONNECT_SECONDS, Lost, Pool, Refused
 from perdure.stores.postgres.rows import thread_key
@@ -282,7 +282,7 @@ class Looking:
         reserved = thread_key(RESERVED_THREAD)
         threads = await self._session.row(self._sql(ask.THREADS), reserved)
         owners = await self._session.rows(self._sql(ask.OWNERS))
-        gone = [is_gone(one["identity"], one["is_leased"]) for one in owners]
+        gone = [is_owner_dead(one["identity"], one["is_leased"]) for one in owners]
         left_behind = sum(one["threads"] for one, is_dead in zip(owners, gone, strict=True) if is_dead)
         return StoreContents(
             threads=threads["threads"],

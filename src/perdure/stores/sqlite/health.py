@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from perdure.names import RESERVED_THREAD
-from perdure.stores.health import StoreContents, is_gone
+from perdure.stores.health import StoreContents, is_owner_dead
 from perdure.stores.sqlite.schema import APPLICATION_ID, VERSION
-from perdure.stores.sqlite.store import size_of
+from perdure.stores.sqlite.store import file_size
 
 LOCK_SECONDS = 0.5
 """Locks are held for one write: whoever holds one for longer was stopped, or hangs."""
@@ -69,7 +69,7 @@ def look(path: Path) -> SqliteReport:
         str(path),
         VERSION,
         path.stat().st_size,
-        size_of(Path(f"{path}-wal")),
+        file_size(Path(f"{path}-wal")),
         shutil.disk_usage(path.parent).free,
         os.access(path, os.W_OK) and os.access(path.parent, os.W_OK),
     )
@@ -130,12 +130,12 @@ def _contents(db: sqlite3.Connection) -> StoreContents:
         counts["is_encrypted"] = bool(counts["is_encrypted"])
         owned = left_behind = 0
         for identity, leased_until, threads in db.execute(_OWNERS):
-            if is_gone(identity, leased_until is not None and leased_until > time.time()):
+            if is_owner_dead(identity, leased_until is not None and leased_until > time.time()):
                 left_behind += threads
             else:
                 owned += threads
         processes = db.execute("SELECT identity, leased_until FROM processes").fetchall()
-        living = sum(not is_gone(identity, until > time.time()) for identity, until in processes)
+        living = sum(not is_owner_dead(identity, until > time.time()) for identity, until in processes)
         return StoreContents(**counts, owned=owned, left_behind=left_behind, processes=living)
     finally:
         db.execute("ROLLBACK")

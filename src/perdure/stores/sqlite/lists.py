@@ -1,17 +1,33 @@
-"""Lists of threads and of what they ask, by workflow, by id, by the beginning of the id, and by status."""
+"""Lists of threads, requests and checkpoints, and finding one of them. No payload is read."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple
 
-from perdure.errors import ThreadNotFound
-from perdure.records import PendingRequest, ThreadInfo
-from perdure.stores.packing import first_after, from_time, is_writable, to_id, to_time, to_timestamp
-from perdure.stores.sqlite.history import HistoryRows
-from perdure.stores.sqlite.rewrite import HOLDS_ANYTHING
+from perdure.errors import CheckpointNotFound, DamagedCheckpoint, ThreadNotFound
+from perdure.records import CheckpointInfo, PendingRequest, ThreadInfo
+from perdure.stores.packing import (
+    RUN,
+    first_after,
+    from_id,
+    from_time,
+    is_writable,
+    to_id,
+    to_time,
+    to_timestamp,
+)
+from perdure.stores.sqlite.commits import BLOCK, newest_checkpoint
+from perdure.stores.sqlite.owners import is_process_dead
+from perdure.stores.sqlite.schema import Database
+
+HAS_CONTENT = """
+(t.number > 0 OR EXISTS (SELECT 1 FROM inbox i WHERE i.thread = t.thread)
+  OR EXISTS (SELECT 1 FROM journal j WHERE j.thread = t.thread))
+"""
+"""Of a row `t` of `threads`: a claim alone inserts an empty one."""
 
 _THREAD = """
 SELECT t.thread_id, w.name, t.number, t.status, t.updated_at,
@@ -19,9 +35,16 @@ SELECT t.thread_id, w.name, t.number, t.status, t.updated_at,
 FROM threads t LEFT JOIN workflows w ON w.workflow = t.workflow
 """
 
+SELECT_INFO = """
+SELECT c.thread, c.number, c.checkpoint_id, t.thread_id, c.workflow, c.iteration, c.parent, c.previous, c.timestamp,
+  c.run_id, c.status, EXISTS (SELECT 1 FROM pins p WHERE p.thread = c.thread AND p.number = c.number)
+FROM commits c JOIN threads t ON t.thread = c.thread
+WHERE c.checkpoint_id IS NOT NULL
+"""
+
 
 class ListQuery(NamedTuple):
-    """Which threads a list is of: all, but for what is given."""
+    """Which threads a list is of: all of them, unless a field narrows it."""
 
     workflow_name: str | None = None
     thread_id: str | None = None
@@ -30,21 +53,21 @@ class ListQuery(NamedTuple):
 
     @property
     def condition(self) -> tuple[str, list[Any]]:
-        """Of threads `t` with workflows `w`, to stand behind another one; and what is given to it."""
-        query, given = "", list[Any]()
+        """For a WHERE clause over threads `t` with workflows `w`: what to append, and its parameters."""
+        query, values = "", list[Any]()
         if self.workflow_name is not None:
-            query, given = " AND w.name = ?", [self.workflow_name]
+            query, values = " AND w.name = ?", [self.workflow_name]
         if self.thread_id is not None:
-            query, given = f"{query} AND t.thread_id = ?", [*given, self.thread_id]
+            query, values = f"{query} AND t.thread_id = ?", [*values, self.thread_id]
         if self.statuses is not None:
             marks = ",".join("?" * len(self.statuses))
-            query, given = f"{query} AND t.status IN ({marks})", [*given, *self.statuses]
-        begins, beginning = _begins_with(self.prefix)
-        return query + begins, [*given, *beginning]
+            query, values = f"{query} AND t.status IN ({marks})", [*values, *self.statuses]
+        by_prefix, bounds = _match_prefix(self.prefix)
+        return query + by_prefix, [*values, *bounds]
 
 
-def _begins_with(prefix: str | None) -> tuple[str, list[str]]:
-    """As a range, which the index of ids finds: LIKE would take some characters for others, and both cases for one."""
+def _match_prefix(prefix: str | None) -> tuple[str, list[str]]:
+    """As a range, which the index of ids answers. LIKE would treat % and _ as wildcards, and ignore case."""
     if not prefix:
         return "", []
     if not is_writable(prefix):
@@ -55,77 +78,237 @@ def _begins_with(prefix: str | None) -> tuple[str, list[str]]:
     return " AND t.thread_id >= ? AND t.thread_id < ?", [prefix, end]
 
 
-class ThreadRows(HistoryRows):
-    def threads(self, wanted: ListQuery, limit: int | None = None, before: str | None = None) -> list[ThreadInfo]:
-        """Raises ThreadNotFound."""
-        condition, given = wanted.condition
-        if before is not None:
-            row = self._db.execute("SELECT moved FROM threads WHERE thread_id = ?", (before,)).fetchone()
-            if row is None:
-                raise ThreadNotFound(before)
-            condition += " AND t.moved < ?"
-            given.append(row[0])
-        # First which, then what is told of them: the sort must not look up the head of each.
-        newest = "SELECT t.thread FROM threads t LEFT JOIN workflows w ON w.workflow = t.workflow"
-        newest += f" WHERE t.number > 0{condition} ORDER BY t.moved DESC LIMIT ?"
-        rows = self._db.execute(
-            f"{_THREAD} WHERE t.thread IN ({newest}) ORDER BY t.moved", (*given, -1 if limit is None else limit)
-        )
-        return [self._thread_info(row) for row in rows.fetchall()]
+def as_limit(limit: int | None) -> int:
+    return -1 if limit is None else limit
 
-    def thread_ids(self, prefix: str | None, after: str | None, limit: int | None) -> list[str]:
-        condition, given = _begins_with(prefix)
-        if after is not None:
-            condition += " AND t.thread_id > ?"
-            given.append(after)
-        rows = self._db.execute(
-            f"SELECT thread_id FROM threads t WHERE {HOLDS_ANYTHING}{condition} ORDER BY thread_id LIMIT ?",
-            (*given, -1 if limit is None else limit),
-        )
-        return [thread_id for (thread_id,) in rows]
 
-    def requests(self, wanted: ListQuery, limit: int | None = None) -> list[PendingRequest]:
-        condition, given = wanted.condition
-        # In the order of a CROSS JOIN: those of some threads are found by these, not among those of all.
-        tables = "requests r JOIN threads t" if not wanted.prefix else "threads t CROSS JOIN requests r"
-        rows = self._db.execute(
-            "SELECT t.thread_id, r.request_id, r.executor_id, r.asked_at, r.deadline, r.assignee, w.name"
-            f" FROM {tables} ON t.thread = r.thread LEFT JOIN workflows w ON w.workflow = t.workflow"
-            f" WHERE 1{condition} ORDER BY r.asked_at, t.thread_id, r.request_id LIMIT ?",
-            (*given, -1 if limit is None else limit),
-        )
-        return [
-            PendingRequest(
-                found[0],
-                found[1],
-                found[2],
-                to_time(found[3]),
-                None if found[4] is None else to_time(found[4]),
-                found[5],
-                found[6] or "",
-            )
-            for found in rows
-        ]
+# ---------------------------------------------------------------- threads and requests
 
-    def due(self, now: datetime, limit: int | None) -> list[ThreadInfo]:
-        rows = self._db.execute(f"{_THREAD} WHERE t.due_at <= ? ORDER BY t.due_at, t.thread_id", (from_time(now),))
-        free = (info for row in rows if (info := self._thread_info(row)).run_id is None)
-        return list(islice(free, limit))
 
-    def last_seq(self, thread_id: str) -> int:
-        """Of its events; 0 if there is none."""
-        row = self._db.execute("SELECT last_seq FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
-        return 0 if row is None else int(row[0])
+def list_threads(
+    db: Database, query: ListQuery, limit: int | None = None, before: str | None = None
+) -> list[ThreadInfo]:
+    """Raises ThreadNotFound for an unknown `before`."""
+    condition, values = query.condition
+    if before is not None:
+        row = db.execute("SELECT moved FROM threads WHERE thread_id = ?", (before,)).fetchone()
+        if row is None:
+            raise ThreadNotFound(before)
+        condition += " AND t.moved < ?"
+        values.append(row[0])
+    # The inner query sorts row numbers only: the heads of all threads need not be looked up for that.
+    newest = "SELECT t.thread FROM threads t LEFT JOIN workflows w ON w.workflow = t.workflow"
+    newest += f" WHERE t.number > 0{condition} ORDER BY t.moved DESC LIMIT ?"
+    rows = db.execute(f"{_THREAD} WHERE t.thread IN ({newest}) ORDER BY t.moved", (*values, as_limit(limit)))
+    return [_thread_info(db, row) for row in rows.fetchall()]
 
-    def _thread_info(self, row: Any) -> ThreadInfo:
-        thread_id, name, number, status, updated_at, checkpoint_id, due_at, owner, process = row
-        return ThreadInfo(
+
+def list_due_threads(db: Database, now: datetime, limit: int | None) -> list[ThreadInfo]:
+    """Those without a living owner, the most overdue first."""
+    rows = db.execute(f"{_THREAD} WHERE t.due_at <= ? ORDER BY t.due_at, t.thread_id", (from_time(now),))
+    free = (info for row in rows if (info := _thread_info(db, row)).run_id is None)
+    return list(islice(free, limit))
+
+
+def list_thread_ids(db: Database, prefix: str | None, after: str | None, limit: int | None) -> list[str]:
+    condition, values = _match_prefix(prefix)
+    if after is not None:
+        condition += " AND t.thread_id > ?"
+        values.append(after)
+    rows = db.execute(
+        f"SELECT thread_id FROM threads t WHERE {HAS_CONTENT}{condition} ORDER BY thread_id LIMIT ?",
+        (*values, as_limit(limit)),
+    )
+    return [thread_id for (thread_id,) in rows]
+
+
+def list_requests(db: Database, query: ListQuery, limit: int | None = None) -> list[PendingRequest]:
+    condition, values = query.condition
+    # CROSS JOIN fixes the order: with a prefix, first the threads, then their requests.
+    tables = "requests r JOIN threads t" if not query.prefix else "threads t CROSS JOIN requests r"
+    rows = db.execute(
+        "SELECT t.thread_id, r.request_id, r.executor_id, r.asked_at, r.deadline, r.assignee, w.name"
+        f" FROM {tables} ON t.thread = r.thread LEFT JOIN workflows w ON w.workflow = t.workflow"
+        f" WHERE 1{condition} ORDER BY r.asked_at, t.thread_id, r.request_id LIMIT ?",
+        (*values, as_limit(limit)),
+    )
+    return [
+        PendingRequest(
             thread_id,
+            request_id,
+            executor_id,
+            to_time(asked_at),
+            None if deadline is None else to_time(deadline),
+            assignee,
             name or "",
-            number,
-            status,
-            to_timestamp(updated_at),
-            to_id(checkpoint_id),
-            None if due_at is None else to_time(due_at),
-            None if owner is None or self.is_gone(process) else owner,
         )
+        for thread_id, request_id, executor_id, asked_at, deadline, assignee, name in rows
+    ]
+
+
+def read_last_seq(db: Database, thread_id: str) -> int:
+    """Of the thread's events; 0 if it has none."""
+    row = db.execute("SELECT last_seq FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _thread_info(db: Database, row: Any) -> ThreadInfo:
+    thread_id, name, number, status, updated_at, checkpoint_id, due_at, owner, process = row
+    return ThreadInfo(
+        thread_id,
+        name or "",
+        number,
+        status,
+        to_timestamp(updated_at),
+        to_id(checkpoint_id),
+        None if due_at is None else to_time(due_at),
+        None if owner is None or is_process_dead(db, process) else owner,
+    )
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def list_checkpoints(
+    db: Database, workflow_name: str | None, thread_id: str | None, limit: int | None, before: str | None
+) -> list[CheckpointInfo]:
+    """Oldest first. Raises CheckpointNotFound for an unknown `before`."""
+    condition = ""
+    values: list[Any] = []
+    if thread_id is not None:
+        condition += " AND c.thread = (SELECT thread FROM threads WHERE thread_id = ?)"
+        values.append(thread_id)
+    if before is not None:
+        condition += " AND c.seq < ?"
+        values.append(_seq_of(db, before))
+    if workflow_name is not None and thread_id is None:
+        return to_infos(db, _rows_of_workflow(db, workflow_name, condition, values, limit))[::-1]
+    if workflow_name is not None:
+        condition += " AND c.workflow = (SELECT workflow FROM workflows WHERE name = ?)"
+        values.append(workflow_name)
+    # Within one thread numbers have the order of seqs, and an index.
+    order = "c.number" if thread_id is not None else "c.seq"
+    rows = db.execute(f"{SELECT_INFO} {condition} ORDER BY {order} DESC LIMIT ?", (*values, as_limit(limit)))
+    return to_infos(db, rows.fetchall())[::-1]
+
+
+def _rows_of_workflow(
+    db: Database, workflow_name: str, condition: str, values: list[Any], limit: int | None
+) -> list[Any]:
+    """The newest first, from the blocks that hold some. One query reads blocks that follow each other."""
+    workflow = db.execute("SELECT workflow FROM workflows WHERE name = ?", (workflow_name,)).fetchone()
+    if workflow is None:
+        return []
+    blocks = db.execute("SELECT block FROM blocks WHERE workflow = ? ORDER BY block DESC", workflow)
+    query = f"{SELECT_INFO} {condition} AND c.workflow = ? AND c.seq BETWEEN ? AND ? ORDER BY c.seq DESC LIMIT ?"
+    rows: list[Any] = []
+    for first, last in _stretches(blocks, at_most=2 if limit is None else limit // BLOCK + 2):
+        left = -1 if limit is None else limit - len(rows)
+        bounds = (*workflow, first * BLOCK, last * BLOCK + BLOCK - 1)
+        rows += db.execute(query, (*values, *bounds, left)).fetchall()
+        if left >= 0 and len(rows) >= (limit or 0):
+            break
+    return rows
+
+
+def _stretches(blocks: Iterable[tuple[int]], at_most: int) -> Iterator[tuple[int, int]]:
+    """Blocks, newest first, as the first and last of those that follow each other without a gap."""
+    first = last = None
+    for (block,) in blocks:
+        if first is None or last is None:
+            first = last = block
+        elif block == first - 1 and last - block < at_most:
+            first = block
+        else:
+            yield first, last
+            first = last = block
+    if first is not None and last is not None:
+        yield first, last
+
+
+def to_infos(db: Database, rows: list[Any]) -> list[CheckpointInfo]:
+    """Each with the id of its parent, which is mostly among the rows. Shared values are converted once."""
+    ids = {row[:2]: row[2].hex() if type(row[2]) is bytes else row[2] for row in rows}
+    names: dict[int | None, str] = {}
+    runs: dict[Any, str | None] = {}
+    infos = []
+    for thread, number, _, thread_id, workflow, iteration, parent, previous, time, run, status, pinned in rows:
+        if parent is not None:
+            place = (thread, parent)
+            if place not in ids:
+                ids[place] = to_id(_nearest_id(db, thread, parent))
+            previous = ids[place] or previous
+        if run not in runs:
+            runs[run] = to_id(run, RUN) or None
+        if workflow not in names:
+            names[workflow] = _workflow_name(db, workflow)
+        position = (ids[thread, number], thread_id, names[workflow], number, iteration, previous)
+        infos.append(CheckpointInfo(*position, to_timestamp(time), runs[run], status, pinned == 1))
+    return infos
+
+
+def _nearest_id(db: Database, thread: int, number: int | None) -> Any:
+    """The id of that checkpoint, or of its nearest ancestor that is left."""
+    while number is not None:
+        row = db.execute(
+            "SELECT checkpoint_id, parent FROM commits WHERE thread = ? AND number = ?", (thread, number)
+        ).fetchone()
+        if row is None:
+            return None
+        if row[0] is not None:
+            return row[0]
+        number = row[1]
+    return None
+
+
+def _workflow_name(db: Database, workflow: int | None) -> str:
+    row = db.execute("SELECT name FROM workflows WHERE workflow = ?", (workflow,)).fetchone()
+    return "" if row is None else str(row[0])
+
+
+def _seq_of(db: Database, checkpoint_id: str) -> Any:
+    row = db.execute("SELECT seq FROM commits WHERE checkpoint_id = ?", (from_id(checkpoint_id),)).fetchone()
+    if row is None:
+        raise CheckpointNotFound(checkpoint_id)
+    return row[0]
+
+
+def find_info(db: Database, checkpoint_id: str) -> CheckpointInfo | None:
+    """Raises DamagedCheckpoint."""
+    row = db.execute(f"{SELECT_INFO} AND c.checkpoint_id = ?", (from_id(checkpoint_id),)).fetchone()
+    if row is None:
+        return None
+    (info,) = to_infos(db, [row])
+    if info.checkpoint_id != checkpoint_id:
+        raise DamagedCheckpoint(checkpoint_id, f"its index leads to {info.checkpoint_id!r}", info.thread_id)
+    return info
+
+
+def read_info(db: Database, thread: int | None, number: int | None) -> CheckpointInfo | None:
+    row = db.execute(f"{SELECT_INFO} AND c.thread = ? AND c.number = ?", (thread, number)).fetchone()
+    return None if row is None else to_infos(db, [row])[0]
+
+
+def read_head(db: Database, thread_id: str) -> CheckpointInfo | None:
+    """Raises DamagedCheckpoint if the thread's row names another head than its commits."""
+    row = db.execute("SELECT thread, head FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
+    if row is None:
+        return None
+    newest = newest_checkpoint(db, row[0])
+    info = None if newest is None else read_info(db, *row)
+    if newest != row[1] or (newest is not None and info is None):
+        reason = f"its row names commit {row[1]} as its head, but its newest checkpoint is that of commit {newest}"
+        raise DamagedCheckpoint("of its head", reason, thread_id)
+    return info
+
+
+def find_position(db: Database, checkpoint_id: str) -> tuple[int, str, int]:
+    """Row and id of the checkpoint's thread, and its number. Raises CheckpointNotFound."""
+    row = db.execute(
+        "SELECT c.thread, t.thread_id, c.number FROM commits c JOIN threads t USING (thread) WHERE c.checkpoint_id = ?",
+        (from_id(checkpoint_id),),
+    ).fetchone()
+    if row is None:
+        raise CheckpointNotFound(checkpoint_id)
+    thread, thread_id, number = row
+    return thread, thread_id, number

@@ -1,4 +1,4 @@
-"""The tables of a SQLite store, and of the index of a file store.
+"""The tables of a SQLite store, and the connection class that remembers some of their rows.
 
 A commit is one row of `commits`: what lists need in columns, the payload packed into one (`packing.py`). A row for each
 chunk would take several times the space. The table grows at its end; the one row of a thread is updated in place.
@@ -7,16 +7,16 @@ chunk would take several times the space. The table grows at its end; the one ro
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
 
 from perdure.errors import NewerFormat
 
-VERSION = 2
+VERSION = 1
 APPLICATION_ID = 0x50657264
-"""`Perd`: marks a file of ours among other databases."""
+"""`Perd`: distinguishes a store from the database of another program."""
 
 TABLES = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-
 CREATE TABLE workflows (workflow INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 
 CREATE TABLE blocks (       -- where commits of a workflow are, 64 seqs to a block: an index would be written each time
@@ -39,18 +39,14 @@ CREATE TABLE threads (
   updated_at,
   last_seq INTEGER NOT NULL DEFAULT 0,
   due_at INTEGER,           -- microseconds
-  size INTEGER DEFAULT 0,   -- file store: bytes of the thread's file that are known here; NULL: read it anew
-  written TEXT DEFAULT '',  -- file store: which file that is, since it may have been written anew
   first_seq INTEGER NOT NULL DEFAULT 1,     -- the oldest event that is kept
-  silent_before INTEGER NOT NULL DEFAULT 0, -- events of commits before this one are forgotten
-  forgotten INTEGER NOT NULL DEFAULT 0,     -- commits of which something is still to be freed
-  forgotten_bytes INTEGER NOT NULL DEFAULT 0,
-  swept INTEGER NOT NULL DEFAULT 0,         -- commits that were left when it was freed last
-  swept_bytes INTEGER NOT NULL DEFAULT 0,
-  version INTEGER NOT NULL DEFAULT 2        -- file store: the format that the thread's file says it has
+  events_dropped_before INTEGER NOT NULL DEFAULT 0, -- commits before this one have lost their events
+  garbage INTEGER NOT NULL DEFAULT 0,       -- commits with something that can be freed
+  garbage_bytes INTEGER NOT NULL DEFAULT 0,
+  live INTEGER NOT NULL DEFAULT 0,          -- commits that were left when garbage was last collected
+  live_bytes INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX threads_due ON threads (due_at) WHERE due_at IS NOT NULL;
-CREATE INDEX threads_unread ON threads (thread) WHERE size IS NULL;
 CREATE INDEX threads_owned ON threads (process) WHERE owner IS NOT NULL;
 
 CREATE TABLE commits (
@@ -68,9 +64,7 @@ CREATE TABLE commits (
   first_seq INTEGER,        -- events: the first one, and how many
   events INTEGER,
   seal BLOB,
-  body BLOB,                -- NULL in the index of a file store
-  place INTEGER,            -- there: where in the thread's file the commit is
-  size INTEGER
+  body BLOB
 );
 CREATE UNIQUE INDEX commits_number ON commits (thread, number);
 CREATE UNIQUE INDEX commits_checkpoint ON commits (checkpoint_id) WHERE checkpoint_id IS NOT NULL;
@@ -91,8 +85,8 @@ CREATE TABLE inbox (
   thread INTEGER NOT NULL,
   item_id TEXT NOT NULL,
   kind TEXT NOT NULL,
-  body BLOB,                -- NULL once it was consumed: posting it again does nothing
-  seal BLOB
+  body BLOB,                -- NULL once the item was consumed: posting it again does nothing
+  seal BLOB NOT NULL
 );
 CREATE UNIQUE INDEX inbox_item ON inbox (thread, item_id);
 
@@ -107,36 +101,62 @@ CREATE TABLE requests (
 ) WITHOUT ROWID;
 """
 
-UPGRADES = {
-    1: """
-ALTER TABLE threads ADD COLUMN first_seq INTEGER NOT NULL DEFAULT 1;
-ALTER TABLE threads ADD COLUMN silent_before INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE threads ADD COLUMN forgotten INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE threads ADD COLUMN forgotten_bytes INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE threads ADD COLUMN swept INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE threads ADD COLUMN swept_bytes INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE threads ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
-CREATE TABLE pins (thread INTEGER NOT NULL, number INTEGER NOT NULL, PRIMARY KEY (thread, number)) WITHOUT ROWID;
-""",
-}
-"""From each version to the next: what an older perdure wrote is opened, and written on."""
+T = TypeVar("T")
+
+
+class Database(sqlite3.Connection):
+    """A connection to these tables. Functions that take one never begin or end a transaction."""
+
+    tables: ClassVar[str] = TABLES
+    """The statements that create them."""
+    body_bytes: ClassVar[str] = "COALESCE(LENGTH(c.body), 0)"
+    """The size of a commit's payload, as SQL over a row `c` of `commits`."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.workflows: dict[str, int] = {}
+        """Rows of `workflows`, by name."""
+        self.blocks: dict[int, int] = {}
+        """The last block that was written for each workflow."""
+        self.process: tuple[str, int] | None = None
+        """This process's identity, and its row of `processes`."""
+        self.without_journal: set[str] = set()
+        """Ids of threads with an owner in this store and an empty journal: only their owner can add an entry."""
+
+    def forget_rows(self) -> None:
+        """Clear the caches: after a rollback they may hold rows that do not exist."""
+        self.workflows.clear()
+        self.blocks.clear()
+        self.process = None
+        self.without_journal.clear()
+
+    def attempt(self, work: Callable[[Database], T]) -> T:
+        """Run the work in a savepoint: an error undoes the work, and nothing else of the transaction."""
+        self.execute("SAVEPOINT attempt")
+        try:
+            result = work(self)
+        except BaseException:
+            self.forget_rows()
+            self.execute("ROLLBACK TO attempt")
+            self.execute("RELEASE attempt")
+            raise
+        self.execute("RELEASE attempt")
+        return result
 
 
 class NotOurs(Exception):
-    """The file is a database of something else."""
+    """The file is a database of another program."""
 
 
-def prepare(db: sqlite3.Connection, path: str) -> None:
-    """Make the tables if the file is new, and change those of an older version; safe from many processes at once.
+def prepare(db: Database, path: str) -> None:
+    """Create the tables unless they exist. Many processes may call this at the same time.
 
-    Raises NewerFormat or NotOurs.
+    Raises NewerFormat for tables of another version, NotOurs for those of another program.
     """
     db.execute("BEGIN IMMEDIATE")
     try:
-        version = _version(db, path)
-        if version != VERSION:  # nobody made them while this one waited
-            needed = [TABLES] if version == 0 else [UPGRADES[one] for one in range(version, VERSION)]
-            for statement in ";\n".join(needed).split(";\n"):
+        if not _has_tables(db, path):  # another process may have created them while this one waited
+            for statement in db.tables.split(";\n"):
                 if statement.strip():
                     db.execute(statement)
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -148,23 +168,23 @@ def prepare(db: sqlite3.Connection, path: str) -> None:
 
 
 def is_made(db: sqlite3.Connection, path: str) -> bool:
-    """Whether the tables are there. Raises NewerFormat or NotOurs."""
-    db.execute("BEGIN")  # one look: another process may be making the tables
+    """Whether the tables exist. Raises NewerFormat or NotOurs."""
+    db.execute("BEGIN")  # all reads in one transaction: another process may be creating the tables
     try:
-        return _version(db, path) == VERSION
+        return _has_tables(db, path)
     finally:
         db.execute("ROLLBACK")
 
 
-def _version(db: sqlite3.Connection, path: str) -> int:
+def _has_tables(db: sqlite3.Connection, path: str) -> bool:
     ((application_id,),) = db.execute("PRAGMA application_id").fetchall()
     ((version,),) = db.execute("PRAGMA user_version").fetchall()
     if version == 0 and application_id == 0:
         if db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
             raise NotOurs(path)
-        return 0
+        return False
     if application_id != APPLICATION_ID:
         raise NotOurs(path)
-    if version > VERSION:
+    if version != VERSION:
         raise NewerFormat(path, version, VERSION)
-    return int(version)
+    return True

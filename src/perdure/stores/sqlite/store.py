@@ -7,207 +7,185 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-from perdure.errors import DamagedCheckpoint, ThreadBusy, ThreadConflict, ThreadNotFound
+from perdure.errors import DamagedCheckpoint, PerdureError, ThreadBusy
 from perdure.log import get_logger
-from perdure.records import Commit, JournalEntry, Lease, ThreadHeader
+from perdure.records import Commit, Damage, JournalEntry, Lease, OpenedThread, ThreadHeader
 from perdure.store import Rewrite
-from perdure.stores.garbage import PackedCommit, prune_bodies
-from perdure.stores.packing import pack_body, repack_body, seal, to_id
-from perdure.stores.rewriting import Changes
-from perdure.stores.sqlite.batching import GroupedWrites, WaitingEntry, WrittenTogether
-from perdure.stores.sqlite.connection import PAGES_AT_ONCE, Connection
-from perdure.stores.sqlite.indexed import IndexedStore, delete_rows, unpacked
-from perdure.stores.sqlite.rows import Payload
-from perdure.stores.sqlite.tables import Tables
+from perdure.stores.packing import Changes, pack_body, seal
+from perdure.stores.sqlite.commits import check_commit, insert_commit, settle, update_thread
+from perdure.stores.sqlite.connection import FREE_PAGES, Connection
+from perdure.stores.sqlite.indexed import IndexedStore
+from perdure.stores.sqlite.integrity import check_schema, find_orphans
+from perdure.stores.sqlite.journal import append_journal, post_item
+from perdure.stores.sqlite.owners import find_thread, prove_lease, release_lease, shorten_leases
+from perdure.stores.sqlite.payloads import open_thread, read_payloads
+from perdure.stores.sqlite.retention import (
+    has_to_prune,
+    is_collection_due,
+    pin_checkpoint,
+    prune_thread,
+    prune_with_commit,
+)
+from perdure.stores.sqlite.schema import Database
+from perdure.stores.sqlite.transfer import (
+    add_thread,
+    copy_thread,
+    delete_thread,
+    last_number,
+    rewrite_commits,
+    rewrite_inbox,
+    rewrite_journal,
+)
+from perdure.stores.sqlite.writer import SqliteWriter
 
 logger = get_logger("stores")
 
 
 class SqliteStore(IndexedStore):
-    """Implements `perdure.store.Store`. A commit is one transaction, and one hop to the store's thread and back."""
+    """Implements `perdure.store.Store`. A commit is one transaction, and one hop to the worker thread and back."""
 
     def __init__(self, path: str | os.PathLike[str], *, synchronous: str = "FULL", busy_seconds: float = 30.0) -> None:
-        self.path = Path(path).absolute()  # the program may change its folder
-        super().__init__("perdure-sqlite", Connection(self.path, synchronous, busy_seconds))
-        self._grouped: GroupedWrites = GroupedWrites(self._thread, self._connection.transact)
-        self._journal = WrittenTogether(self._thread, self._write_journal)
-
-    def _payload(self, thread_id: str, payload: Payload) -> bytes:
-        return payload.body or b""
+        self.path = Path(path).absolute()  # the program may change its working folder
+        self._connection = Connection(self.path, synchronous, busy_seconds)
+        self._writer = SqliteWriter("perdure-sqlite", self._connection)
+        super().__init__(self._writer, read_payloads)
 
     async def size(self) -> int:
-        return sum(size_of(Path(f"{self.path}{suffix}")) for suffix in ("", "-wal", "-shm"))
+        return sum(file_size(Path(f"{self.path}{suffix}")) for suffix in ("", "-wal", "-shm"))
+
+    # ------------------------------------------------------------ owning a thread
+
+    async def open(self, thread_id: str, owner: str, *, takeover: bool = False) -> OpenedThread:
+        def work(db: Database) -> OpenedThread:
+            opened = open_thread(db, read_payloads, thread_id, owner, takeover=takeover)
+            self._connection.held.add(opened.lease)
+            return opened
+
+        try:  # not synced: a power cut that undoes the claim ends its process, too
+            return await self._writer.write(work, syncs=False)
+        except ThreadBusy:
+            await self._writer.write(shorten_leases, syncs=False)
+            raise
+
+    async def release(self, lease: Lease) -> None:
+        def work(db: Database) -> bool:
+            release_lease(db, lease)
+            thread = find_thread(db, lease.thread_id)
+            return thread is not None and is_collection_due(db, thread, at_rest=True)
+
+        self._connection.held.discard(lease)
+        try:
+            is_due = await self._writer.write(work, syncs=False)
+        except PerdureError:
+            self._connection.unreleased.append(lease)
+            raise
+        self.bus.notify(lease.thread_id)
+        if is_due:
+            await self._collect_garbage(lease.thread_id)
 
     # ------------------------------------------------------------ writing
 
     async def commit(self, commit: Commit) -> None:
         thread_id, body = commit.lease.thread_id, pack_body(commit)
         sealed = seal(thread_id, commit.number, body)
-        due: list[bool] = []
 
-        def work(tables: Tables) -> None:
-            standing = tables.check(commit)
-            tables.append(standing, commit, Payload(commit.number, sealed, body, None, None))
-            if commit.prunes or commit.prunes_events_before:
-                due[:] = [tables.is_sweep_due(standing.thread)]
+        def work(db: Database) -> bool:
+            thread = check_commit(db, commit)
+            seq = insert_commit(db, thread.thread, commit, sealed, body)
+            update_thread(db, thread, commit, seq)
+            settle(db, thread.thread, commit)
+            return prune_with_commit(db, thread, commit)
 
-        if not self._connection.transact_at_once(work, len(body)):
-            await self._grouped.do(work, syncs=True, to_the_end=True)
+        is_due = await self._writer.write(work, uncancellable=True, size=len(body))
         self.bus.notify(thread_id)
-        if due and due[0]:
-            await self._thread.do_to_the_end(partial(self._sweep, thread_id))
+        if is_due:
+            await self._collect_garbage(thread_id)
 
-    def _sweep(self, thread_id: str) -> None:
-        """Free what was forgotten. It is done again after the next commit if it fails."""
-        try:
-            # Not synced: what a power cut undoes of it is done again.
-            self._connection.transact(lambda tables: prune_rows(tables, thread_id, set()), writes=True, syncs=False)
-            count, free = self._connection.pages()
-            if free > max(PAGES_AT_ONCE, count // 4):
-                self._connection.give_back_some()
-        except Exception as error:  # noqa: BLE001  # the commit was made, whatever becomes of this
-            logger.warning("thread %s: what it forgot still takes space: %s", thread_id, error)
+    async def _collect_garbage(self, thread_id: str) -> None:
+        await self._writer.worker.run(partial(_collect_garbage, self._connection, thread_id), uncancellable=True)
 
     async def append_journal(self, lease: Lease, entry: JournalEntry) -> None:
-        await self._journal.add(lease, entry)
+        def work(db: Database) -> None:
+            prove_lease(db, lease)
+            append_journal(db, lease.thread_id, entry.delivery_id, entry.body)
 
-    def _write_journal(self, batch: Sequence[WaitingEntry]) -> None:
-        def work(tables: Tables) -> None:
-            for one in batch:
-                try:
-                    tables.prove(one.lease)
-                except ThreadConflict as error:
-                    one.error = error
-                    continue
-                tables.append_journal(one.lease.thread_id, one.entry.delivery_id, one.entry.body)
-
-        self._connection.transact(work, writes=True, syncs=True)
+        await self._writer.write(work)
 
     async def post(self, thread_id: str, item_id: str, kind: str, body: bytes) -> None:
-        await self._do(lambda tables: tables.post(thread_id, item_id, kind, body))
+        await self._writer.write(lambda db: post_item(db, thread_id, item_id, kind, body))
         self.bus.notify(thread_id)
 
     # ------------------------------------------------------------ keeping, removing and copying
 
     async def pin(self, checkpoint_id: str) -> None:
-        await self._do(lambda tables: _set_pin(tables, checkpoint_id, is_pinned=True))
+        await self._writer.write(partial(pin_checkpoint, checkpoint_id=checkpoint_id, is_pinned=True))
 
     async def unpin(self, checkpoint_id: str) -> None:
-        await self._do(lambda tables: _set_pin(tables, checkpoint_id, is_pinned=False))
+        await self._writer.write(partial(pin_checkpoint, checkpoint_id=checkpoint_id, is_pinned=False))
 
     async def prune(self, thread_id: str, checkpoint_ids: Iterable[str], *, events_before: int = 0) -> int:
-        doomed = set(checkpoint_ids)
-        if not await self._list(lambda tables: tables.has_to_prune(thread_id, doomed, events_before)):
+        pruned = set(checkpoint_ids)
+        if not await self._writer.read(lambda db: has_to_prune(db, thread_id, pruned, events_before)):
             return 0
-        count = await self._do(lambda tables: prune_rows(tables, thread_id, doomed, events_before))
-        await self._give_back()
+        count = await self._writer.write(lambda db: prune_thread(db, thread_id, pruned, events_before))
+        await self._free_pages()
         return count
 
     async def delete_thread(self, thread_id: str, *, if_unmoved_since: int | None = None) -> bool:
-        is_gone = await self._do(lambda tables: delete_rows(tables, thread_id, if_unmoved_since))
-        await self._give_back()
-        return is_gone
+        is_deleted = await self._writer.write(lambda db: delete_thread(db, thread_id, if_unmoved_since))
+        await self._free_pages()
+        return is_deleted
 
     async def add_thread(self, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
-        def work(tables: Tables) -> None:
-            thread = tables.make_room(standing)
-            for commit in commits:
-                body = pack_body(commit)
-                sealed = seal(standing.thread_id, commit.number, body)
-                payload = Payload(commit.number, sealed, body, None, None)
-                tables.add_commit(thread, commit, payload)
-            tables.stand(thread, standing)
-
-        await self._do(work)
+        await self._writer.write(lambda db: add_thread(db, standing, commits))
 
     async def copy_thread(self, thread_id: str, to: str) -> None:
-        def work(tables: Tables) -> None:
-            thread = tables.find_thread(thread_id)
-            if thread is None:
-                raise ThreadNotFound(thread_id)
-            if tables.find_thread(to) is not None:
-                raise ThreadBusy(to, tables.owner_of(to))
-            tables.copy_thread(thread, to)
-            for row in tables.bodies(to):
-                tables.reseal(row.seq, seal(to, row.number, row.body), row.body)
-
-        await self._do(work)
+        await self._writer.write(lambda db: copy_thread(db, thread_id, to))
 
     async def rewrite(self, thread_id: str, change: Rewrite) -> int:
-        """What is damaged is left as it is, and told when all else is done."""
-        last = await self._list(lambda tables: tables.last_number(thread_id))
-        damaged: list[DamagedCheckpoint] = []
+        """Leaves damaged payloads as they are, and raises the first DamagedCheckpoint when all others are done."""
+        last = await self._writer.read(lambda db: last_number(db, thread_id))
+        damage: list[DamagedCheckpoint] = []
         number, count = 0, 0
 
-        def waiting(tables: Tables) -> tuple[int, list[DamagedCheckpoint]]:
+        def rewrite_page(db: Database) -> tuple[int, int, list[DamagedCheckpoint]]:
             changes = Changes(change)
-            found = [*tables.rewrite_journal(thread_id, changes), *tables.rewrite_inbox(thread_id, changes)]
-            return changes.count, found
+            reached, damaged = rewrite_commits(db, thread_id, number, last, changes)
+            return reached, changes.count, damaged
 
-        def page(tables: Tables) -> tuple[int, int, list[DamagedCheckpoint]]:
+        def rewrite_pending(db: Database) -> tuple[int, list[DamagedCheckpoint]]:
             changes = Changes(change)
-            reached, found = tables.rewrite_commits(thread_id, number, last, changes)
-            return reached, changes.count, found
+            damaged = [*rewrite_journal(db, thread_id, changes), *rewrite_inbox(db, thread_id, changes)]
+            return changes.count, damaged
 
-        while number < last:  # some in each transaction: others get their turn in between
-            number, changed, found = await self._do(page)
+        while number < last:  # a page for each transaction: other writers get their turn
+            number, changed, damaged = await self._writer.write(rewrite_page)
             count += changed
-            damaged += found
-        changed, found = await self._do(waiting)
-        for error in [*damaged, *found]:
+            damage += damaged
+        changed, damaged = await self._writer.write(rewrite_pending)
+        for error in [*damage, *damaged]:
             raise error
         return count + changed
 
+    async def _check_files(self) -> Sequence[Damage]:
+        reasons = await self._writer.worker.run(self._connection.check_integrity)
+        reasons += await self._writer.read(check_schema)
+        return [Damage(reason) for reason in [*reasons, *await self._writer.read(find_orphans)]]
 
-def size_of(path: Path) -> int:
+
+def file_size(path: Path) -> int:
     try:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
 
 
-def _set_pin(tables: Tables, checkpoint_id: str, *, is_pinned: bool) -> None:
-    thread, _, number = tables.place_of(checkpoint_id)
-    tables.set_pin(thread, number, is_pinned=is_pinned)
-
-
-def prune_rows(tables: Tables, thread_id: str, doomed: set[str], events_before: int = 0) -> int:
-    """Also what was forgotten before, and still takes space."""
-    thread = tables.find_thread(thread_id)
-    if thread is None:
-        return 0
-    rows, pinned = tables.bodies(thread_id), tables.pins(thread)
-    gone = {row.number for row in rows if row.checkpoint_id is not None and to_id(row.checkpoint_id) in doomed}
-    gone -= pinned
-    if not gone and not events_before and not tables.forgotten(thread):
-        return 0
-    head = tables.head_of(thread_id)
-    owner = tables.owner_of(thread_id)
-    if owner is not None and head is not None and head[0].number in gone:
-        raise ThreadBusy(thread_id, owner)
-    commits = [
-        PackedCommit(
-            row.number,
-            row.parent,
-            row.checkpoint_id is not None,
-            unpacked(thread_id, to_id(row.checkpoint_id), Payload(row.number, row.seal, None, None, None), row.body),
-        )
-        for row in rows
-    ]
-    if events_before:
-        tables.forget_events(thread, events_before)
-    by_number = {row.number: row for row in rows}
-    for changed in prune_bodies(commits, gone, tables.silent_before(thread)):
-        row = by_number[changed.number]
-        if changed.is_empty:
-            tables.delete_commit(row.seq)
-            continue
-        if not changed.has_events:
-            tables.silence(row.seq)
-        checkpoint_id = row.checkpoint_id if changed.has_checkpoint else None
-        body = repack_body(changed.body)
-        tables.replace_commit(row.seq, checkpoint_id, changed.parent, seal(thread_id, row.number, body), body)
-    for number in gone:
-        tables.move_head(thread, number)
-    tables.note_swept(thread)
-    return len(gone)
+def _collect_garbage(connection: Connection, thread_id: str) -> None:
+    """Free the space of pruned commits. Never raises: the next commit that prunes tries it again."""
+    try:  # not synced: garbage that a power cut brings back is collected again
+        connection.transact(lambda db: prune_thread(db, thread_id, set()), writes=True, syncs=False)
+        count, free = connection.count_pages()
+        if free > max(FREE_PAGES, count // 4):
+            connection.free_pages()
+    except Exception as error:  # noqa: BLE001  # the commit was made
+        logger.warning("thread %s: pruning failed, space not freed: %s", thread_id, error)

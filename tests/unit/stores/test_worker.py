@@ -1,4 +1,4 @@
-"""OwnThread: one piece of blocking work after the other, for any event loop, to its end."""
+"""Worker: one piece of blocking work after the other, for any event loop, to its end."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 
-from perdure.stores.sqlite.worker_thread import OwnThread
+from perdure.stores.sqlite.writer import Worker
 
 NAME = "tested-own-thread"
 LONG_ENOUGH = 10.0
 
 
 @pytest.fixture
-def own() -> Iterator[OwnThread]:
-    made = OwnThread(NAME)
+def own() -> Iterator[Worker]:
+    made = Worker(NAME)
     yield made
     made.stop()
 
@@ -57,14 +57,14 @@ async def started(do: Callable[[Callable[[], str]], Coroutine[Any, Any, str]], g
 # ---------------------------------------------------------------- results and errors
 
 
-async def test_work_gives_its_result_and_is_done_in_one_other_thread(own: OwnThread) -> None:
-    idents = [await own.do(threading.get_ident) for _ in range(5)]
+async def test_work_gives_its_result_and_is_done_in_one_other_thread(own: Worker) -> None:
+    idents = [await own.run(threading.get_ident) for _ in range(5)]
     assert len(set(idents)) == 1
     assert idents[0] != threading.get_ident()
-    assert await own.do(lambda: [None]) == [None]
+    assert await own.run(lambda: [None]) == [None]
 
 
-async def test_what_work_raises_is_raised_where_it_was_asked_for(own: OwnThread) -> None:
+async def test_what_work_raises_is_raised_where_it_was_asked_for(own: Worker) -> None:
     class Unusual(BaseException):
         pass
 
@@ -74,31 +74,31 @@ async def test_what_work_raises_is_raised_where_it_was_asked_for(own: OwnThread)
             raise error
 
         with pytest.raises(type(error)) as caught:
-            await own.do(fail)
+            await own.run(fail)
         assert caught.value is error
-    assert await own.do(lambda: 1) == 1
+    assert await own.run(lambda: 1) == 1
 
 
-async def test_an_error_that_no_coroutine_can_raise_is_an_error_all_the_same(own: OwnThread) -> None:
+async def test_an_error_that_no_coroutine_can_raise_is_an_error_all_the_same(own: Worker) -> None:
     async with asyncio.timeout(LONG_ENOUGH):
         with pytest.raises(RuntimeError, match="StopIteration"):
-            await own.do(lambda: next(iter(())))
-        assert await own.do(lambda: 1) == 1
+            await own.run(lambda: next(iter(())))
+        assert await own.run(lambda: 1) == 1
 
 
-async def test_work_is_done_in_the_order_in_which_it_was_asked_for(own: OwnThread) -> None:
+async def test_work_is_done_in_the_order_in_which_it_was_asked_for(own: Worker) -> None:
     done: list[int] = []
-    await asyncio.gather(*[own.do(partial(done.append, index)) for index in range(200)])
+    await asyncio.gather(*[own.run(partial(done.append, index)) for index in range(200)])
     assert done == list(range(200))
 
 
 # ---------------------------------------------------------------- cancelling
 
 
-async def test_work_that_was_begun_ends_though_nobody_waits_any_more(own: OwnThread) -> None:
+async def test_work_that_was_begun_ends_though_nobody_waits_any_more(own: Worker) -> None:
     gate, done = threading.Event(), list[str]()
-    task = await started(own.do, gate)
-    queued = asyncio.create_task(own.do(lambda: done.append("queued")))
+    task = await started(own.run, gate)
+    queued = asyncio.create_task(own.run(lambda: done.append("queued")))
     await asyncio.sleep(0)
     for one in (task, queued):
         one.cancel()
@@ -107,13 +107,13 @@ async def test_work_that_was_begun_ends_though_nobody_waits_any_more(own: OwnThr
         asyncio.CancelledError,
     ]
     gate.set()
-    assert await own.do(lambda: list(done)) == ["queued"]
+    assert await own.run(lambda: list(done)) == ["queued"]
 
 
 @pytest.mark.parametrize("times", [1, 3])
-async def test_work_to_the_end_is_waited_for_though_it_is_cancelled(own: OwnThread, times: int) -> None:
+async def test_work_to_the_end_is_waited_for_though_it_is_cancelled(own: Worker, times: int) -> None:
     gate = threading.Event()
-    task = await started(own.do_to_the_end, gate)
+    task = await started(partial(own.run, uncancellable=True), gate)
     for _ in range(times):
         task.cancel()
         await asyncio.sleep(0)
@@ -123,14 +123,14 @@ async def test_work_to_the_end_is_waited_for_though_it_is_cancelled(own: OwnThre
     assert task.cancelling() == times
 
 
-async def test_an_error_of_work_to_the_end_is_not_lost_with_a_cancellation(own: OwnThread) -> None:
+async def test_an_error_of_work_to_the_end_is_not_lost_with_a_cancellation(own: Worker) -> None:
     gate = threading.Event()
 
     def fail() -> None:
         gate.wait(LONG_ENOUGH)
         raise ValueError("disk full")
 
-    task = asyncio.create_task(own.do_to_the_end(fail))
+    task = asyncio.create_task(own.run(fail, uncancellable=True))
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.sleep(0)
@@ -159,7 +159,7 @@ def in_threads(count: int, coroutine: Callable[[int], Any]) -> None:
     assert not errors, errors
 
 
-def test_loops_of_several_threads_share_it_and_no_two_pieces_overlap(own: OwnThread) -> None:
+def test_loops_of_several_threads_share_it_and_no_two_pieces_overlap(own: Worker) -> None:
     inside, done = [0], list[int]()
 
     def piece(index: int) -> int:
@@ -171,23 +171,23 @@ def test_loops_of_several_threads_share_it_and_no_two_pieces_overlap(own: OwnThr
 
     async def ask(index: int) -> None:
         for number in range(50):
-            assert await own.do(partial(piece, index * 100 + number)) == index * 100 + number
+            assert await own.run(partial(piece, index * 100 + number)) == index * 100 + number
 
     in_threads(4, ask)
     assert sorted(done) == sorted(index * 100 + number for index in range(4) for number in range(50))
 
 
-def test_a_loop_that_was_closed_meanwhile_is_not_told_and_the_thread_goes_on(own: OwnThread) -> None:
+def test_a_loop_that_was_closed_meanwhile_is_not_told_and_the_thread_goes_on(own: Worker) -> None:
     gate = threading.Event()
 
     async def leave() -> None:
-        task = await started(own.do, gate)
+        task = await started(own.run, gate)
         task.cancel()
 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(_cancelled(leave))
     gate.set()
-    assert asyncio.run(own.do(lambda: "next")) == "next"
+    assert asyncio.run(own.run(lambda: "next")) == "next"
 
 
 async def _cancelled(leave: Callable[[], Any]) -> None:
@@ -198,22 +198,22 @@ async def _cancelled(leave: Callable[[], Any]) -> None:
 # ---------------------------------------------------------------- stopping
 
 
-async def test_after_a_stop_the_next_work_starts_another_thread(own: OwnThread) -> None:
-    first = await own.do(threading.current_thread)
+async def test_after_a_stop_the_next_work_starts_another_thread(own: Worker) -> None:
+    first = await own.run(threading.current_thread)
     own.stop()
     own.stop()
-    second = await own.do(threading.current_thread)
+    second = await own.run(threading.current_thread)
     assert first is not second
     assert not first.is_alive()
 
 
-async def test_work_after_a_stop_waits_for_what_was_given_before_it(own: OwnThread) -> None:
+async def test_work_after_a_stop_waits_for_what_was_given_before_it(own: Worker) -> None:
     gate, done = threading.Event(), list[str]()
-    task = await started(own.do, gate)
-    queued = asyncio.create_task(own.do(lambda: done.append("before")))
+    task = await started(own.run, gate)
+    queued = asyncio.create_task(own.run(lambda: done.append("before")))
     await asyncio.sleep(0)
     own.stop()
-    after = asyncio.create_task(own.do(lambda: done.append("after")))
+    after = asyncio.create_task(own.run(lambda: done.append("after")))
     await asyncio.sleep(0)
     gate.set()
     await asyncio.gather(task, queued, after)
@@ -221,7 +221,7 @@ async def test_work_after_a_stop_waits_for_what_was_given_before_it(own: OwnThre
 
 
 def test_no_work_is_lost_to_a_stop_of_another_thread() -> None:
-    own, is_over = OwnThread(NAME), threading.Event()
+    own, is_over = Worker(NAME), threading.Event()
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
 
@@ -231,7 +231,7 @@ def test_no_work_is_lost_to_a_stop_of_another_thread() -> None:
 
     async def ask(index: int) -> None:
         for _ in range(600):
-            assert await own.do(lambda: index) == index
+            assert await own.run(lambda: index) == index
 
     stopping = threading.Thread(target=stop_again_and_again)
     stopping.start()
@@ -246,8 +246,8 @@ def test_no_work_is_lost_to_a_stop_of_another_thread() -> None:
 
 
 async def test_the_thread_ends_with_the_object() -> None:
-    own = OwnThread(NAME)
-    ended = await own.do(threading.current_thread)
+    own = Worker(NAME)
+    ended = await own.run(threading.current_thread)
     reference = weakref.ref(own)
     del own
     gc.collect()
@@ -256,15 +256,15 @@ async def test_the_thread_ends_with_the_object() -> None:
     assert not ended.is_alive()
 
 
-async def test_work_that_was_done_is_not_kept(own: OwnThread) -> None:
+async def test_work_that_was_done_is_not_kept(own: Worker) -> None:
     class Thing:
         pass
 
     thing = Thing()
     reference = weakref.ref(thing)
-    await own.do(partial(id, thing))
+    await own.run(partial(id, thing))
     del thing
-    await own.do(lambda: None)
+    await own.run(lambda: None)
     gc.collect()
     assert reference() is None
 
@@ -291,8 +291,8 @@ class Beats:
 
 async def test_what_is_to_be_done_in_between_is_done_when_there_is_no_work() -> None:
     beats = Beats()
-    own = OwnThread(NAME, beats, 0.01)
-    ident = await own.do(threading.get_ident)
+    own = Worker(NAME, beats, 0.01)
+    ident = await own.run(threading.get_ident)
     for _ in range(3):
         beats.beat.clear()
         assert beats.beat.wait(LONG_ENOUGH)
@@ -302,20 +302,20 @@ async def test_what_is_to_be_done_in_between_is_done_when_there_is_no_work() -> 
 
 async def test_and_just_as_often_when_there_is_always_work() -> None:
     beats = Beats()
-    own = OwnThread(NAME, beats, 0.02)
+    own = Worker(NAME, beats, 0.02)
     end = time.monotonic() + LONG_ENOUGH
     while beats.count < 5 and time.monotonic() < end:
-        await asyncio.gather(*[own.do(lambda: time.sleep(0.001)) for _ in range(5)])
+        await asyncio.gather(*[own.run(lambda: time.sleep(0.001)) for _ in range(5)])
     own.stop()
     assert beats.count >= 5
 
 
 async def test_an_error_in_between_does_not_end_the_thread(caplog: pytest.LogCaptureFixture) -> None:
     beats = Beats(fails=True)
-    own = OwnThread(NAME, beats, 0.01)
-    first = await own.do(threading.current_thread)
+    own = Worker(NAME, beats, 0.01)
+    first = await own.run(threading.current_thread)
     assert beats.beat.wait(LONG_ENOUGH)
-    assert await own.do(threading.current_thread) is first
+    assert await own.run(threading.current_thread) is first
     own.stop()
     first.join(LONG_ENOUGH)
     assert "no beat" in caplog.text
@@ -324,7 +324,7 @@ async def test_an_error_in_between_does_not_end_the_thread(caplog: pytest.LogCap
 # ---------------------------------------------------------------- after a fork
 
 
-def test_a_child_process_has_a_thread_of_its_own(own: OwnThread) -> None:
+def test_a_child_process_has_a_thread_of_its_own(own: Worker) -> None:
     gate, begun = threading.Event(), threading.Event()
 
     def work() -> int:
@@ -333,7 +333,7 @@ def test_a_child_process_has_a_thread_of_its_own(own: OwnThread) -> None:
         return os.getpid()
 
     async def work_in_the_parent() -> None:
-        assert await own.do(work) == os.getpid()
+        assert await own.run(work) == os.getpid()
 
     other = threading.Thread(target=lambda: asyncio.run(work_in_the_parent()))
     other.start()
@@ -345,13 +345,13 @@ def test_a_child_process_has_a_thread_of_its_own(own: OwnThread) -> None:
     gate.set()
     other.join()
     assert os.waitstatus_to_exitcode(status) == 0
-    assert asyncio.run(own.do(os.getpid)) == os.getpid()
+    assert asyncio.run(own.run(os.getpid)) == os.getpid()
 
 
-def in_child(own: OwnThread) -> int:
+def in_child(own: Worker) -> int:
     """0 if all is well."""
     try:
-        pids = [asyncio.run(asyncio.wait_for(own.do(os.getpid), LONG_ENOUGH)) for _ in range(2)]
+        pids = [asyncio.run(asyncio.wait_for(own.run(os.getpid), LONG_ENOUGH)) for _ in range(2)]
         own.stop()
         return 0 if pids == [os.getpid()] * 2 else 1
     except BaseException:  # noqa: BLE001  # told by the exit code

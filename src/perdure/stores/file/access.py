@@ -1,0 +1,188 @@
+"""Access to the files of a store: each locked while it is used, with the index in step with it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import TypeVar
+from weakref import finalize
+
+from perdure.errors import DamagedCheckpoint, DamagedStore, PerdureError, StorageFailed
+from perdure.log import get_logger
+from perdure.stores.disk import Disk, FileLocked, locked_for_long
+from perdure.stores.file.folder import ThreadFile, ThreadFiles
+from perdure.stores.file.index import FileIndex, index_line
+from perdure.stores.file.lines import FileCommitLine, Line, NotALine
+from perdure.stores.file.schema import set_file_size
+from perdure.stores.process_identity import RENEW_SECONDS
+from perdure.stores.sqlite.connection import Connection
+from perdure.stores.sqlite.payloads import Payload, select_commits
+from perdure.stores.sqlite.schema import Database
+from perdure.stores.sqlite.writer import Worker
+
+logger = get_logger("stores")
+LOCK_POLL_SECONDS = 0.01
+MAX_READS = 4
+"""Reads without a lock: after that many with damage, the file is locked for another one."""
+T = TypeVar("T")
+
+
+class FileAccess:
+    """Implements `TableAccess` for a file store. All blocking work is done on one worker thread."""
+
+    def __init__(self, folder: Path, disk: Disk, busy_seconds: float) -> None:
+        self._folder = folder
+        self._busy_seconds = busy_seconds
+        self.files = ThreadFiles(folder, disk)
+        self.index = FileIndex(self.files, busy_seconds)
+        self.worker = Worker("perdure-files", self.index.renew, RENEW_SECONDS)
+        self._end_of_index = finalize(self, self.index.close)
+        self._end_of_files = finalize(self, self.files.close)
+        self._end_of_files.atexit = False  # the system closes them
+
+    @property
+    def connection(self) -> Connection:
+        return self.index
+
+    async def close(self) -> None:
+        if self.index.unreleased:
+            await self.worker.run(self.index.renew)  # the last attempt to release them
+        await self.worker.run(self.files.close)
+        await self.worker.run(self.index.close)
+        self.worker.stop()
+
+    # ------------------------------------------------------------ one thread's file
+
+    async def with_file(self, thread_id: str, work: Callable[[ThreadFile], T], *, uncancellable: bool = False) -> T:
+        """Do the work with the thread's file locked, and the index in step with it."""
+        return await self.wait_for_locks(
+            lambda: self.worker.run(lambda: self.lock(thread_id, work), uncancellable=uncancellable)
+        )
+
+    async def wait_for_locks(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Repeat the attempt while another process has the file locked. Raises StorageFailed after `busy_seconds`.
+
+        It waits here and not on the worker thread: that process may be stopped, and other threads must not wait for it.
+        """
+        until = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                return await attempt()
+            except FileLocked as error:
+                if time.monotonic() >= until:
+                    raise locked_for_long(error, self._busy_seconds) from error
+            await asyncio.sleep(LOCK_POLL_SECONDS)
+
+    def lock(self, thread_id: str, work: Callable[[ThreadFile], T]) -> T:
+        """`with_file`, on the worker thread. Raises FileLocked."""
+        return self.guard(lambda: self._lock_once(thread_id, work))
+
+    def _lock_once(self, thread_id: str, work: Callable[[ThreadFile], T]) -> T:
+        while True:
+            self.index.make_ready()
+            with self.files.lock(thread_id) as file:
+                if not self.index.is_current:  # rebuilt while this thread waited: other owners, other fences
+                    continue
+                try:
+                    self.index.catch_up(file)
+                    return work(file)
+                except PerdureError:
+                    self.remove_if_new(file)
+                    raise
+
+    def guard(self, work: Callable[[], T]) -> T:
+        """Rebuild the index once if it turns out to be damaged, and repeat the work."""
+        try:
+            try:
+                return work()
+            except DamagedStore as error:
+                if error.path != str(self.index.path):
+                    raise
+                logger.warning("the index of %s is damaged; rebuilding it from the files: %s", self._folder, error)
+                self.index.make_ready(is_damaged=True)
+                return work()
+        except OSError as error:
+            raise StorageFailed("FileStore", f"use {str(self._folder)!r}", str(error)) from error
+
+    # ------------------------------------------------------------ the index
+
+    async def write(self, work: Callable[[Database], T], *, syncs: bool = True) -> T:
+        return await self.worker.run(lambda: self.guard(lambda: self.index.transact(work)))
+
+    async def read(self, work: Callable[[Database], T]) -> T:
+        return await self.worker.run(lambda: self.guard(lambda: self._read(work)))
+
+    async def read_lists(self, work: Callable[[Database], T]) -> T:
+        def read() -> T:
+            self.index.make_ready()
+            self.index.settle()
+            return self._read(work)
+
+        return await self.wait_for_locks(lambda: self.worker.run(lambda: self.guard(read)))
+
+    def _read(self, work: Callable[[Database], T]) -> T:
+        """Places and lines are not read in one step: where they do not fit, another process rewrites the file."""
+        thread_id = None
+        for _ in range(MAX_READS):
+            self.index.make_ready()
+            try:
+                return self.index.read(work)
+            except DamagedCheckpoint as error:
+                thread_id = error.thread_id
+                self.index.settle()
+        if thread_id is None or not self.files.path_of(thread_id).exists():
+            return self.index.read(work)
+        with self.files.wait_for_lock(thread_id, self._busy_seconds) as file:
+            self.index.catch_up(file)
+            return self.index.read(work)
+
+    def read_payloads(self, db: Database, thread_id: str, numbers: Collection[int]) -> Mapping[int, Payload]:
+        """By number. The body is empty if its line is missing or is not what was written."""
+        rows = select_commits(db, "number, checkpoint_id, place, size", thread_id, numbers)
+        return {
+            number: Payload(number, checkpoint_id, None, self._read_body(thread_id, number, place, size))
+            for number, checkpoint_id, place, size in rows
+        }
+
+    def _read_body(self, thread_id: str, number: int, place: int | None, size: int | None) -> bytes:
+        if place is None or size is None:
+            return b""
+        try:
+            line = self.files.read(thread_id, place, size)
+        except (NotALine, FileNotFoundError):
+            return b""
+        return bytes(line.body) if isinstance(line, FileCommitLine) and line.number == number else b""
+
+    # ------------------------------------------------------------ changing a locked file
+
+    def append(self, file: ThreadFile, line: Line) -> None:
+        place, size = file.append(line)
+        self.update_index(file, lambda db: index_line(db, file, place, size, line))
+
+    def update_index(self, file: ThreadFile, work: Callable[[Database], None]) -> None:
+        """Never raises: a line on the disk is acknowledged, and the index catches up later."""
+        try:
+            self.index.transact(work)
+        except PerdureError as error:
+            logger.warning("thread %s: its index is behind its file, and catches up later: %s", file.thread_id, error)
+
+    def rewrite(self, file: ThreadFile, lines: Iterable[Line]) -> None:
+        # First: if this process dies in between, the places in the index are wrong.
+        self.index.transact(lambda db: set_file_size(db, file.thread_id, None))
+        self.files.rewrite(file, lines)
+        self.catch_up_now(file.thread_id)
+
+    def catch_up_now(self, thread_id: str) -> None:
+        """After a file was replaced. If another process has it locked, that one catches up."""
+        try:
+            with self.files.wait_for_lock(thread_id, self._busy_seconds) as file:
+                self.index.catch_up(file)
+        except FileLocked:
+            logger.warning("thread %s: its index catches up later, another process has its file locked", thread_id)
+
+    def remove_if_new(self, file: ThreadFile) -> None:
+        """Remove the file of a thread that never got anything."""
+        if file.is_open and file.size == 0:
+            self.files.remove(file)

@@ -1,0 +1,261 @@
+"""Commits with their payloads: where these are kept, how they are proved, and what is unpacked from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from perdure.errors import CursorExpired, DamagedCheckpoint
+from perdure.records import CheckpointInfo, Commit, Lease, LoggedEvents, OpenedThread, StoredCheckpoint
+from perdure.stores.garbage import without_events
+from perdure.stores.packing import (
+    NOTHING,
+    RUN,
+    SEAL_BYTES,
+    Body,
+    logged_events,
+    seal,
+    to_id,
+    to_timestamp,
+    unpack_body,
+    unpack_chunks,
+)
+from perdure.stores.sqlite.commits import check_thread_row, newest_checkpoint
+from perdure.stores.sqlite.journal import read_inbox, read_journal
+from perdure.stores.sqlite.lists import SELECT_INFO, as_limit, read_info, to_infos
+from perdure.stores.sqlite.owners import claim_thread, find_thread
+from perdure.stores.sqlite.schema import Database
+
+MAX_PARAMETERS = 500
+"""Numbers in one query: older versions of SQLite take at most 999 parameters."""
+
+
+class Payload(NamedTuple):
+    """The packed payload of a commit, not yet proved."""
+
+    number: int
+    checkpoint_id: Any
+    """As its column has it."""
+    seal: bytes | None
+    """None for a line of a thread's file, which has a checksum of its own."""
+    body: bytes
+    """Empty if it cannot be read."""
+
+
+def read_payloads(db: Database, thread_id: str, numbers: Collection[int]) -> Mapping[int, Payload]:
+    """By number. Commits that do not exist are left out."""
+    rows = select_commits(db, "number, checkpoint_id, seal, body", thread_id, numbers)
+    return {row[0]: Payload(row[0], row[1], row[2] or b"", row[3] or b"") for row in rows}
+
+
+def select_commits(db: Database, columns: str, thread_id: str, numbers: Collection[int]) -> list[Any]:
+    """Columns of some commits of a thread, the number first, in order."""
+    thread = find_thread(db, thread_id)
+    wanted = sorted(numbers)
+    query = f"SELECT {columns} FROM commits WHERE thread = ? AND number"
+    if wanted and wanted[-1] - wanted[0] < 2 * len(wanted):  # dense: reading a range is faster than reading by number
+        rows = db.execute(f"{query} BETWEEN ? AND ? ORDER BY number", (thread, wanted[0], wanted[-1]))
+        chosen = set(wanted)
+        return [row for row in rows if row[0] in chosen]
+    found: list[Any] = []
+    for start in range(0, len(wanted), MAX_PARAMETERS):
+        part = wanted[start : start + MAX_PARAMETERS]
+        marks = ",".join("?" * len(part))
+        found += db.execute(f"{query} IN ({marks}) ORDER BY number", (thread, *part)).fetchall()
+    return found
+
+
+class CommitRow(NamedTuple):
+    """A commit without its payload."""
+
+    number: int
+    parent: int | None
+    status: str
+    run_id: str
+    timestamp: str
+    first_seq: int | None
+    """Of its events; None if it has none."""
+    events: int | None
+    info: CheckpointInfo | None
+
+    @property
+    def checkpoint_id(self) -> str | None:
+        return None if self.info is None else self.info.checkpoint_id
+
+
+_COMMIT = "SELECT number, parent, status, run_id, timestamp, first_seq, events FROM commits"
+
+
+def read_commit_rows(db: Database, thread_id: str, after: int, limit: int | None) -> list[CommitRow]:
+    """Those after a number, in order."""
+    values = (find_thread(db, thread_id), after, as_limit(limit))
+    chosen = "WHERE thread = ? AND number > ? ORDER BY number LIMIT ?"
+    rows = db.execute(
+        f"{SELECT_INFO} AND c.seq IN (SELECT seq FROM commits {chosen}) ORDER BY c.number DESC", values
+    ).fetchall()
+    infos = {info.number: info for info in to_infos(db, rows)}
+    return [_commit_row(row, infos.get(row[0])) for row in db.execute(f"{_COMMIT} {chosen}", values).fetchall()]
+
+
+def read_event_rows(db: Database, thread_id: str, after: int | None) -> list[CommitRow]:
+    """The commits with events after this seq. Raises CursorExpired, or DamagedCheckpoint if the last is missing."""
+    row = db.execute("SELECT thread, last_seq, first_seq FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
+    thread, last_seq, first_seq = (None, 0, 1) if row is None else row
+    if after is not None and max(after, 0) + 1 < first_seq:
+        raise CursorExpired(thread_id, after, first_seq)
+    seq = first_seq - 1 if after is None else after
+    rows = db.execute(
+        f"{_COMMIT} WHERE thread = ? AND first_seq IS NOT NULL AND number >= COALESCE((SELECT MAX(number) FROM commits"
+        " WHERE thread = ? AND first_seq <= ?), 0) AND first_seq + events > ? ORDER BY number",
+        (thread, thread, seq, seq + 1),
+    ).fetchall()
+    end = rows[-1][5] + rows[-1][6] - 1 if rows else seq
+    if max(end, 0) < last_seq and last_seq >= first_seq:
+        reason = f"the event log ends at event {end}, but {last_seq} were committed"
+        raise DamagedCheckpoint("of its log", reason, thread_id)
+    return [_commit_row(row, read_info(db, thread, row[0])) for row in rows]
+
+
+def _commit_row(row: Any, info: CheckpointInfo | None) -> CommitRow:
+    number, parent, status, run_id, timestamp, first_seq, events = row
+    return CommitRow(
+        number,
+        parent,
+        status or "",
+        to_id(run_id, RUN) or "",
+        to_timestamp(timestamp),
+        first_seq,
+        events,
+        info,
+    )
+
+
+# ---------------------------------------------------------------- unpacked
+
+ReadPayloads: TypeAlias = Callable[[Database, str, Collection[int]], Mapping[int, Payload]]
+"""`read_payloads`, or the same from a thread's file."""
+
+
+def unpack(thread_id: str, checkpoint_id: str | None, number: int, payload: Payload | None) -> Body:
+    """Raises DamagedCheckpoint for a payload that was changed, or lies where another one belongs."""
+    name = checkpoint_id or f"of commit {number}"
+    if payload is None:
+        raise DamagedCheckpoint(name, f"commit {number} is not where it should be", thread_id)
+    body = payload.body
+    is_sealed = payload.seal is None or (
+        type(body) is bytes and seal(thread_id, number, body) == payload.seal[:SEAL_BYTES]
+    )
+    if not body or type(body) is not bytes or not is_sealed:
+        raise DamagedCheckpoint(name, f"commit {number} was changed or damaged in its store", thread_id)
+    try:
+        return unpack_body(body)
+    except msgspec.DecodeError as error:
+        raise DamagedCheckpoint(name, f"commit {number} is not what was written: {error}", thread_id) from error
+
+
+def read_root(db: Database, read: ReadPayloads, info: CheckpointInfo) -> bytes:
+    """Raises DamagedCheckpoint."""
+    payload = read(db, info.thread_id, [info.number]).get(info.number)
+    if payload is not None and to_id(payload.checkpoint_id) != info.checkpoint_id:  # an index leads elsewhere
+        payload = None
+    root = unpack(info.thread_id, info.checkpoint_id, info.number, payload).root
+    if root is NOTHING:
+        raise DamagedCheckpoint(info.checkpoint_id, f"commit {info.number} holds no checkpoint", info.thread_id)
+    return bytes(root)
+
+
+def read_stored(db: Database, read: ReadPayloads, info: CheckpointInfo | None) -> StoredCheckpoint | None:
+    return None if info is None else StoredCheckpoint(info, read_root(db, read, info))
+
+
+def open_thread(db: Database, read: ReadPayloads, thread_id: str, owner: str, *, takeover: bool) -> OpenedThread:
+    """Claim the thread, and read its head, journal and inbox. Raises ThreadBusy; damage is part of the result."""
+    thread = claim_thread(db, thread_id, owner, takeover=takeover)
+    newest = newest_checkpoint(db, thread.thread)
+    info = None if newest is None else read_info(db, thread.thread, newest)
+    root, damage, journal, inbox = None, None, [], []
+    try:
+        check_thread_row(db, thread_id, thread, newest)
+        if newest is not None and info is None:
+            raise DamagedCheckpoint("of its head", f"commit {newest} is not where it should be", thread_id)
+        root = None if info is None else read_root(db, read, info)
+        journal, inbox = read_journal(db, thread_id, thread.number), read_inbox(db, thread_id)
+        db.without_journal.discard(thread_id)
+        if not journal:
+            db.without_journal.add(thread_id)
+    except DamagedCheckpoint as error:
+        root, damage = None, error.reason
+    return OpenedThread(
+        lease=Lease(thread_id, owner, thread.fence),
+        number=thread.number,
+        info=info,
+        root=root,
+        last_seq=thread.last_seq,
+        journal=journal,
+        inbox=inbox,
+        status=thread.status,
+        damage=damage,
+    )
+
+
+def read_chunks(
+    db: Database, read: ReadPayloads, thread_id: str, numbers: Iterable[int]
+) -> Mapping[int, Mapping[str, bytes]]:
+    """The chunks of each commit, by digest. Raises DamagedCheckpoint."""
+    chunks = {}
+    for number, payload in read(db, thread_id, [*numbers]).items():
+        try:  # the digest of each chunk proves it: the seal of the whole would prove nothing more
+            chunks[number] = unpack_chunks(payload.body)
+        except msgspec.DecodeError as error:
+            name = to_id(payload.checkpoint_id) or f"of commit {number}"
+            raise DamagedCheckpoint(name, f"commit {number} is damaged: {error}", thread_id) from error
+    return chunks
+
+
+def read_events(db: Database, read: ReadPayloads, thread_id: str, after: int | None) -> list[LoggedEvents]:
+    """Raises CursorExpired or DamagedCheckpoint."""
+    rows = read_event_rows(db, thread_id, after)
+    payloads = read(db, thread_id, [row.number for row in rows])
+    log = []
+    for row in rows:
+        body = unpack(thread_id, row.checkpoint_id, row.number, payloads.get(row.number))
+        events = logged_events(body, row.first_seq or 0, row.events or 0)
+        if events is not None:
+            fields = {"number": row.number, "run_id": row.run_id, "timestamp": row.timestamp, "info": row.info}
+            log.append(msgspec.structs.replace(events, **fields))
+    return log
+
+
+def read_commits(db: Database, read: ReadPayloads, thread_id: str, after: int, limit: int | None) -> list[Commit]:
+    """As they were committed, or as pruning left them. Raises DamagedCheckpoint."""
+    row = db.execute("SELECT events_dropped_before FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
+    dropped_before = 0 if row is None else int(row[0])
+    rows = read_commit_rows(db, thread_id, after, limit)
+    payloads = read(db, thread_id, [row.number for row in rows])
+    commits = []
+    for commit in rows:
+        body = unpack(thread_id, commit.checkpoint_id, commit.number, payloads.get(commit.number))
+        if commit.number < dropped_before:  # its events are dropped, though they may not be freed yet
+            body = without_events(body)
+        commits.append(_to_commit(thread_id, commit, body))
+    return commits
+
+
+def _to_commit(thread_id: str, row: CommitRow, body: Body) -> Commit:
+    has_root = row.info is not None and body.root is not NOTHING
+    return Commit(
+        Lease(thread_id, "", 0),
+        row.number,
+        row.info,
+        bytes(body.root) if has_root else None,
+        None if row.first_seq is None else logged_events(body, row.first_seq, row.events or 0),
+        status=row.status,
+        run_id=row.run_id,
+        timestamp=row.timestamp,
+        parent=row.parent,
+        chunks={digest: bytes(chunk) for digest, chunk in body.chunks.items()},
+        dropped=body.dropped,
+        carried=body.carried,
+    )

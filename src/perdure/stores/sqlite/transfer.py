@@ -1,0 +1,291 @@
+"""Threads as a whole: taken in from another store, read out, copied, rewritten and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from os import urandom
+from typing import Any
+
+import msgspec
+
+from perdure.errors import CheckpointNotFound, DamagedCheckpoint, ThreadBusy, ThreadExists, ThreadNotFound
+from perdure.records import CheckpointInfo, Commit, ThreadHeader
+from perdure.stores.packing import (
+    SEAL_BYTES,
+    Changes,
+    from_time,
+    from_timestamp,
+    pack_body,
+    repack_body,
+    seal,
+    to_time,
+    to_timestamp,
+    unpack_body,
+)
+from perdure.stores.sqlite.commits import (
+    COLUMNS,
+    INSERT_BLOCKS,
+    insert_commit,
+    move_to_end,
+    replace_requests,
+    reseal_commit,
+    workflow_row,
+)
+from perdure.stores.sqlite.journal import (
+    append_journal,
+    changed_entry,
+    changed_item,
+    consume_items,
+    is_entry_sealed,
+    item_seal,
+    list_consumed,
+    post_item,
+    read_inbox,
+    read_journal,
+)
+from perdure.stores.sqlite.lists import HAS_CONTENT, ListQuery, find_position, list_requests
+from perdure.stores.sqlite.owners import ensure_thread, find_owner, find_thread, read_thread
+from perdure.stores.sqlite.retention import list_pins, set_pin
+from perdure.stores.sqlite.schema import Database
+
+PAGE_BYTES = 1 << 18
+PAGE_ROWS = 64
+"""About as many commits are rewritten in one transaction: other writers wait for it."""
+
+# ---------------------------------------------------------------- in and out
+
+
+def add_thread(db: Database, standing: ThreadHeader, commits: Iterable[Commit]) -> None:
+    """Insert a thread as another store had it. Raises ThreadExists."""
+    thread = reserve_thread(db, standing)
+    for commit in commits:
+        if commit.info is not None:
+            refuse_known_checkpoint(db, commit.info)
+        body = pack_body(commit)
+        insert_commit(db, thread, commit, seal(standing.thread_id, commit.number, body), body)
+    _restore_standing(db, thread, standing)
+
+
+def reserve_thread(db: Database, standing: ThreadHeader) -> int:
+    """A row for a new thread. Raises ThreadExists."""
+    if has_thread(db, standing.thread_id):
+        raise ThreadExists(standing.thread_id)
+    return ensure_thread(db, standing.thread_id)
+
+
+def has_thread(db: Database, thread_id: str) -> bool:
+    """Whether the thread has an owner, or anything was ever put into it."""
+    thread = find_thread(db, thread_id)
+    if thread is None:
+        return False
+    number, owner = db.execute("SELECT number, owner FROM threads WHERE thread = ?", (thread,)).fetchone()
+    pending = db.execute(
+        "SELECT 1 FROM inbox WHERE thread = ?1 UNION ALL SELECT 1 FROM journal WHERE thread = ?1", (thread,)
+    ).fetchone()
+    return bool(number) or owner is not None or pending is not None
+
+
+def refuse_known_checkpoint(db: Database, info: CheckpointInfo) -> None:
+    """Raises ThreadExists if another thread has a checkpoint with this id."""
+    try:
+        _, thread_id, _ = find_position(db, info.checkpoint_id)
+    except CheckpointNotFound:
+        return
+    reason = f"its checkpoint {info.checkpoint_id!r} is one of thread {thread_id!r} here"
+    raise ThreadExists(info.thread_id, reason)
+
+
+def _restore_standing(db: Database, thread: int, standing: ThreadHeader) -> None:
+    (newest,) = db.execute("SELECT MAX(seq) FROM commits WHERE thread = ?", (thread,)).fetchone()
+    db.execute(
+        "UPDATE threads SET workflow = ?, fence = MAX(fence, ?), number = ?, head = ?, status = ?, updated_at = ?,"
+        " last_seq = ?, first_seq = ?, due_at = ?, moved = ?, garbage = (SELECT COUNT(*) FROM commits c"
+        " WHERE c.thread = threads.thread AND c.checkpoint_id IS NULL) WHERE thread = ?",
+        (
+            workflow_row(db, standing.workflow_name) if standing.workflow_name else None,
+            standing.fence,
+            standing.number,
+            standing.head,
+            standing.status,
+            from_timestamp(standing.updated_at),
+            standing.last_seq,
+            standing.first_seq,
+            None if standing.due_at is None else from_time(standing.due_at),
+            newest or 0,
+            thread,
+        ),
+    )
+    if newest is None:
+        move_to_end(db, thread)
+    for number in standing.pins:
+        set_pin(db, thread, number, is_pinned=True)
+    replace_requests(db, thread, standing.requests)
+    consume_items(db, standing.thread_id, standing.consumed)
+    for item in standing.inbox:
+        post_item(db, standing.thread_id, item.item_id, item.kind, item.body)
+    for entry in standing.journal:
+        append_journal(db, standing.thread_id, entry.delivery_id, entry.body)
+    db.execute(f"{INSERT_BLOCKS} AND thread = ?", (thread,))
+
+
+def read_standing(db: Database, thread_id: str) -> ThreadHeader | None:
+    """All of a thread but its commits. Raises DamagedCheckpoint."""
+    row = db.execute(
+        "SELECT t.thread, w.name, t.number, t.fence, t.status, t.updated_at, t.last_seq, t.first_seq, t.head,"
+        " t.due_at FROM threads t LEFT JOIN workflows w USING (workflow)"
+        f" WHERE t.thread_id = ? AND {HAS_CONTENT}",
+        (thread_id,),
+    ).fetchone()
+    if row is None:
+        return None
+    thread, name, number, fence, status, updated_at, last_seq, first_seq, head, due_at = row
+    return ThreadHeader(
+        thread_id,
+        name or "",
+        number,
+        fence,
+        status,
+        to_timestamp(updated_at),
+        last_seq,
+        first_seq,
+        head,
+        None if due_at is None else to_time(due_at),
+        tuple(list_requests(db, ListQuery(thread_id=thread_id))),
+        read_journal(db, thread_id, number),
+        read_inbox(db, thread_id),
+        list_consumed(db, thread),
+        sorted(list_pins(db, thread)),
+    )
+
+
+# ---------------------------------------------------------------- copied and deleted
+
+_THREAD_COLUMNS = (
+    "workflow, number, head, moved, status, updated_at, last_seq, due_at, first_seq, events_dropped_before, garbage,"
+    " garbage_bytes, live, live_bytes"
+)
+_AFTER_ID = COLUMNS.partition("checkpoint_id, ")[2]
+"""All columns of a commit behind its id."""
+
+
+def copy_thread(db: Database, thread_id: str, to: str) -> None:
+    """Copy the thread's commits and requests under new checkpoint ids. Raises ThreadNotFound or ThreadBusy."""
+    source = find_thread(db, thread_id)
+    if source is None:
+        raise ThreadNotFound(thread_id)
+    if find_thread(db, to) is not None:
+        raise ThreadBusy(to, find_owner(db, to))
+    db.execute(
+        f"INSERT INTO threads (thread_id, {_THREAD_COLUMNS}) SELECT ?, {_THREAD_COLUMNS} FROM threads WHERE thread = ?",
+        (to, source),
+    )
+    copy = ensure_thread(db, to)
+    rows = db.execute("SELECT seq, number, checkpoint_id, body FROM commits WHERE thread = ? ORDER BY seq", (source,))
+    for seq, number, checkpoint_id, body in rows.fetchall():
+        new_seq = db.execute(
+            f"INSERT INTO commits (thread, number, checkpoint_id, {_AFTER_ID}) SELECT ?, number, ?, {_AFTER_ID}"
+            " FROM commits WHERE seq = ?",
+            (copy, None if checkpoint_id is None else urandom(12), seq),
+        ).lastrowid
+        reseal_commit(db, new_seq or 0, seal(to, number, body), body)
+    move_to_end(db, copy)
+    db.execute(f"{INSERT_BLOCKS} AND thread = ?", (copy,))
+    db.execute(
+        "INSERT INTO requests SELECT ?, request_id, executor_id, asked_at, deadline, assignee FROM requests"
+        " WHERE thread = ?",
+        (copy, source),
+    )
+
+
+def delete_thread(db: Database, thread_id: str, if_unmoved_since: int | None) -> bool:
+    """False if there is no such thread, or it does not meet `if_unmoved_since`. Raises ThreadBusy."""
+    owner = find_owner(db, thread_id)
+    if owner is not None:
+        raise ThreadBusy(thread_id, owner)
+    thread = find_thread(db, thread_id)
+    if thread is None:
+        return False
+    if if_unmoved_since is not None:
+        is_needed = list_pins(db, thread) or read_inbox(db, thread_id)
+        if is_needed or read_thread(db, thread).number != if_unmoved_since:
+            return False
+    for table in ("commits", "pins", "journal", "inbox", "requests", "threads"):
+        db.execute(f"DELETE FROM {table} WHERE thread = ?", (thread,))
+    return True
+
+
+# ---------------------------------------------------------------- rewritten
+# A damaged payload is left as it is: a new seal would prove it. The caller raises the damage that is returned.
+
+
+def rewrite_commits(
+    db: Database, thread_id: str, after: int, until: int, changes: Changes
+) -> tuple[int, list[DamagedCheckpoint]]:
+    """Rewrite a page of the commits after this number; the number of the last of them."""
+    damaged = []
+    number = until
+    for seq, number, sealed, data in _page_of_bodies(db, thread_id, after, until):
+        try:
+            if not isinstance(data, bytes) or seal(thread_id, number, data) != sealed[:SEAL_BYTES]:
+                raise msgspec.DecodeError("it does not have its seal")
+            before = unpack_body(data)
+        except (msgspec.DecodeError, TypeError) as error:
+            name, reason = f"of commit {number}", f"commit {number} was changed or damaged in its store: {error}"
+            damaged.append(DamagedCheckpoint(name, reason, thread_id))
+            continue
+        body = changes.body(number, before)
+        if body is not before:
+            data = repack_body(body)
+            # The columns stay as they are, and so does their sum, which stands behind the seal.
+            sealed = seal(thread_id, number, data) + sealed[SEAL_BYTES:]
+            db.execute("UPDATE commits SET seal = ?, body = ? WHERE seq = ?", (sealed, data, seq))
+    return number, damaged
+
+
+def _page_of_bodies(db: Database, thread_id: str, after: int, until: int) -> list[tuple[int, int, Any, Any]]:
+    page, size = [], 0
+    for row in db.execute(
+        "SELECT seq, number, seal, body FROM commits WHERE thread = ? AND number > ? AND number <= ?"
+        " ORDER BY number LIMIT ?",
+        (find_thread(db, thread_id), after, until, PAGE_ROWS),
+    ):
+        page.append(row)
+        size += len(row[3] or b"")
+        if size >= PAGE_BYTES:
+            break
+    return page
+
+
+def rewrite_journal(db: Database, thread_id: str, changes: Changes) -> Iterator[DamagedCheckpoint]:
+    rows = db.execute(
+        "SELECT entry, delivery_id, body, seal FROM journal WHERE thread = ?", (find_thread(db, thread_id),)
+    )
+    for entry, delivery_id, body, sealed in rows.fetchall():
+        if not is_entry_sealed(thread_id, delivery_id, body, sealed):
+            yield changed_entry(thread_id, delivery_id)
+            continue
+        after = changes.change("journal", str(delivery_id), body)
+        if after != body:
+            values = (after, seal(thread_id, delivery_id, after), entry)
+            db.execute("UPDATE journal SET body = ?, seal = ? WHERE entry = ?", values)
+
+
+def rewrite_inbox(db: Database, thread_id: str, changes: Changes) -> Iterator[DamagedCheckpoint]:
+    rows = db.execute(
+        "SELECT item, item_id, kind, body, seal FROM inbox WHERE thread = ? AND body IS NOT NULL",
+        (find_thread(db, thread_id),),
+    )
+    for item, item_id, kind, body, sealed in rows.fetchall():
+        if not isinstance(body, bytes) or item_seal(thread_id, item_id, kind, body) != sealed:
+            yield changed_item(thread_id, item_id)
+            continue
+        after = changes.change("inbox", item_id, body)
+        if after != body:
+            values = (after, item_seal(thread_id, item_id, kind, after), item)
+            db.execute("UPDATE inbox SET body = ?, seal = ? WHERE item = ?", values)
+
+
+def last_number(db: Database, thread_id: str) -> int:
+    """Of the thread's commits; 0 if it has none."""
+    row = db.execute("SELECT number FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
+    return 0 if row is None else int(row[0])
