@@ -202,7 +202,7 @@ def test_no_module_takes_the_public_names_from_the_lazy_list() -> None:
         ("records.py", "perdure.clock.Clock", True),
         ("cli/main.py", "perdure.stores.memory.store", False),
         ("checkpoints/storage.py", "perdure.codecs.json_codec", False),
-        ("checkpoints/storage.py", "perdure.engine.superstep.state", True),
+        ("checkpoints/storage.py", "perdure.engine.thread.state", True),
     ],
 )
 def test_the_rule_itself_tells_right_from_wrong(file: str, module: str, breaks: bool) -> None:

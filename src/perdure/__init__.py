@@ -102,17 +102,21 @@ if TYPE_CHECKING:
     from perdure.codecs.aes_gcm import AesGcm as AesGcm, KeyProvider as KeyProvider
     from perdure.codecs.pickle_codec import PickleSerializer as PickleSerializer
     from perdure.codecs.types import register_type as register_type
-    from perdure.codecs.values.opaque import Opaque as Opaque
+    from perdure.codecs.values.containers import Opaque as Opaque
     from perdure.engine.delivery.executor_state import HookContext as HookContext
-    from perdure.engine.functions.context import RunContext as RunContext, get_run_context as get_run_context
-    from perdure.engine.functions.step import StepWrapper as StepWrapper, step as step
-    from perdure.engine.run.arguments import Secret as Secret
+    from perdure.engine.functions import (
+        RunContext as RunContext,
+        StepWrapper as StepWrapper,
+        get_run_context as get_run_context,
+        step as step,
+    )
     from perdure.engine.run.options import RunOptions as RunOptions
     from perdure.engine.run.result import (
         ResponseStream as ResponseStream,
         WorkflowRunResult as WorkflowRunResult,
         run_sync as run_sync,
     )
+    from perdure.engine.thread.arguments import Secret as Secret
     from perdure.engine.tracing.tracing import configure_tracing as configure_tracing
     from perdure.errors import (
         AgentFailed as AgentFailed,
@@ -202,7 +206,9 @@ if TYPE_CHECKING:
     from perdure.graph.context import WorkflowContext as WorkflowContext
     from perdure.graph.drawing.outcomes import outcomes_of as outcomes_of
     from perdure.graph.drawing.viz import WorkflowViz as WorkflowViz
-    from perdure.graph.edges import (
+    from perdure.graph.executor import Executor as Executor
+    from perdure.graph.function_executor import FunctionExecutor as FunctionExecutor, executor as executor
+    from perdure.graph.graph import (
         Case as Case,
         Default as Default,
         Edge as Edge,
@@ -215,15 +221,13 @@ if TYPE_CHECKING:
         SwitchCaseEdgeGroupCase as SwitchCaseEdgeGroupCase,
         SwitchCaseEdgeGroupDefault as SwitchCaseEdgeGroupDefault,
     )
-    from perdure.graph.executor import Executor as Executor
-    from perdure.graph.function_executor import FunctionExecutor as FunctionExecutor, executor as executor
     from perdure.graph.handlers import handler as handler, response_handler as response_handler
-    from perdure.graph.participants import resolve_agent_id as resolve_agent_id
     from perdure.graph.policy import RetryPolicy as RetryPolicy, add as add, append as append, merge as merge
     from perdure.graph.sub_workflow import (
         SubWorkflowRequestMessage as SubWorkflowRequestMessage,
         SubWorkflowResponseMessage as SubWorkflowResponseMessage,
         WorkflowExecutor as WorkflowExecutor,
+        resolve_agent_id as resolve_agent_id,
     )
     from perdure.graph.validation import validate_workflow_graph as validate_workflow_graph
     from perdure.records import (
@@ -285,7 +289,7 @@ _HOME = {
     "BaseAgent": "perdure.agents.base",
     "Branch": "perdure.checkpoints.history.branches",
     "Branches": "perdure.checkpoints.history.branches",
-    "Case": "perdure.graph.edges",
+    "Case": "perdure.graph.graph",
     "Change": "perdure.checkpoints.history.diff",
     "CheckpointDiff": "perdure.checkpoints.history.diff",
     "CheckpointHookFailed": "perdure.errors",
@@ -306,25 +310,25 @@ _HOME = {
     "DamagedCheckpoint": "perdure.errors",
     "DamagedDefinition": "perdure.errors",
     "DamagedStore": "perdure.errors",
-    "Default": "perdure.graph.edges",
+    "Default": "perdure.graph.graph",
     "DefinitionInfo": "perdure.agent_workflow.store",
     "DefinitionNotFound": "perdure.errors",
     "DefinitionStore": "perdure.agent_workflow.store",
     "DuplicateExecutorId": "perdure.errors",
     "DuplicateRequest": "perdure.errors",
-    "Edge": "perdure.graph.edges",
-    "EdgeCondition": "perdure.graph.edges",
+    "Edge": "perdure.graph.graph",
+    "EdgeCondition": "perdure.graph.graph",
     "EdgeConfig": "perdure.agent_workflow.definition.config",
     "EdgeDuplicationError": "perdure.errors",
-    "EdgeGroup": "perdure.graph.edges",
+    "EdgeGroup": "perdure.graph.graph",
     "EncryptedStore": "perdure.stores.encrypted.store",
     "ErrorConfig": "perdure.agent_workflow.definition.config",
     "EventMetadata": "perdure.agent_workflow.events",
     "ExecutionNotFound": "perdure.errors",
     "Executor": "perdure.graph.executor",
     "ExportReport": "perdure.checkpoints.transfer.threads",
-    "FanInEdgeGroup": "perdure.graph.edges",
-    "FanOutEdgeGroup": "perdure.graph.edges",
+    "FanInEdgeGroup": "perdure.graph.graph",
+    "FanOutEdgeGroup": "perdure.graph.graph",
     "FileCheckpointStorage": "perdure.storages",
     "FullHistory": "perdure.checkpoints.history.retention",
     "FunctionExecutor": "perdure.graph.function_executor",
@@ -366,7 +370,7 @@ _HOME = {
     "NotCopied": "perdure.checkpoints.transfer.copy_store",
     "NotInAsyncCode": "perdure.errors",
     "NotRekeyed": "perdure.stores.encrypted.rekey",
-    "Opaque": "perdure.codecs.values.opaque",
+    "Opaque": "perdure.codecs.values.containers",
     "PendingRequest": "perdure.records",
     "PerdureError": "perdure.errors",
     "PickleSerializer": "perdure.codecs.pickle_codec",
@@ -385,16 +389,16 @@ _HOME = {
     "ResponseStream": "perdure.engine.run.result",
     "RetryConfig": "perdure.agent_workflow.definition.config",
     "RetryPolicy": "perdure.graph.policy",
-    "RunContext": "perdure.engine.functions.context",
+    "RunContext": "perdure.engine.functions",
     "RunHandle": "perdure.workflows.handle",
     "RunInterrupted": "perdure.errors",
     "RunOptions": "perdure.engine.run.options",
-    "Secret": "perdure.engine.run.arguments",
+    "Secret": "perdure.engine.thread.arguments",
     "SessionEntry": "perdure.agent_workflow.conversations.log",
     "SessionHead": "perdure.agent_workflow.conversations.log",
     "SessionStore": "perdure.agent_workflow.conversations.store",
     "SettingsConfig": "perdure.agent_workflow.definition.config",
-    "SingleEdgeGroup": "perdure.graph.edges",
+    "SingleEdgeGroup": "perdure.graph.graph",
     "SkippedThread": "perdure.checkpoints.history.pruning",
     "SqliteCheckpointStorage": "perdure.storages",
     "SqliteSessionStore": "perdure.agent_workflow.conversations.sqlite",
@@ -402,7 +406,7 @@ _HOME = {
     "StepArgumentsUnsavable": "perdure.errors",
     "StepNameTaken": "perdure.errors",
     "StepOutsideWorkflow": "perdure.errors",
-    "StepWrapper": "perdure.engine.functions.step",
+    "StepWrapper": "perdure.engine.functions",
     "StorageFailed": "perdure.errors",
     "StoreCheckpointStorage": "perdure.checkpoints.storage",
     "StoreUnavailable": "perdure.errors",
@@ -413,9 +417,9 @@ _HOME = {
     "SubWorkflowRequestMessage": "perdure.graph.sub_workflow",
     "SubWorkflowResponseMessage": "perdure.graph.sub_workflow",
     "SupportsAgentRun": "perdure.agents.base",
-    "SwitchCaseEdgeGroup": "perdure.graph.edges",
-    "SwitchCaseEdgeGroupCase": "perdure.graph.edges",
-    "SwitchCaseEdgeGroupDefault": "perdure.graph.edges",
+    "SwitchCaseEdgeGroup": "perdure.graph.graph",
+    "SwitchCaseEdgeGroupCase": "perdure.graph.graph",
+    "SwitchCaseEdgeGroupDefault": "perdure.graph.graph",
     "ThreadBusy": "perdure.errors",
     "ThreadConflict": "perdure.errors",
     "ThreadExists": "perdure.errors",
@@ -476,16 +480,16 @@ _HOME = {
     "configure_tracing": "perdure.engine.tracing.tracing",
     "copy_store": "perdure.checkpoints.transfer.copy_store",
     "executor": "perdure.graph.function_executor",
-    "get_run_context": "perdure.engine.functions.context",
+    "get_run_context": "perdure.engine.functions",
     "handler": "perdure.graph.handlers",
     "merge": "perdure.graph.policy",
     "open_store": "perdure.storages",
     "outcomes_of": "perdure.graph.drawing.outcomes",
     "register_type": "perdure.codecs.types",
-    "resolve_agent_id": "perdure.graph.participants",
+    "resolve_agent_id": "perdure.graph.sub_workflow",
     "response_handler": "perdure.graph.handlers",
     "run_sync": "perdure.engine.run.result",
-    "step": "perdure.engine.functions.step",
+    "step": "perdure.engine.functions",
     "tool": "perdure.agents.tools",
     "validate_workflow_graph": "perdure.graph.validation",
     "workflow": "perdure.workflows.functions",

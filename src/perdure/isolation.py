@@ -121,9 +121,6 @@ def _copied(value: Any, memo: _Memo) -> Any:
     return _kind_of(type(value)).copy(value, memo) if known is _MISSING else known
 
 
-# ---------------------------------------------------------------- how each class is copied
-
-
 def _itself(value: Any, memo: _Memo) -> Any:
     return value
 
@@ -262,8 +259,6 @@ def _struct_parts(value: Any) -> Iterable[Any]:
     except AttributeError:  # one that was made without its fields
         return [getattr(value, name, None) for name in value.__struct_fields__]
 
-
-# ---------------------------------------------------------------- which class is copied how
 
 _KNOWN: dict[type, _Kind] = {
     list: _Kind(_copy_list, None),

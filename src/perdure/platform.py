@@ -146,9 +146,6 @@ def kill_hard(pid: int) -> None:
             raise
 
 
-# ---------------------------------------------------------------- syncing and locking
-
-
 @contextmanager
 def _at_the_lock_byte(fd: int) -> Iterator[None]:
     """msvcrt.locking works at the file's position: go there and come back."""
@@ -164,9 +161,6 @@ def _wait_a_moment() -> None:
     import time
 
     time.sleep(0.01)
-
-
-# ---------------------------------------------------------------- processes
 
 
 @lru_cache(maxsize=1)

@@ -15,7 +15,7 @@ import pytest
 from perdure.cli.commands.answer import the_answer
 from perdure.cli.output.values import in_a_line, in_lines, printable, tree_of
 from perdure.cli.running.progress import UNKNOWN, sample_answer
-from perdure.codecs.values.opaque import Opaque
+from perdure.codecs.values.containers import Opaque
 from perdure.events import WorkflowEvent
 
 

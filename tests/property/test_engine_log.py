@@ -24,12 +24,12 @@ from tests.property.engine_graphs import (
 
 from perdure import InMemoryCheckpointStorage, Workflow, WorkflowCheckpoint, WorkflowEvent, WorkflowRunResult
 from perdure.engine.delivery.lane import Lane
-from perdure.engine.run.live_threads import Instances, LiveThread
-from perdure.engine.scope import RunScope
+from perdure.engine.delivery.scope import RunScope
 from perdure.engine.steps.journal import Journal
-from perdure.engine.superstep.level import Level, child_level, root_level
-from perdure.engine.superstep.position import Position, position_of
 from perdure.engine.superstep.superstep import apply, plan as plan_lanes
+from perdure.engine.thread.level import Level, child_level, root_level
+from perdure.engine.thread.live_threads import Instances, LiveThread
+from perdure.engine.thread.position import Position, position_of
 from perdure.testing import FakeClock
 
 POINTS = st.lists(st.integers(0, 30), max_size=4)

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from tests.property.engine_graphs import Wire, add_wire, wirings
 
 from perdure import Executor, WorkflowBuilder, WorkflowContext, handler
-from perdure.engine.superstep.routing import Buffers, Routes, Sorter
+from perdure.engine.thread.compiled import Buffers, Routes, Sorter
 
 
 @dataclass(frozen=True)

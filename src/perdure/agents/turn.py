@@ -26,7 +26,7 @@ from perdure.agents.recording import (
     working_for,
 )
 from perdure.errors import InvalidRun
-from perdure.graph.participants import agent_name
+from perdure.graph.sub_workflow import agent_name
 
 
 def as_response(given: Any, agent_name: str) -> AgentResponse:

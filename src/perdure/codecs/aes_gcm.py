@@ -90,8 +90,6 @@ class AesGcm:
         found = self._provider.current_key_id
         return _checked_id(found() if callable(found) else found)
 
-    # ------------------------------------------------------------ payloads
-
     def encrypt(self, thread_id: str, place: str, data: bytes) -> bytes:
         """The data as a JSON text, under the current key, bound to this place in this thread."""
         key_id, nonce = self.current_key_id, os.urandom(_NONCE_BYTES)
@@ -130,8 +128,6 @@ class AesGcm:
             raise KeyError(key_id)
         key = _key(key, f"key {key_id!r}")
         return AESGCM(_derived(key, thread_id, b"perdure payload"))
-
-    # ------------------------------------------------------------ names
 
     def scrambler(self, key: bytes, thread_id: str) -> Callable[[], Callable[[bytes], bytes]]:
         """Makes functions of blocks of 16 bytes, any number of them: each is turned into what nobody can tell without

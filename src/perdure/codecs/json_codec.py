@@ -5,16 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.codec import DeclaredTypes, Tree
-from perdure.codecs.kinds import COLLECTIONS, generic_origin, kind_of
-from perdure.codecs.types import BUILTIN_NAMES, Registered, TypeRegistry, no_data_type, registered, registered_name
+from perdure.codecs.types import (
+    BUILTIN_NAMES,
+    COLLECTIONS,
+    Registered,
+    TypeRegistry,
+    generic_origin,
+    kind_of,
+    no_data_type,
+    registered,
+    registered_name,
+)
 from perdure.codecs.values.annotations import annotation_decoders, annotation_encoder, is_annotation_type
-from perdure.codecs.values.containers import CONTAINERS
-from perdure.codecs.values.exceptions import exception_coder
+from perdure.codecs.values.containers import CONTAINERS, Opaque, opaque, opaque_tree
 from perdure.codecs.values.fields import dataclass_coder, namedtuple_coder, struct_coder
-from perdure.codecs.values.opaque import Opaque, opaque, opaque_tree
 from perdure.codecs.values.pydantic_models import pydantic_coder
 from perdure.codecs.values.scalars import SCALARS, Coder, same
-from perdure.codecs.values.subclasses import enum_coder, subclass_coder
+from perdure.codecs.values.subclasses import enum_coder, exception_coder, subclass_coder
 from perdure.codecs.walk import (
     MAX_DEPTH,
     DecodeFn,

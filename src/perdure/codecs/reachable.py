@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from perdure.codec import DeclaredTypes, declare
-from perdure.codecs.kinds import generic_origin, kind_of
-from perdure.codecs.types import BUILTIN_NAMES
+from perdure.codecs.types import BUILTIN_NAMES, generic_origin, kind_of
 from perdure.names import stable_module
 
 # Data types of these are never meant by an executor that is defined in them.

@@ -2,19 +2,81 @@
 
 from __future__ import annotations
 
+import builtins
+import dataclasses
 import importlib
 import sys
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from enum import Enum
+from inspect import isbuiltin
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, is_typeddict
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from perdure.codec import DeclaredTypes
-from perdure.codecs.kinds import COLLECTIONS, EXCEPTIONS, generic_origin, kind_of
 from perdure.codecs.values.containers import CONTAINERS
 from perdure.codecs.values.scalars import SCALARS
 from perdure.codecs.walk import Refusal
 from perdure.names import OWN_PACKAGE, main_module_name, stable_name
+
+Kind: TypeAlias = Literal["enum", "exception", "namedtuple", "subclass", "dataclass", "struct", "pydantic", "typeddict"]
+
+EXCEPTIONS: dict[str, type[BaseException]] = {
+    name: cls
+    for name, cls in vars(builtins).items()
+    if isinstance(cls, type) and issubclass(cls, BaseException) and cls.__name__ == name
+}
+COLLECTIONS: dict[str, type] = {"ordereddict": OrderedDict, "counter": Counter}
+BASES = frozenset(
+    {str, int, float, complex, bytes, bytearray, list, tuple, set, frozenset, dict, OrderedDict, defaultdict, deque}
+)
+MAKERS = BASES.union(EXCEPTIONS.values())
+
+
+def kind_of(cls: type) -> Kind | None:
+    """None for a class that is no data type: an instance may hold more than its fields."""
+    if issubclass(cls, Enum):
+        return "enum"
+    if issubclass(cls, BaseException):
+        return "exception" if layout_base(cls) in MAKERS else None
+    if is_typeddict(cls):
+        return "typeddict"
+    if issubclass(cls, msgspec.Struct):
+        return "struct"
+    if is_pydantic(cls):
+        return "pydantic"
+    base = layout_base(cls)
+    if base is tuple and isinstance(getattr(cls, "_fields", None), tuple):
+        return "namedtuple"
+    if base in BASES and cls is not base:
+        return "subclass"
+    return "dataclass" if base is object and dataclasses.is_dataclass(cls) else None
+
+
+def layout_base(cls: type) -> type:
+    """The class written in C that makes instances of `cls`: its `__new__` builds them without running user code."""
+    base = cls
+    while base is not object and base not in MAKERS and not isbuiltin(vars(base).get("__new__")):
+        base = base.__base__ or object
+    return base
+
+
+def is_pydantic(cls: type) -> bool:
+    """Without importing pydantic: a model can only exist where its base class was imported."""
+    main = sys.modules.get("pydantic.main")
+    model = getattr(main, "BaseModel", None)
+    return model is not None and issubclass(cls, model)
+
+
+def generic_origin(cls: type) -> tuple[type, tuple[Any, ...]]:
+    """`Model` and `(int,)` for the pydantic class `Model[int]`; any other class is its own origin."""
+    generic: dict[str, Any] = getattr(cls, "__pydantic_generic_metadata__", None) or {}
+    origin = generic.get("origin")
+    return (origin, generic["args"]) if isinstance(origin, type) else (cls, ())
+
 
 BUILTINS: dict[str, type] = {
     **{name: cls for cls, (name, _) in {**SCALARS, **CONTAINERS}.items()},
@@ -66,9 +128,6 @@ def registered_name(name: str) -> Registered | None:
     return _registered_names.get(name)
 
 
-# ---------------------------------------------------------------- declarations
-
-
 class Declarations:
     """Declared types by name."""
 
@@ -99,9 +158,6 @@ def remembered() -> DeclaredTypes:
     return DeclaredTypes(
         frozenset(_remembered.types.values()), frozenset(_remembered.names), frozenset(_remembered.packages)
     )
-
-
-# ---------------------------------------------------------------- the registry
 
 
 class TypeRegistry:

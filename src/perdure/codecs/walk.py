@@ -15,8 +15,6 @@ import msgspec
 from perdure.codec import Tree
 from perdure.errors import UnreadableValue
 
-# ---------------------------------------------------------------- json bytes
-
 
 def to_bytes(tree: Tree) -> bytes:
     return msgspec.json.encode(tree)
@@ -28,9 +26,6 @@ def from_bytes(data: bytes | bytearray | memoryview | str, path: str) -> Tree:
         return msgspec.json.decode(data)
     except Exception as error:
         raise UnreadableValue(path, f"it is not valid JSON: {error}") from error
-
-
-# ---------------------------------------------------------------- refusal
 
 
 # A fixed limit, not the interpreter's: how deep the caller's own stack is must not decide whether what
@@ -121,9 +116,6 @@ class Decoders(dict[str, DecodeFn]):
         # Tags that are refused are not kept: stored data could fill the memory with names.
         decode = self[tag] = self._find(tag)
         return decode
-
-
-# ---------------------------------------------------------------- values to trees
 
 
 def encode_sequence(items: Iterable[Any], owner: object, walk: Encoders, depth: int) -> list[Tree]:
@@ -242,9 +234,6 @@ def is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-# ---------------------------------------------------------------- trees to values
 
 
 def decode_any(tree: Tree, walk: Decoders, depth: int) -> Any:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from perdure.errors import DuplicateExecutorId, GraphConnectivityError, InvalidRun, did_you_mean
-from perdure.graph.edges import (
+from perdure.graph.graph import (
     Case,
     Default,
     Edge,
@@ -18,14 +18,14 @@ from perdure.graph.edges import (
     EdgeGroup,
     FanInEdgeGroup,
     FanOutEdgeGroup,
+    Graph,
+    Node,
     SelectionFunction,
     SingleEdgeGroup,
     SwitchCaseEdgeGroup,
     SwitchCaseEdgeGroupCase,
     SwitchCaseEdgeGroupDefault,
 )
-from perdure.graph.graph import Graph, Node
-from perdure.graph.participants import AgentHost, node_of
 from perdure.graph.policy import (
     DEFAULT,
     ISOLATE,
@@ -37,6 +37,7 @@ from perdure.graph.policy import (
     Seconds,
     executor_policy,
 )
+from perdure.graph.sub_workflow import AgentHost, node_of
 from perdure.graph.validation import check_paths, designate, validate_workflow_graph
 from perdure.names import check_identifier
 
@@ -88,8 +89,6 @@ class GraphBuilder:
         self.set_max_iterations(max_iterations)
         if start_executor is not None:
             self.set_start_executor(start_executor)
-
-    # ------------------------------------------------------------ executors
 
     def set_start_executor(self, executor: Participant) -> Self:
         self._start_id = self._add(executor)
@@ -155,8 +154,6 @@ class GraphBuilder:
             )
         return found
 
-    # ------------------------------------------------------------ edges
-
     def add_edge(self, source: Participant, target: Participant, condition: EdgeCondition | None = None) -> Self:
         _callable("condition", condition, or_none=True)
         self._groups.append(SingleEdgeGroup((Edge(self._add(source), self._add(target), condition),)))
@@ -211,8 +208,6 @@ class GraphBuilder:
         _at_least_two(targets, method, "targets")
         source_id = self._add(source)
         return tuple(Edge(source_id, self._add(target)) for target in targets)
-
-    # ------------------------------------------------------------ the result
 
     def graph(self) -> Graph:
         """The frozen graph. Raises a WorkflowValidationError that says what is not sound and what to do."""

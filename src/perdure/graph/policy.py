@@ -144,9 +144,6 @@ def step_policy(name: str, retry: Any, timeout: Any, on_error: Any) -> FailurePo
     return make_policy(f"Step {name!r}", retry, timeout, on_error, fallback="a function", accepts=callable)
 
 
-# ---------------------------------------------------------------- reducers
-
-
 Reducer: TypeAlias = Callable[[Any, Any], Any]
 """`reducer(current, written) -> joined`. The first write to a key that is not there yet is taken as it is, except by
 `append`, which starts a list."""

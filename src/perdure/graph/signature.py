@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.graph.edges import EdgeGroup, FanOutEdgeGroup
-from perdure.graph.graph import Graph
+from perdure.graph.graph import EdgeGroup, FanOutEdgeGroup, Graph
 from perdure.graph.sub_workflow import WorkflowExecutor
 from perdure.names import stable_name
 

@@ -15,9 +15,8 @@ from perdure.errors import (
     WorkflowValidationError,
     did_you_mean,
 )
-from perdure.graph.edges import Edge, EdgeGroup, FanInEdgeGroup
 from perdure.graph.executor import Executor
-from perdure.graph.graph import Graph, OutputDesignation
+from perdure.graph.graph import Edge, EdgeGroup, FanInEdgeGroup, Graph, OutputDesignation
 from perdure.graph.types.matching import is_type_compatible
 from perdure.log import get_logger
 
@@ -119,9 +118,6 @@ def _all_reachable(
             f"No path leads from the start executor {start_id!r} to {', '.join(map(repr, unreachable))}. Add an edge "
             "to it, or leave it out."
         )
-
-
-# ---------------------------------------------------------------- outputs
 
 
 def designate(

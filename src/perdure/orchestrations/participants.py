@@ -19,8 +19,7 @@ from perdure.graph.builder import DEFAULT_MAX_ITERATIONS
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import handler
-from perdure.graph.participants import agent_name, is_agent
-from perdure.graph.sub_workflow import find_graph
+from perdure.graph.sub_workflow import agent_name, find_graph, is_agent
 from perdure.names import check_identifier
 from perdure.workflows.builder import WorkflowBuilder
 

@@ -11,8 +11,8 @@ from perdure.agents.base import RecordingAgent
 from perdure.agents.conversation.message import AgentSession, Message, as_messages
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 from perdure.agents.recording import heard_by, is_heard, record_whole_turn, repeated_to, tell, working_for
-from perdure.engine.run.arguments import Secret
 from perdure.engine.run.result import WorkflowRunResult
+from perdure.engine.thread.arguments import Secret
 from perdure.errors import ThreadNotFound, ThreadNotIdle
 from perdure.graph.types.matching import is_type_compatible
 from perdure.records import CheckpointInfo

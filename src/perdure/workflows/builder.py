@@ -12,8 +12,8 @@ from perdure.clock import Clock
 from perdure.engine.run.options import Durability, check_storage
 from perdure.graph.builder import DEFAULT_MAX_ITERATIONS, Designated, GraphBuilder, Participant
 from perdure.graph.executor import Executor
-from perdure.graph.participants import AgentHost, is_agent
 from perdure.graph.policy import Reducer
+from perdure.graph.sub_workflow import AgentHost, is_agent
 from perdure.workflows.workflow import Workflow
 
 

@@ -12,12 +12,12 @@ from typing import Any
 
 from perdure.checkpoints.storage import post_message, read_events
 from perdure.clock import Clock
-from perdure.engine.compiled import Compiled
-from perdure.engine.run.entry import check_message
-from perdure.engine.run.live_threads import BUSY_POLL_SECONDS, LiveThreads
 from perdure.engine.run.options import RunRequest
 from perdure.engine.run.result import WorkflowRunResult
 from perdure.engine.run.run import Run
+from perdure.engine.thread.compiled import Compiled
+from perdure.engine.thread.inputs import check_message
+from perdure.engine.thread.live_threads import BUSY_POLL_SECONDS, LiveThreads
 from perdure.errors import InvalidRun, NoStorage, RunInterrupted, ThreadBusy
 from perdure.events import WorkflowEvent, WorkflowRunState
 from perdure.isolation import isolate

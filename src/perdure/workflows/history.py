@@ -14,9 +14,9 @@ from perdure.checkpoints.follow.follow import follow
 from perdure.checkpoints.history.time_travel import cleared, edited_state, merged_about, with_about
 from perdure.checkpoints.storage import StoreCheckpointStorage, load_checkpoint
 from perdure.clock import Clock
-from perdure.engine.compiled import Compiled
-from perdure.engine.run.live_threads import LiveThreads
 from perdure.engine.run.options import OnBusy, RunOptions, check_storage, make_request
+from perdure.engine.thread.compiled import Compiled
+from perdure.engine.thread.live_threads import LiveThreads
 from perdure.errors import CheckpointNotFound, InvalidRun, NoStorage, ThreadNotFound
 from perdure.events import WorkflowEvent
 from perdure.names import check_identifier, checkpoint_id_of

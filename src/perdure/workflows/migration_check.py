@@ -14,11 +14,11 @@ from perdure.checkpoints.open_thread import OpenThread, PlainThread, codec_for, 
 from perdure.checkpoints.recent import RecentThreads
 from perdure.checkpoints.storage import StoreCheckpointStorage
 from perdure.checkpoints.thread import StoredThread
-from perdure.engine.compiled import Compiled
-from perdure.engine.run.live_threads import Instances, LiveThread
 from perdure.engine.run.opening import changes_since, compatible_position
 from perdure.engine.steps.journal import take_journal
-from perdure.engine.superstep.position import Position, position_of
+from perdure.engine.thread.compiled import Compiled
+from perdure.engine.thread.live_threads import Instances, LiveThread
+from perdure.engine.thread.position import Position, position_of
 from perdure.errors import DamagedCheckpoint, IncompatibleWorkflow, StorageFailed, WorkflowCheckpointException
 from perdure.records import Lease, OpenedThread
 

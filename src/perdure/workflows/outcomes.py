@@ -9,7 +9,7 @@ from typing import Any
 
 from perdure.checkpoints.checkpoint import ChildCheckpoint, WorkflowCheckpoint
 from perdure.checkpoints.storage import read_events, read_lineage
-from perdure.engine.compiled import Compiled
+from perdure.engine.thread.compiled import Compiled
 from perdure.errors import NoEventLog, ThreadNotFound
 from perdure.graph.drawing.outcomes import DUE, WAITING, outcomes_of
 

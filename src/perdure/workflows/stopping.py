@@ -9,9 +9,9 @@ from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.open_thread import storage_errors
 from perdure.checkpoints.storage import StoreCheckpointStorage, open_thread
 from perdure.checkpoints.thread import StoredThread
-from perdure.engine.compiled import Compiled
-from perdure.engine.run.live_threads import LiveThreads, Ownership, find_local_run
 from perdure.engine.run.options import check_storage
+from perdure.engine.thread.compiled import Compiled
+from perdure.engine.thread.live_threads import LiveThreads, Ownership, find_local_run
 from perdure.errors import InvalidRun, ThreadNotFound
 from perdure.events import WorkflowEvent, WorkflowRunState
 from perdure.names import check_identifier, new_item_id

@@ -17,16 +17,16 @@ from perdure.checkpoints.open_thread import OpenThread, PlainThread, codec_for, 
 from perdure.checkpoints.storage import StoreCheckpointStorage, load_checkpoint
 from perdure.checkpoints.thread import StoredThread
 from perdure.clock import Clock
-from perdure.engine.commit import Committer, resting_state
-from perdure.engine.compiled import Compiled
-from perdure.engine.run.entry import add_records
-from perdure.engine.run.live_threads import LiveThread, LiveThreads, Ownership
+from perdure.engine.delivery.scope import RunScope
 from perdure.engine.run.opening import Opening, check_compatibility, note_unreleased, storage_key
 from perdure.engine.run.options import RunRequest
-from perdure.engine.scope import RunScope
 from perdure.engine.steps.journal import Journal
+from perdure.engine.superstep.commit import Committer, resting_state
 from perdure.engine.superstep.loop import Loop
-from perdure.engine.superstep.position import position_of
+from perdure.engine.thread.compiled import Compiled
+from perdure.engine.thread.inputs import add_records
+from perdure.engine.thread.live_threads import LiveThread, LiveThreads, Ownership
+from perdure.engine.thread.position import position_of
 from perdure.errors import CheckpointNotFound, NoStorage, StorageFailed, ThreadConflict, ThreadExists, ThreadNotFound
 from perdure.events import WorkflowEvent
 from perdure.log import get_logger

@@ -13,16 +13,15 @@ from perdure.checkpoints.migration.migrations import AnyMigration
 from perdure.checkpoints.storage import read_lineage
 from perdure.clock import Clock, SystemClock
 from perdure.codec import DeclaredTypes
-from perdure.engine.compiled import Compiled
-from perdure.engine.run.live_threads import LiveThreads
 from perdure.engine.run.options import Durability, OnBusy, RunOptions, check_durability, check_storage, make_request
 from perdure.engine.run.result import ResponseStream, WorkflowRunResult
 from perdure.engine.run.run import Run
+from perdure.engine.thread.compiled import Compiled
+from perdure.engine.thread.live_threads import LiveThreads
 from perdure.errors import InvalidRun, NoStorage, ThreadNotFound
 from perdure.events import WorkflowEvent, WorkflowRunState
-from perdure.graph.edges import EdgeGroup
 from perdure.graph.executor import Executor
-from perdure.graph.graph import Graph
+from perdure.graph.graph import EdgeGroup, Graph
 from perdure.names import new_run_id
 from perdure.records import CheckpointInfo, WorkflowMessage
 from perdure.workflows.agent import WorkflowAgent
@@ -242,13 +241,13 @@ class Workflow(EditingMethods, StoppingMethods):
 
     def to_mermaid(self, include_internal_executors: bool = False) -> str:
         """As a Mermaid flowchart."""
-        from perdure.graph.drawing.mermaid import to_mermaid
+        from perdure.graph.drawing.markup import to_mermaid
 
         return to_mermaid(self._graph, include_internal_executors)
 
     def to_dot(self, include_internal_executors: bool = False) -> str:
         """In the language of Graphviz."""
-        from perdure.graph.drawing.dot import to_dot
+        from perdure.graph.drawing.markup import to_dot
 
         return to_dot(self._graph, include_internal_executors)
 

@@ -19,7 +19,7 @@ from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agents.tools import as_tool
 from perdure.clock import SystemClock
 from perdure.errors import InvalidDefinition
-from perdure.graph.participants import is_agent
+from perdure.graph.sub_workflow import is_agent
 
 LONGEST = 60
 """Characters of nodes' ids in the name of a workflow."""

@@ -10,7 +10,7 @@ from typing import Literal
 from perdure.agent_workflow.compile.graph import planner_of
 from perdure.agent_workflow.definition.config import END, START, EdgeConfig
 from perdure.agent_workflow.definition.draft import Draft, EdgeDraft, NodeDraft
-from perdure.graph.drawing.mermaid import RESERVED, quoted
+from perdure.graph.drawing.markup import RESERVED, quoted
 from perdure.graph.drawing.picture import UniqueNames
 
 _OUTLINES = {"agent": ("[", "]"), "router": ("{", "}"), "map": ("[[", "]]"), "workflow": ("[/", "/]")}

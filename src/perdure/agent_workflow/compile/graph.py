@@ -22,8 +22,7 @@ from perdure.agent_workflow.execution.values import HANDOFF, MATCHED_TYPE
 from perdure.agents.adapters import adapted
 from perdure.errors import InvalidDefinition, PredicateFailed
 from perdure.graph.function_executor import is_async
-from perdure.graph.participants import is_agent
-from perdure.graph.sub_workflow import WorkflowExecutor
+from perdure.graph.sub_workflow import WorkflowExecutor, is_agent
 from perdure.isolation import isolate
 from perdure.workflows.builder import WorkflowBuilder
 from perdure.workflows.workflow import Workflow

@@ -15,7 +15,7 @@ from perdure.agents.conversation.message import AgentSession, Message, as_messag
 from perdure.agents.conversation.response import AgentResponse, AgentResponseUpdate
 from perdure.agents.tools import as_tool
 from perdure.agents.turn import as_response, as_update
-from perdure.graph.participants import agent_name
+from perdure.graph.sub_workflow import agent_name
 
 OF_CALLS = ("function_call", "function_result", "function_approval_request", "function_approval_response")
 

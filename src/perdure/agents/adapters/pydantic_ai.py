@@ -16,7 +16,7 @@ from perdure.agents.pydantic.agent import OutputMode, output_spec, value_types
 from perdure.agents.pydantic.toolset import toolset_of
 from perdure.agents.pydantic.turn import Setting, Turn
 from perdure.agents.tools import as_tool
-from perdure.graph.participants import agent_name
+from perdure.graph.sub_workflow import agent_name
 
 RUN_OPTIONS = ("deps", "model_settings", "usage_limits", "metadata", "instructions")
 """Arguments of its `run` that are passed on."""

@@ -18,7 +18,7 @@ from perdure.checkpoints.recent import RecentThreads
 from perdure.checkpoints.thread import StoredThread
 from perdure.codec import Codec, DeclaredTypes
 from perdure.codecs.types import registered
-from perdure.codecs.values.opaque import Opaque
+from perdure.codecs.values.containers import Opaque
 from perdure.errors import InvalidRun, WrongStateType, did_you_mean
 from perdure.names import stable_name
 from perdure.records import CheckpointInfo, Lease, OpenedThread, ThreadHeader

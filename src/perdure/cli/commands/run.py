@@ -10,7 +10,7 @@ import click
 from perdure.cli.options.app import load_app
 from perdure.cli.options.store import StoreLocation, json_option, sessions_option, store_option
 from perdure.cli.running.run_thread import Move, move_on
-from perdure.engine.run.entry import accepts
+from perdure.engine.thread.inputs import accepts
 from perdure.errors import type_name
 from perdure.graph.types.coercion import coerce
 from perdure.names import new_thread_id

@@ -12,9 +12,8 @@ from functools import reduce
 from typing import Any
 
 from perdure.codec import Tree
-from perdure.codecs.kinds import generic_origin
-from perdure.codecs.types import OTHER_TAGS, TypeRegistry
-from perdure.codecs.values.opaque import Opaque
+from perdure.codecs.types import OTHER_TAGS, TypeRegistry, generic_origin
+from perdure.codecs.values.containers import Opaque
 from perdure.codecs.walk import (
     DecodeFn,
     Decoders,

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from perdure.codec import Tree
-from perdure.codecs.kinds import generic_origin
+from perdure.codecs.types import generic_origin
 from perdure.codecs.values.annotations import decode_annotation, encode_arguments
 from perdure.codecs.values.fields import FieldShape, decode_fields
 from perdure.codecs.values.scalars import Coder

@@ -33,9 +33,6 @@ def same(value: Any, walk: Encoders, depth: int) -> Tree:
     return value
 
 
-# ---------------------------------------------------------------- numbers
-
-
 def encode_int(value: int, walk: Encoders, depth: int) -> Tree:
     # Hexadecimal: decimal digits take quadratic time, and Python refuses more than 4,300 of them.
     return value if INT_MIN <= value <= INT_MAX else {"$type": "int", "hex": hex(value)}
@@ -104,9 +101,6 @@ def _part(tree: dict[str, Tree], name: str, cls: type, walk: Decoders, depth: in
     return part
 
 
-# ---------------------------------------------------------------- text and bytes
-
-
 def encode_str(value: str, walk: Encoders, depth: int) -> Tree:
     if value.isascii() or is_utf8(value):
         return value
@@ -139,9 +133,6 @@ def to_base64(value: bytes | bytearray) -> str:
 
 def from_base64(text: str) -> bytes:
     return a2b_base64(text, strict_mode=True)
-
-
-# ---------------------------------------------------------------- times
 
 
 def encode_moment(value: datetime | time, walk: Encoders, depth: int) -> Tree:
@@ -222,9 +213,6 @@ def decode_zoneinfo(tree: dict[str, Tree], walk: Decoders, depth: int) -> ZoneIn
     if not ZONE_KEY.fullmatch(tree["key"]):
         raise Refusal(f"{tree['key']!r} is not the key of a time zone")
     return ZoneInfo(tree["key"])
-
-
-# ---------------------------------------------------------------- values that are their text
 
 
 def _as_text(tag: str, build: Callable[[str], object]) -> Coder:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from perdure.clock import Clock
-from perdure.engine.effects import DELETED, Effects
-from perdure.engine.run.arguments import RunArguments
-from perdure.engine.run.requests import make_terms
-from perdure.engine.superstep.state import StateMapping, is_missing
+from perdure.engine.thread.arguments import RunArguments
+from perdure.engine.thread.effects import DELETED, Effects
+from perdure.engine.thread.inputs import make_terms
+from perdure.engine.thread.state import StateMapping, is_missing
 from perdure.errors import ContextEnded, InvalidRun, UnknownExecutor, type_name
 from perdure.events import RESERVED_FOR_ENGINE, RequestTerms, WorkflowEvent, WorkflowEventSource
 from perdure.graph.context import WorkflowContext
@@ -181,8 +181,6 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         if lane.level.is_asked_outside:
             lane.scope.on_request()
 
-    # ------------------------------------------------------------ state
-
     def get_state(self, key: str, default: Any = None) -> Any:
         value = self._read(key)
         return default if is_missing(value) else value
@@ -218,8 +216,6 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         if isinstance(self._effects, _Ended):
             raise ContextEnded(self.executor_id)
         return self._lane.private if self.used is None else self.used.private
-
-    # ------------------------------------------------------------ who and what
 
     @property
     def executor_id(self) -> str:
@@ -281,8 +277,6 @@ class DeliveryContext(WorkflowContext[Any, Any]):
         if parameter not in self._arguments:
             self._arguments[parameter] = self._lane.level.arguments(parameter, self.executor_id)
         return self._arguments[parameter]
-
-    # ------------------------------------------------------------ recorded work
 
     async def step(
         self,

@@ -10,16 +10,14 @@ from typing import Any
 from perdure.checkpoints.delta.incremental import Unchanged
 from perdure.checkpoints.open_thread import OpenThread
 from perdure.codec import Encoded
-from perdure.engine.compiled import Compiled
-from perdure.engine.effects import Effects
-from perdure.engine.run.live_threads import LiveThread
-from perdure.engine.superstep.level import Level, instances_of
-from perdure.engine.superstep.position import Position
+from perdure.engine.thread.compiled import Compiled
+from perdure.engine.thread.effects import Effects
+from perdure.engine.thread.level import Level, instances_of
+from perdure.engine.thread.live_threads import LiveThread
+from perdure.engine.thread.position import Position
 from perdure.errors import CheckpointHookFailed
 from perdure.graph.executor import Executor
 from perdure.isolation import is_immutable, isolate
-
-# ---------------------------------------------------------------- hooks
 
 
 class HookContext:
@@ -124,8 +122,6 @@ class ExecutorMemories:
         if unchanged is None:
             unchanged = self._unchanged[executor_id] = Unchanged(is_immutable)
         return Encoded(unchanged.encode(kept, path, self._codec), self._codec)
-
-    # ------------------------------------------------------------ every level of the nesting
 
     def _levels(
         self, compiled: Compiled, position: Position, executors: dict[str, Executor], path: str = ""

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perdure.engine.delivery.context import DeliveryContext
-from perdure.engine.delivery.delivery import Delivery
+from perdure.engine.delivery.delivery import Delivery, apply_failure_policy
 from perdure.engine.delivery.event_emitter import own_event
-from perdure.engine.delivery.failures import apply_failure_policy
-from perdure.engine.effects import DELETED, Effects, Replaced
 from perdure.engine.steps.attempts import TimeLimitReached, run_with_timeout
-from perdure.engine.superstep.state import LaneState
+from perdure.engine.thread.effects import DELETED, Effects, Replaced
+from perdure.engine.thread.state import LaneState
 from perdure.errors import HandlerCancelled, TimedOut, WorkflowRunnerException
 from perdure.events import WorkflowErrorDetails, WorkflowEvent
 from perdure.graph.handlers import Returns
@@ -25,12 +24,9 @@ from perdure.records import SuspendedDelivery, WorkflowMessage
 
 if TYPE_CHECKING:
     from perdure.codec import Codec
-    from perdure.engine.scope import RunScope
-    from perdure.engine.superstep.level import Level
-    from perdure.engine.superstep.position import Position
-
-
-# ---------------------------------------------------------------- suspended
+    from perdure.engine.delivery.scope import RunScope
+    from perdure.engine.thread.level import Level
+    from perdure.engine.thread.position import Position
 
 
 def take_off_suspension(context: DeliveryContext) -> bool:
@@ -91,8 +87,6 @@ class Lane:
         """Before the names of its steps, where they are told."""
         return self.level.path if self.executor.is_function else f"{self.full_id}/"
 
-    # ------------------------------------------------------------ state
-
     @property
     def state(self) -> LaneState:
         if self._state is None:
@@ -132,8 +126,6 @@ class Lane:
             if done.private is not None:
                 self.replace_private(done.private)
 
-    # ------------------------------------------------------------ telling
-
     def emit(self, event: WorkflowEvent, effects: Effects) -> None:
         self._scope.emit(event)
         if self._scope.is_logged:
@@ -146,8 +138,6 @@ class Lane:
     def to_public(self, event: WorkflowEvent) -> WorkflowEvent:
         """An output or a request of this executor, as the run's consumer sees it."""
         return event if self.level.parent is None else self.in_child(self.level.to_public(event, self.executor_id))
-
-    # ------------------------------------------------------------ one delivery
 
     async def deliver(self, message: WorkflowMessage) -> Effects:
         """Run the handler for one message. Its effects are added to `results`."""

@@ -7,62 +7,24 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from perdure.engine.delivery.event_emitter import own_event
-from perdure.engine.run.arguments import arrange_arguments
-from perdure.engine.run.live_threads import LiveThread
 from perdure.engine.run.options import RunRequest
-from perdure.engine.run.requests import check_answers, deliver_answers, pass_deadlines
-from perdure.engine.superstep.position import Position, every_level
-from perdure.errors import InvalidRun, ThreadNotFound, ThreadNotIdle, WrongInputType, type_name
+from perdure.engine.thread.arguments import arrange_arguments
+from perdure.engine.thread.inputs import (
+    accepts,
+    add_message,
+    check_answers,
+    check_message,
+    deliver_answers,
+    pass_deadlines,
+    take_inbox,
+)
+from perdure.engine.thread.live_threads import LiveThread
+from perdure.engine.thread.position import Position, every_level
+from perdure.errors import InvalidRun, ThreadNotFound, ThreadNotIdle
 from perdure.events import WorkflowEvent
 from perdure.graph.graph import Graph
 from perdure.isolation import isolate
-from perdure.records import Record, SuspendedDelivery, WorkflowMessage
-
-# ---------------------------------------------------------------- recorded
-
-
-def add_records(position: Position, records: Mapping[int, list[Record]]) -> Position:
-    """The position in which what deliveries have recorded so far is part of them. The one given is left as it is."""
-    after = hold_back(position, records)
-    running = {
-        message.delivery_id: SuspendedDelivery(message, records=tuple(records[message.delivery_id]), is_ready=True)
-        for message in after.mailbox
-        if message.delivery_id in records
-    }
-    after.mailbox = [message for message in after.mailbox if message.delivery_id not in running]
-    after.suspended = {**after.suspended, **running}
-    after.children = {key: child.at(add_records(child.position, records)) for key, child in position.children.items()}
-    return after
-
-
-def hold_back(position: Position, records: Mapping[int, list[Record]]) -> Position:
-    """The position in which deliveries whose next attempt is not due yet wait for it, as when their last one failed,
-    and in which those that wait have all that they recorded."""
-    waiting = {
-        key: msgspec.structs.replace(one, records=tuple(records[key])) if key in records else one
-        for key, one in position.suspended.items()
-    }
-    for message in position.mailbox:
-        recorded = records.get(message.delivery_id, ())
-        own = [one for one in recorded if one.kind == "attempt" and not one.key]
-        if own:
-            waiting[message.delivery_id] = SuspendedDelivery(message, own[-1].until, records=tuple(recorded))
-    after = position.successor()
-    after.mailbox = [message for message in position.mailbox if message.delivery_id not in waiting]
-    after.suspended = waiting
-    after.children = {key: child.at(hold_back(child.position, records)) for key, child in position.children.items()}
-    return after
-
-
-def absorb_records(thread: LiveThread) -> None:
-    """Let what waits have all that it recorded, before anything comes in: an answer is recorded after it."""
-    if thread.records:
-        thread.position = hold_back(thread.position, thread.records)
-        waiting = {key for level in every_level(thread.position) for key in level.suspended}
-        thread.records = {key: one for key, one in thread.records.items() if key not in waiting}
 
 
 @dataclass(frozen=True)
@@ -152,45 +114,6 @@ def _message(graph: Graph, position: Position, request: RunRequest, inbox: Mappi
 
 def _unfinished(position: Position) -> int:
     return len(position.mailbox) + len(position.suspended)
-
-
-def accepts(graph: Graph, message: Any) -> bool:
-    return graph.executors[graph.start_executor_id].table.find(message) is not None
-
-
-def check_message(graph: Graph, message: Any) -> None:
-    """Raises WrongInputType if the start executor has no handler for it."""
-    if not accepts(graph, message):
-        start = graph.executors[graph.start_executor_id]
-        raise WrongInputType(start.id, message, start.input_types)
-
-
-def take_inbox(
-    graph: Graph, position: Position, inbox: Mapping[str, Any]
-) -> tuple[Position, tuple[WorkflowEvent, ...]]:
-    """The position in which everything in the inbox is due, and a warning for what nobody takes any more."""
-    warnings = []
-    for message in inbox.values():
-        if accepts(graph, message):
-            position = add_message(graph, position, message)
-        else:
-            kind = type_name(type(message))
-            text = f"A message of type {kind} that was sent to the thread was dropped: {graph.start_executor_id!r}"
-            warnings.append(WorkflowEvent("warning", f"{text} has no handler for it any more."))
-    return position, tuple(warnings)
-
-
-def add_message(graph: Graph, position: Position, message: Any) -> Position:
-    """The position in which the message is due to the start executor. The position given is left as it is."""
-    start_id = graph.start_executor_id
-    after = position.successor()
-    due = WorkflowMessage(isolate(message), f"internal:{start_id}", start_id, delivery_id=position.next_delivery_id)
-    after.mailbox = [*position.mailbox, due]
-    after.next_delivery_id += 1
-    after.outputs = []
-    after.iteration = 0
-    after.since_input = 0
-    return after
 
 
 def _with_arguments(graph: Graph, after: Position, request: RunRequest) -> Position:

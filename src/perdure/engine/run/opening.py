@@ -12,9 +12,12 @@ from perdure.checkpoints.migration.migrations import Migrator
 from perdure.checkpoints.open_thread import OpenThread
 from perdure.checkpoints.storage import load_checkpoint, open_thread
 from perdure.clock import Clock
-from perdure.engine.compiled import Compiled
-from perdure.engine.run.entry import absorb_records
-from perdure.engine.run.live_threads import (
+from perdure.engine.run.options import RunRequest
+from perdure.engine.steps.journal import take_journal
+from perdure.engine.superstep.loop import Loop
+from perdure.engine.thread.compiled import Compiled
+from perdure.engine.thread.inputs import absorb_records
+from perdure.engine.thread.live_threads import (
     BUSY_POLL_SECONDS,
     NOT_IN_STEP,
     LiveThread,
@@ -22,17 +25,12 @@ from perdure.engine.run.live_threads import (
     Ownership,
     find_ending_run,
 )
-from perdure.engine.run.options import RunRequest
-from perdure.engine.steps.journal import take_journal
-from perdure.engine.superstep.loop import Loop
-from perdure.engine.superstep.position import Position, position_of
+from perdure.engine.thread.position import Position, position_of
 from perdure.errors import DamagedCheckpoint, IncompatibleWorkflow, InvalidRun, RunInterrupted, ThreadBusy
 from perdure.events import WorkflowEvent
 from perdure.graph.signature import differences
 from perdure.log import get_logger
 from perdure.names import new_thread_id
-
-# ---------------------------------------------------------------- fitting
 
 
 def check_compatibility(

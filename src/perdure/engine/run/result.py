@@ -10,8 +10,6 @@ from typing import Any, Generic, TypeVar
 from perdure.errors import InvalidRun, NotInAsyncCode
 from perdure.events import WorkflowEvent, WorkflowRunState
 
-# ---------------------------------------------------------------- result
-
 
 class WorkflowRunResult(list[WorkflowEvent]):
     """The run's events in order; `status` events only if asked for. Outputs since the last outside input are all
@@ -187,9 +185,6 @@ class ResponseStream(Generic[ItemT, ResultT]):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-
-# ---------------------------------------------------------------- sync
 
 
 T = TypeVar("T")

@@ -12,19 +12,19 @@ from perdure.checkpoints.follow.live_events import live_event_publisher
 from perdure.checkpoints.history.thread_metadata import load_thread_metadata
 from perdure.checkpoints.open_thread import OpenThread, PlainThread
 from perdure.clock import Clock
-from perdure.engine.commit import Committer, resting_state, running_state
-from perdure.engine.compiled import Compiled
 from perdure.engine.delivery.event_emitter import own_event
-from perdure.engine.run.entry import Entry, add_message, add_records, enter
-from perdure.engine.run.live_threads import LiveThread, LiveThreads, Ownership
+from perdure.engine.delivery.scope import RunScope
+from perdure.engine.run.entry import Entry, enter
 from perdure.engine.run.opening import Opening, note_unreleased, storage_key
 from perdure.engine.run.options import RunRequest
-from perdure.engine.run.requests import next_deadline
 from perdure.engine.run.result import WorkflowRunResult
-from perdure.engine.scope import RunScope
 from perdure.engine.steps.journal import Journal
+from perdure.engine.superstep.commit import Committer, resting_state, running_state
 from perdure.engine.superstep.loop import Loop
-from perdure.engine.superstep.position import Position
+from perdure.engine.thread.compiled import Compiled
+from perdure.engine.thread.inputs import add_message, add_records, next_deadline
+from perdure.engine.thread.live_threads import LiveThread, LiveThreads, Ownership
+from perdure.engine.thread.position import Position
 from perdure.engine.tracing.watch import Watch, start_watch
 from perdure.errors import RunInterrupted
 from perdure.events import WorkflowErrorDetails, WorkflowEvent, WorkflowRunState

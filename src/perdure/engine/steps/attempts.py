@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from perdure.engine.delivery.delivery import Delivery
 
 
-# ---------------------------------------------------------------- timeouts
-
-
 class TimeLimitReached(Exception):  # a signal to the caller, who knows what took too long
     """The work did not end in time. It has ended now."""
 
@@ -74,9 +71,6 @@ async def run_with_timeout(
     return task.result()
 
 
-# ---------------------------------------------------------------- work
-
-
 @dataclass(frozen=True)
 class Work:
     function: Callable[..., Any]
@@ -105,9 +99,6 @@ class Work:
             return function(*self.arguments, **self.keywords)
         except StopIteration as error:  # a future cannot hold one: whoever waits for it would wait for ever
             raise RuntimeError(f"{function!r} raised StopIteration: {error!r}") from error
-
-
-# ---------------------------------------------------------------- step telling
 
 
 class StepEvents:

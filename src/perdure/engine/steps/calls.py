@@ -17,7 +17,7 @@ import msgspec
 
 from perdure.checkpoints.migration.migrations import RenamedType, as_first_named
 from perdure.codec import Codec
-from perdure.engine.effects import Effects
+from perdure.engine.thread.effects import Effects
 from perdure.errors import StepArgumentsUnsavable, StepNameTaken, UnsavableValue
 from perdure.events import WorkflowEvent
 from perdure.graph.types.comparison import same_structure

@@ -10,9 +10,9 @@ from typing import Any
 from perdure.checkpoints.encoding.level import decode_record, encode_record
 from perdure.checkpoints.open_thread import TAKEN_BACK, OpenThread
 from perdure.codec import Codec, Encoded, Tree
-from perdure.engine.effects import decode_effects
-from perdure.engine.run.live_threads import LiveThread
-from perdure.engine.superstep.position import Position, every_level
+from perdure.engine.thread.effects import decode_effects
+from perdure.engine.thread.live_threads import LiveThread
+from perdure.engine.thread.position import Position, every_level
 from perdure.errors import DamagedCheckpoint, UnreadableValue, UnsavableValue
 from perdure.isolation import isolate
 from perdure.records import Record, WorkflowMessage

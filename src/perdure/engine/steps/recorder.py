@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from perdure.cancelling import await_uncancelled
 from perdure.codec import Encoded
-from perdure.engine.effects import Effects, Replaced, decode_effects, encode_effects
 from perdure.engine.steps.calls import Frame, StepCall, inside
 from perdure.engine.steps.journal import value_of
+from perdure.engine.thread.effects import Effects, Replaced, decode_effects, encode_effects
 from perdure.errors import UnreadableValue, UnsavableValue
 from perdure.graph.types.comparison import same_structure
 from perdure.isolation import isolate
@@ -19,9 +19,6 @@ from perdure.records import Record, WorkflowMessage
 
 if TYPE_CHECKING:
     from perdure.engine.delivery.lane import Lane
-
-
-# ---------------------------------------------------------------- private state
 
 
 _ABSENT: Any = type("Absent", (), {})()
@@ -157,8 +154,6 @@ class Recorder:
         did.use(frame.effects.usage)
         is_something = did.sends or did.outputs or did.requests or did.writes or did.usage or did.private is not None
         return did if is_something else None
-
-    # ------------------------------------------------------------ errors
 
     async def record_failure(self, call: StepCall, error: Exception) -> None:
         """So that code which caught the error goes the same way when it runs again."""

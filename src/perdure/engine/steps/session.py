@@ -10,12 +10,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from perdure.engine.run.requests import request_key
 from perdure.engine.steps.attempts import Attempts, StepEvents, Work
 from perdure.engine.steps.calls import Calls, StepCall, bound_arguments, frames_of, normalise_arguments
 from perdure.engine.steps.recorder import Recorder
-from perdure.engine.steps.replay import Replay
-from perdure.engine.steps.suspension import Waits
+from perdure.engine.steps.replay import Replay, Waits
+from perdure.engine.thread.inputs import request_key
 from perdure.errors import RequestExpired, WorkflowRunnerException
 from perdure.graph.policy import FailurePolicy
 from perdure.isolation import isolate
@@ -56,8 +55,6 @@ class StepSession:
         self._others: set[asyncio.Task[Any]] = set()
         """Tasks that the handler made, while they are in a step, asleep, or wait for an answer."""
         self.waits = Waits(task, scope.clock)
-
-    # ------------------------------------------------------------ steps
 
     async def step(
         self,
@@ -228,8 +225,6 @@ class StepSession:
                     self.waits.begin()
             self.waits.begin()
 
-    # ------------------------------------------------------------ sleeping and asking
-
     async def sleep(self, until: Callable[[], datetime], arguments: Sequence[Any]) -> None:
         """Return at that time: the time is recorded, so it is the same after a restart."""
         await self._check()
@@ -271,8 +266,6 @@ class StepSession:
 
     async def take_back_failures(self, error: BaseException) -> bool:
         return await self._recorder.take_back_failures(error)
-
-    # ------------------------------------------------------------ how it ends
 
     @property
     def broken(self) -> Exception | None:

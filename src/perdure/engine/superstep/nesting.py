@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.clock import Clock
 from perdure.engine.delivery.lane import Lane
-from perdure.engine.effects import Effects
-from perdure.engine.scope import RunScope
+from perdure.engine.delivery.scope import RunScope
 from perdure.engine.steps.attempts import TimeLimitReached, run_with_timeout
-from perdure.engine.superstep.children import start_child
-from perdure.engine.superstep.level import Level, child_level
-from perdure.engine.superstep.position import Child, every_level
+from perdure.engine.thread.effects import Effects
+from perdure.engine.thread.level import Level, child_level, start_child
+from perdure.engine.thread.position import Child, every_level
 from perdure.errors import (
     DuplicateRequest,
     StateConflict,
@@ -133,9 +132,6 @@ def _take_off_cancellation(lane: Lane) -> None:
         task.uncancel()
 
 
-# ---------------------------------------------------------------- what becomes of it
-
-
 def apply_child_policy(
     level: Level, now: datetime, next_delivery_id: int
 ) -> tuple[Child | None, Effects, list[WorkflowEvent]]:
@@ -162,9 +158,6 @@ def apply_child_policy(
 def _event(kind: str, level: Level, details: WorkflowErrorDetails, data: Any = None) -> WorkflowEvent:
     above = None if level.parent is None else level.parent.child_id
     return WorkflowEvent(kind, data, executor_id=level.full_id, details=details, child_id=above)
-
-
-# ---------------------------------------------------------------- nesting
 
 
 class Nesting:

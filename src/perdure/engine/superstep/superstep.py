@@ -9,14 +9,13 @@ import msgspec
 
 from perdure.codec import Codec
 from perdure.engine.delivery.lane import Lane
-from perdure.engine.effects import Effects, add_counts
-from perdure.engine.run.requests import deliver_answers
-from perdure.engine.superstep.children import designated_outputs, find_asking_child, outputs_for_parent, start_child
-from perdure.engine.superstep.level import Level
 from perdure.engine.superstep.nesting import apply_child_policy, find_policy_level
-from perdure.engine.superstep.position import Child, Position, is_awake
-from perdure.engine.superstep.routing import Sorter
-from perdure.engine.superstep.state import merge_state
+from perdure.engine.thread.compiled import Sorter
+from perdure.engine.thread.effects import Effects, add_counts
+from perdure.engine.thread.inputs import deliver_answers
+from perdure.engine.thread.level import Level, designated_outputs, find_asking_child, outputs_for_parent, start_child
+from perdure.engine.thread.position import Child, Position, is_awake
+from perdure.engine.thread.state import merge_state
 from perdure.errors import DuplicateRequest
 from perdure.events import WorkflowEvent
 from perdure.graph.sub_workflow import SubWorkflowResponseMessage

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
 
     from perdure.checkpoints.checkpoint import WorkflowCheckpoint
-    from perdure.engine.compiled import Compiled
     from perdure.engine.delivery.lane import Lane
-    from perdure.engine.effects import Effects
     from perdure.engine.run.options import RunRequest
-    from perdure.engine.superstep.level import Level
+    from perdure.engine.thread.compiled import Compiled
+    from perdure.engine.thread.effects import Effects
+    from perdure.engine.thread.level import Level
     from perdure.events import WorkflowEvent
     from perdure.records import WorkflowMessage
 
@@ -50,8 +50,6 @@ class RunSpans(Spans):
         opened.span.add_event("workflow.started")
         return opened
 
-    # ------------------------------------------------------------ supersteps
-
     async def superstep(self, work: Coroutine[Any, Any, None], iteration: int) -> None:
         with self.open("workflow.superstep", {"perdure.superstep": iteration}):
             try:
@@ -77,8 +75,6 @@ class RunSpans(Spans):
             opened = self.open("workflow.superstep", attributes, self._context_of(level.parent))
             self._levels[level] = opened
         return opened.context
-
-    # ------------------------------------------------------------ deliveries
 
     async def delivery(self, lane: Lane, message: WorkflowMessage) -> Effects:
         attributes: dict[str, str | int | float | bool] = {
@@ -131,8 +127,6 @@ class RunSpans(Spans):
                 opened.outcome = "failed"
                 opened.note(failure)
         return value, failure
-
-    # ------------------------------------------------------------ commits and requests
 
     def commit(self, checkpoint: WorkflowCheckpoint | None, events: int) -> Opened:
         attributes: dict[str, str | int | float | bool] = {

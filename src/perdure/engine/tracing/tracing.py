@@ -65,8 +65,6 @@ class Tracing:
         flags = TraceFlags(TraceFlags.SAMPLED if is_sampled else TraceFlags.DEFAULT)
         return SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags)
 
-    # ------------------------------------------------------------ failures
-
     def note_error(self, span: Span, error: BaseException) -> None:
         """The status and the exception. Its text may hold a message, so it is left out unless spans may be sensitive;
         the frames say where."""
@@ -182,9 +180,6 @@ class Spans:
         trace.get_current_span().add_event(name, attributes)
 
 
-# ---------------------------------------------------------------- small things
-
-
 def trace_ids(thread_id: str) -> tuple[int, int]:
     """The trace of a thread, and the span that its runs have as their parent: nobody makes that one.
 
@@ -208,8 +203,6 @@ def to_text(value: Any, how: Any = repr) -> str:
         return f"<cannot be shown: {type(error).__name__}>"
     return text if len(text) <= LONGEST_CONTENT else f"{text[:LONGEST_CONTENT]}..."
 
-
-# ---------------------------------------------------------------- switched on and off
 
 active: Tracing | None = None
 """None: there are no spans, and nothing of OpenTelemetry is imported."""

@@ -27,11 +27,11 @@ from perdure.observing import (
 if TYPE_CHECKING:
     from perdure.checkpoints.checkpoint import WorkflowCheckpoint
     from perdure.checkpoints.open_thread import OnSaved
-    from perdure.engine.compiled import Compiled
-    from perdure.engine.run.live_threads import LiveThread
     from perdure.engine.run.options import RunRequest
     from perdure.engine.run.result import WorkflowRunResult
-    from perdure.engine.superstep.position import Position
+    from perdure.engine.thread.compiled import Compiled
+    from perdure.engine.thread.live_threads import LiveThread
+    from perdure.engine.thread.position import Position
     from perdure.engine.tracing.spans import RunSpans
     from perdure.records import Answer, CheckpointInfo
 
@@ -72,8 +72,6 @@ class Watch:
         if self._has_observers:
             notify_observers(observation)
 
-    # ------------------------------------------------------------ the run
-
     async def run(
         self, work: Coroutine[Any, Any, WorkflowRunResult], has_begun: Callable[[], bool]
     ) -> WorkflowRunResult:
@@ -110,8 +108,6 @@ class Watch:
         """It owns its thread from now on."""
         self._owns = True
         self.notify(RunBegan(self._workflow, perf_counter() - self._began))
-
-    # ------------------------------------------------------------ what it does
 
     async def superstep(self, work: Coroutine[Any, Any, None], thread: LiveThread) -> None:
         began, before = perf_counter(), thread.position.iteration

@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from perdure.graph.edges import Edge, EdgeGroup, FanInEdgeGroup, FanOutEdgeGroup, SwitchCaseEdgeGroup, function_name
 from perdure.graph.executor import Executor
-from perdure.graph.graph import Graph
-
-# ---------------------------------------------------------------- unique
+from perdure.graph.graph import (
+    Edge,
+    EdgeGroup,
+    FanInEdgeGroup,
+    FanOutEdgeGroup,
+    Graph,
+    SwitchCaseEdgeGroup,
+    function_name,
+)
 
 
 class UniqueNames:

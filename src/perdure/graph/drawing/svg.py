@@ -24,9 +24,6 @@ from perdure.graph.drawing.text import (
 )
 from perdure.graph.graph import Graph
 
-# ---------------------------------------------------------------- look
-
-
 FONT = "ui-sans-serif, system-ui, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
 
 
@@ -135,9 +132,6 @@ def _coloured(palette: Palette) -> str:
     )
 
 
-# ---------------------------------------------------------------- markup
-
-
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\t": "&#9;", "\n": "&#10;", "\r": "&#13;"}
 
@@ -166,9 +160,6 @@ def rectangle(area: Rectangle, classes: str, radius: float) -> str:
         f'<rect class="{classes}" x="{number(area.x)}" y="{number(area.y)}" width="{number(area.width)}" '
         f'height="{number(area.height)}" rx="{number(radius)}"/>'
     )
-
-
-# ---------------------------------------------------------------- marks
 
 
 _LINE, _DISC = 24.0, 36.0
@@ -283,9 +274,6 @@ class _Page:
         return f'<g class="{classes}" data-path="{path}"><title>{tooltip}</title>{drawn}{mark}</g>'
 
 
-# ---------------------------------------------------------------- boxes
-
-
 def _executor(box: Box) -> str:
     area = box.area
     outline = rectangle(area, "hf-box", area.height / 2 if box.shape.kind == "entry" else 7)
@@ -316,9 +304,6 @@ def _hub(box: Box) -> str:
         return f'<path class="hf-hub hf-switch" d="M{point((area.x + 8, area.y))} l8 8 l-8 8 l-8 -8 z"/>'
     label = _label(box.lines, area.x + area.width / 2, area.y + 4)
     return f'<g class="hf-selection">{rectangle(area, "hf-box", area.height / 2)}{label}</g>'
-
-
-# ---------------------------------------------------------------- links
 
 
 def _stroke(stroke: Stroke) -> str:

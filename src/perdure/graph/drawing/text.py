@@ -86,9 +86,6 @@ def _cut(line: str, size: float, width: float) -> str:
     return line[: _fitting(line, size, width - width_of(ELLIPSIS, size))].rstrip(" ") + ELLIPSIS
 
 
-# ---------------------------------------------------------------- sizes
-
-
 NAME_SIZE, LABEL_SIZE = 13.0, 11.0
 NAME_LINE, LABEL_LINE = 16.0, 13.0
 START_MARK = 16.0

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from perdure.errors import MissingProgram
-from perdure.graph.drawing.dot import to_dot
-from perdure.graph.drawing.mermaid import to_mermaid
+from perdure.graph.drawing.markup import to_dot, to_mermaid
 from perdure.graph.drawing.svg import to_svg
 from perdure.graph.graph import Graph
 

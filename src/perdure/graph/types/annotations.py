@@ -211,9 +211,6 @@ _NOT_MEMBERS = frozenset(vars(types.new_class("NoMembers", (typing.Protocol,))))
 }
 
 
-# ---------------------------------------------------------------- hints
-
-
 def resolve_annotation(
     annotation: object,
     globalns: Mapping[str, object] | None = None,

@@ -87,9 +87,6 @@ def _name(annotation: object) -> str:
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
-# ---------------------------------------------------------------- what msgspec does not know
-
-
 def _converted_by_hand(value: object, annotation: object) -> object:
     members = flatten_union(annotation)
     if len(members) > 1:

@@ -50,9 +50,6 @@ __all__ = [
 _CALLABLE: object = abc.Callable
 
 
-# ---------------------------------------------------------------- a value against an annotation
-
-
 def is_instance_of(value: object, annotation: object) -> bool:
     """True if the value fits the annotation, elements of containers included.
 
@@ -174,9 +171,6 @@ def _class_has_member(cls: type, protocol: type, name: str) -> bool:
     return cls.__dictoffset__ != 0 and not callable(getattr(protocol, name, None))
 
 
-# ---------------------------------------------------------------- an annotation against another
-
-
 def is_type_compatible(source: object, target: object) -> bool:
     """True if some value annotated `source` could be given where `target` is wanted.
 
@@ -272,8 +266,6 @@ def _fits_typed_dict(source: Any, target: Any) -> bool:
         return True
     return is_type_compatible(args[0], str) and all(is_type_compatible(args[1], fields[key]) for key in required)
 
-
-# ---------------------------------------------------------------- the best of several annotations
 
 _Rank = tuple[int, int, int, tuple[Any, ...]]
 """(steps up from the class of the value, minus the depth of a virtual base, refinement, ranks of the parts)."""

@@ -10,7 +10,7 @@ from perdure.agents.executor import AgentExecutor
 from perdure.engine.run.options import Durability
 from perdure.graph.builder import DEFAULT_MAX_ITERATIONS
 from perdure.graph.executor import Executor
-from perdure.graph.participants import agent_name, is_agent
+from perdure.graph.sub_workflow import agent_name, is_agent
 from perdure.graph.types.matching import is_type_compatible
 from perdure.orchestrations.group_chat.orchestrator import (
     ORCHESTRATOR_ID,

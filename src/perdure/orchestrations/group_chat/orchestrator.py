@@ -17,7 +17,7 @@ from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.graph.function_executor import is_async
 from perdure.graph.handlers import handler
-from perdure.graph.participants import agent_name
+from perdure.graph.sub_workflow import agent_name
 from perdure.orchestrations.group_chat.types import (
     AgentOrchestrationOutput,
     GroupChatParticipantMessage,

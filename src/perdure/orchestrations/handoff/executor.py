@@ -18,7 +18,7 @@ from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
 from perdure.graph.executor import Executor
 from perdure.graph.handlers import handler, response_handler
-from perdure.graph.participants import agent_name
+from perdure.graph.sub_workflow import agent_name
 from perdure.orchestrations.group_chat.types import TerminationCondition
 from perdure.orchestrations.participants import clean_conversation_for_handoff
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 from perdure.agents.adapters import adapted
 from perdure.engine.run.options import Durability
 from perdure.graph.builder import DEFAULT_MAX_ITERATIONS
-from perdure.graph.participants import is_agent
+from perdure.graph.sub_workflow import is_agent
 from perdure.orchestrations.magentic.ledger import MagenticTaskLedger
 from perdure.orchestrations.magentic.manager import MagenticManagerBase, StandardMagenticManager
 from perdure.orchestrations.magentic.orchestrator import ORCHESTRATOR_ID, MagenticOrchestrator

@@ -14,7 +14,7 @@ from perdure.agents.recording import heard_by, record_call, working_for
 from perdure.agents.tools import types_of
 from perdure.agents.turn import take_live_turn, take_turn
 from perdure.errors import WorkflowRunnerException
-from perdure.graph.participants import agent_name
+from perdure.graph.sub_workflow import agent_name
 from perdure.orchestrations.magentic.ledger import (
     MAGENTIC_MANAGER_NAME,
     MagenticContext,

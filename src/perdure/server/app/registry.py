@@ -11,7 +11,7 @@ import msgspec
 from perdure.agents.adapters import adapted
 from perdure.errors import PerdureError
 from perdure.graph.executor import Executor
-from perdure.graph.participants import agent_name, is_agent
+from perdure.graph.sub_workflow import agent_name, is_agent
 from perdure.server.app.project import Project
 from perdure.server.config.checks import DOCUMENTS
 from perdure.server.config.errors import NotServable, UnknownWorkflow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Union
 
 from perdure.agents.conversation.message import Message
-from perdure.engine.run.entry import accepts
+from perdure.engine.thread.inputs import accepts
 from perdure.errors import type_name
 from perdure.graph.types.coercion import coerce
 from perdure.server.problems import HttpProblem

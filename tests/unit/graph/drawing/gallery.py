@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.graph.builder import GraphBuilder
-from perdure.graph.edges import Case, Default
 from perdure.graph.executor import Executor
 from perdure.graph.function_executor import FunctionExecutor
-from perdure.graph.graph import Graph
+from perdure.graph.graph import Case, Default, Graph
 from perdure.graph.sub_workflow import WorkflowExecutor
 
 

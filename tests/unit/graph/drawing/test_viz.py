@@ -9,8 +9,7 @@ import pytest
 from tests.unit.graph.drawing.gallery import Drawn, node, review_loop
 
 from perdure import WorkflowBuilder
-from perdure.graph.drawing.dot import to_dot
-from perdure.graph.drawing.mermaid import to_mermaid
+from perdure.graph.drawing.markup import to_dot, to_mermaid
 from perdure.graph.drawing.svg import to_svg
 from perdure.graph.drawing.viz import WorkflowViz
 

@@ -14,8 +14,6 @@ from typing import Literal
 
 from perdure.graph.drawing.picture import Link, Picture
 
-# ---------------------------------------------------------------- cycles
-
 
 def back_links(picture: Picture) -> frozenset[int]:
     """The numbers of the links to draw upwards.

@@ -8,8 +8,7 @@ from itertools import pairwise
 from perdure.graph.drawing.layout.figures import Box, Drawing, Rectangle, Stroke, Tag
 from perdure.graph.drawing.layout.layers import EdgeRoute, Extent, Layered, Spot, layered
 from perdure.graph.drawing.layout.lines import LOOP_WIDTH, Lines, Sides
-from perdure.graph.drawing.layout.ordering import order_layers
-from perdure.graph.drawing.layout.placing import measure, place
+from perdure.graph.drawing.layout.placing import measure, order_layers, place
 from perdure.graph.drawing.picture import Picture
 from perdure.graph.drawing.text import INSET, TITLE_HEIGHT, label_lines, label_size, name_lines, size_of, title_width
 

@@ -11,9 +11,6 @@ from perdure.graph.drawing.layout.layers import EdgeRoute, Spot
 from perdure.graph.drawing.layout.placing import Heights
 from perdure.graph.drawing.picture import Link, Picture
 
-# ---------------------------------------------------------------- ports
-
-
 _STEP = 16.0
 _SAME = 0.5
 
@@ -36,9 +33,6 @@ def spread(
     widest = max(centre, len(wanted) - 1 - centre)
     step = min(_STEP, room / widest) if widest else 0
     return [middle + (number - centre) * step for number in range(len(wanted))]
-
-
-# ---------------------------------------------------------------- pen
 
 
 ARROW = 8.0
@@ -144,8 +138,6 @@ class Lines:
             if link.source == link.target:
                 yield self._loop(link)
 
-    # ------------------------------------------------------------ where links end
-
     def _choose_ports(self) -> None:
         leaving: dict[int, dict[int, list[EdgeRoute]]] = {}
         arriving: dict[int, dict[int, list[EdgeRoute]]] = {}
@@ -191,8 +183,6 @@ class Lines:
             return route.passes[-1] if down else route.passes[0]
         spots = [route.source, *self._obstacles(route), route.target]
         return spots[1] if down else spots[-2]
-
-    # ------------------------------------------------------------ the lines
 
     def _downwards(self, route: EdgeRoute) -> tuple[Pen, tuple[Point, Point]]:
         source, target = self._areas[route.link.source], self._areas[route.link.target]

@@ -8,11 +8,11 @@ from typing import Any
 from perdure.cancelling import await_uncancelled
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.checkpoints.open_thread import OpenThread
-from perdure.engine.effects import Effects
-from perdure.engine.run.arguments import without_secrets
-from perdure.engine.run.live_threads import NOT_IN_STEP
-from perdure.engine.scope import RunScope
-from perdure.engine.superstep.position import (
+from perdure.engine.delivery.scope import RunScope
+from perdure.engine.thread.arguments import without_secrets
+from perdure.engine.thread.effects import Effects
+from perdure.engine.thread.live_threads import NOT_IN_STEP
+from perdure.engine.thread.position import (
     Position,
     child_checkpoints,
     counters_of,
@@ -57,8 +57,6 @@ class Committer:
         """Whether deliveries are recorded one by one: always, unless the caller chose to save only at the end."""
         return self._stored_thread is None or not self._only_at_exit
 
-    # ------------------------------------------------------------ events
-
     def emit(self, event: WorkflowEvent) -> None:
         """To the consumer now, to the log with the next commit."""
         self._emit(event)
@@ -75,8 +73,6 @@ class Committer:
     def forget_since(self, backlog_size: int) -> None:
         """A superstep that failed leaves no event behind."""
         del self._backlog[backlog_size:]
-
-    # ------------------------------------------------------------ commits
 
     async def commit_superstep(
         self,

@@ -9,9 +9,9 @@ from typing import Any
 from perdure.checkpoints.open_thread import OpenThread
 from perdure.clock import Clock
 from perdure.codec import Codec
-from perdure.engine.compiled import Compiled
-from perdure.engine.run.live_threads import LiveThread
 from perdure.engine.steps.journal import Journal
+from perdure.engine.thread.compiled import Compiled
+from perdure.engine.thread.live_threads import LiveThread
 from perdure.engine.tracing.watch import Watch
 from perdure.events import WorkflowEvent
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from perdure.engine.superstep.position import Position
+from perdure.engine.thread.position import Position
 from perdure.errors import ThreadBusy
 from perdure.events import WorkflowRunState
 from perdure.graph.executor import Executor
@@ -18,10 +18,7 @@ from perdure.names import new_thread_id
 from perdure.records import Record
 
 if TYPE_CHECKING:
-    from perdure.engine.effects import Effects
-
-
-# ---------------------------------------------------------------- thread
+    from perdure.engine.thread.effects import Effects
 
 
 class Instances(dict[str, Executor]):
@@ -279,8 +276,6 @@ class LiveThreads:
             given = self._graph.executors if is_first else None
             thread = self._threads[thread_id] = LiveThread(thread_id, Instances(self._graph.nodes, given))
         return thread
-
-    # ------------------------------------------------------------ one owner at a time
 
     async def claim(self, thread_id: str, ownership: Ownership, on_busy: str) -> LiveThread:
         """Make the run the thread's owner, first come first served.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 from perdure.codec import Codec
-from perdure.engine.effects import DELETED, Replaced
+from perdure.engine.thread.effects import DELETED, Replaced
 from perdure.errors import PerdureError, StateConflict
 from perdure.graph.policy import Reducer, reduce_into
 from perdure.graph.types.comparison import same_structure

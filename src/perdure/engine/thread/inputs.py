@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from perdure.engine.superstep.children import change_child, find_asking_level, request_at_source
-from perdure.engine.superstep.position import Position, every_level, next_wake_up
+from perdure.engine.thread.level import change_child, find_asking_level, request_at_source
+from perdure.engine.thread.live_threads import LiveThread
+from perdure.engine.thread.position import Position, every_level, next_wake_up
 from perdure.errors import (
     AlreadyAnswered,
     AnswerRejected,
@@ -19,13 +20,14 @@ from perdure.errors import (
     RequestExpired,
     RequestWithdrawn,
     UnknownRequest,
+    WrongInputType,
     type_name,
 )
 from perdure.events import RequestTerms, WorkflowEvent
 from perdure.graph.graph import Graph
 from perdure.graph.types.coercion import coerce
 from perdure.isolation import isolate
-from perdure.records import Answer, MessageType, Record, WorkflowMessage
+from perdure.records import Answer, MessageType, Record, SuspendedDelivery, WorkflowMessage
 
 
 def make_terms(
@@ -228,3 +230,83 @@ def next_deadline(position: Position) -> datetime | None:
     deadlines = [one.terms.deadline for one in every if one.terms and one.terms.deadline]
     wake_up = next_wake_up(position)
     return min([*deadlines, wake_up] if wake_up is not None else deadlines, default=None)
+
+
+def add_records(position: Position, records: Mapping[int, list[Record]]) -> Position:
+    """The position in which what deliveries have recorded so far is part of them. The one given is left as it is."""
+    after = hold_back(position, records)
+    running = {
+        message.delivery_id: SuspendedDelivery(message, records=tuple(records[message.delivery_id]), is_ready=True)
+        for message in after.mailbox
+        if message.delivery_id in records
+    }
+    after.mailbox = [message for message in after.mailbox if message.delivery_id not in running]
+    after.suspended = {**after.suspended, **running}
+    after.children = {key: child.at(add_records(child.position, records)) for key, child in position.children.items()}
+    return after
+
+
+def hold_back(position: Position, records: Mapping[int, list[Record]]) -> Position:
+    """The position in which deliveries whose next attempt is not due yet wait for it, as when their last one failed,
+    and in which those that wait have all that they recorded."""
+    waiting = {
+        key: msgspec.structs.replace(one, records=tuple(records[key])) if key in records else one
+        for key, one in position.suspended.items()
+    }
+    for message in position.mailbox:
+        recorded = records.get(message.delivery_id, ())
+        own = [one for one in recorded if one.kind == "attempt" and not one.key]
+        if own:
+            waiting[message.delivery_id] = SuspendedDelivery(message, own[-1].until, records=tuple(recorded))
+    after = position.successor()
+    after.mailbox = [message for message in position.mailbox if message.delivery_id not in waiting]
+    after.suspended = waiting
+    after.children = {key: child.at(hold_back(child.position, records)) for key, child in position.children.items()}
+    return after
+
+
+def absorb_records(thread: LiveThread) -> None:
+    """Let what waits have all that it recorded, before anything comes in: an answer is recorded after it."""
+    if thread.records:
+        thread.position = hold_back(thread.position, thread.records)
+        waiting = {key for level in every_level(thread.position) for key in level.suspended}
+        thread.records = {key: one for key, one in thread.records.items() if key not in waiting}
+
+
+def accepts(graph: Graph, message: Any) -> bool:
+    return graph.executors[graph.start_executor_id].table.find(message) is not None
+
+
+def check_message(graph: Graph, message: Any) -> None:
+    """Raises WrongInputType if the start executor has no handler for it."""
+    if not accepts(graph, message):
+        start = graph.executors[graph.start_executor_id]
+        raise WrongInputType(start.id, message, start.input_types)
+
+
+def take_inbox(
+    graph: Graph, position: Position, inbox: Mapping[str, Any]
+) -> tuple[Position, tuple[WorkflowEvent, ...]]:
+    """The position in which everything in the inbox is due, and a warning for what nobody takes any more."""
+    warnings = []
+    for message in inbox.values():
+        if accepts(graph, message):
+            position = add_message(graph, position, message)
+        else:
+            kind = type_name(type(message))
+            text = f"A message of type {kind} that was sent to the thread was dropped: {graph.start_executor_id!r}"
+            warnings.append(WorkflowEvent("warning", f"{text} has no handler for it any more."))
+    return position, tuple(warnings)
+
+
+def add_message(graph: Graph, position: Position, message: Any) -> Position:
+    """The position in which the message is due to the start executor. The position given is left as it is."""
+    start_id = graph.start_executor_id
+    after = position.successor()
+    due = WorkflowMessage(isolate(message), f"internal:{start_id}", start_id, delivery_id=position.next_delivery_id)
+    after.mailbox = [*position.mailbox, due]
+    after.next_delivery_id += 1
+    after.outputs = []
+    after.iteration = 0
+    after.since_input = 0
+    return after

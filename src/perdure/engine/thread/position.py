@@ -152,9 +152,6 @@ def next_wake_up(position: Position) -> datetime | None:
     return min(times, default=None)
 
 
-# ---------------------------------------------------------------- from a checkpoint and back
-
-
 def position_of(checkpoint: WorkflowCheckpoint) -> Position:
     """The position that a loaded checkpoint describes. `saved` of the root is left to the caller, who restores it."""
     position = _level_of(checkpoint)

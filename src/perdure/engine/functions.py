@@ -1,0 +1,360 @@
+"""RunContext: what a function workflow may do beside calling its steps."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+
+from perdure.engine.delivery.context import DeliveryContext, step_name
+from perdure.engine.delivery.lane import current_context
+from perdure.errors import InvalidRun, StepOutsideWorkflow
+from perdure.events import WorkflowEvent
+from perdure.graph.executor import Executor, HandlerTable
+from perdure.graph.handlers import Handler, Returns
+from perdure.graph.policy import STOP, RetryPolicy, Seconds, step_policy
+from perdure.graph.types.matching import flatten_union, hints_of
+
+T = TypeVar("T")
+
+
+class RunContext:
+    """Handed to a function marked `@workflow` that takes it; `get_run_context()` finds it inside steps."""
+
+    __slots__ = ("_inner",)
+
+    is_context_of_perdure = True
+
+    def __init__(self, inner: DeliveryContext) -> None:
+        self._inner = inner
+
+    @overload
+    async def request_info(
+        self,
+        request_data: object,
+        response_type: type[T],
+        *,
+        request_id: str | None = None,
+        deadline: datetime | None = None,
+        default: Any = ...,
+        assignee: str | None = None,
+    ) -> T: ...
+    @overload
+    async def request_info(
+        self,
+        request_data: object,
+        response_type: Any,
+        *,
+        request_id: str | None = None,
+        deadline: datetime | None = None,
+        default: Any = ...,
+        assignee: str | None = None,
+    ) -> Any: ...
+    async def request_info(
+        self,
+        request_data: object,
+        response_type: Any,
+        *,
+        request_id: str | None = None,
+        deadline: datetime | None = None,
+        default: Any = ...,
+        assignee: str | None = None,
+    ) -> Any:
+        """Ask somebody outside, and get the answer, maybe weeks later and in another process.
+
+        When `deadline` passes unanswered, `default` is the answer; without a default RequestExpired is raised.
+        """
+        return await self._inner.ask(
+            request_data,
+            response_type,
+            request_id=request_id,
+            deadline=deadline,
+            default=default,
+            assignee=assignee,
+        )
+
+    @overload
+    async def step(
+        self,
+        function: Callable[..., Awaitable[T]],
+        *arguments: Any,
+        name: str | None = None,
+        key: str | None = None,
+        retry: RetryPolicy | int | None = None,
+        timeout: Seconds | None = None,
+        on_error: Any = STOP,
+    ) -> T: ...
+    @overload
+    async def step(
+        self,
+        function: Callable[..., T],
+        *arguments: Any,
+        name: str | None = None,
+        key: str | None = None,
+        retry: RetryPolicy | int | None = None,
+        timeout: Seconds | None = None,
+        on_error: Any = STOP,
+    ) -> T: ...
+    async def step(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        name: str | None = None,
+        key: str | None = None,
+        retry: RetryPolicy | int | None = None,
+        timeout: Seconds | None = None,
+        on_error: Any = STOP,
+    ) -> Any:
+        """Call any function as a step: its result is recorded, and it is not called again."""
+        return await self._inner.step(
+            function, *arguments, name=name, key=key, retry=retry, timeout=timeout, on_error=on_error
+        )
+
+    async def sleep(self, duration: float | timedelta | datetime) -> None:
+        """Wait for a duration or until a time, across restarts."""
+        await self._inner.sleep(duration)
+
+    async def add_event(self, event: WorkflowEvent) -> None:
+        """Tell the run's consumer something of your own, now."""
+        await self._inner.add_event(event)
+
+    def get_state(self, key: str, default: Any = None) -> Any:
+        return self._inner.get_state(key, default)
+
+    def set_state(self, key: str, value: Any) -> None:
+        """Keep a value with the thread: also one that is set in a step which is replayed later."""
+        if str(key).startswith("_"):
+            raise InvalidRun(f"State keys that start with '_' are reserved, got {key!r}.")
+        self._inner.set_state(key, value)
+
+    def delete_state(self, key: str) -> None:
+        self._inner.delete_state(key)
+
+    @property
+    def state(self) -> MutableMapping[str, Any]:
+        return self._inner.state
+
+    def is_streaming(self) -> bool:
+        """Whether somebody watches events as they happen."""
+        return self._inner.is_streaming()
+
+    @property
+    def idempotency_key(self) -> str:
+        """For outside services: the same whenever this run of the function, or the step that runs now, is tried."""
+        return self._inner.idempotency_key
+
+    @property
+    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        """Adds thread, run and workflow to every line."""
+        return self._inner.logger
+
+    @property
+    def function_invocation_kwargs(self) -> Mapping[str, Any]:
+        """Arguments of this run for tools."""
+        return self._inner.function_invocation_kwargs
+
+    @property
+    def client_kwargs(self) -> Mapping[str, Any]:
+        """Arguments of this run for model clients."""
+        return self._inner.client_kwargs
+
+    @property
+    def thread_id(self) -> str:
+        return self._inner.thread_id
+
+    @property
+    def run_id(self) -> str:
+        return self._inner.run_id
+
+
+current_run_context: ContextVar[RunContext | None] = ContextVar("perdure_run_context", default=None)
+
+
+def get_run_context() -> RunContext | None:
+    """The context of the function workflow that runs in this task; None outside of one."""
+    return current_run_context.get()
+
+
+@dataclass(frozen=True)
+class FunctionShape:
+    function: Callable[..., Any]
+    name: str
+    message_type: Any
+    """What it accepts: the annotation of its first parameter; `None` where it takes no message."""
+    output_type: Any
+    message: inspect.Parameter | None
+    context: inspect.Parameter | None
+    parameters: int
+
+    def arguments(self, message: Any, context: Any) -> tuple[list[Any], dict[str, Any]]:
+        """How it is to be called: those that it takes only by name are given by name."""
+        given = [(one, value) for one, value in ((self.message, message), (self.context, context)) if one is not None]
+        named = {one.name: value for one, value in given if one.kind is one.KEYWORD_ONLY}
+        by_place = [(one, value) for one, value in given if one.kind is not one.KEYWORD_ONLY]
+        order = list(inspect.signature(self.function).parameters)
+        by_place.sort(key=lambda pair: order.index(pair[0].name))
+        return [value for _, value in by_place], named
+
+
+def read_function(function: Any) -> FunctionShape:
+    """Raises TypeError, saying what to do, for what cannot be a workflow."""
+    name = getattr(function, "__name__", "") or type(function).__name__
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise TypeError(
+            f"@workflow: {name!r} is a generator, which would never run. Return the result, and tell progress with "
+            "`await ctx.add_event(...)`."
+        )
+    if not inspect.iscoroutinefunction(function):
+        what = "must be an `async def`" if callable(function) else "is no function"
+        raise TypeError(
+            f"@workflow: {name!r} {what}. What is not async belongs into a @step, which runs it in a thread."
+        )
+    parameters = [one for one in inspect.signature(function).parameters.values() if one.kind is not one.VAR_KEYWORD]
+    hints = hints_of(function)
+    contexts = [one for one in parameters if _is_context(one, hints)]
+    others = [one for one in parameters if one not in contexts]
+    needed = [one for one in others[1:] if one.default is one.empty]
+    if needed or len(contexts) > 1 or (contexts and parameters.index(contexts[0]) > 1):
+        raise TypeError(
+            f"@workflow: {name!r} takes {', '.join(one.name for one in parameters)}; expected a message, a RunContext, "
+            "or both: `async def f(message: T, ctx: RunContext) -> R`."
+        )
+    message_type = hints.get(others[0].name, Any) if others else None
+    output = hints.get("return", Any)
+    message, context = next(iter(others), None), next(iter(contexts), None)
+    return FunctionShape(function, name, message_type, output, message, context, len(parameters))
+
+
+def _is_context(parameter: inspect.Parameter, hints: dict[str, Any]) -> bool:
+    hint = hints.get(parameter.name)
+    return any(one is RunContext for one in flatten_union(hint)) or (hint is None and parameter.name == "ctx")
+
+
+class FunctionNode(Executor):
+    """The executor of a function workflow: each message runs the function from the top."""
+
+    is_function = True
+
+    def __init__(self, shape: FunctionShape, id: str) -> None:
+        super().__init__(id, defer_discovery=True)
+        self._shape = shape
+        accepted = type(None) if shape.message_type is None else shape.message_type
+        outputs = () if shape.output_type in (None, type(None)) else tuple(flatten_union(shape.output_type))
+        self.table = HandlerTable(
+            id, [Handler(id, _run, accepted, None, (), outputs, True, Returns.YIELDED, own_task=True)]
+        )
+
+    @property
+    def code(self) -> Any:
+        return self._shape.function
+
+    async def run(self, message: Any, ctx: DeliveryContext) -> Any:
+        shape = self._shape
+        context = RunContext(ctx)
+        arguments, named = shape.arguments(message, context)
+        outer = current_run_context.get()
+        current_run_context.set(context)
+        try:
+            return await shape.function(*arguments, **named)
+        finally:
+            current_run_context.set(outer)
+
+
+async def _run(node: FunctionNode, message: Any, ctx: DeliveryContext) -> Any:
+    return await node.run(message, ctx)
+
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+
+
+class StepWrapper(Generic[P, R]):
+    """What `@step` makes of a function: call it in a workflow, and it is not called again once it has ended."""
+
+    def __init__(
+        self,
+        function: Callable[P, Any],
+        *,
+        name: str | None = None,
+        retry: RetryPolicy | int | None = None,
+        timeout: Seconds | None = None,
+        on_error: Any = STOP,
+    ) -> None:
+        self.function = function
+        """The plain function, for calls outside of a workflow."""
+        self.name = step_name(function, name)
+        self._policy = step_policy(self.name, retry, timeout, on_error)
+        functools.update_wrapper(self, function, updated=())
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Raises StepOutsideWorkflow where there is nothing to record it in."""
+        context = current_context.get()
+        if context is None:
+            raise StepOutsideWorkflow(self.name)
+        result: R = await context.delivery.session.step(self.function, args, kwargs, self.name, None, self._policy)
+        return result
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+    @overload
+    def __get__(
+        self: StepWrapper[Concatenate[Any, Q], R], instance: object, owner: type | None = None
+    ) -> StepWrapper[Q, R]: ...
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """As a method: the instance is not among the arguments that tell one call from another."""
+        if instance is None:
+            return self
+        bound = StepWrapper.__new__(type(self))
+        bound.__dict__.update(self.__dict__)
+        bound.function = self.function.__get__(instance, owner)
+        return bound
+
+    def __repr__(self) -> str:
+        return f"StepWrapper({self.name!r})"
+
+
+class StepMaker(Protocol):
+    """What `@step(...)` with arguments gives: it makes a step of a function, async or not."""
+
+    @overload
+    def __call__(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> StepWrapper[P, R]: ...
+    @overload
+    def __call__(self, func: Callable[P, R], /) -> StepWrapper[P, R]: ...
+
+
+@overload
+def step(func: Callable[P, Coroutine[Any, Any, R]]) -> StepWrapper[P, R]: ...
+@overload
+def step(func: Callable[P, R]) -> StepWrapper[P, R]: ...
+@overload
+def step(
+    func: None = None,
+    *,
+    name: str | None = None,
+    retry: RetryPolicy | int | None = None,
+    timeout: Seconds | None = None,
+    on_error: Any = STOP,
+) -> StepMaker: ...
+def step(
+    func: Callable[..., Any] | None = None,
+    *,
+    name: str | None = None,
+    retry: RetryPolicy | int | None = None,
+    timeout: Seconds | None = None,
+    on_error: Any = STOP,
+) -> Any:
+    """Make a function a step: `@step` or `@step(name="fetch", retry=RetryPolicy(3), timeout=30)`.
+
+    Async or not: one that is not runs in a thread. Its result is found again by its name and arguments.
+    """
+
+    def make(function: Callable[..., Any]) -> StepWrapper[Any, Any]:
+        return StepWrapper(function, name=name, retry=retry, timeout=timeout, on_error=on_error)
+
+    return make if func is None else make(func)
