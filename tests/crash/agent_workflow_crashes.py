@@ -114,8 +114,8 @@ async def to_the_end(workflow: AgentWorkflowInstance, clock: FakeClock, **option
         while result.state == "waiting":
             result = await workflow.approve(result.pending[0].request_id, data={"by": "Ann"})
     known = await workflow.find(EXECUTION)
-    assert known is not None and known.standing is not None
-    nodes = {name: one.status for name, one in known.standing.nodes.items()}
+    assert known is not None and known.state is not None
+    nodes = {name: one.status for name, one in known.state.nodes.items()}
     return {"result": msgspec.to_builtins({**vars(result), "checkpoint_id": None}), "nodes": nodes}
 
 

@@ -72,14 +72,14 @@ class _Life:
         say_ready()
         result = await taken_to_its_end(workflow, self._plan, order["execution_id"], self._mended.touch)
         known = await workflow.find(order["execution_id"])
-        assert known is not None and known.standing is not None
+        assert known is not None and known.state is not None
         ended = {
             "outputs": result.outputs,
             "final_answer": result.final_answer,
             "success": result.success,
             "error": result.error,
-            "nodes": {name: one.status for name, one in known.standing.nodes.items() if name != START},
-            "passes": known.standing.passes,
+            "nodes": {name: one.status for name, one in known.state.nodes.items() if name != START},
+            "passes": known.state.passes,
         }
         await storage.close()
         self._note(ended=ended, writes=dict(faults.counts))

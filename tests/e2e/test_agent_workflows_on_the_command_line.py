@@ -194,7 +194,7 @@ def test_an_execution_that_ended_although_an_agent_failed_ends_with_1_too(call: 
     ("change", "sentence"),
     [
         (("name: story", "name: ["), "story.yaml: line 4, column 8: not YAML: "),
-        (("to: edit", "to: edti"), "story.yaml: edges[0].to: there is no node 'edti' (did you mean 'edit'?)"),
+        (("to: edit", "to: edti"), "story.yaml: edges[0].to: no node 'edti' exists (did you mean 'edit'?)"),
         (("input_key: draft", "retry: {max_attempts: three}"), "agents.edit.retry.max_attempts: expected a positive"),
         (("team:editor", "team:edtior"), "agents.edit.agent: 'team' has no 'edtior' (did you mean 'editor'?)"),
         (("team:editor", "nobody:editor"), "agents.edit.agent: 'nobody' cannot be imported"),
@@ -215,7 +215,7 @@ def test_a_mistake_in_a_document_is_told_with_file_and_place(
     ("arguments", "code", "sentence"),
     [
         (["run", "stroy.yaml", "x"], 1, "There is no file 'stroy.yaml' (did you mean 'story.yaml'?)."),
-        (["run", "team:broken", "x"], 1, "team:broken: edges[0].to: there is no node 'b'"),
+        (["run", "team:broken", "x"], 1, "team:broken: edges[0].to: no node 'b' exists"),
         (["run", "team:nothing", "x"], 1, "Its workflows: 'builder', 'instance', 'broken'."),
         (["run", "story.yaml"], 2, "INPUT is missing: the workflow starts with str or dict."),
         (["run", "story.yaml", "[1]", "--json-input"], 2, "INPUT is not what the workflow starts with"),

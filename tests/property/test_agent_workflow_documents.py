@@ -16,7 +16,7 @@ from perdure.agent_workflow.definition import condition, config as definition
 from perdure.agent_workflow.definition.condition import JOINED, TYPES, Condition
 from perdure.agent_workflow.definition.config import WorkflowConfig
 from perdure.agent_workflow.definition.draft import Draft
-from perdure.agent_workflow.documents.convert import Format, config_of, exported, read_text
+from perdure.agent_workflow.documents.convert import Format, config_of, export_draft, read_text
 from perdure.agent_workflow.documents.schema import document_schema
 from perdure.agent_workflow.documents.validate import takes_value
 from perdure.agent_workflow.execution.approvals import ApprovalContext
@@ -150,10 +150,10 @@ DOCUMENTS = documents_with(st.none() | documents_with(st.none()))
 @given(DOCUMENTS)
 def test_any_definition_is_read_as_it_was_written(config: WorkflowConfig) -> None:
     for written_in in FORMATS:
-        text = exported(Draft.from_config(config), written_in)
+        text = export_draft(Draft.from_config(config), written_in)
         read = config_of(read_text(text, written_in))
         assert read == config
-        assert exported(Draft.from_config(read), written_in) == text
+        assert export_draft(Draft.from_config(read), written_in) == text
 
 
 @examples(10)
@@ -161,7 +161,7 @@ def test_any_definition_is_read_as_it_was_written(config: WorkflowConfig) -> Non
 def test_any_definition_is_one_for_the_schema(config: WorkflowConfig) -> None:
     import jsonschema  # type: ignore[import-untyped]
 
-    tree = read_text(exported(Draft.from_config(config), "json"), "json")
+    tree = read_text(export_draft(Draft.from_config(config), "json"), "json")
     jsonschema.Draft202012Validator(document_schema()).validate(tree)
 
 

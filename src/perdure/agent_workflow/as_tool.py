@@ -1,4 +1,4 @@
-"""A workflow of agents as a tool of another agent: one call is one execution, found again after a crash."""
+"""A workflow of agents as a tool of another agent: one call is one execution, which resumes after a crash."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
-"""Models take no more than letters, digits, _ and - in the name of a tool."""
+"""Models accept only letters, digits, _ and - in the name of a tool."""
 
 
 def workflow_tool(
@@ -36,17 +36,17 @@ def workflow_tool(
     timeout: Seconds | None = None,
     stream_events: bool = True,
 ) -> Tool:
-    """The model calls it with a text, and is told the final answer, or why there is none.
+    """A tool that a model calls with a text. It returns the final answer, or the reason of the failure.
 
-    In a workflow the execution is named by the call: whoever makes the call again after a crash goes on with it. For
-    that the workflow needs checkpointing. Approvals that it waits for are asked by the workflow around it. `timeout` is
-    of one attempt; `stream_events` passes its events on, as `data`, to whoever watches the workflow around it.
+    In a workflow the idempotency key of the call names the execution, so a repeated call after a crash resumes it. That
+    needs checkpointing. The outer workflow asks for approvals that the execution waits for. `timeout` limits one
+    attempt; `stream_events` passes events of the execution on, as `data`, to subscribers of the outer workflow.
     """
 
     async def run_workflow(input: str, context: ToolContext) -> str:
         is_named = context.thread_id is not None
         execution_id = f"tool-{context.idempotency_key}" if is_named else new_thread_id()
-        return await _Call(instance, input, execution_id, stream_events).answer()
+        return await _WorkflowCall(instance, input, execution_id, stream_events).answer()
 
     return Tool(
         run_workflow,
@@ -56,68 +56,68 @@ def workflow_tool(
     )
 
 
-class _Call:
-    """Of the tool. Each time that it must wait for somebody ends a round; what a round came to is recorded."""
+class _WorkflowCall:
+    """One call of the tool. Each wait for an answer ends a round; the result of a round is recorded."""
 
-    def __init__(self, instance: AgentWorkflowInstance, given: str, execution_id: str, stream_events: bool) -> None:
+    def __init__(self, instance: AgentWorkflowInstance, input: str, execution_id: str, stream_events: bool) -> None:
         self._instance = instance
-        self._input = given
+        self._input = input
         self._execution_id = execution_id
         self._stream_events = stream_events
         self._answers: dict[str, Any] = {}
-        """By request: one that was lost with its process asks the same again."""
-        self._one_at_a_time = asyncio.Lock()
+        """By request: an execution that was lost with its process asks the same again."""
+        self._lock = asyncio.Lock()
 
     async def answer(self) -> str:
         """Raises RuntimeError if the execution was not successful."""
         context = working_for()
         if context is None:
-            reached = await self._round()
-            if "pending" in reached:
-                raise InvalidRun(self._nobody(reached["pending"]))
-            return str(reached["answer"])
-        with self._told_to(context):
-            reached = await self._answered(context)
-        context.add_usage(reached["usage"])
-        return str(reached["answer"])
+            outcome = await self._run_round()
+            if "pending" in outcome:
+                raise InvalidRun(self._describe_unanswerable(outcome["pending"]))
+            return str(outcome["answer"])
+        with self._forward_events(context):
+            outcome = await self._run_rounds(context)
+        context.add_usage(outcome["usage"])
+        return str(outcome["answer"])
 
-    async def _answered(self, context: DeliveryContext) -> dict[str, Any]:
+    async def _run_rounds(self, context: DeliveryContext) -> dict[str, Any]:
         number = 0
         while True:
             name, key = f"{self._instance.name}.round", f"{self._execution_id} {number}"
-            reached: dict[str, Any] = await record_call(self._round, name=name, key=key)
-            if "pending" in reached:
-                asked = (self._asked(context, one, number) for one in reached["pending"])
-                passed = await asyncio.gather(*asked)
-                # One that is not kept is forgotten when it ends: it is not asked where it stands then.
-                reached = next((one for one in passed if "answer" in one), reached)
-            if "answer" in reached:
-                return reached
+            outcome: dict[str, Any] = await record_call(self._run_round, name=name, key=key)
+            if "pending" in outcome:
+                answering = (self._ask(context, pending, number) for pending in outcome["pending"])
+                outcomes = await asyncio.gather(*answering)
+                # An execution without checkpointing is deleted when it ends: its state cannot be read again.
+                outcome = next((each for each in outcomes if "answer" in each), outcome)
+            if "answer" in outcome:
+                return outcome
             number += 1
 
     @contextmanager
-    def _told_to(self, context: DeliveryContext) -> Iterator[None]:
-        """Events of the execution go to whoever watches the workflow around it."""
+    def _forward_events(self, context: DeliveryContext) -> Iterator[None]:
+        """Pass events of the execution on to subscribers of the outer workflow."""
 
-        def tell(event: AgentWorkflowEvent) -> None:
+        def forward(event: AgentWorkflowEvent) -> None:
             if event.execution_id == self._execution_id:
                 context.emit_live(event)
 
-        is_told = self._stream_events and context.is_streaming()
-        end = self._instance.subscribe(AgentWorkflowEvent, tell) if is_told else None
+        is_forwarding = self._stream_events and context.is_streaming()
+        end = self._instance.subscribe(AgentWorkflowEvent, forward) if is_forwarding else None
         try:
             yield
         finally:
             if end is not None:
                 end()
 
-    async def _round(self) -> dict[str, Any]:
-        return self._reached(await self._moved())
+    async def _run_round(self) -> dict[str, Any]:
+        return self._outcome_of(await self._run_instance())
 
-    def _reached(self, result: WorkflowResult) -> dict[str, Any]:
-        """What is recorded: the answer, or what it waits for."""
+    def _outcome_of(self, result: WorkflowResult) -> dict[str, Any]:
+        """The recorded value: the answer, or the pending requests."""
         if result.state == "waiting":
-            return {"pending": [_plain(one) for one in result.pending]}
+            return {"pending": [_to_record(event) for event in result.pending]}
         if not result.success:
             raise RuntimeError(
                 f"Workflow {self._instance.name!r} was not successful: {result.error or result.state}. It is "
@@ -125,12 +125,12 @@ class _Call:
             ) from result.exception
         return {"answer": result.final_answer or "", "usage": result.usage}
 
-    async def _moved(self) -> WorkflowResult:
-        """Whoever moves the thread around it may move this one: an owner before is gone, or lost that one too."""
+    async def _run_instance(self) -> WorkflowResult:
+        """Takes over the inner thread: the owner of the outer thread is the only process that may run it."""
         return await self._instance.run(self._input, self._execution_id, takeover=working_for() is not None)
 
-    async def _asked(self, context: DeliveryContext, pending: Mapping[str, Any], number: int) -> dict[str, Any]:
-        """Ask whoever answers the workflow around it, and pass the answer on. Gives what came of that."""
+    async def _ask(self, context: DeliveryContext, pending: Mapping[str, Any], number: int) -> dict[str, Any]:
+        """Ask through the outer workflow, pass the answer on, and return the outcome."""
         request, deadline = pending["request"], pending["deadline"]
         request_id = str(pending["request_id"])  # which begins with the id of the execution
         is_tool = isinstance(request, Content)
@@ -141,46 +141,46 @@ class _Call:
         answer = self._answers[request_id]
 
         async def pass_on() -> dict[str, Any]:
-            async with self._one_at_a_time:
-                result = await self._moved()  # where it was lost with its process, it asks again first
-                if any(one.request_id == request_id for one in result.pending):
-                    result = await self._passed(request_id, answer)
-                return self._reached(result)
+            async with self._lock:
+                result = await self._run_instance()  # an execution lost with its process asks again first
+                if any(event.request_id == request_id for event in result.pending):
+                    result = await self._pass_answer(request_id, answer)
+                return self._outcome_of(result)
 
         name, key = f"{self._instance.name}.answer", f"{request_id} {number}"
-        passed: dict[str, Any] = await record_call(pass_on, name=name, key=key)
-        return passed
+        outcome: dict[str, Any] = await record_call(pass_on, name=name, key=key)
+        return outcome
 
-    async def _passed(self, request_id: str, answer: Any) -> WorkflowResult:
-        said = ApprovalDecision(answer) if isinstance(answer, bool) else answer
-        if said.approved:
-            data = said.data if isinstance(said, ApprovalDecision) else _changed_arguments(said)
-            return await self._instance.approve(request_id, reason=said.reason, data=data)
-        return await self._instance.deny(request_id, reason=said.reason)
+    async def _pass_answer(self, request_id: str, answer: Any) -> WorkflowResult:
+        decision = ApprovalDecision(answer) if isinstance(answer, bool) else answer
+        if decision.approved:
+            data = decision.data if isinstance(decision, ApprovalDecision) else _changed_arguments(decision)
+            return await self._instance.approve(request_id, reason=decision.reason, data=data)
+        return await self._instance.deny(request_id, reason=decision.reason)
 
-    def _nobody(self, pending: list[Mapping[str, Any]]) -> str:
-        asked = ", ".join(repr(one["request_id"]) for one in pending)
+    def _describe_unanswerable(self, pending: list[Mapping[str, Any]]) -> str:
+        request_ids = ", ".join(repr(request["request_id"]) for request in pending)
         return (
-            f"Workflow {self._instance.name!r} waits for an approval ({asked}), and a tool can ask nobody outside of a "
-            f"workflow. Its execution {self._execution_id!r} is kept as it stands: answer it with `approve` or `deny` "
+            f"Workflow {self._instance.name!r} waits for an approval ({request_ids}), and a tool cannot ask outside "
+            f"of a workflow. Its execution {self._execution_id!r} stays pending: answer it with `approve` or `deny` "
             "of that workflow, or run the agent in a workflow."
         )
 
 
-def _plain(pending: WorkflowApprovalRequestedEvent) -> dict[str, Any]:
+def _to_record(pending: WorkflowApprovalRequestedEvent) -> dict[str, Any]:
     deadline: datetime | None = pending.deadline
     return {"request_id": pending.request_id, "request": pending.request, "deadline": deadline}
 
 
 def _late(is_tool: bool) -> Any:
-    """In place of an answer that did not come in time: the execution inside, whose time is up too, decides."""
-    reason = "nobody answered in time"
+    """The answer after the deadline: the inner execution, whose deadline has passed too, decides."""
+    reason = "no answer arrived in time"
     if is_tool:
         return ApprovalResponse(approved=False, reason=reason)
     return ApprovalDecision(False, reason, timed_out=True)
 
 
 def _changed_arguments(answer: Content) -> dict[str, Any] | None:
-    """Those that somebody put in place of what the model called the tool with."""
+    """The arguments that the answer replaces those of the model with; None if it replaces none."""
     changed = answer if answer.function_call is None else answer.function_call
     return None if changed.arguments is None else dict(changed.parse_arguments())

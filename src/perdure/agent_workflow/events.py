@@ -1,4 +1,4 @@
-"""What happens in an execution, as its consumer sees it. Each is a view of an event of the engine."""
+"""Events of an execution, for its consumers. Each is a view of an engine event."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from perdure.log import get_logger
 Level: TypeAlias = Literal["trace", "debug", "info", "warning", "error", "critical"]
 
 EVENT = "agent_workflow"
-"""The type of the engine's events that carry these."""
+"""The type of the engine events that carry these."""
 
 
 class EventMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whose event it is, where workflows are nodes of others."""
+    """The node of an event, also in nested workflows."""
 
     agent_id: str | None = None
-    """The node."""
+    """The id of the node."""
     agent_name: str | None = None
-    """Of the node's agent, where the event knows it."""
+    """The name of the node's agent, if the event has it."""
     parent_agent_id: str | None = None
-    """The node that is the workflow that it is in."""
+    """The node of the outer workflow that contains it."""
     agent_chain: tuple[str, ...] = ()
     """Nodes from the outermost workflow down to this one."""
     depth: int = 0
-    """0: of the workflow that was run."""
+    """0: the outermost workflow."""
 
 
 class AgentWorkflowEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What all of them have."""
+    """Fields of all events."""
 
     workflow_name: str = ""
     execution_id: str = ""
@@ -42,27 +42,27 @@ class AgentWorkflowEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_onl
 
 
 class WorkflowStartedEvent(AgentWorkflowEvent, frozen=True):
-    """An execution begins. One that is resumed does not begin again."""
+    """An execution has started. A resume does not emit it again."""
 
     node_count: int
     layer_count: int
 
 
 class WorkflowCompletedEvent(AgentWorkflowEvent, frozen=True):
-    """It has ended, or stopped at a failure."""
+    """An execution has ended, or stopped at a failure."""
 
     duration: float
-    """Seconds since it began, those in which nobody ran it included."""
+    """Seconds since its start, including pauses."""
     successful_nodes: int
     failed_nodes: int
-    """Without those for which a fallback stood in."""
+    """Without failed nodes that a fallback replaced."""
     skipped_nodes: int
     success: bool
     error: str | None = None
 
 
 class WorkflowAgentStartedEvent(AgentWorkflowEvent, frozen=True):
-    """A node has begun. One that is tried again does not begin again."""
+    """A node has begun. A retry does not emit it again."""
 
     agent_id: str
     agent_name: str
@@ -70,7 +70,7 @@ class WorkflowAgentStartedEvent(AgentWorkflowEvent, frozen=True):
 
 
 class WorkflowAgentCompletedEvent(AgentWorkflowEvent, frozen=True):
-    """An agent has answered, and what it said was approved; or it has failed."""
+    """An agent has answered, with approval if one is required; or it has failed."""
 
     agent_id: str
     agent_name: str
@@ -78,13 +78,13 @@ class WorkflowAgentCompletedEvent(AgentWorkflowEvent, frozen=True):
     success: bool
     duration: float
     progress: float = 0.0
-    """Which part of the workflow's nodes is settled."""
+    """The settled part of the workflow's nodes, from 0 to 1."""
     outputs: dict[str, Any] = {}  # msgspec copies it
     error_message: str | None = None
 
 
 class WorkflowAgentSkippedEvent(AgentWorkflowEvent, frozen=True):
-    """A node does not run, or what it said was denied."""
+    """A node does not run, or its output was denied."""
 
     agent_id: str
     reason: str
@@ -100,14 +100,14 @@ class WorkflowEdgeTraversedEvent(AgentWorkflowEvent, frozen=True):
 
 
 class WorkflowLayerStartedEvent(AgentWorkflowEvent, frozen=True):
-    """The first of some nodes that may run at the same time has begun, or was skipped."""
+    """The first node of a layer has begun or was skipped. Nodes of a layer may run at the same time."""
 
     layer_index: int
     node_count: int
 
 
 class WorkflowLayerCompletedEvent(AgentWorkflowEvent, frozen=True):
-    """All of them have come to their end."""
+    """All nodes of a layer have ended."""
 
     layer_index: int
     duration: float
@@ -115,7 +115,7 @@ class WorkflowLayerCompletedEvent(AgentWorkflowEvent, frozen=True):
 
 
 class WorkflowDiagnosticEvent(AgentWorkflowEvent, frozen=True):
-    """Something worth knowing: retries, warnings, trouble with the storage."""
+    """A diagnostic message: retries, warnings, storage errors."""
 
     level: Level
     source: str
@@ -124,7 +124,7 @@ class WorkflowDiagnosticEvent(AgentWorkflowEvent, frozen=True):
 
 
 class WorkflowApprovalRequestedEvent(AgentWorkflowEvent, frozen=True):
-    """Somebody is to say whether what an agent said may be used, or whether it may call a tool."""
+    """An output of an agent, or a call of a tool, waits for approval."""
 
     request_id: str
     agent_id: str
@@ -133,18 +133,18 @@ class WorkflowApprovalRequestedEvent(AgentWorkflowEvent, frozen=True):
     outputs: dict[str, Any] = {}  # msgspec copies it
     deadline: datetime | None = None
     request: Any = None
-    """What is asked, whole."""
+    """The whole request."""
 
 
 class WorkflowApprovalResolvedEvent(AgentWorkflowEvent, frozen=True):
-    """Somebody has said whether an output may be used, or nobody in time."""
+    """An approval was answered, or its deadline has passed."""
 
     request_id: str
     agent_id: str
     approved: bool
     reason: str | None = None
     timed_out: bool = False
-    """Nobody answered in time."""
+    """The deadline passed without an answer."""
 
 
 OWN = (
@@ -162,9 +162,6 @@ OWN = (
 )
 
 
-# ---------------------------------------------------------------- subscribing
-
-
 Callback: TypeAlias = Callable[[Any], Any]
 logger = get_logger("agent_workflow")
 
@@ -176,13 +173,13 @@ class _Subscription:
 
 
 class Subscribers:
-    """Whoever watches must not stop what is watched: one that fails is named in the log, and the rest goes on."""
+    """Callbacks for events. A failing callback is logged and does not stop the execution."""
 
     def __init__(self) -> None:
         self._all: list[_Subscription] = []
 
     def add(self, kind: type | None, callback: Callback) -> Callable[[], None]:
-        """Returns what ends the subscription."""
+        """Returns a function that ends the subscription."""
         if not callable(callback):
             raise TypeError(f"subscribe expects a function of the event, got {callback!r}.")
         subscription = _Subscription(kind, callback)
@@ -194,18 +191,18 @@ class Subscribers:
 
         return end
 
-    def tell(self, event: Any) -> Iterator[Awaitable[Any]]:
-        """Gives what is still to be awaited."""
-        for one in list(self._all):
-            if one.kind is not None and not isinstance(event, one.kind):
+    def notify(self, event: Any) -> Iterator[Awaitable[Any]]:
+        """Call the subscribers; yields the awaitables of async callbacks."""
+        for subscription in list(self._all):
+            if subscription.kind is not None and not isinstance(event, subscription.kind):
                 continue
             try:
-                called = one.callback(event)
+                result = subscription.callback(event)
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # see above
                 log_failure(error)
                 continue
-            if isinstance(called, Awaitable):
-                yield called
+            if isinstance(result, Awaitable):
+                yield result
 
 
 def log_failure(error: BaseException) -> None:

@@ -1,4 +1,4 @@
-"""AgentWorkflowInstance: a workflow of agents that can be run, resumed, answered, drawn and written down."""
+"""AgentWorkflowInstance: a built workflow of agents. It runs, resumes, answers, draws and exports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from perdure.agent_workflow.definition.config import WorkflowConfig
 from perdure.agent_workflow.definition.draft import Draft
 from perdure.agent_workflow.events import Subscribers, WorkflowApprovalRequestedEvent
-from perdure.agent_workflow.execution.execution import Emit, Execution, Known, WorkflowResult, so_far
+from perdure.agent_workflow.execution.execution import Emit, Execution, StoredExecution, WorkflowResult, partial_result
 from perdure.agent_workflow.execution.planner import Planner
 from perdure.agent_workflow.execution.views import answer_to, find_request, pending_approvals
 from perdure.agents.tools import Tool
@@ -32,11 +32,11 @@ OPTIONS = (
     *("durability", "max_lag", "on_busy", "takeover", "force"),
     *("function_invocation_kwargs", "client_kwargs"),
 )
-"""Of `Workflow.run`: those that have a meaning here."""
+"""The options of `Workflow.run` that apply to an agent workflow."""
 
 
 class AgentWorkflowInstance:
-    """Made by `AgentWorkflow.create()...build()`. One object serves any number of executions."""
+    """Built by `AgentWorkflow.create()...build()`. One object serves any number of executions."""
 
     def __init__(
         self,
@@ -47,18 +47,18 @@ class AgentWorkflowInstance:
         planner: Planner,
         *,
         store: StoreCheckpointStorage | None,
-        is_kept: bool,
+        is_durable: bool,
     ) -> None:
         self.definition = definition
         self.workflow = workflow
-        """The graph that it is compiled to: all that perdure can do with a workflow can be done with it."""
+        """The compiled graph. Every method of a perdure workflow applies to it."""
         self.workflow_store = store
-        """Where definitions are kept and, with checkpointing, executions; None without one."""
+        """Stores definitions and, with checkpointing, executions; None without a store."""
         self._clock = clock
         self._draft = draft
-        """What it was made of, with all that a document cannot say."""
+        """The source of this instance, with the objects that a document cannot hold."""
         self.planner = planner
-        self.is_kept = is_kept
+        self.is_durable = is_durable
         """Whether executions survive this process."""
         self._running: list[Execution] = []
         self.subscribers = Subscribers()
@@ -77,62 +77,59 @@ class AgentWorkflowInstance:
         return self._clock.now()
 
     def inner(self, *, contains: bool) -> Workflow:
-        """The graph as a node of another. `contains`: where it would stop, it ends with a result that says so."""
-        from perdure.agent_workflow.compile.graph import compiled, planner_of
+        """The graph as a node of another workflow. `contains`: a failure ends it with a result instead of stopping
+        it."""
+        from perdure.agent_workflow.compile.graph import compile_graph, create_planner
 
-        return compiled(self._draft, planner_of(self._draft), storage=None, is_inner=contains)
-
-    # ------------------------------------------------------------ running
+        return compile_graph(self._draft, create_planner(self._draft), storage=None, is_inner=contains)
 
     async def run(
         self, input: str | Mapping[str, Any], execution_id: str | None = None, **options: Any
     ) -> WorkflowResult:
-        """Run until it has ended, stops at a failure, or waits for somebody.
+        """Run until the execution ends, stops at a failure, or waits for an answer.
 
-        The id of an execution that there is resumes it; one that has ended gives its result again. Raises InputMismatch
-        if it has another input. `options` are those of `Workflow.run` in `OPTIONS`, such as `durability`.
+        The id of a stored execution resumes it; an ended one returns its result again. Raises InputMismatch if the
+        stored input differs. `options` are those of `Workflow.run` in `OPTIONS`, such as `durability`.
         """
         return await self.stream(input, execution_id, **options)
 
     def stream(
         self, input: str | Mapping[str, Any], execution_id: str | None = None, **options: Any
     ) -> ResponseStream[Any, WorkflowResult]:
-        """The same, to iterate for events as they happen; awaited, it gives the result."""
-        given = _checked(input)
+        """`run` as a stream: iterate for events as they happen, or await it for the result."""
+        checked_input = _check_input(input)
         _check_options(options)
         check_identifier("execution_id", execution_id)
-        return self._moved(execution_id or new_thread_id(), given, None, options)
+        return self.drive(execution_id or new_thread_id(), checked_input, None, options)
 
     async def resume(self, execution_id: str, **options: Any) -> WorkflowResult:
-        """Go on from where it stands. Raises ThreadNotFound."""
+        """Continue from the last checkpoint. Raises ThreadNotFound."""
         return await self.stream_resumed(execution_id, **options)
 
     def stream_resumed(self, execution_id: str, **options: Any) -> ResponseStream[Any, WorkflowResult]:
-        """`resume`, to iterate for events."""
+        """`resume` as a stream of events."""
         _check_options(options)
         check_identifier("execution_id", execution_id)
-        return self._moved(execution_id, None, None, options)
+        return self.drive(execution_id, None, None, options)
 
-    def _moved(
-        self, execution_id: str, given: Any, responses: Mapping[str, Any] | None, options: Mapping[str, Any]
+    def drive(
+        self, execution_id: str, input: Any, responses: Mapping[str, Any] | None, options: Mapping[str, Any]
     ) -> ResponseStream[Any, WorkflowResult]:
         async def start(emit: Emit) -> WorkflowResult:
             execution = Execution(self, execution_id)
             self._running.append(execution)
             try:
-                result = await execution.move(given, responses, emit, options)
+                result = await execution.drive(input, responses, emit, options)
             finally:
                 execution.end()
                 self._running.remove(execution)
-            others = any(one.execution_id == execution_id for one in self._running)
-            if not self.is_kept and result.state == "completed" and not others:
-                with contextlib.suppress(ThreadBusy):  # somebody asks for it again
+            is_shared = any(other.execution_id == execution_id for other in self._running)
+            if not self.is_durable and result.state == "completed" and not is_shared:
+                with contextlib.suppress(ThreadBusy):  # another caller runs it again
                     await self.forget(execution_id)
             return result
 
         return ResponseStream[Any, WorkflowResult](start, lambda: False)
-
-    # ------------------------------------------------------------ approving
 
     async def approve(
         self,
@@ -143,14 +140,14 @@ class AgentWorkflowInstance:
         execution_id: str | None = None,
         **options: Any,
     ) -> WorkflowResult:
-        """Let an agent's output be used, with `data` put into it, and go on. If the execution is being run by this
-        object, that run goes on, and the result says `running`. Raises UnknownRequest, AlreadyAnswered."""
+        """Accept an agent's output, with `data` merged into it, and continue. If this object is running the execution,
+        that run continues, and the result's state is `running`. Raises UnknownRequest, AlreadyAnswered."""
         return await self._answer(request_id, True, reason, data, execution_id, options)
 
     async def deny(
         self, request_id: str, *, reason: str | None = None, execution_id: str | None = None, **options: Any
     ) -> WorkflowResult:
-        """Do not let it be used: its node counts as skipped. Then go on."""
+        """Reject an agent's output: its node counts as skipped. Then continue."""
         return await self._answer(request_id, False, reason, None, execution_id, options)
 
     async def _answer(
@@ -163,52 +160,48 @@ class AgentWorkflowInstance:
         options: Mapping[str, Any],
     ) -> WorkflowResult:
         _check_options(options)
-        running = next((one for one in self._running if request_id in {*one.asked, *one.answered}), None)
+        running = next(
+            (execution for execution in self._running if request_id in {*execution.asked, *execution.answered}), None
+        )
         if running is not None:
             if request_id in running.answered:
                 raise AlreadyAnswered(request_id, running.execution_id)
             answer = answer_to(running.asked[request_id].data, approved, reason, data)
-            given = running.answer(request_id, answer)
+            accepting = running.answer(request_id, answer)
             if running.loop is asyncio.get_running_loop():
-                is_taken = await given
-            else:  # it is run in another thread
-                is_taken = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(given, running.loop))
-            if is_taken:
-                return so_far(running.execution_id, "running", None, self.now())
-        found = await find_request(self.workflow, request_id, execution_id)
-        answer = answer_to(found.data, approved, reason, data)
-        return await self._moved(found.execution_id, None, {found.request_id: answer}, options)
+                is_accepted = await accepting
+            else:  # another OS thread runs it
+                is_accepted = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(accepting, running.loop))
+            if is_accepted:
+                return partial_result(running.execution_id, "running", None, self.now())
+        request = await find_request(self.workflow, request_id, execution_id)
+        answer = answer_to(request.data, approved, reason, data)
+        return await self.drive(request.execution_id, None, {request.request_id: answer}, options)
 
     async def pending(self, execution_id: str | None = None) -> list[WorkflowApprovalRequestedEvent]:
-        """Approvals that executions wait for, those that wait longest first; of all of them, or of one."""
-        return await pending_approvals(self.workflow, self.planner.ways, execution_id)
-
-    # ------------------------------------------------------------ subscribing
+        """Pending approvals, the oldest first: of one execution, or of all."""
+        return await pending_approvals(self.workflow, self.planner.graph, execution_id)
 
     def subscribe(self, kind: type[EventT], callback: Callable[[EventT], Any]) -> Callable[[], None]:
-        """Call it with each event of this type, of every execution that this object runs. It may be async: then it runs
-        beside the execution, and `run` returns when it has ended. Returns what ends the subscription."""
+        """Call `callback` with each event of this type, of every execution that this object runs. An async callback
+        runs beside the execution, and `run` waits for it. Returns a function that ends the subscription."""
         if not isinstance(kind, type):
             raise TypeError(f"subscribe expects a type of event, got {kind!r}.")
         return self.subscribers.add(kind, callback)
 
     def subscribe_any(self, callback: Callable[[Any], Any]) -> Callable[[], None]:
-        """With every event."""
+        """Call `callback` with every event. Returns a function that ends the subscription."""
         return self.subscribers.add(None, callback)
 
-    # ------------------------------------------------------------ looking
-
     async def forget(self, execution_id: str) -> bool:
-        """Delete all that is stored of an execution; False if there was none. Without checkpointing those that failed
-        or wait stay in memory until they are resumed, or forgotten. Raises ThreadBusy while it is being run."""
+        """Delete everything stored about an execution; False if nothing is stored. Without checkpointing, failed and
+        waiting executions stay in memory until they are resumed or forgotten. Raises ThreadBusy while it runs."""
         return bool(await self.workflow.checkpoint_storage.delete_thread(execution_id))
 
-    async def find(self, execution_id: str) -> Known | None:
-        """What is stored of an execution."""
+    async def find(self, execution_id: str) -> StoredExecution | None:
+        """The stored state of an execution."""
         checkpoint = await self.workflow.head(execution_id)
-        return None if checkpoint is None else Known(checkpoint)
-
-    # ------------------------------------------------------------ as a tool
+        return None if checkpoint is None else StoredExecution(checkpoint)
 
     def as_tool(
         self,
@@ -218,13 +211,11 @@ class AgentWorkflowInstance:
         timeout: Seconds | None = None,
         stream_events: bool = True,
     ) -> Tool:
-        """For an agent: `Agent(..., tools=[workflow.as_tool()])`. Its model calls it with a text, and is told the final
-        answer. With checkpointing, a call that was interrupted goes on with its execution."""
+        """A tool for an agent: `Agent(..., tools=[workflow.as_tool()])`. The model calls it with a text and gets the
+        final answer. With checkpointing, an interrupted call resumes its execution."""
         from perdure.agent_workflow.as_tool import workflow_tool
 
         return workflow_tool(self, name=name, description=description, timeout=timeout, stream_events=stream_events)
-
-    # ------------------------------------------------------------ drawing
 
     def to_diagram(self) -> str:
         """A Mermaid flowchart of the definition."""
@@ -232,20 +223,18 @@ class AgentWorkflowInstance:
 
         return to_diagram(self._draft)
 
-    # ------------------------------------------------------------ writing it down
-
     def to_config(self) -> WorkflowConfig:
-        """The whole definition, with what only Python has by its import path; `AgentWorkflow.from_config` makes the
-        same of it. Stores are no part of it. Raises InvalidDefinition for what cannot be written down."""
+        """The whole definition, with Python objects by import path. `AgentWorkflow.from_config` rebuilds the workflow
+        from it. Stores are not included. Raises InvalidDefinition for objects without an import path."""
         from perdure.agent_workflow.documents.convert import config_for
 
         return config_for(self._draft)
 
     def export_config(self, format: str = "json") -> str:
-        """The same as a document: `json` or `yaml`."""
-        from perdure.agent_workflow.documents.convert import exported
+        """The definition as a document: `json` or `yaml`."""
+        from perdure.agent_workflow.documents.convert import export_draft
 
-        return exported(self._draft, format)
+        return export_draft(self._draft, format)
 
     def export_config_json(self) -> str:
         return self.export_config("json")
@@ -254,18 +243,16 @@ class AgentWorkflowInstance:
         """Needs the extra `yaml`."""
         return self.export_config("yaml")
 
-    # ------------------------------------------------------------ stored definitions
-
     async def save(self) -> StoredDefinition:
-        """Keep the definition in the workflow store, under its name: `AgentWorkflow.load(name, storage)` has it again,
-        in any process. One that has not changed makes no new version. Raises InvalidRun without a store, and
-        InvalidDefinition for what only Python has."""
+        """Save the definition in the workflow store under its name. `AgentWorkflow.load(name, storage)` loads it in any
+        process. An unchanged definition gets no new version. Raises InvalidRun without a store, and InvalidDefinition
+        for objects without an import path."""
         from perdure.agent_workflow.documents.convert import config_for
         from perdure.agent_workflow.store import DefinitionStore
 
         if self.workflow_store is None:
             advice = "add one, such as with_sqlite_workflow_store(path)"
-            raise InvalidRun(f"Workflow {self.name!r} has no workflow store to keep its definition in: {advice}.")
+            raise InvalidRun(f"Workflow {self.name!r} has no workflow store to save its definition in: {advice}.")
         return await DefinitionStore(self.workflow_store, clock=self._clock).save(config_for(self._draft))
 
     def __repr__(self) -> str:
@@ -273,19 +260,19 @@ class AgentWorkflowInstance:
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Raises TypeError for one that there is not."""
+    """Raises TypeError for an unknown option."""
     for name in options:
         if name not in OPTIONS:
             raise TypeError(f"run() got an unexpected keyword argument {name!r}{did_you_mean(name, OPTIONS)}")
 
 
-def _checked(given: Any) -> str | dict[str, Any]:
-    if isinstance(given, str):
+def _check_input(value: Any) -> str | dict[str, Any]:
+    if isinstance(value, str):
         try:
-            given.encode()
+            value.encode()
         except UnicodeEncodeError as error:
-            raise InvalidRun(f"The input is no Unicode text: {error}. Nothing was run.") from error
-        return given
-    if isinstance(given, Mapping) and all(isinstance(one, str) for one in given):
-        return dict(given)
-    raise InvalidRun(f"An execution is given a text, or a mapping with texts as keys; got {given!r}.")
+            raise InvalidRun(f"The input is not valid Unicode text: {error}. Nothing was run.") from error
+        return value
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return dict(value)
+    raise InvalidRun(f"The input of an execution is a text, or a mapping with texts as keys; got {value!r}.")

@@ -15,22 +15,22 @@ from perdure.engine.delivery.context import DeliveryContext
 
 Status: TypeAlias = Literal["waiting", "running", "done", "skipped", "failed"]
 DEFINITION = "definition"
-"""The key of the shared state that says with which version of the definition an execution was begun."""
+"""The key of the shared state that holds the definition's version at the start of the execution."""
 SETTLED = frozenset({"done", "skipped", "failed"})
 
 
-class NodeStanding(msgspec.Struct, frozen=True, omit_defaults=True):
+class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     status: Status = "waiting"
     outputs: dict[str, Any] = {}  # msgspec copies it
     runs: int = 0
     reason: str | None = None
-    """Why it was skipped, or failed."""
+    """The reason of a skip or a failure."""
     has_changed: bool = False
-    """Whether it came to something else than in the pass before."""
+    """Whether its outcome differs from that of the pass before."""
     last: Status | None = None
-    """What became of it in the pass before."""
-    told: str | None = None
-    """A digest of what it could refer to when it ran last, in a workflow with loops."""
+    """Its status in the pass before."""
+    input_digest: str | None = None
+    """A digest of the outputs that it could refer to in its last run, in a workflow with loops."""
 
     @property
     def is_settled(self) -> bool:
@@ -38,52 +38,52 @@ class NodeStanding(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def has_succeeded(self) -> bool:
-        """Also in an earlier pass, if it was skipped since."""
+        """In this pass, or in an earlier pass if it was skipped since."""
         return self.status == "done" or (self.status == "skipped" and bool(self.outputs))
 
 
-class LayerStanding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Nodes that may run at the same time, once one of them has begun."""
+class LayerState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A layer whose first node has begun. Nodes of a layer may run at the same time."""
 
     began: datetime
     has_ended: bool = False
 
 
 class SessionRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A conversation up to here: what is said later is not part of it."""
+    """A conversation up to a version. Later entries are not part of it."""
 
     session_id: str
     thread_id: str
     version: str = ""
-    """Empty: nothing was said yet."""
+    """Empty: the thread has no entries yet."""
     parent: str | None = None
-    """Of what was just said: the version that it follows."""
+    """The version that the newest entry follows."""
 
 
 class ExecutionState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Of one execution."""
+    """The state of one execution, stored by the conductor."""
 
     input: Any
     began: datetime
     deadline: datetime | None = None
-    nodes: dict[str, NodeStanding] = {}
+    nodes: dict[str, NodeState] = {}
     passes: int = 1
-    """How often its loops were gone through."""
+    """The number of the current pass through the loops."""
     back: tuple[str, ...] = ()
-    """Edges back that began this pass, by name: what they lead to runs in any case."""
+    """Names of the edges back that began this pass: their targets run in any case."""
     taken: dict[str, bool] = {}
-    """Whether edges with a condition were taken in this pass, by name, once that is known."""
-    layers: dict[int, LayerStanding] = {}
+    """Decided conditions of this pass: by name of the edge, whether it was taken."""
+    layers: dict[int, LayerState] = {}
     stopped: str | None = None
-    """Why nothing more is begun."""
+    """Why no more nodes are started."""
     conversations: dict[str, SessionRef] = {}
     """By thread of the session."""
     result: ExecutionResult | None = None
-    """Once it has ended."""
+    """Set when the execution has ended."""
 
     def outputs(self) -> dict[str, dict[str, Any]]:
-        """Of each node that has given some, by node: in a loop, those of the pass before until there are others."""
-        return {node: one.outputs for node, one in self.nodes.items() if one.outputs and node != START}
+        """By node. In a loop, the outputs of the pass before until the node runs again."""
+        return {name: node.outputs for name, node in self.nodes.items() if node.outputs and name != START}
 
 
 class ExecutionResult(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -100,75 +100,75 @@ class ExecutionResult(msgspec.Struct, frozen=True, omit_defaults=True):
     skipped_nodes: int = 0
 
 
-class Begin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The input of a workflow that is a node of another."""
+class InnerInput(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The input of a workflow that is a node of another workflow."""
 
     input: str
     deadline: datetime | None = None
-    """When it must have ended, whatever its own timeout is."""
+    """The deadline of the outer workflow. The workflow's own timeout may be earlier."""
 
 
 class NodeTask(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a node is to do."""
+    """A task that the conductor sends to a node."""
 
     input: Any
-    """What was given to the execution."""
-    given_at: datetime
+    """The input of the execution."""
+    sent_at: datetime
     outputs: dict[str, dict[str, Any]] = {}
-    """Of other nodes, by node."""
+    """Outputs of other nodes, by node."""
     sources: tuple[str, ...] = ()
     """Nodes whose edges led here, in the order of the edges."""
     waiting: tuple[str, ...] = ()
-    """Nodes that have not run yet: those that lead back here, in a first pass."""
+    """Nodes that have not run yet: in a first pass, the sources of edges that lead back here."""
     layer: int = 0
     delay: float | None = None
-    """Seconds to wait first."""
+    """Seconds to wait before the node begins."""
     deadline: datetime | None = None
-    """Of the whole execution."""
+    """The deadline of the whole execution."""
     session: SessionRef | None = None
 
     @property
     def began(self) -> datetime:
-        """When its node began: the same whenever its handler is run again."""
-        return self.given_at + timedelta(seconds=self.delay or 0)
+        """When the node began. A repeated handler gives the same time."""
+        return self.sent_at + timedelta(seconds=self.delay or 0)
 
 
 class NodeOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What came of it."""
+    """The report of a node to the conductor."""
 
     node: str
     status: Status
     outputs: dict[str, Any] = {}
     reason: str | None = None
     ends_all: bool = False
-    """Whether the execution ends with it."""
+    """Whether the execution ends with this outcome."""
     session: SessionRef | None = None
 
 
-def flat(outputs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def flatten_outputs(outputs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """By `node.key`."""
-    return {f"{node}.{key}": value for node, given in outputs.items() for key, value in given.items()}
+    return {f"{node}.{key}": value for node, values in outputs.items() for key, value in values.items()}
 
 
 class OutOfTime(Exception):
-    """The execution's time is up, not the node's alone: whatever the node does about errors, nothing more is begun."""
+    """The execution's deadline has passed. No more nodes start, whatever the error mode of the node is."""
 
     def __str__(self) -> str:
         return "the execution ran out of time"
 
 
 def delivery() -> DeliveryContext:
-    """What this handler works for."""
+    """The delivery context of the current handler."""
     context = working_for()
-    assert context is not None  # noqa: S101  # asked in a handler
+    assert context is not None  # noqa: S101  # called inside a handler
     return context
 
 
 def raise_trouble() -> None:
-    """Raises what keeps this handler's work from being recorded: that is no failure of its node."""
-    trouble = delivery().delivery.broken
-    if trouble is not None:
-        raise trouble
+    """Raises the error that keeps this handler's work from being recorded. It is not a failure of the node."""
+    error = delivery().delivery.broken
+    if error is not None:
+        raise error
 
 
 def clock() -> Clock:
@@ -180,11 +180,11 @@ def is_over(task: NodeTask) -> bool:
 
 
 def seconds_left(task: NodeTask) -> float | None:
-    """None: as many as it takes."""
+    """None: no deadline."""
     return None if task.deadline is None else max(0.0, (task.deadline - clock().now()).total_seconds())
 
 
-def plain(value: Any) -> Any:
-    """Only what JSON has."""
+def to_plain(value: Any) -> Any:
+    """The value as JSON data."""
     dump = getattr(value, "model_dump", None)
     return dump(mode="json") if callable(dump) else msgspec.to_builtins(value)

@@ -47,12 +47,12 @@ def up_to(conversation: Sequence[Message]) -> Any:
 def joined(conversations: Sequence[Sequence[Message]]) -> list[Message]:
     """The beginning that they have in common once, then what each has beside."""
     common = 0
-    while conversations and all(common < len(one) for one in conversations):
-        if any(one[common] != conversations[0][common] for one in conversations):
+    while conversations and all(common < len(conversation) for conversation in conversations):
+        if any(conversation[common] != conversations[0][common] for conversation in conversations):
             break
         common += 1
     shared = conversations[0][:common] if conversations else ()
-    return [*shared, *(message for one in conversations for message in one[common:])]
+    return [*shared, *(message for conversation in conversations for message in conversation[common:])]
 
 
 def _ends_with(known: Sequence[Message], part: Sequence[Message]) -> bool:
@@ -86,7 +86,7 @@ class AgentExecutorResponse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def _author(response: AgentResponse) -> str | None:
-    return next((one.author_name for one in reversed(response.messages) if one.author_name), None)
+    return next((message.author_name for message in reversed(response.messages) if message.author_name), None)
 
 
 class AgentExecutor(Executor):

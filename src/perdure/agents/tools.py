@@ -67,7 +67,7 @@ class Tool:
     @functools.cached_property
     def context_parameter(self) -> str | None:
         """The parameter that takes the ToolContext."""
-        return next((name for name, one in self._annotations.items() if _is_context(one)), None)
+        return next((name for name, annotation in self._annotations.items() if _is_context(annotation)), None)
 
     @property
     def returns(self) -> Any:
@@ -82,7 +82,7 @@ class Tool:
                 signature = inspect.signature(self.function, eval_str=is_read)
             except Exception:  # noqa: BLE001, S112  # whatever an annotation raises that was never meant to be read
                 continue
-            found = {name: one.annotation for name, one in signature.parameters.items()}
+            found = {name: parameter.annotation for name, parameter in signature.parameters.items()}
             return {"return": _said(signature.return_annotation), **found}
         return {}
 
@@ -142,7 +142,10 @@ def types_of(agent: Any) -> tuple[Any, ...]:
     tools = getattr(agent, "tools", None) or ()
     given = tools.values() if isinstance(tools, Mapping) else tools if isinstance(tools, (list, tuple)) else ()
     results = (one.returns for one in given if isinstance(one, Tool))
-    return (*getattr(agent, "value_types", ()), *(one for one in results if not isinstance(one, (str, type(None)))))
+    return (
+        *getattr(agent, "value_types", ()),
+        *(result for result in results if not isinstance(result, (str, type(None)))),
+    )
 
 
 def _is_context(annotation: Any) -> bool:

@@ -38,7 +38,7 @@ def as_response(given: Any, agent_name: str) -> AgentResponse:
     messages = getattr(given, "messages", None)
     if isinstance(messages, Sequence) and not isinstance(messages, str):
         return AgentResponse(
-            messages=tuple(as_spoken(one, agent_name) for one in messages),
+            messages=tuple(as_spoken(message, agent_name) for message in messages),
             response_id=_text(given, "response_id"),
             created_at=_text(given, "created_at"),
             finish_reason=_text(given, "finish_reason"),
@@ -62,7 +62,7 @@ def as_update(given: Any, agent_name: str) -> AgentResponseUpdate:
     if contents is None:
         raise TypeError(f"Agent {agent_name!r} streamed {given!r}. Expected an AgentResponseUpdate or a text.")
     return AgentResponseUpdate(
-        contents=tuple(as_content(one) for one in contents),
+        contents=tuple(as_content(content) for content in contents),
         role=_text(given, "role"),
         author_name=_text(given, "author_name") or agent_name,
         response_id=_text(given, "response_id"),
@@ -83,7 +83,7 @@ def as_spoken(given: Any, agent_name: str) -> Message:
     contents = getattr(given, "contents", None)
     if role is None or contents is None:
         raise TypeError(f"Agent {agent_name!r} gave {given!r} as a message.")
-    spoken = tuple(as_content(one) for one in contents)
+    spoken = tuple(as_content(content) for content in contents)
     speaks_as = str(getattr(role, "value", role))
     author = _text(given, "author_name") or (agent_name if speaks_as == "assistant" else None)
     return Message(speaks_as, spoken, author, _text(given, "message_id"), _properties(given))
@@ -138,7 +138,7 @@ async def take_turn(
         if not asked or working_for() is None:
             break
         answers = await asyncio.gather(*map(_answered, asked))
-        is_result = all(one.type == "function_result" for one in answers)
+        is_result = all(answer.type == "function_result" for answer in answers)
         answering = Message("tool" if is_result else "user", answers)
         knows = session is not None or getattr(agent, "keeps_conversation", False)
         given = [answering] if knows else [*given, *response.messages, answering]
@@ -231,6 +231,6 @@ def _parameters(agent: Any) -> frozenset[str] | None:
         parameters = inspect.signature(agent.run).parameters.values()
     except (TypeError, ValueError):
         return None
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None
-    return frozenset(one.name for one in parameters)
+    return frozenset(parameter.name for parameter in parameters)

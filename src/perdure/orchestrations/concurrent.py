@@ -119,12 +119,14 @@ class ResponseAggregator(Executor):
 
     @handler
     async def join(self, results: list[AgentExecutorResponse], ctx: WorkflowContext[Never, AgentResponse]) -> None:
-        last = [_last_said(one.agent_response.messages) or _last_said(one.full_conversation) for one in results]
+        last = [
+            _last_said(result.agent_response.messages) or _last_said(result.full_conversation) for result in results
+        ]
         await ctx.yield_output(AgentResponse(messages=tuple(one for one in last if one is not None)))
 
 
 def _last_said(messages: Sequence[Message]) -> Message | None:
-    return next((one for one in reversed(messages) if one.role == "assistant"), None)
+    return next((message for message in reversed(messages) if message.role == "assistant"), None)
 
 
 class CallbackAggregator(Executor):

@@ -207,7 +207,7 @@ def clean_conversation_for_handoff(conversation: Iterable[Message]) -> list[Mess
     """
     cleaned = []
     for message in conversation:
-        kept = tuple(one for one in message.contents if _is_said(one, message.role))
+        kept = tuple(content for content in message.contents if _is_said(content, message.role))
         if kept:
             is_same = len(kept) == len(message.contents)
             cleaned.append(message if is_same else msgspec.structs.replace(message, contents=kept))

@@ -10,7 +10,7 @@ import msgspec
 
 from perdure.agent_workflow import store as stores
 from perdure.agent_workflow.compile.check import content_problems, form_problems
-from perdure.agent_workflow.compile.graph import compiled, planner_of
+from perdure.agent_workflow.compile.graph import compile_graph, create_planner
 from perdure.agent_workflow.definition.config import AgentConfig, SettingsConfig, WorkflowConfig
 from perdure.agent_workflow.definition.draft import Draft, EdgeDraft, NodeDraft
 from perdure.agent_workflow.definition.references import resolve
@@ -21,113 +21,114 @@ from perdure.clock import SystemClock
 from perdure.errors import InvalidDefinition
 from perdure.graph.sub_workflow import is_agent
 
-LONGEST = 60
-"""Characters of nodes' ids in the name of a workflow."""
+MAX_NAME_CHARACTERS = 60
+"""Of the nodes' ids in the name of a workflow."""
 
 
-def assembled(draft: Draft) -> AgentWorkflowInstance:
-    """Raises InvalidDefinition, with all that is wrong."""
+def build_instance(draft: Draft) -> AgentWorkflowInstance:
+    """Raises InvalidDefinition with all problems."""
     draft = draft.copy()
-    draft.name = draft.name or named_after(draft.nodes)
+    draft.name = draft.name or default_name(draft.nodes)
     settings = draft.settings
     problems = form_problems(draft)
     if not problems:  # checks of the content need a definition of the right form
         problems = [*resolve_imports(draft), *content_problems(draft)]
     if problems:
         raise InvalidDefinition(problems, draft.source)
-    planner = planner_of(draft)
+    planner = create_planner(draft)
     clock = draft.clock or SystemClock()
     storage = draft.store if settings.checkpointing and draft.store is not None else stores.memory_storage(None)
-    workflow = compiled(draft, planner, storage=storage, is_inner=False)
+    workflow = compile_graph(draft, planner, storage=storage, is_inner=False)
     return AgentWorkflowInstance(
-        draft.to_config(), workflow, clock, draft, planner, store=draft.store, is_kept=settings.checkpointing
+        draft.to_config(), workflow, clock, draft, planner, store=draft.store, is_durable=settings.checkpointing
     )
 
 
-def named_after(nodes: Collection[str]) -> str:
-    """Of a workflow that was given no name: the same in every process, and another for other nodes."""
+def default_name(nodes: Collection[str]) -> str:
+    """The name of a workflow without one: equal in every process, and different for other nodes."""
     names = "-".join(nodes)
-    if len(names) > LONGEST:
+    if len(names) > MAX_NAME_CHARACTERS:
         digest = hashlib.blake2b(names.encode(), digest_size=4).hexdigest()
-        names = f"{names[:LONGEST]}-{digest}"
+        names = f"{names[:MAX_NAME_CHARACTERS]}-{digest}"
     return f"agent-workflow-{names}"
 
 
 def resolve_imports(draft: Draft) -> list[Problem]:
-    """Puts what it finds into the draft. Gives what cannot be found, or is something else than it must be."""
-    finding = _Finding(draft)
+    """Put the imported objects into the draft. Returns the problems of missing or unsuitable objects."""
+    resolver = _Resolver(draft)
     for node_id, node in draft.nodes.items():
-        finding.node(node, at("agents", node_id))
+        resolver.node(node, at("agents", node_id))
     for index, edge in enumerate(draft.edges):
-        finding.edge(edge, at("edges", index))
-    return finding.problems
+        resolver.edge(edge, at("edges", index))
+    return resolver.problems
 
 
-class _Finding:
+class _Resolver:
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
         self.problems: list[Problem] = []
 
-    def _found(self, path: str, place: str, words: str, allows: Callable[[Any], bool]) -> Any:
-        """None for what cannot be used."""
+    def _resolve(self, import_path: str, path: str, words: str, allows: Callable[[Any], bool]) -> Any:
+        """None, and a recorded problem, if the object is missing or unsuitable."""
         try:
-            found = resolve(path, place)
+            value = resolve(import_path, path)
         except InvalidDefinition as error:
             self.problems += error.problems
             return None
-        if allows(found):
-            return found
-        self.problems.append((place, f"expected {words}; {path!r} is {found!r:.200}"))
+        if allows(value):
+            return value
+        self.problems.append((path, f"expected {words}; {import_path!r} is {value!r:.200}"))
         return None
 
-    def edge(self, edge: EdgeDraft, place: str) -> None:
+    def edge(self, edge: EdgeDraft, path: str) -> None:
         if edge.config.predicate is not None:
-            where = f"{place}.predicate"
-            edge.predicate = self._found(edge.config.predicate, where, "a function of the outputs", callable)
+            where = f"{path}.predicate"
+            edge.predicate = self._resolve(edge.config.predicate, where, "a function of the outputs", callable)
 
-    def node(self, node: NodeDraft, place: str) -> None:
+    def node(self, node: NodeDraft, path: str) -> None:
         config = node.config
         if config.output_types:
             kinds = [
-                self._found(path, f"{place}.output_types[{index}]", "a type", _is_type)
-                for index, path in enumerate(config.output_types)
+                self._resolve(import_path, f"{path}.output_types[{index}]", "a type", _is_type)
+                for index, import_path in enumerate(config.output_types)
             ]
-            node.types = tuple(one for one in kinds if one is not None)
+            node.types = tuple(kind for kind in kinds if kind is not None)
         if config.tools:
-            tools = self._tools(config.tools, f"{place}.tools")
+            tools = self._tools(config.tools, f"{path}.tools")
             node.tools = tuple(map(as_tool, tools))
         if config.approval is not None and config.approval.predicate is not None:
-            where, words = f"{place}.approval.predicate", "a function of an ApprovalContext"
-            node.needs_approval = self._found(config.approval.predicate, where, words, callable)
+            where, words = f"{path}.approval.predicate", "a function of an ApprovalContext"
+            node.needs_approval = self._resolve(config.approval.predicate, where, words, callable)
         if isinstance(config.agent, AgentConfig):
-            self._tools(config.agent.tools, f"{place}.agent.tools")
+            self._tools(config.agent.tools, f"{path}.agent.tools")
         elif config.agent is not None:
-            self._found(config.agent, f"{place}.agent", "an agent, or a function that makes one", _is_agent)
+            self._resolve(config.agent, f"{path}.agent", "an agent, or a function that makes one", _is_agent)
         if config.workflow is not None:
-            node.workflow = self._workflow(config.workflow, f"{place}.workflow")
+            node.workflow = self._workflow(config.workflow, f"{path}.workflow")
 
-    def _tools(self, paths: tuple[str, ...], place: str) -> list[Any]:
-        found = [self._found(path, at(place, index), "a function", callable) for index, path in enumerate(paths)]
-        return [one for one in found if one is not None]
+    def _tools(self, import_paths: tuple[str, ...], path: str) -> list[Any]:
+        tools = [
+            self._resolve(import_path, at(path, index), "a function", callable)
+            for index, import_path in enumerate(import_paths)
+        ]
+        return [tool for tool in tools if tool is not None]
 
-    # ------------------------------------------------------------ workflows
-
-    def _workflow(self, given: WorkflowConfig | str, place: str) -> Any:
-        if isinstance(given, str):
-            return self._found(given, place, "a workflow that was built", _is_workflow)
-
-        inner, outer = Draft.from_config(given), self._draft
+    def _workflow(self, workflow: WorkflowConfig | str, path: str) -> Any:
+        if isinstance(workflow, str):
+            return self._resolve(workflow, path, "a workflow that was built", _is_workflow)
+        inner, outer = Draft.from_config(workflow), self._draft
         inner.settings = _inner_settings(inner.settings, outer.settings)
         inner.session_store, inner.clock, inner.durability = outer.session_store, outer.clock, outer.durability
         try:
-            return assembled(inner)
+            return build_instance(inner)
         except InvalidDefinition as error:
-            self.problems += below(place, error.problems)
+            self.problems += below(path, error.problems)
             return None
 
 
 def _inner_settings(own: SettingsConfig, outer: SettingsConfig) -> SettingsConfig:
-    """It is part of the outer execution, which is what a store keeps; its agents may share the outer model."""
+    """The inner workflow is part of the outer execution, which the store saves. Its agents may share the outer
+    model."""
     return msgspec.structs.replace(own, checkpointing=False, model=own.model or outer.model)
 
 

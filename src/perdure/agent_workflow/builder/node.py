@@ -37,7 +37,7 @@ from perdure.graph.sub_workflow import is_agent
 
 
 class AgentNodeOptions:
-    """Of one node. Each method changes it and gives it back."""
+    """The options of one node. Each method changes and returns it."""
 
     def __init__(self, draft: NodeDraft) -> None:
         self._draft = draft
@@ -46,26 +46,24 @@ class AgentNodeOptions:
         self._draft.config = msgspec.structs.replace(self._draft.config, **changes)
         return self
 
-    # ------------------------------------------------------------ what goes in and comes out
-
     def with_input_key(self, key: str) -> Self:
-        """Give the agent this output of a node before it: `key`, or `node.key`."""
+        """The agent's input is this output of an earlier node: `key`, or `node.key`."""
         return self._set(input_key=key)
 
     def with_output_key(self, key: str) -> Self:
-        """What its answer is called."""
+        """The name of the output for its answer."""
         return self._set(output_key=key)
 
     def with_input_template(self, template: str) -> Self:
-        """Give the agent this text, each `{{key}}` in it replaced."""
+        """The agent's input is this text, with each `{{key}}` replaced."""
         return self._set(input_template=template)
 
     def with_instructions(self, instructions: str) -> Self:
-        """Beside those that the agent has."""
+        """Added to the agent's own instructions."""
         return self._set(instructions=instructions)
 
     def with_context(self, name: str, value: Any) -> Self:
-        """Something that the agent is told with each input: a text, or what JSON has."""
+        """A value that the agent gets with each input: a text, or JSON data."""
         try:
             msgspec.json.encode(value)
         except TypeError as error:
@@ -75,7 +73,7 @@ class AgentNodeOptions:
         return self._set(context={**self._draft.config.context, name: value})
 
     def with_tools(self, *tools: Any) -> Self:
-        """Functions that the agent may call here, beside its own."""
+        """Functions that the agent may call here, beside its own tools."""
         self._draft.tools = (*self._draft.tools, *map(as_tool, tools))
         return self
 
@@ -96,8 +94,6 @@ class AgentNodeOptions:
         """Run the agent once for each item of this list; the output is a list."""
         return self._set(map=MapConfig(over=key, max_parallel=max_parallel, on_error=on_error))
 
-    # ------------------------------------------------------------ when it fails
-
     def with_retry(
         self,
         max_attempts: int | RetryPolicy = 3,
@@ -107,32 +103,32 @@ class AgentNodeOptions:
         max_delay: Seconds | None = None,
         only_transient: bool = False,
     ) -> Self:
-        """Try again after any failure. A RetryPolicy is accepted too; one that a document cannot say is refused only
-        when it is written down."""
+        """Retry after any failure. A RetryPolicy is accepted too; a policy that a document cannot express fails only at
+        an export."""
         if isinstance(max_attempts, RetryPolicy):
             config = _as_config(max_attempts)
             self._draft.retry = max_attempts if config is None else None
             return self._set(retry=config)
         self._draft.retry = None
-        made = RetryConfig(
+        config = RetryConfig(
             max_attempts=max_attempts,
             initial_delay=in_seconds("with_retry(initial_delay=...)", initial_delay),
             strategy=strategy,
             max_delay=None if max_delay is None else in_seconds("with_retry(max_delay=...)", max_delay),
             only_transient=only_transient,
         )
-        return self._set(retry=made)
+        return self._set(retry=config)
 
     def with_retry_transient(self, max_attempts: int = 3, strategy: RetryStrategy = "exponential") -> Self:
-        """Try again only after what may pass: timeouts, broken connections, services that are busy."""
+        """Retry only after transient errors: timeouts, broken connections, busy services."""
         return self.with_retry(max_attempts, strategy, only_transient=True)
 
     def with_timeout(self, timeout: Seconds) -> Self:
-        """Of one attempt."""
+        """The timeout of one attempt."""
         return self._set(timeout=in_seconds("with_timeout", timeout))
 
     def with_max_concurrent(self, count: int) -> Self:
-        """How many executions of this process may run this node at a time."""
+        """How many executions of this process may run this node at the same time."""
         return self._set(max_concurrent=count)
 
     def on_error_stop(self) -> Self:
@@ -140,18 +136,16 @@ class AgentNodeOptions:
         return self._set(on_error=ErrorConfig(mode="stop"))
 
     def on_error_skip(self) -> Self:
-        """A failure skips the nodes that this one's edges lead to, whatever else leads to them; the rest goes on."""
+        """A failure skips the targets of this node's edges, even if other edges lead to them; other nodes continue."""
         return self._set(on_error=ErrorConfig(mode="skip"))
 
     def on_error_isolate(self) -> Self:
-        """A failure is this node's own: what other edges lead to goes on without it."""
+        """A failure affects only this node: targets of other edges continue without it."""
         return self._set(on_error=ErrorConfig(mode="isolate"))
 
     def on_error_fallback(self, node_id: str) -> Self:
-        """Another node stands in, and what it gives goes where this node's outputs would have gone."""
+        """Another node replaces a failed node, and its outputs go to the targets of this node."""
         return self._set(on_error=ErrorConfig(mode="fallback", fallback=node_id))
-
-    # ------------------------------------------------------------ handoffs
 
     def with_handoff(self, target: str, description: str | None = None) -> Self:
         """The agent may hand off to this node."""
@@ -164,10 +158,8 @@ class AgentNodeOptions:
         return self
 
     def with_default_handoff(self, target: str) -> Self:
-        """Where it goes if the agent chose nobody."""
+        """The target if the agent does not choose one."""
         return self._set(output_mode="handoff", default_handoff=target)
-
-    # ------------------------------------------------------------ approvals
 
     def requires_approval(
         self,
@@ -178,8 +170,8 @@ class AgentNodeOptions:
         description: str | None = None,
         timeout_behavior: TimeoutBehavior = "fail",
     ) -> Self:
-        """Somebody is asked before the output is used: always, or where `when` holds. Without a timeout, or with
-        `timeout_behavior="suspend"`, it waits as long as it takes."""
+        """The output waits for approval before other nodes use it: always, or if `when` holds. Without a timeout, or
+        with `timeout_behavior="suspend"`, it waits without limit."""
         if isinstance(message, ApprovalConfig):
             return self._set(approval=message)
         self._draft.needs_approval = None if when is None or isinstance(when, Condition) else when
@@ -194,7 +186,7 @@ class AgentNodeOptions:
         return self._set(approval=config)
 
     def requires_approval_when(self, field: str, value: Any, message: str = "Approve?", **options: Any) -> Self:
-        """Where an output equals a value."""
+        """Approval if an output equals a value."""
         return self.requires_approval(message, when=condition.equals(field, value), **options)
 
     def requires_approval_when_exists(self, field: str, message: str = "Approve?", **options: Any) -> Self:
@@ -210,7 +202,7 @@ def _checked(kind: Any, method: str) -> Any:
 
 
 def _as_config(policy: RetryPolicy) -> RetryConfig | None:
-    """None for a policy that a document cannot say."""
+    """None for a policy that a document cannot express."""
     if policy.retry_on not in (Exception, is_transient) or policy.backoff not in (1.0, 2.0) or policy.jitter:
         return None
     return RetryConfig(
@@ -228,7 +220,7 @@ def node_of_agent(agent: Any) -> NodeDraft:
     if isinstance(agent, AgentConfig | str):
         return NodeDraft(NodeConfig(agent=agent))
     if agent is None:
-        raise TypeError("add_agent expects an agent, an AgentConfig, or a function that gives one; got None.")
+        raise TypeError("add_agent expects an agent, an AgentConfig, or a function that returns one; got None.")
     return NodeDraft(agent=agent)
 
 
@@ -238,6 +230,6 @@ def node_of_workflow(node_id: str, workflow: Any) -> NodeDraft:
     if isinstance(workflow, WorkflowConfig | dict):
         config = workflow if isinstance(workflow, WorkflowConfig) else config_of(workflow)
         return NodeDraft(NodeConfig(workflow=config))
-    place = f"agents.{node_id}.workflow"
-    advice = "call build() first" if hasattr(workflow, "build") else "AgentWorkflow.create()...build() makes one"
-    raise InvalidDefinition([(place, f"expected a workflow that was built, got {workflow!r:.200}: {advice}")])
+    path = f"agents.{node_id}.workflow"
+    advice = "call build() first" if hasattr(workflow, "build") else "AgentWorkflow.create()...build() builds one"
+    raise InvalidDefinition([(path, f"expected a workflow that was built, got {workflow!r:.200}: {advice}")])

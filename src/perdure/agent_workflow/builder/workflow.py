@@ -38,7 +38,7 @@ Configure = Callable[[AgentNodeOptions], Any]
 class AgentWorkflow:
     """`AgentWorkflow.create().add_agent("a", writer).add_agent("b", editor).from_("a").to("b").build()`.
 
-    Nodes that no edge leads to begin; the execution ends where no edge leads on.
+    Nodes without incoming edges begin; the execution ends at nodes without outgoing edges.
     """
 
     def __init__(self, draft: Draft) -> None:
@@ -48,10 +48,8 @@ class AgentWorkflow:
     def create(cls) -> AgentWorkflow:
         return AgentWorkflow(Draft())
 
-    # ------------------------------------------------------------ the whole
-
     def with_name(self, name: str) -> AgentWorkflow:
-        """Executions and stored definitions are found by it. Without one it is made of the nodes' ids."""
+        """The name of executions and of the stored definition. The default is built from the nodes' ids."""
         check_identifier("name", name)
         self._draft.name = name
         return self
@@ -65,23 +63,23 @@ class AgentWorkflow:
         return self
 
     def with_max_iterations(self, count: int) -> AgentWorkflow:
-        """How often its loops may be gone through. A workflow with a loop needs it."""
+        """The maximum of passes through its loops. A workflow with a loop needs it."""
         return self._setting(max_iterations=count)
 
     def with_convergence(self, enabled: bool = True) -> AgentWorkflow:
-        """Whether a loop ends when a pass through it has changed nothing. It does, unless told otherwise."""
+        """Whether a loop ends when a pass changes nothing. The default is True."""
         return self._setting(convergence=enabled)
 
     def with_timeout(self, timeout: timedelta | float) -> AgentWorkflow:
-        """Of a whole execution, from its start, restarts and waiting included."""
+        """The timeout of a whole execution, from its start, including restarts and pauses."""
         return self._setting(timeout=in_seconds("with_timeout", timeout))
 
     def with_model(self, model: str) -> AgentWorkflow:
-        """Of agents that are made from an AgentConfig without one."""
+        """The model of agents whose AgentConfig has none."""
         return self._setting(model=model)
 
     def with_durability(self, durability: Durability) -> AgentWorkflow:
-        """When executions are saved: as `durability=` of a run."""
+        """When executions are saved, like `durability=` of a run."""
         check_durability(durability)
         self._draft.durability = durability
         return self
@@ -95,42 +93,38 @@ class AgentWorkflow:
         self._draft.settings = msgspec.structs.replace(self._draft.settings, **changes)
         return self
 
-    # ------------------------------------------------------------ where it is kept
-
     def with_checkpointing(self, enabled: bool = True) -> AgentWorkflow:
-        """Keep executions in the workflow store, so that they survive this process."""
+        """Save executions in the workflow store, so that they survive this process."""
         return self._setting(checkpointing=enabled)
 
     def with_workflow_store(self, storage: StoreCheckpointStorage) -> AgentWorkflow:
-        """Any storage of perdure, as it is."""
+        """Any storage of perdure."""
         self._draft.store = storage
         return self
 
     def with_in_memory_workflow_store(self, retention_mode: Any = None, *, retention: Any = None) -> AgentWorkflow:
-        """For tests and short-lived work. `retention_mode` is LatestOnly unless told otherwise."""
-        return self.with_workflow_store(stores.memory_storage(_one(retention_mode, retention)))
+        """For tests and short-lived work. The default of `retention_mode` is LatestOnly."""
+        return self.with_workflow_store(stores.memory_storage(_retention(retention_mode, retention)))
 
     def with_json_workflow_store(
         self, root_directory: str | os.PathLike[str], retention_mode: Any = None, *, retention: Any = None
     ) -> AgentWorkflow:
         """A folder of JSON files."""
-        return self.with_workflow_store(stores.json_storage(root_directory, _one(retention_mode, retention)))
+        return self.with_workflow_store(stores.json_storage(root_directory, _retention(retention_mode, retention)))
 
     def with_sqlite_workflow_store(
         self, path: str | os.PathLike[str], retention_mode: Any = None, *, retention: Any = None
     ) -> AgentWorkflow:
-        return self.with_workflow_store(stores.sqlite_storage(path, _one(retention_mode, retention)))
+        return self.with_workflow_store(stores.sqlite_storage(path, _retention(retention_mode, retention)))
 
     def with_postgres_workflow_store(
         self, dsn: str, retention_mode: Any = None, *, retention: Any = None, **options: Any
     ) -> AgentWorkflow:
         """`options` are those of PostgresCheckpointStorage."""
-        return self.with_workflow_store(stores.postgres_storage(dsn, _one(retention_mode, retention), **options))
-
-    # ------------------------------------------------------------ conversations
+        return self.with_workflow_store(stores.postgres_storage(dsn, _retention(retention_mode, retention), **options))
 
     def with_session_store(self, store: Any) -> AgentWorkflow:
-        """Where conversations are kept, apart from the workflow store."""
+        """A store for conversations, separate from the workflow store."""
         from perdure.agent_workflow.conversations.store import SessionStore
 
         if not isinstance(store, SessionStore):
@@ -148,7 +142,7 @@ class AgentWorkflow:
     def with_json_session_store(
         self, root_directory: str | os.PathLike[str], *, encryption: SessionEncryption | None = None
     ) -> AgentWorkflow:
-        """A folder of JSON files; `encryption=AesGcm(key)` encrypts what is said."""
+        """A folder of JSON files; `encryption=AesGcm(key)` encrypts messages."""
         from perdure.agent_workflow.conversations.files import JsonSessionStore
 
         return self.with_session_store(JsonSessionStore(root_directory, encryption=encryption))
@@ -163,17 +157,14 @@ class AgentWorkflow:
     def with_conversation(
         self, mode: ConversationMode | ConversationConfig, *, session_id: str | None = None
     ) -> AgentWorkflow:
-        """What agents know of earlier turns: nothing (`none`), all that was said (`shared`), what they said themselves
-        (`per_agent`), or all that was said when they are first asked and then their own (`fork_per_agent`). Needs a
-        session store."""
+        """The messages of earlier turns that agents get: none (`none`), all (`shared`), those of the same agent
+        (`per_agent`), or all until its first turn and then its own (`fork_per_agent`). Needs a session store."""
         config = mode if isinstance(mode, ConversationConfig) else ConversationConfig(mode=mode, session_id=session_id)
         return self._setting(conversation=config)
 
-    # ------------------------------------------------------------ nodes
-
     def add_agent(self, id: str, agent: Any, configure: Configure | None = None) -> AgentWorkflow:
-        """`agent` is an agent, an AgentConfig, or a function that is given an empty AgentConfig and gives back one, or
-        an agent."""
+        """`agent` is an agent, an AgentConfig, or a function that gets an empty AgentConfig and returns a config or an
+        agent."""
         self._configured(self._draft.add(id, node_of_agent(agent)), configure)
         return self
 
@@ -191,7 +182,7 @@ class AgentWorkflow:
         workflow: AgentWorkflowInstance | WorkflowConfig | dict[str, Any],
         configure: Configure | None = None,
     ) -> AgentWorkflow:
-        """A whole workflow as a node: one that was built, or its definition. It runs in the same execution."""
+        """A whole workflow as a node: a built one, or its definition. It runs in the same execution."""
         node = self._draft.add(id, node_of_workflow(id, workflow))
         self._configured(node, configure)
         return self
@@ -203,32 +194,26 @@ class AgentWorkflow:
         if configure is not None:
             configure(AgentNodeOptions(node))
 
-    # ------------------------------------------------------------ edges
-
     def from_(self, *ids: str) -> EdgeBuilder:
-        """`.from_("a").to("b")`. START stands for what the execution was given."""
+        """`.from_("a").to("b")`. START stands for the input of the execution."""
 
         return EdgeBuilder(self._draft, ids)
 
-    # ------------------------------------------------------------ done
-
     def build(self) -> AgentWorkflowInstance:
-        """Raises InvalidDefinition, with all that is wrong."""
-        from perdure.agent_workflow.builder.build import assembled
+        """Raises InvalidDefinition with all problems."""
+        from perdure.agent_workflow.builder.build import build_instance
 
-        return assembled(self._draft)
+        return build_instance(self._draft)
 
     @classmethod
     def from_config(cls, source: str | os.PathLike[str] | dict[str, Any] | WorkflowConfig) -> AgentWorkflow:
-        """A document: a file of JSON or YAML, or what is in one. The builder can add a store, and build it."""
-        from perdure.agent_workflow.documents.convert import drafted
+        """From a document: a file of JSON or YAML, or its content. The builder can add a store before it builds."""
+        from perdure.agent_workflow.documents.convert import read_draft
 
-        return AgentWorkflow(drafted(source))
+        return AgentWorkflow(read_draft(source))
 
     from_json = from_config
     from_file = from_config
-
-    # ------------------------------------------------------------ stored definitions
 
     @classmethod
     async def load(
@@ -239,27 +224,27 @@ class AgentWorkflow:
         *,
         execution_id: str | None = None,
     ) -> AgentWorkflow:
-        """A definition that a workflow store keeps, with this store for its executions: the newest version, the one of
-        this number, the newest that its authors call so, or the one that an execution was begun with. Raises
-        DefinitionNotFound, DamagedDefinition, InvalidDefinition."""
-        from perdure.agent_workflow.store import DefinitionStore, number_of
+        """A saved definition, with this store for its executions: the newest version, the version of this number, the
+        newest with this version text, or the version that an execution was started with. Raises DefinitionNotFound,
+        DamagedDefinition, InvalidDefinition."""
+        from perdure.agent_workflow.store import DefinitionStore, find_stored_number
 
         if execution_id is not None and version is None:
-            version = await number_of(storage, execution_id, name)
+            version = await find_stored_number(storage, execution_id, name)
         stored = await DefinitionStore(storage).load(name, version)
         builder = cls.from_config(stored.config).with_checkpointing().with_workflow_store(storage)
         builder._draft.number = stored.number
         return builder
 
 
-def _one(first: Any, second: Any) -> Any:
+def _retention(first: Any, second: Any) -> Any:
     if first is not None and second is not None:
-        raise ValueError("retention_mode and retention are the same thing: give one of them.")
+        raise ValueError("retention_mode and retention are the same option: pass one of them.")
     return first if first is not None else second
 
 
 class EdgeBuilder:
-    """What comes after some nodes."""
+    """Adds edges from some nodes."""
 
     def __init__(self, draft: Draft, sources: Sequence[str]) -> None:
         if not sources:
@@ -271,17 +256,17 @@ class EdgeBuilder:
         """An edge from each source to each of these nodes. END stands for the end of the execution."""
         if not ids:
             raise ValueError("to() needs the id of a node.")
-        made = [EdgeDraft(EdgeConfig(source=one, target=other)) for one in self._sources for other in ids]
-        self._draft.edges += made
-        return EdgeTargetBuilder(self._draft, made)
+        edges = [EdgeDraft(EdgeConfig(source=source, target=target)) for source in self._sources for target in ids]
+        self._draft.edges += edges
+        return EdgeTargetBuilder(self._draft, edges)
 
     def route_by_type(self) -> TypeRouteBuilder:
-        """Of a node with `union_output`: `.when(Invoice, "billing").when(Complaint, "care").default("human")`."""
+        """For a node with `union_output`: `.when(Invoice, "billing").when(Complaint, "care").default("human")`."""
         return TypeRouteBuilder(self._draft, self._sources)
 
 
 class EdgeTargetBuilder(AgentWorkflow):
-    """The edges that were added last: under which condition they are taken. All else goes on as before."""
+    """Sets conditions of the edges that were added last. It is also the builder of the workflow."""
 
     def __init__(self, draft: Draft, edges: Sequence[EdgeDraft]) -> None:
         super().__init__(draft)
@@ -344,7 +329,7 @@ class EdgeTargetBuilder(AgentWorkflow):
         return self.when(condition.contains_all(field, values))
 
     def as_default(self) -> Self:
-        """Taken if no other edge of its source is."""
+        """Taken if no other edge of its source is taken."""
         return self._set(is_default=True)
 
     def with_delay(self, delay: timedelta | float) -> Self:
@@ -358,7 +343,7 @@ class EdgeTargetBuilder(AgentWorkflow):
 
 
 class TypeRouteBuilder(AgentWorkflow):
-    """Which node is next, by the type of a union output."""
+    """Selects the next node by the type of a union output."""
 
     def __init__(self, draft: Draft, sources: Sequence[str]) -> None:
         super().__init__(draft)
@@ -371,24 +356,24 @@ class TypeRouteBuilder(AgentWorkflow):
         return self._add(target, is_default=True)
 
     def _add(self, target: str, **what: Any) -> Self:
-        self._draft.edges += [EdgeDraft(EdgeConfig(source=one, target=target, **what)) for one in self._sources]
+        self._draft.edges += [EdgeDraft(EdgeConfig(source=source, target=target, **what)) for source in self._sources]
         return self
 
 
 class RouterAgentBuilder(AgentWorkflow):
-    """Of the router that was added last. All else goes on as before."""
+    """Configures the router that was added last. It is also the builder of the workflow."""
 
     def __init__(self, draft: Draft, node: NodeDraft) -> None:
         super().__init__(draft)
         self._options = AgentNodeOptions(node)
 
     def with_handoff(self, target: str, description: str | None = None) -> Self:
-        """The agent may hand off to this node: the description is what its model is told."""
+        """The agent may hand off to this node. Its model reads the description."""
         self._options.with_handoff(target, description)
         return self
 
     def with_default_handoff(self, target: str) -> Self:
-        """Where it goes if the agent chose nobody."""
+        """The target if the agent does not choose one."""
         self._options.with_default_handoff(target)
         return self
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
 from perdure.agent_workflow.compile.node_checks import edge_problems, node_problems
-from perdure.agent_workflow.compile.outputs import has_field, outputs_known
+from perdure.agent_workflow.compile.outputs import has_field, outputs_by_node
 from perdure.agent_workflow.definition.config import START, NodeConfig
 from perdure.agent_workflow.definition.draft import Draft
 from perdure.agent_workflow.documents.convert import tree_of
@@ -16,33 +16,33 @@ from perdure.agent_workflow.execution.edge_graph import cycle_through, lay_out
 from perdure.agent_workflow.execution.values import INPUT, keys_in
 from perdure.errors import did_you_mean
 
-_OF_AN_ITEM = ("item", "index")
+_KEYS_OF_ITEM = ("item", "index")
 
 
 def key_problems(draft: Draft) -> Iterator[Problem]:
-    """A key must be of a node before, or of the execution's input: `input`, `input.topic`. Where nothing came before,
-    a key of the input needs no `input.` in front, and what it will hold is not known."""
-    known = {node_id: outputs_known(node) for node_id, node in draft.nodes.items()}
-    led_to = {target for source, target in ways_in(draft) if source != target}
+    """A key must name an output of an earlier node or the execution's input: `input`, `input.topic`. In the first
+    nodes, a key of the input needs no `input.` prefix, and its value is unknown here."""
+    known = outputs_by_node(draft)
+    entered = {target for source, target in links_of(draft) if source != target}
     for node_id, node in draft.nodes.items():
-        for place, key in _keys_of(node.config, at("agents", node_id)):
-            problem = _problem(key, known, is_first=node_id not in led_to)
+        for path, key in _keys_of(node.config, at("agents", node_id)):
+            problem = _key_problem(key, known, is_first=node_id not in entered)
             if problem is not None:
-                yield place, problem
+                yield path, problem
 
 
-def _keys_of(config: NodeConfig, place: str) -> Iterator[tuple[str, str]]:
+def _keys_of(config: NodeConfig, path: str) -> Iterator[tuple[str, str]]:
     if config.map is not None:
-        yield f"{place}.map.over", config.map.over
+        yield f"{path}.map.over", config.map.over
     if config.input_template is not None:
         for key in dict.fromkeys(keys_in(config.input_template)):
-            if config.map is None or not has_field(key, _OF_AN_ITEM):
-                yield f"{place}.input_template", key
+            if config.map is None or not has_field(key, _KEYS_OF_ITEM):
+                yield f"{path}.input_template", key
     elif config.input_key is not None and config.map is None:
-        yield f"{place}.input_key", config.input_key
+        yield f"{path}.input_key", config.input_key
 
 
-def _problem(key: str, known: Mapping[str, list[str] | None], *, is_first: bool) -> str | None:
+def _key_problem(key: str, known: Mapping[str, Collection[str] | None], *, is_first: bool) -> str | None:
     first, _, rest = key.partition(".")
     if first == INPUT:
         return None
@@ -50,61 +50,58 @@ def _problem(key: str, known: Mapping[str, list[str] | None], *, is_first: bool)
     if has_field(key, outputs):
         return None
     if first in known and rest:
-        given = known[first]
-        if given is None or has_field(rest, given):
+        own = known[first]
+        if own is None or has_field(rest, own):
             return None
-        return f"{first!r} has no output {rest!r}{did_you_mean(rest, given)}. It has: {', '.join(given)}"
+        return f"{first!r} has no output {rest!r}{did_you_mean(rest, own)}. It has: {', '.join(own)}"
     if is_first or any(names is None for names in known.values()):
         return None
-    there = [f"{node}.{name}" for node, names in known.items() for name in names or ()]
-    hint = did_you_mean(key, outputs) or did_you_mean(key, there)
+    paths = [f"{node}.{name}" for node, names in known.items() for name in names or ()]
+    hint = did_you_mean(key, outputs) or did_you_mean(key, paths)
     return (
-        f"no node gives {key!r}{hint}. There is: {', '.join([*there, INPUT])}; "
+        f"no node gives {key!r}{hint}. Outputs: {', '.join([*paths, INPUT])}; "
         f"a key of the execution's input is written {f'{INPUT}.{key}'!r}"
     )
 
 
-def ways_in(draft: Draft) -> list[tuple[str, str]]:
-    """Every way from a node to a node: edges, handoffs and fallbacks."""
+def links_of(draft: Draft) -> list[tuple[str, str]]:
+    """Every link from a node to a node: edges, handoffs and fallbacks."""
     nodes = draft.nodes
     pairs = [(edge.config.source, edge.config.target) for edge in draft.edges]
     for node_id, node in nodes.items():
         config = node.config
-        pairs += [(node_id, one) for one in (*(one.target for one in config.handoffs), config.default_handoff) if one]
+        targets = (*(handoff.target for handoff in config.handoffs), config.default_handoff)
+        pairs += [(node_id, target) for target in targets if target]
     pairs += _fallbacks_in(draft)
     return [(source, target) for source, target in dict.fromkeys(pairs) if source in nodes and target in nodes]
 
 
 def _fallbacks_in(draft: Draft) -> list[tuple[str, str]]:
     errors = {node_id: node.config.on_error for node_id, node in draft.nodes.items()}
-    return [(one, error.fallback) for one, error in errors.items() if error.mode == "fallback" and error.fallback]
+    return [(name, error.fallback) for name, error in errors.items() if error.mode == "fallback" and error.fallback]
 
 
-def way_problems(draft: Draft) -> Iterator[Problem]:
-    pairs = ways_in(draft)
+def link_problems(draft: Draft) -> Iterator[Problem]:
+    pairs = links_of(draft)
     layout = lay_out(list(draft.nodes), pairs)
-    back = [pairs[place] for place in sorted(layout.back)]
+    back = [pairs[index] for index in sorted(layout.back)]
     fallbacks = set(_fallbacks_in(draft))
-    ways = [cycle_through(*one, pairs) for one in back]
-    cycles = [_drawn(one) for one in ways if not fallbacks.issuperset(pairwise(one))]  # those are told where they are
-    yield from _apart(draft, pairs)
+    loops = [cycle_through(*pair, pairs) for pair in back]
+    # Checks of nodes report cycles of fallbacks.
+    cycles = [" -> ".join(loop) for loop in loops if not fallbacks.issuperset(pairwise(loop))]
+    yield from _unreachable_nodes(draft, pairs)
     if cycles and draft.settings.max_iterations is None:
         what = f"a cycle, {cycles[0]}" if len(cycles) == 1 else f"cycles, {' and '.join(cycles)}"
-        how = "it may be gone through" if len(cycles) == 1 else "they may be gone through"
-        yield "settings.max_iterations", f"missing: the workflow has {what}. Say how often {how}"
+        yield "settings.max_iterations", f"missing: the workflow has {what}. Set the maximum of passes"
 
 
-def _drawn(cycle: list[str]) -> str:
-    return " -> ".join(cycle)
-
-
-def _apart(draft: Draft, pairs: list[tuple[str, str]]) -> Iterator[Problem]:
-    """Where edges from START say how a workflow begins, a cycle that nothing leads to was forgotten."""
-    begun = [edge.config.target for edge in draft.edges if edge.config.source == START]
-    if not begun:
+def _unreachable_nodes(draft: Draft, pairs: list[tuple[str, str]]) -> Iterator[Problem]:
+    """With edges from START, every node must be reachable from START."""
+    starts = [edge.config.target for edge in draft.edges if edge.config.source == START]
+    if not starts:
         return
     entered = {target for source, target in pairs if source != target}
-    reached = {node for node in draft.nodes if node in begun or node not in entered}
+    reached = {node for node in draft.nodes if node in starts or node not in entered}
     left = list(reached)
     for node in left:
         new = dict.fromkeys(target for source, target in pairs if source == node and target not in reached)
@@ -112,7 +109,7 @@ def _apart(draft: Draft, pairs: list[tuple[str, str]]) -> Iterator[Problem]:
         left += new
     for node in draft.nodes:
         if node not in reached:
-            yield at("agents", node), "no way leads to it from START. Add an edge to it, or take it out"
+            yield at("agents", node), "not reachable from START. Add an edge to it, or remove it"
 
 
 def form_problems(draft: Draft) -> list[Problem]:
@@ -126,7 +123,7 @@ def content_problems(draft: Draft) -> list[Problem]:
         *node_problems(draft),
         *key_problems(draft),
         *edge_problems(draft),
-        *way_problems(draft),
+        *link_problems(draft),
         *_settings_problems(draft),
     ]
 
@@ -138,25 +135,25 @@ def _settings_problems(draft: Draft) -> Iterator[Problem]:
         yield "settings.checkpointing", how
     if settings.conversation.mode != "none" and draft.session_store is None:
         how = "there is no session store: add one, such as with_json_session_store(folder)"
-        yield "settings.conversation.mode", f"{settings.conversation.mode!r} keeps what is said, and {how}"
+        yield "settings.conversation.mode", f"{settings.conversation.mode!r} stores messages, and {how}"
     if _is_encrypted(getattr(draft.store, "store", None)):
         yield from _plain_conversations(draft, "")
 
 
 def _is_encrypted(store: Any) -> bool:
-    while store is not None and not hasattr(store, "rekey"):  # which only an encrypted one has
+    while store is not None and not hasattr(store, "rekey"):  # only an encrypted store has it
         store = getattr(store, "inner", None)
     return store is not None
 
 
 def _plain_conversations(draft: Draft, within: str) -> Iterator[Problem]:
-    """What is encrypted in checkpoints is not to be found in plain text beside them. Also of workflows that are
-    nodes: they run in the same execution."""
+    """Messages that are encrypted in checkpoints must not be plain text in a session store. The check includes
+    workflows that are nodes: they run in the same execution."""
     mode = draft.settings.conversation.mode
     if mode != "none" and getattr(draft.session_store, "keeps_plain_text", False):
         how = "give the session store a key, too, such as with_json_session_store(folder, encryption=AesGcm(key))"
-        told = f"{mode!r} keeps what is said as plain text, and the workflow store is encrypted: {how}"
-        yield f"{within}settings.conversation.mode", told
+        problem = f"{mode!r} stores messages as plain text, and the workflow store is encrypted: {how}"
+        yield f"{within}settings.conversation.mode", problem
     for node_id, node in draft.nodes.items():
         if node.workflow is not None:
             yield from _plain_conversations(node.workflow._draft, f"{within}agents.{node_id}.workflow.")

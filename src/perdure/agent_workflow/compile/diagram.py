@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from perdure.agent_workflow.compile.graph import planner_of
+from perdure.agent_workflow.compile.graph import create_planner
 from perdure.agent_workflow.definition.config import END, START, EdgeConfig
 from perdure.agent_workflow.definition.draft import Draft, EdgeDraft, NodeDraft
 from perdure.graph.drawing.markup import RESERVED, quoted
@@ -30,17 +30,18 @@ def to_diagram(draft: Draft) -> str:
     names = UniqueNames()
     ids = {node: names.add(_identifier(node)) for node in (START, END, *draft.nodes)}
     links = list(_links(draft))
-    used = {place for link in links for place in (link.source, link.target)}
+    used = {end for link in links for end in (link.source, link.target)}
     lines = ["flowchart TD"]
     lines += [f"  {ids[node]}([{quoted(node)}])" for node in (START, END) if node in used]
     lines += [f"  {ids[node_id]}{_outline(node_id, node)}" for node_id, node in draft.nodes.items()]
-    lines += [f"  {ids[one.source]} {_arrow(one)} {ids[one.target]}" for one in links]
+    lines += [f"  {ids[link.source]} {_arrow(link)} {ids[link.target]}" for link in links]
     return "\n".join(lines) + "\n"
 
 
 def _identifier(node: str) -> str:
-    made = re.sub(r"[^A-Za-z0-9_]", "_", node)
-    return f"n_{made}" if made.lower() in RESERVED or not made[:1].isalpha() else made
+    identifier = re.sub(r"[^A-Za-z0-9_]", "_", node)
+    is_usable = identifier[:1].isalpha() and identifier.lower() not in RESERVED
+    return identifier if is_usable else f"n_{identifier}"
 
 
 def _outline(node_id: str, node: NodeDraft) -> str:
@@ -69,26 +70,26 @@ def _arrow(link: _Link) -> str:
 
 
 def _links(draft: Draft) -> Iterator[_Link]:
-    said = [_of_edge(edge) for edge in draft.edges]
+    edges = [_link_of(edge) for edge in draft.edges]
     handoffs = list(_handoffs(draft))
     fallbacks = {
         node_id: node.config.on_error.fallback
         for node_id, node in draft.nodes.items()
         if node.config.on_error.mode == "fallback" and node.config.on_error.fallback is not None
     }
-    back = {(one.source, one.target) for one in planner_of(draft).ways.back}
-    onward = [one for one in (*said, *handoffs) if (one.source, one.target) not in back]
-    entered = {*(one.target for one in onward), *fallbacks.values()}
-    left = {*(one.source for one in onward), *fallbacks.values()}
+    back = {(edge.source, edge.target) for edge in create_planner(draft).graph.back}
+    onward = [link for link in (*edges, *handoffs) if (link.source, link.target) not in back]
+    entered = {*(link.target for link in onward), *fallbacks.values()}
+    left = {*(link.source for link in onward), *fallbacks.values()}
     yield from (_Link(START, node) for node in draft.nodes if node not in entered)
-    yield from said
+    yield from edges
     yield from handoffs
     yield from (_Link(node, spare, f"{node} failed", "dotted") for node, spare in fallbacks.items())
-    yield from _of_stand_ins(onward, fallbacks)
+    yield from _links_of_fallbacks(onward, fallbacks)
     yield from (_Link(node, END) for node in draft.nodes if node not in left)
 
 
-def _of_edge(edge: EdgeDraft) -> _Link:
+def _link_of(edge: EdgeDraft) -> _Link:
     config = edge.config
     words = list(_conditions(config))
     if edge.predicate is not None:
@@ -113,17 +114,17 @@ def _conditions(config: EdgeConfig) -> Iterator[str]:
 def _handoffs(draft: Draft) -> Iterator[_Link]:
     for node_id, node in draft.nodes.items():
         config = node.config
-        for one in config.handoffs:
-            yield _Link(node_id, one.target, one.description or "handoff", "handoff")
+        for handoff in config.handoffs:
+            yield _Link(node_id, handoff.target, handoff.description or "handoff", "handoff")
         if config.default_handoff is not None:
             yield _Link(node_id, config.default_handoff, "default", "dotted")
 
 
-def _of_stand_ins(onward: list[_Link], fallbacks: dict[str, str]) -> Iterator[_Link]:
-    """A fallback without edges of its own goes on where the node would have gone that it stands in for."""
-    own = {one.source for one in onward}
+def _links_of_fallbacks(onward: list[_Link], fallbacks: dict[str, str]) -> Iterator[_Link]:
+    """A fallback without own edges continues where the node that it replaces would have continued."""
+    own = {link.source for link in onward}
     for node, spare in fallbacks.items():
         if spare in own:
             continue
-        targets = dict.fromkeys(one.target for one in onward if one.source == node)
+        targets = dict.fromkeys(link.target for link in onward if link.source == node)
         yield from (_Link(spare, target, f"in place of {node}", "dotted") for target in targets or (END,))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
-from perdure.agent_workflow.compile.outputs import givers_of, needs_of
+from perdure.agent_workflow.compile.outputs import needs_of, outputs_by_node
 from perdure.agent_workflow.conversations.policy import Conversations
 from perdure.agent_workflow.definition.config import END, START, AgentConfig
 from perdure.agent_workflow.definition.draft import Draft, EdgeDraft, NodeDraft
@@ -17,7 +17,7 @@ from perdure.agent_workflow.execution.conductor import Conductor
 from perdure.agent_workflow.execution.edge_graph import NodeEdge
 from perdure.agent_workflow.execution.node import AgentNode
 from perdure.agent_workflow.execution.planner import Planner
-from perdure.agent_workflow.execution.turn import NodeParts, Turnstile
+from perdure.agent_workflow.execution.turn import ConcurrencyLimit, NodeParts
 from perdure.agent_workflow.execution.values import HANDOFF, MATCHED_TYPE
 from perdure.agents.adapters import adapted
 from perdure.errors import InvalidDefinition, PredicateFailed
@@ -28,14 +28,14 @@ from perdure.workflows.builder import WorkflowBuilder
 from perdure.workflows.workflow import Workflow
 
 
-def planner_of(draft: Draft) -> Planner:
-    """Of a draft that was checked, with the edges that handoffs and fallbacks are."""
+def create_planner(draft: Draft) -> Planner:
+    """The planner of a checked draft; handoffs and fallbacks become edges."""
     nodes = draft.nodes
     edges = [_edge(edge, index) for index, edge in enumerate(draft.edges)]
     for node_id, node in nodes.items():
         config = node.config
-        targets = dict.fromkeys((*(one.target for one in config.handoffs), config.default_handoff))
-        edges += [_handoff(node_id, one) for one in targets if one is not None]
+        targets = dict.fromkeys((*(handoff.target for handoff in config.handoffs), config.default_handoff))
+        edges += [_handoff(node_id, target) for target in targets if target is not None]
         if config.on_error.mode == "fallback" and config.on_error.fallback is not None:
             described = f"{node_id} failed"
             edges.append(NodeEdge(node_id, config.on_error.fallback, description=described, kind="fallback"))
@@ -47,7 +47,8 @@ def planner_of(draft: Draft) -> Planner:
         max_passes=draft.settings.max_iterations,
         converges=draft.settings.convergence,
         needs=needs_of(draft),
-        keeps=draft.settings.conversation.mode == "none",  # else it would know more than when it was asked before
+        # With a conversation, a repeated turn knows more messages than the turn before.
+        skips_unchanged=draft.settings.conversation.mode == "none",
     )
 
 
@@ -59,7 +60,7 @@ def _edge(edge: EdgeDraft, index: int) -> NodeEdge:
         tests.append(config.when.holds)
         described.append(str(config.when))
     if (predicate := edge.predicate) is not None:
-        tests.append(placed(predicate, f"edges[{index}].predicate"))
+        tests.append(isolate_predicate(predicate, f"edges[{index}].predicate"))
         described.append(_name_of(predicate))
     if config.matched_type is not None:
         wanted = config.matched_type
@@ -67,7 +68,7 @@ def _edge(edge: EdgeDraft, index: int) -> NodeEdge:
         described.append(f"{MATCHED_TYPE} equals {wanted!r}")
     if config.is_default:
         described.append("default")
-    test = (lambda outputs: all(one(outputs) for one in tests)) if tests else None
+    test = (lambda outputs: all(each(outputs) for each in tests)) if tests else None
     return NodeEdge(
         config.source,
         config.target,
@@ -84,35 +85,35 @@ def _handoff(source: str, target: str) -> NodeEdge:
     )
 
 
-def placed(predicate: Callable[[Any], bool], place: str) -> Callable[[Any], bool]:
-    """The same, whose failures name their place. It is given copies: what it does to them is nobody's. Raises
-    InvalidDefinition for one that is async."""
+def isolate_predicate(predicate: Callable[[Any], bool], path: str) -> Callable[[Any], bool]:
+    """A predicate that gets a copy of its argument, and whose failures name its path. Raises InvalidDefinition for an
+    async function."""
     if is_async(predicate):
         problem = f"expected a plain function, {getattr(predicate, '__name__', predicate)!r} is async"
-        raise InvalidDefinition([(place, f"{problem}: an agent can find out what takes time")])
+        raise InvalidDefinition([(path, f"{problem}: use an agent for work that takes time")])
 
-    def told(given: Any) -> bool:
+    def evaluate(argument: Any) -> bool:
         try:
-            return bool(predicate(isolate(given)))
+            return bool(predicate(isolate(argument)))
         except Exception as error:
-            raise PredicateFailed(f"{place}: {type(error).__name__}: {error}") from error
+            raise PredicateFailed(f"{path}: {type(error).__name__}: {error}") from error
 
-    return told
+    return evaluate
 
 
 def _name_of(predicate: Any) -> str:
-    """The same in every process: a checkpoint must fit it."""
+    """The same name in every process: the graph's signature in checkpoints contains it."""
     while isinstance(predicate, functools.partial):
         predicate = predicate.func
     return str(getattr(predicate, "__name__", None) or type(predicate).__qualname__)
 
 
-ENOUGH = 1_000_000
-"""Supersteps: loops are limited by `max_iterations` of the definition."""
+MAX_SUPERSTEPS = 1_000_000
+"""Loops are limited by `max_iterations` of the definition instead."""
 
 
-def compiled(draft: Draft, planner: Planner, *, storage: Any, is_inner: bool) -> Workflow:
-    """The graph. `is_inner`: it is a node of another, and ends with a result also where it would stop."""
+def compile_graph(draft: Draft, planner: Planner, *, storage: Any, is_inner: bool) -> Workflow:
+    """The graph. `is_inner`: it is a node of another workflow, and a failure ends it with a result."""
     settings = draft.settings
     conversations = None
     if settings.conversation.mode != "none":
@@ -128,7 +129,7 @@ def compiled(draft: Draft, planner: Planner, *, storage: Any, is_inner: bool) ->
         conversations=conversations,
     )
     builder = WorkflowBuilder(
-        ENOUGH,
+        MAX_SUPERSTEPS,
         draft.name,
         draft.description,
         start_executor=conductor,
@@ -144,26 +145,26 @@ def compiled(draft: Draft, planner: Planner, *, storage: Any, is_inner: bool) ->
         executor = executors[node_id] = AgentNode(node_id, node.config, parts, draft.name, is_inner=is_inner)
         builder.add_edge(conductor, executor).add_edge(executor, conductor)
         if inner_id is not None:
-            tries_again = node.config.retry is not None or node.retry is not None
-            contains = is_inner or tries_again or node.config.on_error.mode != "stop"
+            has_retry = node.config.retry is not None or node.retry is not None
+            contains = is_inner or has_retry or node.config.on_error.mode != "stop"
             inner = WorkflowExecutor(node.workflow.inner(contains=contains), inner_id, propagate_request=True)
             builder.add_edge(executor, inner).add_edge(inner, executor)
-    for (source, target), words in _shown(planner).items():
-        builder.add_edge(executors[source], executors[target], _named(words))
+    for (source, target), conditions in _conditions_by_edge(planner).items():
+        builder.add_edge(executors[source], executors[target], _name_condition(conditions))
     return builder.build()
 
 
-def _shown(planner: Planner) -> dict[tuple[str, str], list[str]]:
-    """The edges between nodes, and under which conditions they are taken. Nothing is sent along them, since the
-    conductor sends all there is; but they are part of what a checkpoint must fit, and of drawings."""
-    shown: dict[tuple[str, str], list[str]] = {}
-    for edge in planner.ways.edges:
+def _conditions_by_edge(planner: Planner) -> dict[tuple[str, str], list[str]]:
+    """The edges between nodes, with their conditions. No message is sent along them, since the conductor sends all. But
+    they are part of the graph's signature and of drawings."""
+    conditions: dict[tuple[str, str], list[str]] = {}
+    for edge in planner.graph.edges:
         if edge.source != START and edge.target != END:
-            shown.setdefault((edge.source, edge.target), []).append(edge.description or "always")
-    return shown
+            conditions.setdefault((edge.source, edge.target), []).append(edge.description or "always")
+    return conditions
 
 
-def _named(words: Sequence[str]) -> Callable[[Any], bool] | None:
+def _name_condition(words: Sequence[str]) -> Callable[[Any], bool] | None:
     if list(words) == ["always"]:
         return None
 
@@ -177,64 +178,73 @@ def _named(words: Sequence[str]) -> Callable[[Any], bool] | None:
 def _parts(
     node_id: str, node: NodeDraft, draft: Draft, conversations: Conversations | None, inner_id: str | None
 ) -> NodeParts:
-    config, place = node.config, f"agents.{node_id}"
-    agent = None if node.workflow is not None else _checked(_agent(node_id, node, draft), f"{place}.agent")
-    givers = givers_of(draft)
-    asked = node.needs_approval
-    predicate = None if asked is None else placed(asked, f"{place}.approval.predicate")
-    turnstile = Turnstile(config.max_concurrent)
-    return NodeParts(agent, node.types, node.tools, predicate, inner_id, conversations, givers, node.retry, turnstile)
+    config, path = node.config, f"agents.{node_id}"
+    agent = None if node.workflow is not None else _check_agent(_find_agent(node_id, node, draft), f"{path}.agent")
+    predicate = None
+    if node.needs_approval is not None:
+        predicate = isolate_predicate(node.needs_approval, f"{path}.approval.predicate")
+    return NodeParts(
+        agent,
+        node.types,
+        node.tools,
+        predicate,
+        inner_id,
+        conversations,
+        outputs_by_node(draft),
+        node.retry,
+        ConcurrencyLimit(config.max_concurrent),
+    )
 
 
-def _agent(node_id: str, node: NodeDraft, draft: Draft) -> Any:
-    """The agent that was given, or what a config or an import path stands for."""
-    config, place = node.config.agent, f"agents.{node_id}.agent"
+def _find_agent(node_id: str, node: NodeDraft, draft: Draft) -> Any:
+    """The agent object, or the agent of a config or an import path."""
+    config, path = node.config.agent, f"agents.{node_id}.agent"
     if node.agent is not None:
         return node.agent
     if isinstance(config, str):
-        return _made_by(resolve(config, place), config, place)
+        return _call_factory(resolve(config, path), config, path)
     if config is None:
-        raise InvalidDefinition([(place, "missing: a node needs an agent, or a workflow")])
-    return made(config, node_id, draft.settings.model)
+        raise InvalidDefinition([(path, "missing: a node needs an agent, or a workflow")])
+    return create_agent(config, node_id, draft.settings.model)
 
 
-def _made_by(found: Any, path: str, place: str) -> Any:
-    """An agent is itself; a function without parameters makes one."""
-    if not isinstance(found, FunctionType) or hasattr(found, "run"):
-        return found
+def _call_factory(value: Any, import_path: str, path: str) -> Any:
+    """An agent unchanged; the result of a function without parameters."""
+    if not isinstance(value, FunctionType) or hasattr(value, "run"):
+        return value
     try:
-        inspect.signature(found).bind()
+        inspect.signature(value).bind()
     except TypeError as error:
-        problem = f"{path!r} makes no agent: it needs arguments ({error})"
-        raise InvalidDefinition([(place, problem)]) from error
+        problem = f"{import_path!r} does not make an agent: it needs arguments ({error})"
+        raise InvalidDefinition([(path, problem)]) from error
     try:
-        return found()
+        return value()
     except Exception as error:
-        problem = f"{path!r} failed to make an agent: {type(error).__name__}: {error}"
-        raise InvalidDefinition([(place, problem)]) from error
+        problem = f"{import_path!r} failed to make an agent: {type(error).__name__}: {error}"
+        raise InvalidDefinition([(path, problem)]) from error
 
 
-def _checked(agent: Any, place: str) -> Any:
+def _check_agent(agent: Any, path: str) -> Any:
     if isinstance(agent, type):
         problem = f"expected an agent, got the class {agent.__name__}: give an object of it"
-        raise InvalidDefinition([(place, problem)])
+        raise InvalidDefinition([(path, problem)])
     if not is_agent(adapted(agent)):
-        raise InvalidDefinition([(place, f"expected an agent, with a name and run(messages), got {agent!r:.200}")])
+        raise InvalidDefinition([(path, f"expected an agent, with a name and run(messages), got {agent!r:.200}")])
     return agent
 
 
-def made(config: AgentConfig, node_id: str, model: str | None) -> Any:
-    """Raises MissingExtra, and InvalidDefinition where no model is named."""
+def create_agent(config: AgentConfig, node_id: str, model: str | None) -> Any:
+    """Raises MissingExtra, and InvalidDefinition without a model."""
     from perdure.agents.pydantic.agent import Agent
 
-    place = f"agents.{node_id}.agent"
-    chosen = config.model or model
-    if chosen is None:
+    path = f"agents.{node_id}.agent"
+    model_name = config.model or model
+    if model_name is None:
         problem = "missing: name a model here, or one for the whole workflow (settings.model, with_model)"
-        raise InvalidDefinition([(f"{place}.model", problem)])
-    tools = [resolve(path, f"{place}.tools[{index}]") for index, path in enumerate(config.tools)]
+        raise InvalidDefinition([(f"{path}.model", problem)])
+    tools = [resolve(import_path, f"{path}.tools[{index}]") for index, import_path in enumerate(config.tools)]
     return Agent(
-        chosen,
+        model_name,
         name=config.name or node_id,
         instructions=config.instructions,
         description=config.description,

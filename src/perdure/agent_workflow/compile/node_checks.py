@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from perdure.agent_workflow.compile.outputs import given_outputs, has_field, outputs_known
+from perdure.agent_workflow.compile.outputs import has_field, outputs_known, outputs_of_agent
 from perdure.agent_workflow.definition.condition import Condition
 from perdure.agent_workflow.definition.config import END, START, AgentConfig
 from perdure.agent_workflow.definition.draft import Draft, EdgeDraft, NodeDraft
@@ -19,50 +19,48 @@ from perdure.errors import did_you_mean
 def edge_problems(draft: Draft) -> Iterator[Problem]:
     defaults: dict[str, int] = {}
     for index, edge in enumerate(draft.edges):
-        place, config = at("edges", index), edge.config
-        yield from _ends(edge, place, list(draft.nodes))
+        path, config = at("edges", index), edge.config
+        yield from _ends(edge, path, list(draft.nodes))
         before = next((other for other in range(index) if draft.edges[other] == edge), None)
         if before is not None:
-            yield place, f"the same as {at('edges', before)}"
+            yield path, f"the same as {at('edges', before)}"
         elif config.is_default:
             yield from _default(edge, index, defaults)
         if config.matched_type is not None:
-            yield from _matched_type(config.source, config.matched_type, f"{place}.matched_type", draft)
+            yield from _matched_type(config.source, config.matched_type, f"{path}.matched_type", draft)
         if config.when is not None:
-            yield from condition_problems(
-                config.when, f"{place}.when", config.source, speakers_of(config.source, draft)
-            )
+            yield from condition_problems(config.when, f"{path}.when", config.source, speakers_of(config.source, draft))
 
 
-def _ends(edge: EdgeDraft, place: str, nodes: Sequence[str]) -> Iterator[Problem]:
+def _ends(edge: EdgeDraft, path: str, nodes: Sequence[str]) -> Iterator[Problem]:
     source, target = edge.config.source, edge.config.target
     if source == END:
-        yield f"{place}.from", "nothing comes after END: it stands for the end of the execution"
+        yield f"{path}.from", "nothing comes after END: it stands for the end of the execution"
     elif source != START and source not in nodes:
-        yield f"{place}.from", no_node(source, [*nodes, START])
+        yield f"{path}.from", unknown_node(source, [*nodes, START])
     if target == START:
-        yield f"{place}.to", "nothing leads to START: it stands for what the execution was given"
+        yield f"{path}.to", "nothing leads to START: it stands for the input of the execution"
     elif target != END and target not in nodes:
-        yield f"{place}.to", no_node(target, [*nodes, END])
+        yield f"{path}.to", unknown_node(target, [*nodes, END])
     elif target == END and source == START:
-        yield place, "leads from START to END, past every node"
+        yield path, "leads from START to END, past every node"
 
 
-def no_node(name: str, known: Sequence[str]) -> str:
-    return f"there is no node {name!r}{did_you_mean(name, known)}"
+def unknown_node(name: str, known: Sequence[str]) -> str:
+    return f"no node {name!r} exists{did_you_mean(name, known)}"
 
 
 def _default(edge: EdgeDraft, index: int, defaults: dict[str, int]) -> Iterator[Problem]:
-    config, place = edge.config, f"{at('edges', index)}.default"
+    config, path = edge.config, f"{at('edges', index)}.default"
     first = defaults.setdefault(config.source, index)
     if first != index:
-        yield place, f"{config.source!r} has a default edge already: {at('edges', first)}"
+        yield path, f"{config.source!r} has a default edge already: {at('edges', first)}"
     if config.when is not None or edge.predicate is not None or config.predicate or config.matched_type is not None:
-        yield place, f"a default edge has no condition: it is taken if no other edge of {config.source!r} is"
+        yield path, f"a default edge has no condition: it is taken if no other edge of {config.source!r} is"
 
 
 def speakers_of(source: str, draft: Draft) -> list[NodeDraft]:
-    """Those whose outputs decide about edges of a node: it and, should it fail, its fallback. None: it is unknown."""
+    """The nodes whose outputs decide about edges of a node: itself and its fallback. Empty for an unknown node."""
     node = draft.nodes.get(source)
     if node is None:
         return []
@@ -71,40 +69,40 @@ def speakers_of(source: str, draft: Draft) -> list[NodeDraft]:
 
 
 def condition_problems(
-    when: Condition, place: str, source: str, speakers: Sequence[NodeDraft], *, is_approval: bool = False
+    when: Condition, path: str, source: str, speakers: Sequence[NodeDraft], *, is_approval: bool = False
 ) -> Iterator[Problem]:
-    """Fields that the outputs do not have, where that is known."""
+    """Fields that the outputs do not have, if the outputs are known."""
     known: list[str] = []
     for node in speakers:
-        outputs = given_outputs(node) if is_approval else outputs_known(node)
+        outputs = outputs_of_agent(node) if is_approval else outputs_known(node)
         if outputs is None:
             return
         known += outputs
     if known:
-        yield from _fields(when, place, source, list(dict.fromkeys(known)))
+        yield from _fields(when, path, source, list(dict.fromkeys(known)))
 
 
-def _fields(when: Condition, place: str, source: str, known: Sequence[str]) -> Iterator[Problem]:
+def _fields(when: Condition, path: str, source: str, known: Sequence[str]) -> Iterator[Problem]:
     if when.field is not None and not has_field(when.field, known):
         hint = did_you_mean(when.field, known)
-        yield f"{place}.field", f"{source!r} has no output {when.field!r}{hint}. It has: {', '.join(known)}"
-    for index, one in enumerate(when.conditions):
-        yield from _fields(one, f"{place}.conditions[{index}]", source, known)
+        yield f"{path}.field", f"{source!r} has no output {when.field!r}{hint}. It has: {', '.join(known)}"
+    for index, condition in enumerate(when.conditions):
+        yield from _fields(condition, f"{path}.conditions[{index}]", source, known)
 
 
-def _matched_type(source: str, wanted: str, place: str, draft: Draft) -> Iterator[Problem]:
+def _matched_type(source: str, wanted: str, path: str, draft: Draft) -> Iterator[Problem]:
     node = draft.nodes.get(source)
     if node is None:
         if source == START:
-            yield place, "what the execution was given has no type: START has no union output"
+            yield path, "the input of the execution has no type: START has no union output"
         return
     if node.config.output_mode != "union" or node.config.map is not None:
-        yield place, f"{source!r} has no union output, so that nothing is routed by its type"
+        yield path, f"{source!r} has no union output, so that nothing is routed by its type"
         return
-    names = [type_title(one) for one in node.types]
+    names = [type_title(kind) for kind in node.types]
     if names and wanted not in names:
         hint = did_you_mean(wanted, names)
-        yield place, f"{wanted!r} is no type that {source!r} gives{hint}. It gives: {', '.join(names)}"
+        yield path, f"{wanted!r} is not a type that {source!r} gives{hint}. It gives: {', '.join(names)}"
 
 
 _ID = re.compile(r"[A-Za-z0-9_-]+")
@@ -114,48 +112,48 @@ def node_problems(draft: Draft) -> Iterator[Problem]:
     if not draft.nodes:
         yield "agents", "missing: a workflow needs a node"
     for node_id, node in draft.nodes.items():
-        place = at("agents", node_id)
+        path = at("agents", node_id)
         if node_id in (START, END, INPUT):
-            yield place, f"{START}, {END} and {INPUT} are reserved. Give the node another id"
+            yield path, f"{START}, {END} and {INPUT} are reserved. Give the node another id"
         elif not _ID.fullmatch(node_id):
-            yield place, "expected an id of letters, digits, _ and -"
-        yield from _who(node, place, draft)
-        yield from _outputs(node, place)
-        yield from _handoffs(node, place, draft)
-        yield from _fallback(node_id, node, place, draft)
-        yield from _approval(node_id, node, place)
+            yield path, "expected an id of letters, digits, _ and -"
+        yield from _who(node, path, draft)
+        yield from _outputs(node, path)
+        yield from _handoffs(node, path, draft)
+        yield from _fallback(node_id, node, path, draft)
+        yield from _approval(node_id, node, path)
         retry = node.config.retry
         if retry is not None and retry.max_delay is not None and retry.max_delay < retry.initial_delay:
             text = f"{retry.max_delay:g} s is shorter than initial_delay, {retry.initial_delay:g} s"
-            yield f"{place}.retry.max_delay", text
+            yield f"{path}.retry.max_delay", text
 
 
-def _who(node: NodeDraft, place: str, draft: Draft) -> Iterator[Problem]:
-    """Who does the work."""
+def _who(node: NodeDraft, path: str, draft: Draft) -> Iterator[Problem]:
+    """A node has an agent or a workflow, and only options of that kind."""
     config = node.config
     is_agent = node.agent is not None or config.agent is not None
     is_workflow = node.workflow is not None or config.workflow is not None
     if is_agent and is_workflow:
-        yield place, "has an agent and a workflow: a node is one of them"
+        yield path, "has an agent and a workflow: a node is one of them"
     elif not is_agent and not is_workflow:
-        yield place, "missing: a node needs an agent, or a workflow"
+        yield path, "missing: a node needs an agent, or a workflow"
     if isinstance(config.agent, AgentConfig) and config.agent.model is None and draft.settings.model is None:
         how = "name a model here, or one for the whole workflow (settings.model, with_model)"
-        yield f"{place}.agent.model", f"missing: {how}"
+        yield f"{path}.agent.model", f"missing: {how}"
     if is_workflow:
-        for field, is_given in (
+        for field, is_set in (
             ("output_mode", config.output_mode != "string"),
             ("map", config.map is not None),
             ("instructions", config.instructions is not None),
             ("context", bool(config.context)),
             ("tools", bool(config.tools or node.tools)),
         ):
-            if is_given:
-                yield f"{place}.{field}", "is of agents, and this node is a workflow"
+            if is_set:
+                yield f"{path}.{field}", "applies to agents, and this node is a workflow"
 
 
-def _outputs(node: NodeDraft, place: str) -> Iterator[Problem]:
-    mode, config, here = node.config.output_mode, node.config, f"{place}.output_types"
+def _outputs(node: NodeDraft, path: str) -> Iterator[Problem]:
+    mode, config, here = node.config.output_mode, node.config, f"{path}.output_types"
     count = max(len(node.types), len(config.output_types))
     if mode == "structured" and count != 1:
         yield here, f"expected one type, since output_mode is 'structured'; got {count}"
@@ -163,61 +161,61 @@ def _outputs(node: NodeDraft, place: str) -> Iterator[Problem]:
         yield here, "expected types, since output_mode is 'union'; got none"
     elif mode in ("string", "handoff") and count:
         yield here, f"are of structured and union outputs, and output_mode is {mode!r}"
-    for name, times in Counter(type_title(one) for one in node.types).items():
+    for name, times in Counter(type_title(kind) for kind in node.types).items():
         if mode == "union" and times > 1:
             yield here, f"{times} of them are called {name!r}, so that 'matched_type' cannot tell them apart"
     if mode == "handoff" and config.map is not None:
-        yield f"{place}.map", "a node that hands off runs once, not for each item of a list"
+        yield f"{path}.map", "a node that hands off runs once, not for each item of a list"
 
 
-def _handoffs(node: NodeDraft, place: str, draft: Draft) -> Iterator[Problem]:
+def _handoffs(node: NodeDraft, path: str, draft: Draft) -> Iterator[Problem]:
     config, seen = node.config, set[str]()
     for index, handoff in enumerate(config.handoffs):
-        here = f"{place}.handoffs[{index}].target"
+        here = f"{path}.handoffs[{index}].target"
         yield from _handoff(handoff.target, here, draft)
         if handoff.target in seen:
             yield here, f"{handoff.target!r} is among them already"
         seen.add(handoff.target)
     if config.default_handoff is not None:
-        yield from _handoff(config.default_handoff, f"{place}.default_handoff", draft)
+        yield from _handoff(config.default_handoff, f"{path}.default_handoff", draft)
     has_some = bool(config.handoffs) or config.default_handoff is not None
     if has_some and config.output_mode != "handoff":
-        yield f"{place}.output_mode", f"expected 'handoff', since there are handoffs; got {config.output_mode!r}"
+        yield f"{path}.output_mode", f"expected 'handoff', since there are handoffs; got {config.output_mode!r}"
     elif config.output_mode == "handoff" and not has_some:
-        yield f"{place}.handoffs", "missing: output_mode is 'handoff', and there is nobody to hand off to"
+        yield f"{path}.handoffs", "missing: output_mode is 'handoff', and no target is defined"
 
 
-def _handoff(target: str, place: str, draft: Draft) -> Iterator[Problem]:
+def _handoff(target: str, path: str, draft: Draft) -> Iterator[Problem]:
     if target not in draft.nodes and target != END:
-        yield place, no_node(target, [*draft.nodes, END])
+        yield path, unknown_node(target, [*draft.nodes, END])
 
 
-def _fallback(node_id: str, node: NodeDraft, place: str, draft: Draft) -> Iterator[Problem]:
-    error, here = node.config.on_error, f"{place}.on_error.fallback"
+def _fallback(node_id: str, node: NodeDraft, path: str, draft: Draft) -> Iterator[Problem]:
+    error, here = node.config.on_error, f"{path}.on_error.fallback"
     target = error.fallback
     if error.mode != "fallback":
         if target is not None:
-            yield f"{place}.on_error.mode", f"expected 'fallback', since a fallback is named; got {error.mode!r}"
+            yield f"{path}.on_error.mode", f"expected 'fallback', since a fallback is named; got {error.mode!r}"
         return
     if target is None:
         yield here, "missing: the mode is 'fallback', and no node is named that stands in"
     elif target == node_id:
         yield here, "a node does not stand in for itself"
     elif target not in draft.nodes:
-        yield here, no_node(target, list(draft.nodes))
+        yield here, unknown_node(target, list(draft.nodes))
     else:
         yield from _stand_in(node_id, target, here, draft)
 
 
 def _stand_in(node_id: str, target: str, here: str, draft: Draft) -> Iterator[Problem]:
-    """A fallback runs when somebody has failed, and then alone."""
+    """A fallback runs only after a failure: no edge or handoff leads to it."""
     for index, edge in enumerate(draft.edges):
         if edge.config.target == target:
             yield here, f"{target!r} cannot stand in: an edge leads to it, {at('edges', index)}"
             return
-    handing = next((one for one, node in draft.nodes.items() if target in _handed_to(node)), None)
-    if handing is not None:
-        yield here, f"{target!r} cannot stand in: {handing!r} hands off to it"
+    router = next((name for name, node in draft.nodes.items() if target in _handed_to(node)), None)
+    if router is not None:
+        yield here, f"{target!r} cannot stand in: {router!r} hands off to it"
         return
     path = [node_id]
     while path[-1] in draft.nodes:
@@ -232,12 +230,12 @@ def _stand_in(node_id: str, target: str, here: str, draft: Draft) -> Iterator[Pr
 
 
 def _handed_to(node: NodeDraft) -> set[str | None]:
-    return {*(one.target for one in node.config.handoffs), node.config.default_handoff}
+    return {*(handoff.target for handoff in node.config.handoffs), node.config.default_handoff}
 
 
-def _approval(node_id: str, node: NodeDraft, place: str) -> Iterator[Problem]:
+def _approval(node_id: str, node: NodeDraft, path: str) -> Iterator[Problem]:
     approval = node.config.approval
     if approval is not None and approval.timeout_behavior == "auto_approve" and not approval.timeout:
-        yield f"{place}.approval.timeout", "missing: 'auto_approve' is what happens when it is over"
+        yield f"{path}.approval.timeout", "missing: 'auto_approve' is what happens when it is over"
     if approval is not None and approval.when is not None:
-        yield from condition_problems(approval.when, f"{place}.approval.when", node_id, [node], is_approval=True)
+        yield from condition_problems(approval.when, f"{path}.approval.when", node_id, [node], is_approval=True)

@@ -13,12 +13,12 @@ from perdure.agent_workflow.execution.values import HANDOFF, INPUT, MATCHED_TYPE
 
 
 def outputs_known(node: NodeDraft) -> list[str] | None:
-    """None: there may be any. So it is where somebody who approves can put more into them."""
-    return None if node.config.approval is not None else given_outputs(node)
+    """None: any output is possible, as with an approval, which may add data to the outputs."""
+    return None if node.config.approval is not None else outputs_of_agent(node)
 
 
-def given_outputs(node: NodeDraft) -> list[str] | None:
-    """Before anybody is asked about them."""
+def outputs_of_agent(node: NodeDraft) -> list[str] | None:
+    """The outputs before an approval."""
     config = node.config
     answer = config.output_key or ANSWER
     if config.workflow is not None or node.workflow is not None:
@@ -30,14 +30,14 @@ def given_outputs(node: NodeDraft) -> list[str] | None:
     more = [MATCHED_TYPE] if config.output_mode == "union" else []
     if config.output_key is not None:
         return [answer, *more]
-    found = [_keys_of_type(kind) for kind in node.types]
-    if not found or any(one is None for one in found):
+    keys_by_type = [_keys_of_type(kind) for kind in node.types]
+    if not keys_by_type or any(keys is None for keys in keys_by_type):
         return None
-    return list(dict.fromkeys([*(key for one in found if one is not None for key in one), *more]))
+    return list(dict.fromkeys([*(key for keys in keys_by_type if keys is not None for key in keys), *more]))
 
 
 def _keys_of_type(kind: Any) -> list[str] | None:
-    """Those of a value of this type as plain data; None if they cannot be told."""
+    """The keys of a value of this type as plain data; None if they are unknown."""
     if isinstance(getattr(kind, "model_fields", None), Mapping):
         has_more = getattr(kind, "__pydantic_root_model__", False) or kind.model_config.get("extra") == "allow"
         return None if has_more else [*kind.model_fields, *getattr(kind, "model_computed_fields", ())]
@@ -52,26 +52,26 @@ def _keys_of_type(kind: Any) -> list[str] | None:
 
 
 def has_field(path: str, outputs: Iterable[str]) -> bool:
-    """Whether a path such as `review.score` may lead to something: what is in an output is not known."""
+    """Whether a path such as `review.score` may exist: the fields inside an output are unknown."""
     names = set(outputs)
     return path in names or path.split(".", maxsplit=1)[0] in names
 
 
-def givers_of(draft: Draft) -> dict[str, Collection[str] | None]:
-    """What each node may give; None: that is known only when it has."""
+def outputs_by_node(draft: Draft) -> dict[str, Collection[str] | None]:
+    """The output keys of each node; None: unknown before it runs."""
     return {node_id: outputs_known(node) for node_id, node in draft.nodes.items()}
 
 
 def needs_of(draft: Draft) -> dict[str, Collection[str]]:
-    """For each node those whose outputs it may ask for, beside the nodes that lead to it."""
-    givers = givers_of(draft)
+    """For each node, the nodes whose outputs it may refer to, beside those that lead to it."""
+    known = outputs_by_node(draft)
     needs: dict[str, Collection[str]] = {}
     for node_id, node in draft.nodes.items():
         approval = node.config.approval
         if node.needs_approval is not None or (approval is not None and approval.predicate is not None):
-            needs[node_id] = list(givers)  # a function may look at all of them
+            needs[node_id] = list(known)  # a function may use all outputs
             continue
-        needs[node_id] = {one for key in _keys_needed(node.config) for one in _named_by(key, givers)}
+        needs[node_id] = {name for key in _keys_needed(node.config) for name in _named_by(key, known)}
     return needs
 
 
@@ -84,10 +84,10 @@ def _keys_needed(config: NodeConfig) -> Iterator[str]:
         yield config.input_key
 
 
-def _named_by(key: str, givers: dict[str, Collection[str] | None]) -> Iterator[str]:
+def _named_by(key: str, known: dict[str, Collection[str] | None]) -> Iterator[str]:
     head = key.partition(".")[0]
     if head == INPUT:
         return
-    for node, keys in givers.items():
+    for node, keys in known.items():
         if node == head or keys is None or has_field(key, keys):
             yield node

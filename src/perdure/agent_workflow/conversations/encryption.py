@@ -1,9 +1,9 @@
-"""Sessions that are encrypted: what was said, and what agents keep. Ids and times stay in clear.
+"""Encrypted sessions: messages and the state of agents are encrypted, ids and times are not.
 
-An entry is sealed as a whole, and bound to its session and to all of it that is in clear: elsewhere, or after another
-one, it cannot be decrypted. Its id is made from what it says, so it is made with a key: nobody can try out guesses.
-That key is random, and stands in the session's first line, sealed. It stays the same when other keys come, so that the
-same said again is still the same entry.
+Each entry is sealed as a whole, and bound to its session and to its clear fields: in another session or after another
+entry it cannot be decrypted. Its id is a keyed digest of its content, so that guesses of the content cannot be
+verified. The key of the digest is random and stored, sealed, in the session's first line. It survives a change of the
+encryption key, so that equal messages stay the same entry.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from perdure.agent_workflow.conversations.log import EntryLine, Line, NotASessio
 from perdure.errors import MissingKey, PlaintextRefused
 
 KEY_BYTES = 32
-ELSEWHERE = "Keep encrypted sessions in a folder or file of their own."
+ELSEWHERE = "Store encrypted sessions in a separate folder or file."
 
 
 class SessionEncryption(Protocol):
-    """What encrypts: `perdure.AesGcm`."""
+    """Encrypts payloads: `perdure.AesGcm`."""
 
     def encrypt(self, thread_id: str, place: str, data: bytes) -> bytes:
-        """The data as JSON that nobody can read without the current key, bound to this place."""
+        """The data as encrypted JSON, readable only with the current key and bound to this place."""
 
     def decrypt(self, thread_id: str, place: str, payload: bytes) -> bytes:
-        """The data again. Raises KeyError with the id of a key that was not given, and ValueError for what is not as it
-        was encrypted, or was for another place."""
+        """The decrypted data. Raises KeyError with the id of an unknown key, and ValueError for changed data or another
+        place."""
 
     def key_id_of(self, payload: bytes) -> str | None:
-        """The key that it was encrypted with; None for what was not encrypted."""
+        """The id of the key that encrypted the payload; None for a payload that is not encrypted."""
 
 
 class _LineContent(msgspec.Struct, omit_defaults=True):
-    """What of an entry is encrypted."""
+    """The encrypted part of an entry."""
 
     messages: list[Any] = []
     state: Any = None
 
 
 class Sealing:
-    """Of all sessions of a store: with a key, or as they are. A store is the one or the other."""
+    """The seals of a store's sessions: all encrypted, or all plain."""
 
     def __init__(self, encryption: SessionEncryption | None, store: str) -> None:
-        if encryption is not None and not hasattr(encryption, "encrypt"):  # never shown: it may be a key
+        if encryption is not None and not hasattr(encryption, "encrypt"):  # the value is not shown: it may be a key
             raise TypeError(f"encryption expects AesGcm(key), got a {type(encryption).__name__}.")
         self._encryption = encryption
         self._store = store
@@ -58,79 +58,79 @@ class Sealing:
     def is_plain(self) -> bool:
         return self._encryption is None
 
-    def of(self, session_id: str) -> Seal:
+    def seal_for(self, session_id: str) -> Seal:
         if self._encryption is None:
             return Seal(session_id, self._store)
         return EncryptedSeal(session_id, self._store, self._encryption)
 
     def check(self, first_lines: Iterable[Line]) -> None:
-        """Before anything is written beside what is there. Once is enough, as soon as there is a session. Raises
+        """Check existing sessions before the first write; later calls do nothing once a session exists. Raises
         MissingKey or PlaintextRefused."""
         if self._is_checked:
             return
-        found = False
+        has_sessions = False
         for line in first_lines:
             if not isinstance(line, SessionLine):
                 continue
-            found = True
+            has_sessions = True
             if line.key and self.is_plain:
                 raise MissingKey(f"The session store {self._store!r}")
             if bool(line.key) != self.is_plain:
                 self._is_checked = True
                 return
-        if found:
-            raise PlaintextRefused(f"What is in the session store {self._store!r}", ELSEWHERE)
+        if has_sessions:
+            raise PlaintextRefused(f"The content of the session store {self._store!r}", ELSEWHERE)
 
 
 class EncryptedSeal(Seal):
     def __init__(self, session_id: str, store: str, encryption: SessionEncryption) -> None:
         super().__init__(session_id, store)
         self._encryption = encryption
-        self._made = ""
+        self._created = ""
         self._key = b""
 
-    def begun(self) -> SessionLine:
-        line = super().begun()
-        self._made, self._key = line.made, os.urandom(KEY_BYTES)
-        return msgspec.structs.replace(line, key=self._encrypted(self._place_of_key(), self._key))
+    def first_line(self) -> SessionLine:
+        line = super().first_line()
+        self._created, self._key = line.created, os.urandom(KEY_BYTES)
+        return msgspec.structs.replace(line, key=self._encrypt(self._place_of_key(), self._key))
 
     def begin(self, line: SessionLine) -> None:
         if not line.key:
-            raise PlaintextRefused(self.place, ELSEWHERE)
-        self._made = line.made
-        self._key = self._decrypted(self._place_of_key(), line.key)
+            raise PlaintextRefused(self.location, ELSEWHERE)
+        self._created = line.created
+        self._key = self._decrypt(self._place_of_key(), line.key)
 
     def digest(self, data: bytes) -> str:
-        made = blake2b(data, key=self._key, digest_size=16, person=b"perdure entry").digest()
-        return b2a_base64(made, newline=False)[:22].decode("ascii")
+        digest = blake2b(data, key=self._key, digest_size=16, person=b"perdure entry").digest()
+        return b2a_base64(digest, newline=False)[:22].decode("ascii")
 
     def seal(self, line: EntryLine) -> EntryLine:
-        said = msgspec.json.encode(_LineContent(line.messages, line.state))
+        content = msgspec.json.encode(_LineContent(line.messages, line.state))
         clear = msgspec.structs.replace(line, messages=[], state=None)
-        return msgspec.structs.replace(clear, sealed=self._encrypted(self._place_of(clear), said))
+        return msgspec.structs.replace(clear, sealed=self._encrypt(self._place_of(clear), content))
 
     def unseal(self, line: EntryLine) -> EntryLine:
         if not line.sealed or line.messages or line.state is not None:
             raise PlaintextRefused(f"Entry {line.entry_id!r} of session {self.session_id!r} in {self.store!r}")
         clear = msgspec.structs.replace(line, sealed="")
-        said = msgspec.json.decode(self._decrypted(self._place_of(clear), line.sealed), type=_LineContent)
-        return msgspec.structs.replace(clear, messages=said.messages, state=said.state)
+        content = msgspec.json.decode(self._decrypt(self._place_of(clear), line.sealed), type=_LineContent)
+        return msgspec.structs.replace(clear, messages=content.messages, state=content.state)
 
     def _place_of_key(self) -> str:
-        return f"session\0{self._made}"
+        return f"session\0{self._created}"
 
     def _place_of(self, clear: EntryLine) -> str:
-        return f"session entry\0{self._made}\0{msgspec.json.encode(clear).decode()}"
+        return f"session entry\0{self._created}\0{msgspec.json.encode(clear).decode()}"
 
-    def _encrypted(self, place: str, data: bytes) -> str:
+    def _encrypt(self, place: str, data: bytes) -> str:
         return msgspec.json.decode(self._encryption.encrypt(self.session_id, place, data), type=str)
 
-    def _decrypted(self, place: str, sealed: str) -> bytes:
+    def _decrypt(self, place: str, sealed: str) -> bytes:
         """Raises MissingKey or NotASessionLine."""
         payload = msgspec.json.encode(sealed)
         try:
             return self._encryption.decrypt(self.session_id, place, payload)
         except KeyError as error:
-            raise MissingKey(self.place, self._encryption.key_id_of(payload)) from error
+            raise MissingKey(self.location, self._encryption.key_id_of(payload)) from error
         except ValueError as error:
             raise NotASessionLine(f"it cannot be decrypted: {error}") from error

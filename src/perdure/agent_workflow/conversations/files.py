@@ -30,33 +30,32 @@ from perdure.platform import fsync_file, fsync_folder, try_lock_file
 
 SUFFIX = ".jsonl"
 PATIENCE_SECONDS = 30.0
-"""How long one waits for another process, which may have been stopped."""
+"""How long a call waits for the lock of another process, which may be stopped."""
 KNOWN_SESSIONS = 64
-"""How many are remembered, so that only what is new of them is read."""
+"""How many sessions are cached, so that only their new lines are read."""
 logger = get_logger("agent_workflow")
 
 
 def file_name(session_id: str) -> str:
-    """One that any system takes, that no other session has, also where case does not count, and that leads nowhere
-    else."""
+    """A name that every file system accepts, and that no other session has, even if case is ignored."""
     readable = re.sub(r"[^a-z0-9_-]+", "-", session_id.lower()).strip("-")[:60]
     return f"{readable or 'session'}~{sha256(session_id.encode()).hexdigest()[:16]}{SUFFIX}"
 
 
 @dataclass
 class _KnownFile:
-    """What was read of a file."""
+    """The lines that were read of a file."""
 
     log: SessionLog
     end: int = 0
-    """Where what is read ends: a line that was not written whole may follow."""
+    """The offset after the last complete line."""
     lines: int = 0
     is_listed: bool = False
-    """Whether its folder was synced since it was made."""
+    """Whether the folder was synced since the file was created."""
 
 
 class SessionFile:
-    """One session's file, locked: nobody else appends to it, here or in another process."""
+    """One session's file, locked: no other thread or process appends to it."""
 
     def __init__(self, path: Path, fd: int, known: _KnownFile) -> None:
         self._path = path
@@ -68,10 +67,10 @@ class SessionFile:
         return self._known.log
 
     def catch_up(self) -> None:
-        """Read what is new. Raises DamagedStore, with the line, NewerFormat, MissingKey and PlaintextRefused."""
+        """Read new lines. Raises DamagedStore, with the line, NewerFormat, MissingKey and PlaintextRefused."""
         known, size = self._known, os.fstat(self._fd).st_size
         first = _read_line(self._fd, 0) if known.end else b""
-        if known.end > size or (known.end and known.log.made.encode() not in first):  # another of the same id
+        if known.end > size or (known.end and known.log.created.encode() not in first):  # a new session
             self._known = known = _KnownFile(SessionLog(known.log.session_id, known.log.seal))
         for data in BytesIO(_read(self._fd, known.end, size - known.end)):
             number = known.lines + 1
@@ -83,7 +82,7 @@ class SessionFile:
                 raise DamagedStore(str(self._path), f"line {number} is damaged: {problem}") from problem
 
     def _take(self, line: Line, size: int) -> None:
-        self._known.log.take(line)
+        self._known.log.add(line)
         self._known.end += size
         self._known.lines += 1
 
@@ -92,11 +91,11 @@ class SessionFile:
         return self._known
 
     def append(self, line: Line) -> None:
-        """It is on the disk when this returns; if it raises, it is not in the log."""
-        data = self.log.kept(line)
+        """The line is durable when this returns; if it raises, the log does not have it."""
+        data = self.log.to_stored(line)
         try:
             if os.fstat(self._fd).st_size > self._known.end:
-                os.ftruncate(self._fd, self._known.end)  # what was not written whole was never acknowledged
+                os.ftruncate(self._fd, self._known.end)  # an incomplete line was never acknowledged
             written = 0
             while written < len(data):
                 written += os.write(self._fd, data[written:])
@@ -106,7 +105,7 @@ class SessionFile:
         self._take(from_bytes(data, str(self._path)), len(data))
 
     def sync(self) -> None:
-        """Also what another process appended, and maybe did not come to sync."""
+        """Sync the file, including lines that another process appended without a sync."""
         fsync_file(self._fd)
         if not self._known.is_listed:
             fsync_folder(self._path.parent)
@@ -114,7 +113,7 @@ class SessionFile:
 
 
 class SessionFiles:
-    """All of a folder. One object may be used by many threads."""
+    """All sessions of a folder. Many threads may use one object."""
 
     def __init__(self, folder: str | os.PathLike[str], encryption: SessionEncryption | None = None) -> None:
         self.folder = Path(folder)
@@ -123,36 +122,36 @@ class SessionFiles:
         self._lock = threading.Lock()
 
     @contextmanager
-    def opened(self, session_id: str, *, writes: bool) -> Iterator[SessionFile | None]:
-        """None if there is no file, and nothing is to be written."""
+    def open(self, session_id: str, *, writes: bool) -> Iterator[SessionFile | None]:
+        """None if no file exists and `writes` is false."""
         path = self.folder / file_name(session_id)
         self.sealing.check(self._first_lines())
         if writes:
             _make_folder(self.folder)
-        fd = _locked(path, makes=writes)
+        fd = _open_locked(path, creates=writes)
         if fd is None:
             yield None
             return
         try:
             with self._lock:
-                known = self._remembered.pop(session_id, None) or self._unknown(session_id)
+                known = self._remembered.pop(session_id, None) or self._new_file(session_id)
             file = SessionFile(path, fd, known)
             file.catch_up()
             yield file
-            with self._lock:  # after an error it is read anew
+            with self._lock:  # after an error the file is read again
                 self._remembered[session_id] = file.known
                 while len(self._remembered) > KNOWN_SESSIONS:
                     self._remembered.popitem(last=False)
         finally:
-            os.close(fd)  # which ends the lock
+            os.close(fd)  # releases the lock
 
-    def _unknown(self, session_id: str) -> _KnownFile:
-        return _KnownFile(SessionLog(session_id, self.sealing.of(session_id)))
+    def _new_file(self, session_id: str) -> _KnownFile:
+        return _KnownFile(SessionLog(session_id, self.sealing.seal_for(session_id)))
 
     def remove(self, session_id: str) -> None:
         self.sealing.check(self._first_lines())
         path = self.folder / file_name(session_id)
-        fd = _locked(path, makes=False)
+        fd = _open_locked(path, creates=False)
         if fd is None:
             return
         try:
@@ -162,11 +161,11 @@ class SessionFiles:
             os.close(fd)
 
     def session_ids(self) -> list[str]:
-        """By the first lines of the files. One that cannot be read is left out, and named in the log."""
+        """From the first lines of the files. An unreadable file is left out and logged."""
         self.sealing.check(self._first_lines())
-        return [line.session_id for line in self._first_lines(tells=True)]
+        return [line.session_id for line in self._first_lines(logs=True)]
 
-    def _first_lines(self, *, tells: bool = False) -> Iterator[SessionLine]:
+    def _first_lines(self, *, logs: bool = False) -> Iterator[SessionLine]:
         for path in self.folder.glob(f"*{SUFFIX}"):
             try:
                 with path.open("rb") as file:
@@ -176,21 +175,21 @@ class SessionFiles:
             try:
                 line = from_bytes(data, str(path))
             except (NotASessionLine, NewerFormat) as problem:
-                if tells and (isinstance(problem, NewerFormat) or not is_torn(data)):
+                if logs and (isinstance(problem, NewerFormat) or not is_torn(data)):
                     logger.warning("line 1 of %s cannot be read: %s", path, problem)
                 continue
             if isinstance(line, SessionLine):
                 yield line
 
 
-def _locked(path: Path, *, makes: bool) -> int | None:
-    flags = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0) | (os.O_CREAT if makes else 0)
+def _open_locked(path: Path, *, creates: bool) -> int | None:
+    flags = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0) | (os.O_CREAT if creates else 0)
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             fd = os.open(path, flags, 0o666)
         except FileNotFoundError:
-            if makes:
+            if creates:
                 raise
             return None
         try:
@@ -208,15 +207,15 @@ def _locked(path: Path, *, makes: bool) -> int | None:
 
 
 def _make_folder(path: Path) -> None:
-    """With the folders it is in, where they are missing."""
+    """With missing parent folders."""
     if not path.is_dir():
         _make_folder(path.parent)
         path.mkdir(exist_ok=True)
         fsync_folder(path.parent)
 
 
-def _read(fd: int, place: int, size: int) -> bytes:
-    os.lseek(fd, place, os.SEEK_SET)
+def _read(fd: int, offset: int, size: int) -> bytes:
+    os.lseek(fd, offset, os.SEEK_SET)
     parts = []
     while size > 0 and (part := os.read(fd, size)):
         parts.append(part)
@@ -224,15 +223,15 @@ def _read(fd: int, place: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _read_line(fd: int, place: int) -> bytes:
-    return _read(fd, place, 4096).partition(b"\n")[0]
+def _read_line(fd: int, offset: int) -> bytes:
+    return _read(fd, offset, 4096).partition(b"\n")[0]
 
 
 class JsonSessionStore(LoggedSessionStore):
-    """Keeps conversations in a folder, a file of JSON lines for each session, for any number of processes of one
-    machine. The folder is made when something is said.
+    """Stores conversations in a folder, one file of JSON lines for each session, for any number of processes of one
+    machine. The first entry creates the folder.
 
-    With `encryption=AesGcm(key)`, what was said and what agents keep can be read only by those who have the key.
+    With `encryption=AesGcm(key)`, only a process with the key can read messages and the state of agents.
     """
 
     def __init__(self, root_directory: str | os.PathLike[str], *, encryption: SessionEncryption | None = None) -> None:

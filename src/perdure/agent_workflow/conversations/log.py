@@ -1,4 +1,4 @@
-"""What is in a session: entries that only ever follow others, and how far each execution has come."""
+"""The log of a session: entries that are only appended, and the head of each execution."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from perdure.agents.conversation.content import read_value, told_value
+from perdure.agents.conversation.content import decode_value, encode_value
 from perdure.agents.conversation.message import Message
 from perdure.digests import digest_of
 from perdure.errors import ConversationNotFound, MissingKey, NewerFormat
@@ -20,41 +20,41 @@ _AFTER_SUM = len(START) + 22 + 2
 
 
 class SessionEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that was said, and after what. Never changed: a version of a conversation is the id of an entry, and
-    means that entry with all those before it."""
+    """Messages, and the entry that they follow. An entry never changes. A version of a conversation is the id of an
+    entry: it means that entry and all entries before it."""
 
     thread_id: str
     parent: str = ""
-    """The version that it follows; empty: it is the first."""
+    """The version that it follows; empty for the first entry."""
     messages: tuple[Message, ...] = ()
     repeats: tuple[str, ...] = ()
-    """In place of messages: entries whose messages are part of the conversation from here on. These are stored once."""
+    """Instead of messages: entries whose messages are part of the conversation from here on. They are stored once."""
     workflow_name: str = ""
     execution_id: str = ""
     node_id: str = ""
     at: datetime | None = None
     state: dict[str, Any] = {}  # msgspec copies it
-    """What else the node's agent keeps from turn to turn."""
+    """The state that the node's agent keeps between turns."""
 
 
 class SessionHead(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an execution has come in a thread."""
+    """The version that an execution has reached in a thread."""
 
     thread_id: str
     execution_id: str
     version: str
-    """Empty: what it said there was taken back."""
+    """Empty: a rewind removed its entries."""
 
 
 class SessionLine(msgspec.Struct, tag="session", tag_field="line", omit_defaults=True):
-    """The first one of a session."""
+    """The first line of a session."""
 
     session_id: str
     format: int
-    made: str
-    """Tells a session from one of the same id that was deleted."""
+    created: str
+    """Distinguishes a session from a deleted session of the same id."""
     key: str = ""
-    """Of one that is encrypted: what ids of entries are made with, encrypted."""
+    """Of an encrypted session: the encrypted key of the ids of entries."""
 
 
 class EntryLine(msgspec.Struct, tag="entry", tag_field="line", omit_defaults=True):
@@ -69,7 +69,7 @@ class EntryLine(msgspec.Struct, tag="entry", tag_field="line", omit_defaults=Tru
     at: datetime | None = None
     state: Any = None
     sealed: str = ""
-    """In place of messages and state, where these are encrypted."""
+    """Replaces messages and state in an encrypted session."""
 
 
 class HeadLine(msgspec.Struct, tag="head", tag_field="line"):
@@ -91,53 +91,52 @@ def to_bytes(line: Line) -> bytes:
     return b'%b%b",%b\n' % (START, digest_of(data).encode(), data[1:])
 
 
-def from_bytes(data: bytes, place: str) -> Line:
-    """Raises NotASessionLine, or NewerFormat for what a newer perdure wrote."""
+def from_bytes(data: bytes, location: str) -> Line:
+    """Raises NotASessionLine, or NewerFormat for a line of a newer perdure."""
     if not data.startswith(START) or not data.endswith(b"\n"):
-        raise NotASessionLine("it is not a line that was written whole")
+        raise NotASessionLine("it is incomplete")
     content = b"{" + data[_AFTER_SUM:-1]
     if digest_of(content).encode() != data[len(START) : len(START) + 22]:
-        raise NotASessionLine("its content does not have its checksum")
+        raise NotASessionLine("its checksum does not match its content")
     try:
         line = _decoder.decode(content)
     except msgspec.DecodeError as error:
         raise NotASessionLine(str(error)) from error
     if isinstance(line, SessionLine) and line.format > FORMAT:
-        raise NewerFormat(place, line.format, FORMAT)
+        raise NewerFormat(location, line.format, FORMAT)
     return line
 
 
 def is_torn(data: bytes) -> bool:
-    """Whether it could be a line of ours that was not written whole: cut off, or with blocks that never came to be."""
-    is_ours = all(one in (0, wanted) for one, wanted in zip(data, START, strict=False))
+    """Whether it may be an incomplete line of ours: cut off, or with blocks that were never written."""
+    is_ours = all(byte in (0, expected) for byte, expected in zip(data, START, strict=False))
     return is_ours and (not data.endswith(b"\n") or b"\0" in data)
 
 
 def line_of(entry: SessionEntry) -> EntryLine:
-    """Without an id, which is made where it is kept."""
+    """Without an id: the store creates it."""
     return EntryLine(
         "",
         entry.thread_id,
         entry.parent,
-        [one.to_dict() for one in entry.messages],
+        [message.to_dict() for message in entry.messages],
         entry.repeats,
         entry.workflow_name,
         entry.execution_id,
         entry.node_id,
         entry.at,
-        told_value(entry.state, "state") if entry.state else None,
+        encode_value(entry.state, "state") if entry.state else None,
     )
 
 
 def with_id(line: EntryLine, digest: Callable[[bytes], str]) -> EntryLine:
-    """With an id that is made from what it says: the same said again after the same, as after a crash, is the same
-    entry."""
-    said = msgspec.structs.replace(line, entry_id="", at=None)
-    return msgspec.structs.replace(line, entry_id=digest(msgspec.json.encode(said, order="deterministic")))
+    """With an id from its content: equal messages after the same entry, as after a crash, are the same entry."""
+    content = msgspec.structs.replace(line, entry_id="", at=None)
+    return msgspec.structs.replace(line, entry_id=digest(msgspec.json.encode(content, order="deterministic")))
 
 
 def _entry_of(line: EntryLine) -> SessionEntry:
-    """Made anew each time: what one reader does with it is not seen by another."""
+    """A new object for each reader, so that readers do not share mutable values."""
     return SessionEntry(
         thread_id=line.thread_id,
         parent=line.parent,
@@ -147,32 +146,32 @@ def _entry_of(line: EntryLine) -> SessionEntry:
         execution_id=line.execution_id,
         node_id=line.node_id,
         at=line.at,
-        state=read_value(line.state, "state") if line.state is not None else {},
+        state=decode_value(line.state, "state") if line.state is not None else {},
     )
 
 
 class Seal:
-    """What a session's lines are where they are kept. Here: what they are."""
+    """Converts a session's lines to their stored form. This one stores them unchanged."""
 
     def __init__(self, session_id: str, store: str = "memory") -> None:
         self.session_id = session_id
         self.store = store
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return f"Session {self.session_id!r} in {self.store!r}"
 
-    def begun(self) -> SessionLine:
+    def first_line(self) -> SessionLine:
         """The first line of a new session."""
         return SessionLine(self.session_id, FORMAT, os.urandom(8).hex())
 
     def begin(self, line: SessionLine) -> None:
-        """The lines that follow are of this session. Raises MissingKey or PlaintextRefused."""
+        """Read the first line. Raises MissingKey or PlaintextRefused."""
         if line.key:
-            raise MissingKey(self.place)
+            raise MissingKey(self.location)
 
     def digest(self, data: bytes) -> str:
-        """What an entry's id is made with."""
+        """The digest for an entry's id."""
         return digest_of(data)
 
     def seal(self, line: EntryLine) -> EntryLine:
@@ -181,31 +180,30 @@ class Seal:
     def unseal(self, line: EntryLine) -> EntryLine:
         """Raises NotASessionLine, MissingKey or PlaintextRefused."""
         if line.sealed:
-            raise MissingKey(self.place)
+            raise MissingKey(self.location)
         return line
 
 
 class SessionLog:
-    """One session, from its lines."""
+    """One session, read from its lines."""
 
     def __init__(self, session_id: str, seal: Seal | None = None) -> None:
         self.session_id = session_id
         self.seal = seal or Seal(session_id)
-        self.made = ""
+        self.created = ""
         self._entries: dict[str, EntryLine] = {}
         self._heads: dict[tuple[str, str], HeadLine] = {}
-        """By thread and execution; the one that was moved last comes last."""
+        """By thread and execution, in the order of their last change."""
 
     @property
     def is_empty(self) -> bool:
-        return not self.made
+        return not self.created
 
-    def kept(self, line: Line) -> bytes:
-        """What is to be kept of a line."""
+    def to_stored(self, line: Line) -> bytes:
         return to_bytes(self.seal.seal(line) if isinstance(line, EntryLine) else line)
 
-    def take(self, line: Line) -> None:
-        """As it was kept. Raises NotASessionLine, MissingKey or PlaintextRefused."""
+    def add(self, line: Line) -> None:
+        """Add a stored line. Raises NotASessionLine, MissingKey or PlaintextRefused."""
         if isinstance(line, EntryLine):
             self._entries[line.entry_id] = self.seal.unseal(line)
         elif isinstance(line, HeadLine):
@@ -213,10 +211,10 @@ class SessionLog:
             self._heads[line.thread_id, line.execution_id] = line
         else:
             self.seal.begin(line)
-            self.made = line.made
+            self.created = line.created
 
-    def knows(self, line: EntryLine | HeadLine) -> bool:
-        """Whether it would change nothing. Raises ConversationNotFound for one that follows what is not there."""
+    def has(self, line: EntryLine | HeadLine) -> bool:
+        """Whether the log has this line. Raises ConversationNotFound if the entries that it refers to are missing."""
         if isinstance(line, HeadLine):
             self.check([line.version])
             return self._heads.get((line.thread_id, line.execution_id)) == line
@@ -231,23 +229,23 @@ class SessionLog:
     def chain(self, version: str) -> list[str]:
         """The ids of an entry and of those before it, oldest first."""
         self.check([version])
-        found: list[str] = []
+        ids: list[str] = []
         while version:
-            found.append(version)
+            ids.append(version)
             version = self._entries[version].parent
-        return found[::-1]
+        return ids[::-1]
 
     def read(self, version: str) -> dict[str, SessionEntry]:
         """The entries up to a version, by id, in the order in which they are part of the conversation."""
         ids: dict[str, None] = {}
-        for one in self.chain(version):
-            ids |= dict.fromkeys([*self._entries[one].repeats, one])
-        return {one: _entry_of(self._entries[one]) for one in ids}
+        for entry_id in self.chain(version):
+            ids |= dict.fromkeys([*self._entries[entry_id].repeats, entry_id])
+        return {entry_id: _entry_of(self._entries[entry_id]) for entry_id in ids}
 
     def heads(self) -> list[SessionHead]:
         return [
-            SessionHead(thread_id=one.thread_id, execution_id=one.execution_id, version=one.version)
-            for one in self._heads.values()
+            SessionHead(thread_id=head.thread_id, execution_id=head.execution_id, version=head.version)
+            for head in self._heads.values()
         ]
 
 

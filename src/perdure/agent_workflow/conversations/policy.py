@@ -1,4 +1,4 @@
-"""Which conversation a node's agent takes part in, and how far it has come."""
+"""The conversation policy of a workflow: the thread of each node's agent, and its version."""
 
 from __future__ import annotations
 
@@ -10,66 +10,65 @@ import msgspec
 from perdure.agent_workflow.conversations.log import SessionEntry, SessionHead, messages_in
 from perdure.agent_workflow.conversations.store import SessionStore
 from perdure.agent_workflow.definition.config import ConversationConfig
-from perdure.agent_workflow.state import SessionRef, delivery, plain
+from perdure.agent_workflow.state import SessionRef, delivery, to_plain
 from perdure.agents.conversation.content import Content
 from perdure.agents.conversation.message import AgentSession, Message
 from perdure.graph.context import WorkflowContext
 
 _OF_AGENT_FRAMEWORK = "agent_framework"
-"""In a session's state: where its adapter keeps a session of the agent's own kind."""
+"""The key of a session's state under which the adapter stores the framework's own session."""
 
 
 class ConversationMessages(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a turn adds to its conversation."""
+    """The messages that a turn appends to its conversation."""
 
     messages: list[Message] = []  # msgspec copies it
     state: dict[str, Any] = {}
 
 
-def said_in(session: AgentSession, before: int) -> ConversationMessages:
-    """Since it had this version. What only the node told its agent is for that turn: it is not part of the
-    conversation.
+def new_messages(session: AgentSession, before: int) -> ConversationMessages:
+    """The messages after this version. System messages of the node belong to its turn only.
 
-    Nor is a conversation that somebody else keeps, a service or the framework of the agent: it cannot be gone back in,
-    and knows nothing of what others say. With the next turn the agent is told all that was said.
+    A conversation that a service or the agent's framework stores is not included: it cannot be rewound, and does not
+    have the messages of other nodes. The next turn sends the whole conversation.
     """
-    new = [_stored(one) for one in session.messages[before:] if one.role != "system"]
+    new = [_to_stored(message) for message in session.messages[before:] if message.role != "system"]
     return ConversationMessages(new, {key: value for key, value in session.state.items() if key != _OF_AGENT_FRAMEWORK})
 
 
-def said_by_all(turns: Iterable[ConversationMessages]) -> ConversationMessages | None:
-    """The turns of a map, one after the other. Of what else an agent keeps, the last one's counts."""
-    given = list(turns)
-    messages = [message for one in given for message in one.messages]
-    return msgspec.structs.replace(given[-1], messages=messages) if given else None
+def merge_messages(turns: Iterable[ConversationMessages]) -> ConversationMessages | None:
+    """The messages of the turns of a map, in order, with the state of the last turn."""
+    items = list(turns)
+    messages = [message for item in items for message in item.messages]
+    return msgspec.structs.replace(items[-1], messages=messages) if items else None
 
 
-async def opened(conversations: Conversations | None, ref: SessionRef | None, node: str) -> AgentSession | None:
-    """The conversation as it stood when the node was asked, if it is part of one. What a version has never changes, so
-    this need not be recorded."""
+async def open_session(conversations: Conversations | None, ref: SessionRef | None, node: str) -> AgentSession | None:
+    """The conversation at the version of the task, if the node takes part in one. A version never changes, so the read
+    is not recorded."""
     return None if conversations is None or ref is None else await conversations.load(ref, node)
 
 
-async def kept(
+async def record_turn_messages(
     conversations: Conversations | None,
     ref: SessionRef | None,
-    said: ConversationMessages | None,
+    messages: ConversationMessages | None,
     node: str,
     ctx: WorkflowContext[Any],
 ) -> SessionRef | None:
-    """What was said is in the session store before the checkpoint refers to it."""
-    if conversations is None or ref is None or said is None:
+    """Save the messages in the session store, before a checkpoint refers to them."""
+    if conversations is None or ref is None or messages is None:
         return None
 
-    async def keep() -> SessionRef:
-        return await conversations.keep(ref, said, node)
+    async def save() -> SessionRef:
+        return await conversations.save(ref, messages, node)
 
-    found: SessionRef = await ctx.step(keep, name="keep the conversation", key="conversation")
-    return found
+    saved: SessionRef = await ctx.step(save, name="save the conversation", key="conversation")
+    return saved
 
 
 class Conversations:
-    """As a workflow's conversation policy says."""
+    """Applies a workflow's conversation policy."""
 
     def __init__(self, config: ConversationConfig, workflow_name: str, store: SessionStore) -> None:
         self._config = config
@@ -77,52 +76,48 @@ class Conversations:
         self._store = store
         self._root = config.root_thread_id
 
-    # ------------------------------------------------------------ which one
-
     async def begin(self, execution_id: str) -> dict[str, SessionRef]:
-        """What an execution goes on from, by thread: where the session is one that executions share, all that they
-        have said so far. To be asked once, and recorded: later it may be more."""
+        """The versions that an execution starts from, by thread. In a session that executions share, these are the
+        newest versions. The caller records them: later calls may return newer ones."""
         session_id = self._session_id(execution_id)
-        found = {self._root: SessionRef(session_id, self._root)}
+        refs = {self._root: SessionRef(session_id, self._root)}
         if self._config.session_id is None:
-            return found  # its own: what an earlier execution of this id said is not part of it
+            return refs  # an own session: messages of an earlier execution of this id are not part of it
         by_thread: dict[str, list[str]] = {}
         for head in await self._store.heads(session_id):
             if head.version:
                 by_thread.setdefault(head.thread_id, []).append(head.version)
         for thread_id, versions in by_thread.items():
             if thread_id == self._root or thread_id.startswith(f"{self._config.thread_prefix}-"):
-                found[thread_id] = await self._all_of(session_id, thread_id, versions)
-        return found
+                refs[thread_id] = await self._merge_branches(session_id, thread_id, versions)
+        return refs
 
-    async def _all_of(self, session_id: str, thread_id: str, versions: Sequence[str]) -> SessionRef:
-        """Mostly the newest has all the others: only executions that ran at the same time are branches."""
+    async def _merge_branches(self, session_id: str, thread_id: str, versions: Sequence[str]) -> SessionRef:
+        """Usually the newest version contains all others: only concurrent executions make branches."""
         newest = await self._store.read(session_id, versions[-1])
-        branches = [one for one in versions[:-1] if one not in newest]
-        joined = SessionRef(session_id, thread_id)
+        branches = [version for version in versions[:-1] if version not in newest]
+        merged = SessionRef(session_id, thread_id)
         for version in (*branches, versions[-1]):
-            joined = await self._joined(joined, version)
-        return joined
+            merged = await self._merge_version(merged, version)
+        return merged
 
-    def ref_for(self, node: str, execution_id: str, known: Mapping[str, SessionRef]) -> SessionRef:
-        """The conversation that a node's next turn is part of."""
-        root = known.get(self._root) or SessionRef(self._session_id(execution_id), self._root)
+    def ref_for(self, node: str, execution_id: str, refs: Mapping[str, SessionRef]) -> SessionRef:
+        """The conversation of a node's next turn."""
+        root = refs.get(self._root) or SessionRef(self._session_id(execution_id), self._root)
         if self._config.mode == "shared":
             return root
         own = f"{self._config.thread_prefix}-{node}"
-        begun = root.version if self._config.mode == "fork_per_agent" else ""
-        return known.get(own) or SessionRef(root.session_id, own, begun)
+        start = root.version if self._config.mode == "fork_per_agent" else ""
+        return refs.get(own) or SessionRef(root.session_id, own, start)
 
     def _session_id(self, execution_id: str) -> str:
         return self._config.session_id or f"workflow-{self._workflow_name}-{execution_id}"
 
-    # ------------------------------------------------------------ what was said in it
-
     async def load(self, ref: SessionRef, node: str) -> AgentSession:
-        """The conversation up to there, with what the node's agent kept when it spoke last. Raises
+        """The conversation up to this version, with the state that the node's agent had in its last turn. Raises
         ConversationNotFound."""
         entries = await self._store.read(ref.session_id, ref.version)
-        own = [one for one in entries.values() if self._is_of(node, one)]
+        own = [entry for entry in entries.values() if self._is_of(node, entry)]
         return AgentSession(
             session_id=f"{ref.session_id}/{ref.thread_id}",
             messages=messages_in(entries),
@@ -132,97 +127,100 @@ class Conversations:
     def _is_of(self, node: str, entry: SessionEntry) -> bool:
         return bool(entry.messages) and (entry.workflow_name, entry.node_id) == (self._workflow_name, node)
 
-    async def keep(self, ref: SessionRef, said: ConversationMessages, node: str) -> SessionRef:
-        """Store what was said, and give the version that has it. The same again gives the same version."""
-        if not said.messages:
+    async def save(self, ref: SessionRef, new: ConversationMessages, node: str) -> SessionRef:
+        """Append the messages, and return their version. Equal messages give the same version."""
+        if not new.messages:
             return ref
         entry = SessionEntry(
             thread_id=ref.thread_id,
             parent=ref.version,
-            messages=tuple(said.messages),
+            messages=tuple(new.messages),
             workflow_name=self._workflow_name,
             execution_id=delivery().thread_id,
             node_id=node,
             at=delivery().clock.now(),
-            state=said.state,
+            state=new.state,
         )
         version = await self._store.append(ref.session_id, entry)
         return SessionRef(ref.session_id, ref.thread_id, version, ref.version)
 
-    async def heard(self, known: Mapping[str, SessionRef], new: SessionRef) -> dict[str, SessionRef]:
-        """How far the conversations are with a turn that counts: what others said meanwhile in the same thread comes
+    async def merge(self, refs: Mapping[str, SessionRef], new: SessionRef) -> dict[str, SessionRef]:
+        """The versions with a settled turn. Messages that other nodes recorded meanwhile in the same thread come
         first."""
-        found = {new.thread_id: new, **known}
+        merged = {new.thread_id: new, **refs}
         threads = [new.thread_id]
         if self._config.mode == "fork_per_agent":
-            threads.append(self._root)  # for those who are asked for the first time later
+            threads.append(self._root)  # later first turns of other agents fork from it
         for thread_id in threads:
-            before = found.get(thread_id) or SessionRef(new.session_id, thread_id)
-            found[thread_id] = await self._with_turn(before, new)
-        await self._advance(new.session_id, found, threads)
-        return found
+            before = merged.get(thread_id) or SessionRef(new.session_id, thread_id)
+            merged[thread_id] = await self._with_turn(before, new)
+        await self._advance(new.session_id, merged, threads)
+        return merged
 
-    async def _with_turn(self, known: SessionRef, new: SessionRef) -> SessionRef:
-        """What is known, and then the turn that `new` ends with; repeated, where it followed something else."""
+    async def _with_turn(self, before: SessionRef, new: SessionRef) -> SessionRef:
+        """The version `before`, followed by the turn of `new`; the turn is repeated if it followed another version."""
         version = new.version
-        if version in ("", known.version):
-            return SessionRef(known.session_id, known.thread_id, known.version)
-        if new.parent == known.version:  # nobody else has spoken: nothing need be read
-            return SessionRef(known.session_id, known.thread_id, version)
-        turn = (await self._store.read(known.session_id, version))[version]
-        if turn.parent == known.version:
-            return SessionRef(known.session_id, known.thread_id, version)
-        if not turn.messages or version in await self._store.read(known.session_id, known.version):
-            return known
-        return await self._repeated(known, (version,))
+        if version in ("", before.version):
+            return SessionRef(before.session_id, before.thread_id, before.version)
+        if new.parent == before.version:  # no other turn was recorded: no read is needed
+            return SessionRef(before.session_id, before.thread_id, version)
+        turn = (await self._store.read(before.session_id, version))[version]
+        if turn.parent == before.version:
+            return SessionRef(before.session_id, before.thread_id, version)
+        if not turn.messages or version in await self._store.read(before.session_id, before.version):
+            return before
+        return await self._append_repeats(before, (version,))
 
-    async def _advance(self, session_id: str, found: Mapping[str, SessionRef], threads: Sequence[str]) -> None:
-        """Also back, in threads where this execution had come further before it was rewound."""
-        own = delivery().thread_id
-        moved = {thread_id: found[thread_id].version for thread_id in threads}
+    async def _advance(self, session_id: str, refs: Mapping[str, SessionRef], threads: Sequence[str]) -> None:
+        """Set the heads of this execution, also backwards in threads that a rewind shortened."""
+        execution_id = delivery().thread_id
+        versions = {thread_id: refs[thread_id].version for thread_id in threads}
         for head in await self._store.heads(session_id):
-            if head.execution_id == own and head.thread_id not in moved:
-                ref = found.get(head.thread_id)
-                moved[head.thread_id] = "" if ref is None else ref.version
-        for thread_id, version in moved.items():
-            await self._store.advance(session_id, SessionHead(thread_id=thread_id, execution_id=own, version=version))
+            if head.execution_id == execution_id and head.thread_id not in versions:
+                ref = refs.get(head.thread_id)
+                versions[head.thread_id] = "" if ref is None else ref.version
+        for thread_id, version in versions.items():
+            head = SessionHead(thread_id=thread_id, execution_id=execution_id, version=version)
+            await self._store.advance(session_id, head)
 
-    async def _joined(self, known: SessionRef, version: str) -> SessionRef:
-        """Both, and nothing twice: what only `version` has comes after what is known."""
-        if not known.version:
-            return SessionRef(known.session_id, known.thread_id, version)
-        before = _spoken(await self._store.read(known.session_id, known.version))
-        after = _spoken(await self._store.read(known.session_id, version))
+    async def _merge_version(self, ref: SessionRef, version: str) -> SessionRef:
+        """Both versions without duplicates: entries that only `version` has come last."""
+        if not ref.version:
+            return SessionRef(ref.session_id, ref.thread_id, version)
+        before = _versions_with_messages(await self._store.read(ref.session_id, ref.version))
+        after = _versions_with_messages(await self._store.read(ref.session_id, version))
         missing = set(after) - set(before)
-        return await self._repeated(known, [one for one in after if one in missing]) if missing else known
+        return await self._append_repeats(ref, [entry for entry in after if entry in missing]) if missing else ref
 
-    async def _repeated(self, known: SessionRef, versions: Sequence[str]) -> SessionRef:
+    async def _append_repeats(self, ref: SessionRef, versions: Sequence[str]) -> SessionRef:
         entry = SessionEntry(
-            thread_id=known.thread_id,
-            parent=known.version,
+            thread_id=ref.thread_id,
+            parent=ref.version,
             repeats=tuple(versions),
             workflow_name=self._workflow_name,
             execution_id=delivery().thread_id,
             at=delivery().clock.now(),
         )
-        return SessionRef(known.session_id, known.thread_id, await self._store.append(known.session_id, entry))
+        return SessionRef(ref.session_id, ref.thread_id, await self._store.append(ref.session_id, entry))
 
 
-def _spoken(entries: Mapping[str, SessionEntry]) -> list[str]:
+def _versions_with_messages(entries: Mapping[str, SessionEntry]) -> list[str]:
     return [version for version, entry in entries.items() if entry.messages]
 
 
-def _stored(message: Message) -> Message:
-    """What a tool gave, as data: the model was told no more than that, and whoever reads it may not know its type."""
+def _to_stored(message: Message) -> Message:
+    """The message with results of tools as plain data: the model got no more, and a reader may not know their types."""
     contents = [
-        msgspec.structs.replace(one, result=_plain(one)) if one.type == "function_result" else one
-        for one in message.contents
+        msgspec.structs.replace(content, result=_plain_result(content))
+        if content.type == "function_result"
+        else content
+        for content in message.contents
     ]
     return msgspec.structs.replace(message, contents=tuple(contents))
 
 
-def _plain(content: Content) -> Any:
+def _plain_result(content: Content) -> Any:
     try:
-        return plain(content.result)
+        return to_plain(content.result)
     except TypeError:
         return content.result

@@ -25,7 +25,7 @@ from perdure.errors import DamagedStore, NewerFormat, StorageFailed
 
 BUSY_SECONDS = 30.0
 KNOWN_SESSIONS = 64
-"""How many are remembered, so that only what is new of them is read."""
+"""How many sessions are cached, so that only their new rows are read."""
 _TABLE = """
 CREATE TABLE IF NOT EXISTS session_lines (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -38,8 +38,8 @@ _FIRST = "SELECT line FROM session_lines WHERE number IN (SELECT min(number) FRO
 
 
 @dataclass
-class _Known:
-    """What was read of a session: rows are only ever added to it, or all of them deleted."""
+class _KnownRows:
+    """The rows that were read of a session: rows are only appended, or all deleted."""
 
     log: SessionLog
     first: int | None = None
@@ -49,13 +49,13 @@ class _Known:
 class SessionRows:
     """One session's rows, in a transaction."""
 
-    def __init__(self, path: Path, db: sqlite3.Connection, known: _Known) -> None:
+    def __init__(self, path: Path, db: sqlite3.Connection, known: _KnownRows) -> None:
         self._path = path
         self._db = db
         session_id = known.log.session_id
         [[first]] = db.execute("SELECT min(number) FROM session_lines WHERE session_id = ?", (session_id,))
-        if first != known.first:  # another of the same id
-            known = _Known(SessionLog(session_id, known.log.seal), first)
+        if first != known.first:  # another session of the same id
+            known = _KnownRows(SessionLog(session_id, known.log.seal), first)
         self.known = known
         new = "SELECT number, line FROM session_lines WHERE session_id = ? AND number > ? ORDER BY number"
         for number, data in db.execute(new, (session_id, known.last)):
@@ -70,23 +70,23 @@ class SessionRows:
         return self.known.log
 
     def _take(self, number: int | None, data: bytes) -> None:
-        self.log.take(from_bytes(data, str(self._path)))
+        self.log.add(from_bytes(data, str(self._path)))
         self.known.last = number or self.known.last
         if self.known.first is None:
             self.known.first = number
 
     def append(self, line: Line) -> None:
-        data = self.log.kept(line)
+        data = self.log.to_stored(line)
         row = (self.log.session_id, data)
         added = self._db.execute("INSERT INTO session_lines (session_id, line) VALUES (?, ?)", row)
         self._take(added.lastrowid, data)
 
     def sync(self) -> None:
-        """What is committed is on the disk."""
+        """A committed row is durable."""
 
 
 class SessionDatabase:
-    """One object may be used by many threads, which take turns."""
+    """All sessions of a database. Many threads may use one object; they take turns."""
 
     def __init__(self, path: str | os.PathLike[str], encryption: SessionEncryption | None = None) -> None:
         self.path = Path(path)
@@ -94,21 +94,21 @@ class SessionDatabase:
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
         self._process_id = 0
-        self._remembered: OrderedDict[str, _Known] = OrderedDict()
+        self._remembered: OrderedDict[str, _KnownRows] = OrderedDict()
 
     @contextmanager
-    def opened(self, session_id: str, *, writes: bool) -> Iterator[SessionRows]:
+    def open(self, session_id: str, *, writes: bool) -> Iterator[SessionRows]:
         with self._transaction("BEGIN IMMEDIATE" if writes else "BEGIN") as db:
-            known = self._remembered.pop(session_id, None) or self._unknown(session_id)
+            known = self._remembered.pop(session_id, None) or self._new_rows(session_id)
             rows = SessionRows(self.path, db, known)
             yield rows
             db.execute("COMMIT")
-            self._remembered[session_id] = rows.known  # only now: after an error it is read anew
+            self._remembered[session_id] = rows.known  # last: after an error the rows are read again
             while len(self._remembered) > KNOWN_SESSIONS:
                 self._remembered.popitem(last=False)
 
-    def _unknown(self, session_id: str) -> _Known:
-        return _Known(SessionLog(session_id, self.sealing.of(session_id)))
+    def _new_rows(self, session_id: str) -> _KnownRows:
+        return _KnownRows(SessionLog(session_id, self.sealing.seal_for(session_id)))
 
     def remove(self, session_id: str) -> None:
         with self._transaction("BEGIN IMMEDIATE") as db:
@@ -117,11 +117,12 @@ class SessionDatabase:
 
     def session_ids(self) -> list[str]:
         with self._transaction("BEGIN") as db:
-            return [one for (one,) in db.execute("SELECT DISTINCT session_id FROM session_lines ORDER BY session_id")]
+            rows = db.execute("SELECT DISTINCT session_id FROM session_lines ORDER BY session_id")
+            return [session_id for (session_id,) in rows]
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        """Taken back, unless it is committed."""
+        """Rolled back unless it is committed."""
         try:
             with self._lock:
                 db = self._connected()
@@ -136,7 +137,7 @@ class SessionDatabase:
             raise StorageFailed("SqliteSessionStore", f"use {str(self.path)!r}", str(error)) from error
 
     def _connected(self) -> sqlite3.Connection:
-        """It stays open: closing the last one of a file writes all of it anew."""
+        """The connection stays open: closing the last connection of a file checkpoints the whole WAL."""
         if self._db is not None and self._process_id == os.getpid():
             return self._db
         db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
@@ -152,7 +153,7 @@ class SessionDatabase:
 
 
 def _execute_patiently(db: sqlite3.Connection, statement: str) -> None:
-    """SQLite does not wait by itself for somebody else who makes the file, or its journal, at the same time."""
+    """Retries while another process creates the file or its journal: SQLite's busy timeout does not cover that."""
     until = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -169,12 +170,12 @@ def _first_lines(db: sqlite3.Connection) -> Iterator[Line]:
         try:
             yield from_bytes(data, "session_lines")
         except (NotASessionLine, NewerFormat):
-            continue  # told when that session is read
+            continue  # reported when that session is read
 
 
 class SqliteSessionStore(LoggedSessionStore):
-    """Keeps conversations in one SQLite file, for any number of processes of one machine; encrypted, like those of a
-    `JsonSessionStore`, if it is given a key."""
+    """Stores conversations in one SQLite file, for any number of processes of one machine; with `encryption`, encrypted
+    like those of a `JsonSessionStore`."""
 
     def __init__(self, path: str | os.PathLike[str], *, encryption: SessionEncryption | None = None) -> None:
         if os.fspath(path) == ":memory:":

@@ -28,29 +28,28 @@ T = TypeVar("T")
 
 @runtime_checkable
 class SessionStore(Protocol):
-    """Keeps conversations. Nothing that was said is ever changed, so whoever knows a version can always read it.
+    """Stores conversations. Entries never change, so a version can always be read.
 
-    A version is the id of an entry. Those that follow the same one are branches: neither sees the other.
+    A version is the id of an entry. Entries that follow the same entry are branches: neither contains the other.
     """
 
     async def append(self, session_id: str, entry: SessionEntry) -> str:
-        """Add an entry, and give its version. It is stored when this returns. The same entry again changes nothing.
+        """Append an entry, and return its version. It is durable when this returns. An equal entry changes nothing.
 
         Raises ConversationNotFound if the session has not what it follows.
         """
         ...
 
     async def advance(self, session_id: str, head: SessionHead) -> None:
-        """Say how far an execution has come in a thread. Nothing is lost by it: versions stay what they are."""
+        """Set the version that an execution has reached in a thread. Existing versions stay readable."""
         ...
 
     async def read(self, session_id: str, version: str) -> dict[str, SessionEntry]:
-        """The entries up to a version, by version, in the order in which they are part of the conversation. Raises
-        ConversationNotFound."""
+        """The entries up to a version, by version, in the order of the conversation. Raises ConversationNotFound."""
         ...
 
     async def heads(self, session_id: str) -> list[SessionHead]:
-        """How far each execution has come in each thread; the one that was moved last comes last."""
+        """The version that each execution has reached in each thread, in the order of their last change."""
         ...
 
     async def sessions(self) -> list[str]:
@@ -58,30 +57,30 @@ class SessionStore(Protocol):
         ...
 
     async def delete(self, session_id: str) -> None:
-        """Forget all of it. An execution that refers to it cannot go on. Nothing happens if there is none."""
+        """Delete a session, if it exists. An execution that refers to it cannot continue."""
         ...
 
     async def threads(self, session_id: str) -> list[str]:
-        """In which something was said."""
-        return list(dict.fromkeys(one.thread_id for one in await self.heads(session_id) if one.version))
+        """The ids of threads with messages."""
+        return list(dict.fromkeys(head.thread_id for head in await self.heads(session_id) if head.version))
 
     async def messages(
         self, session_id: str, thread_id: str, version: str | None = None, *, execution_id: str | None = None
     ) -> list[Message]:
-        """What was said in a thread: up to a version, or by how far an execution has come; else the one that spoke
-        last. Empty where nothing was said."""
+        """The messages of a thread: up to a version, or up to the head of an execution; by default the newest head.
+        Empty for a thread without messages."""
         if version is None:
-            found = [
-                one.version
-                for one in await self.heads(session_id)
-                if one.version and one.thread_id == thread_id and execution_id in (None, one.execution_id)
+            versions = [
+                head.version
+                for head in await self.heads(session_id)
+                if head.version and head.thread_id == thread_id and execution_id in (None, head.execution_id)
             ]
-            version = found[-1] if found else ""
+            version = versions[-1] if versions else ""
         return messages_in(await self.read(session_id, version))
 
 
 class _OpenedSession(Protocol):
-    """A session that nobody else appends to meanwhile."""
+    """A session with exclusive write access."""
 
     @property
     def log(self) -> SessionLog: ...
@@ -91,14 +90,14 @@ class _OpenedSession(Protocol):
     def sync(self) -> None: ...
 
 
-class _Keeper(Protocol):
-    """Whatever keeps the lines of sessions, in order."""
+class SessionLines(Protocol):
+    """Stores the lines of sessions, in order."""
 
     @property
     def sealing(self) -> Sealing | None:
-        """None where nothing is kept that somebody else could read."""
+        """None if other users cannot read the lines."""
 
-    def opened(self, session_id: str, *, writes: bool) -> AbstractContextManager[_OpenedSession | None]: ...
+    def open(self, session_id: str, *, writes: bool) -> AbstractContextManager[_OpenedSession | None]: ...
 
     def remove(self, session_id: str) -> None: ...
 
@@ -106,103 +105,103 @@ class _Keeper(Protocol):
 
 
 class LoggedSessionStore(SessionStore):
-    """Over lines that are only ever added."""
+    """Over lines that are only appended."""
 
-    def __init__(self, keeper: _Keeper, *, blocks: bool) -> None:
-        self._keeper = keeper
+    def __init__(self, lines: SessionLines, *, blocks: bool) -> None:
+        self._lines = lines
         self._blocks = blocks
-        """Whether it has to wait for a disk, or for other processes."""
+        """Whether it waits for a disk or for other processes."""
 
     @property
     def keeps_plain_text(self) -> bool:
-        """Whether whoever has its files can read what was said."""
-        return self._keeper.sealing is not None and self._keeper.sealing.is_plain
+        """Whether its files contain messages as plain text."""
+        return self._lines.sealing is not None and self._lines.sealing.is_plain
 
     async def append(self, session_id: str, entry: SessionEntry) -> str:
         if bool(entry.messages) == bool(entry.repeats):
-            raise ValueError(f"An entry has either messages or entries that it repeats, got {entry!r}.")
+            raise ValueError(f"An entry has either messages or repeated entries, got {entry!r}.")
         return await self._put(session_id, line_of(entry))
 
     async def advance(self, session_id: str, head: SessionHead) -> None:
         await self._put(session_id, HeadLine(head.thread_id, head.execution_id, head.version))
 
     async def read(self, session_id: str, version: str) -> dict[str, SessionEntry]:
-        return await self._look(session_id, lambda log: log.read(version))
+        return await self._read_log(session_id, lambda log: log.read(version))
 
     async def heads(self, session_id: str) -> list[SessionHead]:
-        return await self._look(session_id, SessionLog.heads)
+        return await self._read_log(session_id, SessionLog.heads)
 
     async def sessions(self) -> list[str]:
-        return sorted(await self._do(self._keeper.session_ids))
+        return sorted(await self._do(self._lines.session_ids))
 
     async def delete(self, session_id: str) -> None:
         check_identifier("session_id", session_id)
-        await self._do(lambda: self._keeper.remove(session_id))
+        await self._do(lambda: self._lines.remove(session_id))
 
-    async def _put(self, session_id: str, given: EntryLine | HeadLine) -> str:
-        """Gives its version."""
+    async def _put(self, session_id: str, new: EntryLine | HeadLine) -> str:
+        """Returns its version."""
         check_identifier("session_id", session_id)
 
         def put() -> str:
-            with self._keeper.opened(session_id, writes=True) as session:
-                assert session is not None  # noqa: S101  # made, if there was none
-                log, line = session.log, given
-                first = log.seal.begun() if log.is_empty else None
+            with self._lines.open(session_id, writes=True) as session:
+                assert session is not None  # noqa: S101  # `writes` creates it
+                log, line = session.log, new
+                first = log.seal.first_line() if log.is_empty else None
                 if isinstance(line, EntryLine):
                     line = with_id(line, log.seal.digest)
-                if log.knows(line):
+                if log.has(line):
                     session.sync()
                 else:
-                    for one in (line,) if first is None else (first, line):
-                        session.append(one)
+                    for appended in (line,) if first is None else (first, line):
+                        session.append(appended)
                 return line.entry_id if isinstance(line, EntryLine) else line.version
 
         return await self._do(put)
 
-    async def _look(self, session_id: str, look: Callable[[SessionLog], T]) -> T:
+    async def _read_log(self, session_id: str, read: Callable[[SessionLog], T]) -> T:
         check_identifier("session_id", session_id)
 
-        def read() -> T:
-            with self._keeper.opened(session_id, writes=False) as session:
-                return look(SessionLog(session_id) if session is None else session.log)
+        def read_open() -> T:
+            with self._lines.open(session_id, writes=False) as session:
+                return read(SessionLog(session_id) if session is None else session.log)
 
-        return await self._do(read)
+        return await self._do(read_open)
 
     async def _do(self, work: Callable[[], T]) -> T:
         return await asyncio.to_thread(work) if self._blocks else work()
 
 
 class InMemorySessionStore(LoggedSessionStore):
-    """Keeps conversations as long as the process lives: for tests and short-lived work."""
+    """Stores conversations in the memory of the process: for tests and short-lived work."""
 
     def __init__(self) -> None:
-        super().__init__(_Memory(), blocks=False)
+        super().__init__(_MemoryLines(), blocks=False)
 
 
-class _InMemory:
+class _MemorySession:
     def __init__(self, session_id: str) -> None:
         self.log = SessionLog(session_id)
 
     def append(self, line: Line) -> None:
-        """Through its bytes, so that it is what a disk would give back."""
-        self.log.take(from_bytes(self.log.kept(line), "memory"))
+        """Through bytes, so that values equal those of a disk."""
+        self.log.add(from_bytes(self.log.to_stored(line), "memory"))
 
     def sync(self) -> None:
-        """There is nothing to lose."""
+        """Memory needs no sync."""
 
 
-class _Memory:
+class _MemoryLines:
     sealing = None
 
     def __init__(self) -> None:
-        self._sessions: dict[str, _InMemory] = {}
+        self._sessions: dict[str, _MemorySession] = {}
 
     @contextmanager
-    def opened(self, session_id: str, *, writes: bool) -> Iterator[_InMemory]:
-        found = self._sessions.get(session_id) or _InMemory(session_id)
-        yield found
-        if not found.log.is_empty:
-            self._sessions[session_id] = found
+    def open(self, session_id: str, *, writes: bool) -> Iterator[_MemorySession]:
+        session = self._sessions.get(session_id) or _MemorySession(session_id)
+        yield session
+        if not session.log.is_empty:
+            self._sessions[session_id] = session
 
     def remove(self, session_id: str) -> None:
         self._sessions.pop(session_id, None)

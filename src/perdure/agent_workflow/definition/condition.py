@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 import msgspec
 
 MISSING: Any = object()
-"""In place of a value that there is not."""
+"""Stands for the value of a missing field."""
 
 
 class Condition(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Made by `condition.equals("score", 3)` and the like; joined by `condition.and_(...)`, `or_`, `not_`, or by
-    `&`, `|` and `~`."""
+    """Created by `condition.equals("score", 3)` and similar functions; joined by `condition.and_(...)`, `or_`, `not_`,
+    or by `&`, `|` and `~`."""
 
     type: str
     field: str | None = None
@@ -25,16 +25,16 @@ class Condition(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     """Of `matches_regex`."""
 
     def holds(self, outputs: Mapping[str, Any]) -> bool:
-        """A field that there is not equals nothing, contains nothing, and is empty."""
+        """A missing field equals nothing, contains nothing, and is empty."""
         return _TESTS[self.type](self, outputs)
 
     @property
     def fields(self) -> Iterator[str]:
-        """Those that it, or what it is joined of, asks about."""
+        """The fields of this condition and of the conditions that it joins."""
         if self.field is not None:
             yield self.field
-        for one in self.conditions:
-            yield from one.fields
+        for condition in self.conditions:
+            yield from condition.fields
 
     def __and__(self, other: Condition) -> Condition:
         return Condition("and", conditions=(self, other))
@@ -47,7 +47,7 @@ class Condition(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 
     def __str__(self) -> str:
         if self.conditions:
-            inner = [f"({one})" if one.conditions else str(one) for one in self.conditions]
+            inner = [f"({condition})" if condition.conditions else str(condition) for condition in self.conditions]
             return f"not {inner[0]}" if self.type == "not" else f" {self.type} ".join(inner)
         if self.field is None:
             return self.type
@@ -59,15 +59,15 @@ Test: TypeAlias = Callable[[Condition, Mapping[str, Any]], bool]
 
 
 def field_in(outputs: Mapping[str, Any], path: str) -> Any:
-    """The value at a path such as `review.score`, looked for as one key first. `MISSING` if there is none."""
+    """The value at a path such as `review.score`; the path as one key wins. `MISSING` if it does not exist."""
     if path in outputs:
         return outputs[path]
-    found: Any = outputs
+    value: Any = outputs
     for part in path.split("."):
-        if not isinstance(found, Mapping) or part not in found:
+        if not isinstance(value, Mapping) or part not in value:
             return MISSING
-        found = found[part]
-    return found
+        value = value[part]
+    return value
 
 
 def is_missing(value: Any) -> bool:
@@ -75,35 +75,35 @@ def is_missing(value: Any) -> bool:
 
 
 def _of_value(test: Callable[[Any, Any], bool]) -> Test:
-    def holds(one: Condition, outputs: Mapping[str, Any]) -> bool:
-        value = field_in(outputs, one.field or "")
+    def holds(condition: Condition, outputs: Mapping[str, Any]) -> bool:
+        value = field_in(outputs, condition.field or "")
         if is_missing(value):
             return False
         try:
-            return test(value, one.value)
-        except TypeError:  # a text is neither more nor less than a number
+            return test(value, condition.value)
+        except TypeError:  # a text cannot be compared with a number
             return False
 
     return holds
 
 
 def _not(type: str) -> Test:
-    return lambda one, outputs: not _TESTS[type](one, outputs)
+    return lambda condition, outputs: not _TESTS[type](condition, outputs)
 
 
 def _equal(value: Any, other: Any) -> bool:
-    """As JSON has it: true is not 1, at any depth."""
+    """Equality of JSON values: true is not 1, at any depth."""
     if isinstance(value, bool) or isinstance(other, bool):
         return value is other
     if isinstance(value, list | tuple) and isinstance(other, list | tuple):
         return len(value) == len(other) and all(map(_equal, value, other))
     if isinstance(value, Mapping) and isinstance(other, Mapping):
-        return value.keys() == other.keys() and all(_equal(one, other[key]) for key, one in value.items())
+        return value.keys() == other.keys() and all(_equal(item, other[key]) for key, item in value.items())
     return bool(value == other)
 
 
-def _is_empty(one: Condition, outputs: Mapping[str, Any]) -> bool:
-    value = field_in(outputs, one.field or "")
+def _is_empty(condition: Condition, outputs: Mapping[str, Any]) -> bool:
+    value = field_in(outputs, condition.field or "")
     if is_missing(value) or value is None:
         return True
     if isinstance(value, str):
@@ -116,26 +116,26 @@ def _contains(value: Any, other: Any) -> bool:
         return isinstance(other, str) and other in value
     if isinstance(value, Mapping):
         return other in value
-    return any(_equal(one, other) for one in value)
+    return any(_equal(item, other) for item in value)
 
 
 def _several(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else [value]
 
 
-def _exists(one: Condition, outputs: Mapping[str, Any]) -> bool:
-    value = field_in(outputs, one.field or "")
+def _exists(condition: Condition, outputs: Mapping[str, Any]) -> bool:
+    value = field_in(outputs, condition.field or "")
     return not is_missing(value) and value is not None
 
 
-def _matches(one: Condition, outputs: Mapping[str, Any]) -> bool:
-    value = field_in(outputs, one.field or "")
-    flags = re.IGNORECASE if one.ignore_case else 0
-    return isinstance(value, str) and re.search(str(one.value), value, flags) is not None
+def _matches(condition: Condition, outputs: Mapping[str, Any]) -> bool:
+    value = field_in(outputs, condition.field or "")
+    flags = re.IGNORECASE if condition.ignore_case else 0
+    return isinstance(value, str) and re.search(str(condition.value), value, flags) is not None
 
 
 _TESTS: dict[str, Test] = {
-    "always": lambda one, outputs: True,
+    "always": lambda condition, outputs: True,
     "equals": _of_value(_equal),
     "not_equals": _not("equals"),
     "exists": _exists,
@@ -150,11 +150,11 @@ _TESTS: dict[str, Test] = {
     "matches_regex": _matches,
     "is_empty": _is_empty,
     "is_not_empty": _not("is_empty"),
-    "contains_any": _of_value(lambda value, other: any(_contains(value, one) for one in _several(other))),
-    "contains_all": _of_value(lambda value, other: all(_contains(value, one) for one in _several(other))),
-    "and": lambda one, outputs: all(inner.holds(outputs) for inner in one.conditions),
-    "or": lambda one, outputs: any(inner.holds(outputs) for inner in one.conditions),
-    "not": lambda one, outputs: not one.conditions[0].holds(outputs),
+    "contains_any": _of_value(lambda value, other: any(_contains(value, item) for item in _several(other))),
+    "contains_all": _of_value(lambda value, other: all(_contains(value, item) for item in _several(other))),
+    "and": lambda condition, outputs: all(inner.holds(outputs) for inner in condition.conditions),
+    "or": lambda condition, outputs: any(inner.holds(outputs) for inner in condition.conditions),
+    "not": lambda condition, outputs: not condition.conditions[0].holds(outputs),
 }
 TYPES = frozenset(_TESTS)
 JOINED = frozenset({"and", "or", "not"})
@@ -215,7 +215,7 @@ def matches_regex(field: str, pattern: str, *, ignore_case: bool = False) -> Con
 
 
 def is_empty(field: str) -> Condition:
-    """Missing, null, a text of spaces, or a list of nothing."""
+    """Missing, null, a text of spaces, or an empty list or mapping."""
     return Condition("is_empty", field)
 
 

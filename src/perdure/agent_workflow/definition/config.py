@@ -1,4 +1,4 @@
-"""A workflow of agents as data: what a document holds, and what the builder makes."""
+"""A workflow of agents as data: the content of a document."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ ConversationMode: TypeAlias = Literal["none", "shared", "per_agent", "fork_per_a
 MapErrors: TypeAlias = Literal["fail", "null", "omit"]
 
 FORMAT = "1"
-"""Of documents. One of a newer format is refused."""
+"""The format of documents. perdure rejects a newer format."""
 START, END = "START", "END"
-"""In place of a node's id: what was given to the execution, and its end."""
+"""In the place of a node's id: the input of the execution, and its end."""
 ANSWER = "answer"
-"""The output of a node that was given no other name for it."""
+"""The output of a node without an output key."""
 
 
 class DefinitionPart(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
-    """Of a document: a field that there is not is a mistake, and told as one. Durations are seconds."""
+    """A part of a document. Unknown fields are errors. Durations are seconds."""
 
 
 class AgentConfig(DefinitionPart, frozen=True):
-    """An agent that is made when it is first needed: with `perdure.agents.Agent`, so with the extra `agents`."""
+    """An agent of `perdure.agents.Agent`, created with the workflow. Needs the extra `agents`."""
 
     model: str | None = None
-    """As pydantic-ai names it; None: the workflow's own, `settings.model`."""
+    """A model name of pydantic-ai; None: the workflow's model, `settings.model`."""
     name: str | None = None
     """None: the node's id."""
     instructions: str | None = None
@@ -62,36 +62,36 @@ class AgentConfig(DefinitionPart, frozen=True):
 
 
 class RetryConfig(DefinitionPart, frozen=True):
-    """How often a node is tried again, and when."""
+    """The retries of a node."""
 
     max_attempts: int = 3
-    """The first one included."""
+    """Includes the first attempt."""
     initial_delay: float = 1.0
     strategy: RetryStrategy = "exponential"
     max_delay: float | None = None
     only_transient: bool = False
-    """Only what may pass: timeouts, broken connections, services that are busy."""
+    """Retry only transient errors: timeouts, broken connections, busy services."""
 
 
 class ErrorConfig(DefinitionPart, frozen=True):
-    """What becomes of a failure of a node."""
+    """The effect of a node's failure."""
 
     mode: ErrorMode = "stop"
     fallback: str | None = None
-    """The node that stands in, with `mode="fallback"`."""
+    """The node that replaces the failed node, with `mode="fallback"`."""
 
 
 class ApprovalConfig(DefinitionPart, frozen=True):
-    """Somebody is asked after the agent has answered, before anybody uses what it said."""
+    """An approval of the agent's output, before other nodes use it."""
 
     message: str = "Approve?"
     description: str | None = None
     when: Condition | None = None
-    """Of the node's outputs; None: always, unless there is a predicate."""
+    """A condition on the node's outputs; None: always, unless there is a predicate."""
     predicate: str | None = None
     """The import path of a function of an ApprovalContext."""
     timeout: float | None = None
-    """None, or 0: it waits as long as it takes."""
+    """None or 0: it waits without limit."""
     timeout_behavior: TimeoutBehavior = "fail"
 
 
@@ -102,7 +102,7 @@ class MapConfig(DefinitionPart, frozen=True):
     """The key of the list."""
     max_parallel: int = 4
     on_error: MapErrors = "fail"
-    """Of one item: the node fails, or goes on with null in its place, or without it."""
+    """The effect of a failed item: the node fails, the output has null for it, or the output omits it."""
 
 
 class HandoffConfig(DefinitionPart, frozen=True):
@@ -113,12 +113,12 @@ class HandoffConfig(DefinitionPart, frozen=True):
 
 
 class NodeConfig(DefinitionPart, frozen=True):
-    """One node: its agent, what goes in and comes out, and what happens when it fails."""
+    """One node: its agent, its inputs and outputs, and its handling of failures."""
 
     agent: AgentConfig | str | None = None
-    """What makes the agent, or its import path. None for one that only Python knows."""
+    """The config of the agent, or its import path. None for an agent object."""
     workflow: WorkflowConfig | str | None = None
-    """In place of an agent: a workflow, or the import path of one."""
+    """Instead of an agent: a workflow, or its import path."""
     output_mode: OutputMode = "string"
     output_types: tuple[str, ...] = ()
     """Import paths of the types of structured and union outputs."""
@@ -127,15 +127,15 @@ class NodeConfig(DefinitionPart, frozen=True):
     output_key: str | None = None
     input_template: str | None = None
     instructions: str | None = None
-    """Beside those that the agent has."""
+    """Added to the agent's own instructions."""
     context: dict[str, Any] = {}
-    """What the agent is told with its input, by name."""
+    """Values that the agent gets with its input, by name."""
     tools: tuple[str, ...] = ()
-    """Import paths of functions that the agent may call here, beside its own."""
+    """Import paths of functions that the agent may call here, beside its own tools."""
     timeout: float | None = None
     """Of one attempt."""
     max_concurrent: int | None = None
-    """How many executions may run this node at a time, in one process."""
+    """How many executions of one process may run this node at the same time."""
     retry: RetryConfig | None = None
     on_error: ErrorConfig = ErrorConfig()
     approval: ApprovalConfig | None = None
@@ -146,7 +146,7 @@ class NodeConfig(DefinitionPart, frozen=True):
 
 
 class EdgeConfig(DefinitionPart, frozen=True):
-    """What comes after a node, and under which condition."""
+    """An edge between nodes, with its condition."""
 
     source: str = msgspec.field(name="from")
     target: str = msgspec.field(name="to")
@@ -156,32 +156,32 @@ class EdgeConfig(DefinitionPart, frozen=True):
     matched_type: str | None = None
     """The name of the type that a union output must have."""
     is_default: bool = msgspec.field(default=False, name="default")
-    """Taken if no other edge of its source is."""
+    """Taken if no other edge of its source is taken."""
     delay: float | None = None
 
 
 class ConversationConfig(DefinitionPart, frozen=True):
-    """What agents know of earlier turns."""
+    """The messages of earlier turns that agents get."""
 
     mode: ConversationMode = "none"
     session_id: str | None = None
-    """None: one for each execution."""
+    """None: a session for each execution."""
     root_thread_id: str = "workflow"
     thread_prefix: str = "workflow-agent"
 
 
 class SettingsConfig(DefinitionPart, frozen=True):
-    """What holds for the whole workflow."""
+    """Settings of the whole workflow."""
 
     checkpointing: bool = False
     max_iterations: int | None = None
-    """How often a loop may be gone through. A workflow with a loop needs it."""
+    """The maximum of passes through a loop. A workflow with a loop needs it."""
     convergence: bool = True
-    """Whether a loop ends when a pass through it has changed nothing."""
+    """Whether a loop ends when a pass changes nothing."""
     timeout: float | None = None
-    """Of a whole execution, from its start, whatever happens between."""
+    """Of a whole execution, from its start, including pauses."""
     model: str | None = None
-    """Of agents that name none."""
+    """The model of agents without their own."""
     conversation: ConversationConfig = ConversationConfig()
 
 
@@ -191,7 +191,7 @@ class WorkflowConfig(DefinitionPart, frozen=True):
     name: str
     format: str = FORMAT
     version: str = "1.0.0"
-    """Of the workflow, as its authors count."""
+    """The version of the workflow, chosen by its authors."""
     description: str | None = None
     agents: dict[str, NodeConfig] = {}
     edges: tuple[EdgeConfig, ...] = ()

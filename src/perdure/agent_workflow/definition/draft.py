@@ -16,7 +16,7 @@ from perdure.graph.policy import RetryPolicy
 
 @dataclass
 class NodeDraft:
-    """A node, and what was given for it as objects."""
+    """A node, with its Python objects."""
 
     config: NodeConfig = field(default_factory=NodeConfig)
     agent: Any = None
@@ -26,7 +26,7 @@ class NodeDraft:
     tools: tuple[Tool, ...] = ()
     needs_approval: Callable[..., bool] | None = None
     retry: RetryPolicy | None = None
-    """One that a document cannot say."""
+    """A policy that a document cannot express."""
 
 
 @dataclass
@@ -37,10 +37,10 @@ class EdgeDraft:
 
 @dataclass
 class Draft:
-    """Changed by every builder that was made of one `AgentWorkflow.create()`."""
+    """Shared and changed by every builder of one `AgentWorkflow.create()`."""
 
     name: str = ""
-    """Empty: made of the nodes' ids."""
+    """Empty: built from the nodes' ids."""
     version: str = "1.0.0"
     description: str | None = None
     nodes: dict[str, NodeDraft] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Draft:
     session_store: Any = None
     clock: Clock | None = None
     number: int | None = None
-    """Of the stored definition that it was loaded from."""
+    """The number of the stored definition that it was loaded from."""
     source: str | None = None
     """The file that it was read from."""
     durability: Any = "sync"
@@ -79,13 +79,13 @@ class Draft:
         )
 
     def copy(self) -> Draft:
-        """As it is now: what was built does not change when the builder goes on."""
+        """A copy: later changes of the builder do not affect built workflows."""
         nodes = {node_id: replace(node) for node_id, node in self.nodes.items()}
         return replace(self, nodes=nodes, edges=[replace(edge) for edge in self.edges])
 
     def add(self, node_id: str, node: NodeDraft) -> NodeDraft:
-        """Raises InvalidDefinition for a second one of this id."""
+        """Raises InvalidDefinition if a node has this id already."""
         if node_id in self.nodes:
-            raise InvalidDefinition([(f"agents.{node_id}", "there is a node of this id already. Give one another id")])
+            raise InvalidDefinition([(f"agents.{node_id}", "a node with this id exists already. Use another id")])
         self.nodes[node_id] = node
         return node

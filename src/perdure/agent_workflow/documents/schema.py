@@ -1,4 +1,4 @@
-"""The JSON Schema of documents: made from the parts of a definition, and shipped as a file for editors and others."""
+"""The JSON Schema of documents: generated from the parts of a definition, and shipped as a file for editors."""
 
 from __future__ import annotations
 
@@ -23,21 +23,18 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema_text() -> str:
-    """What is shipped."""
+    """The shipped file."""
     return resources.files(__package__ or "").joinpath(FILE).read_text(encoding="utf-8")
 
 
 def document_schema() -> dict[str, Any]:
-    """The schema that editors check documents against. perdure itself checks more, and says more."""
+    """The schema for editors. perdure itself checks more than the schema."""
     shipped: dict[str, Any] = json.loads(schema_text())
     return shipped
 
 
-# ---------------------------------------------------------------- making it
-
-
 def make_schema() -> dict[str, Any]:
-    """From the source of the parts, whose fields are described there."""
+    """From the source of the parts: docstrings below fields are their descriptions."""
     making = _Making()
     making.refer(form_of(WorkflowConfig))
     whole = making.parts[WorkflowConfig.__name__]
@@ -66,29 +63,29 @@ class _Making:
         return {"$ref": f"#/$defs/{name}"}
 
     def _part(self, form: types.StructType) -> dict[str, Any]:
-        told = _described(form.cls)
+        descriptions = _described(form.cls)
         properties = {}
-        for one in form.fields:
-            made = self._of(one.type, RULES.get((form.cls, one.name)))
-            if one.name in told:
-                made = {**made, "description": told[one.name]}
-            if one.default not in (msgspec.NODEFAULT, None, ()) and not isinstance(one.default, msgspec.Struct):
-                made = {**made, "default": one.default}
-            properties[one.encode_name] = made
+        for field in form.fields:
+            schema = self._of(field.type, RULES.get((form.cls, field.name)))
+            if field.name in descriptions:
+                schema = {**schema, "description": descriptions[field.name]}
+            if field.default not in (msgspec.NODEFAULT, None, ()) and not isinstance(field.default, msgspec.Struct):
+                schema = {**schema, "default": field.default}
+            properties[field.encode_name] = schema
         part: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
-        required = [one.encode_name for one in form.fields if one.required]
+        required = [field.encode_name for field in form.fields if field.required]
         if required:
             part["required"] = required
-        said = inspect.getdoc(form.cls) if form.cls.__doc__ else None
-        part = part if said is None else {"description": _in_json(said), **part}
+        docstring = inspect.getdoc(form.cls) if form.cls.__doc__ else None
+        part = part if docstring is None else {"description": _in_json(docstring), **part}
         return {**part, **_more(form.cls, properties)}
 
     def _of(self, form: types.Type, rule: Rule | None) -> dict[str, Any]:
         if isinstance(form, types.UnionType):
-            inner = [one for one in form.types if not isinstance(one, types.NoneType)]
-            made = [self._of(one, rule if len(inner) == 1 else None) for one in inner]
+            inner = [kind for kind in form.types if not isinstance(kind, types.NoneType)]
+            schemas = [self._of(kind, rule if len(inner) == 1 else None) for kind in inner]
             has_null = len(inner) < len(form.types)
-            return {"anyOf": [*made, *([{"type": "null"}] if has_null else [])]}
+            return {"anyOf": [*schemas, *([{"type": "null"}] if has_null else [])]}
         if rule is not None:
             return dict(rule.schema)
         if isinstance(form, types.StructType):
@@ -110,15 +107,15 @@ _SIMPLE: dict[type, dict[str, Any]] = {
 
 
 def _more(part: type, properties: dict[str, Any]) -> dict[str, Any]:
-    """What the types do not say."""
+    """Rules that the types do not express."""
     if part is WorkflowConfig:
-        properties["format"] = {"const": FORMAT, "description": "Of the document."}
+        properties["format"] = {"const": FORMAT, "description": "The format of the document."}
         names = {"pattern": "^[A-Za-z0-9_-]+$", "not": {"enum": [START, END]}}
         properties["agents"] = {**properties["agents"], "propertyNames": names}
     if part is not Condition:
         return {}
     properties["type"] = {"enum": sorted(TYPES)}
-    with_field, with_value = (sorted(one for one in TYPES if asks(one)) for asks in (takes_field, takes_value))
+    with_field, with_value = (sorted(kind for kind in TYPES if takes(kind)) for takes in (takes_field, takes_value))
     rules = [(with_field, ["field"]), (with_value, ["value"]), (sorted(JOINED), ["conditions"])]
     return {
         "allOf": [
@@ -128,7 +125,7 @@ def _more(part: type, properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _described(part: type) -> dict[str, str]:
-    """What the source says below each field."""
+    """The docstring below each field."""
     body = ast.parse(textwrap.dedent(inspect.getsource(part))).body[0]
     assert isinstance(body, ast.ClassDef)  # noqa: S101  # a part is a class
     return dict(_below(body.body))

@@ -18,27 +18,27 @@ from perdure.errors import did_you_mean
 from perdure.graph.policy import LONGEST
 
 Problem: TypeAlias = tuple[str, str]
-"""A place, and what is wrong there."""
+"""A path in the document, and the problem there."""
 _PLAIN = re.compile(r"[\w$-]+")
 _LONGEST = 80
 
 
-def at(place: str, key: str | int) -> str:
+def at(path: str, key: str | int) -> str:
     """`agents.review`, `edges[2]`, and `agents["a b"]` for a key with other characters."""
     if isinstance(key, int):
-        return f"{place}[{key}]"
+        return f"{path}[{key}]"
     if not _PLAIN.fullmatch(key):
-        return f"{place}[{json.dumps(key, ensure_ascii=False)}]"
-    return f"{place}.{key}" if place else key
+        return f"{path}[{json.dumps(key, ensure_ascii=False)}]"
+    return f"{path}.{key}" if path else key
 
 
-def below(place: str, problems: Iterable[Problem]) -> list[Problem]:
-    """Problems of a document that stands at a place of another."""
-    return [(f"{place}.{inner}" if inner else place, problem) for inner, problem in problems]
+def below(path: str, problems: Iterable[Problem]) -> list[Problem]:
+    """Problems of a document that is nested at a path of another."""
+    return [(f"{path}.{inner}" if inner else path, problem) for inner, problem in problems]
 
 
-def shown(value: Any) -> str:
-    """A value as a document has it, cut off where it is long."""
+def quote_value(value: Any) -> str:
+    """A value as in a document, shortened."""
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
@@ -49,7 +49,7 @@ def shown(value: Any) -> str:
 @dataclass(frozen=True)
 class Rule:
     words: str
-    """What is expected."""
+    """The expected value, in words."""
     allows: Callable[[Any], bool]
     schema: Mapping[str, Any]
 
@@ -96,7 +96,7 @@ RULES: Mapping[tuple[type, str], Rule] = {
     (parts.MapConfig, "max_parallel"): COUNT,
     (parts.EdgeConfig, "delay"): DELAY,
 }
-"""By the class of the part, and the field as Python names it."""
+"""By the class of the part and the name of the field in Python."""
 KEYS = ("type", "field", "value", "conditions", "ignore_case")
 _ORDERED = frozenset({"greater_than", "greater_than_or_equal", "less_than", "less_than_or_equal"})
 _TEXTS = frozenset({"starts_with", "ends_with", "matches_regex"})
@@ -111,57 +111,57 @@ def takes_value(type: Any) -> bool:
     return takes_field(type) and type not in WITHOUT_VALUE
 
 
-def check_condition(tree: Mapping[Any, Any], place: str) -> Iterator[Problem]:
+def check_condition(tree: Mapping[Any, Any], path: str) -> Iterator[Problem]:
     for key in tree:
         if key not in KEYS:
             hint = did_you_mean(str(key), KEYS)
-            yield at(place, str(key)), f"unknown key{hint}. Known: {', '.join(KEYS)}"
+            yield at(path, str(key)), f"unknown key{hint}. Known: {', '.join(KEYS)}"
     kind = tree.get("type")
     if "type" not in tree:
-        yield at(place, "type"), f"missing: expected one of {', '.join(sorted(TYPES))}"
+        yield at(path, "type"), f"missing: expected one of {', '.join(sorted(TYPES))}"
         return
     if not isinstance(kind, str) or kind not in TYPES:
         hint = did_you_mean(kind, TYPES) if isinstance(kind, str) else ""
-        yield at(place, "type"), f"expected one of {', '.join(sorted(TYPES))}; got {shown(kind)}{hint}"
+        yield at(path, "type"), f"expected one of {', '.join(sorted(TYPES))}; got {quote_value(kind)}{hint}"
         return
-    yield from _field(kind, tree, place)
-    yield from _value(kind, tree, place)
-    yield from _joined(kind, tree, place)
+    yield from _field(kind, tree, path)
+    yield from _value(kind, tree, path)
+    yield from _joined(kind, tree, path)
     ignores = tree.get("ignore_case", False)
     if not isinstance(ignores, bool):
-        yield at(place, "ignore_case"), f"expected true or false, got {shown(ignores)}"
+        yield at(path, "ignore_case"), f"expected true or false, got {quote_value(ignores)}"
     elif ignores and kind != "matches_regex":
-        yield at(place, "ignore_case"), f"only 'matches_regex' has it, not {kind!r}"
+        yield at(path, "ignore_case"), f"only 'matches_regex' has it, not {kind!r}"
 
 
-def _field(kind: str, tree: Mapping[Any, Any], place: str) -> Iterator[Problem]:
-    field, here = tree.get("field"), at(place, "field")
+def _field(kind: str, tree: Mapping[Any, Any], path: str) -> Iterator[Problem]:
+    field, here = tree.get("field"), at(path, "field")
     if not takes_field(kind):
         if field is not None:
-            yield here, f"{kind!r} asks about no field, got {shown(field)}"
+            yield here, f"{kind!r} asks about no field, got {quote_value(field)}"
     elif field is None:
         yield here, f"missing: {kind!r} asks about a field"
     elif not isinstance(field, str) or not field:
-        yield here, f"expected a text that is not empty, got {shown(field)}"
+        yield here, f"expected a text that is not empty, got {quote_value(field)}"
 
 
-def _value(kind: str, tree: Mapping[Any, Any], place: str) -> Iterator[Problem]:
-    value, here = tree.get("value"), at(place, "value")
+def _value(kind: str, tree: Mapping[Any, Any], path: str) -> Iterator[Problem]:
+    value, here = tree.get("value"), at(path, "value")
     if not takes_value(kind):
         if value is not None:
-            yield here, f"{kind!r} takes no value, got {shown(value)}"
+            yield here, f"{kind!r} takes no value, got {quote_value(value)}"
         return
     if "value" not in tree:
         yield here, f"missing: {kind!r} compares with a value"
         return
     words, allows = _expected(kind)
     if not allows(value):
-        yield here, f"expected {words}, got {shown(value)}"
+        yield here, f"expected {words}, got {quote_value(value)}"
     elif kind == "matches_regex":
         try:
             re.compile(str(value))
         except (re.error, OverflowError, RecursionError) as error:
-            yield here, f"not a regular expression: {error}; got {shown(value)}"
+            yield here, f"not a regular expression: {error}; got {quote_value(value)}"
 
 
 def _expected(kind: str) -> tuple[str, Callable[[Any], bool]]:
@@ -174,10 +174,10 @@ def _expected(kind: str) -> tuple[str, Callable[[Any], bool]]:
     return "a value", lambda value: True
 
 
-def _joined(kind: str, tree: Mapping[Any, Any], place: str) -> Iterator[Problem]:
-    inner, here = tree.get("conditions", ()), at(place, "conditions")
+def _joined(kind: str, tree: Mapping[Any, Any], path: str) -> Iterator[Problem]:
+    inner, here = tree.get("conditions", ()), at(path, "conditions")
     if not isinstance(inner, list | tuple):
-        yield here, f"expected a list, got {shown(inner)}"
+        yield here, f"expected a list, got {quote_value(inner)}"
         return
     if kind not in JOINED:
         if inner:
@@ -187,20 +187,20 @@ def _joined(kind: str, tree: Mapping[Any, Any], place: str) -> Iterator[Problem]
         yield here, f"missing: {kind!r} joins other conditions"
     elif kind == "not" and len(inner) != 1:
         yield here, f"expected one condition in 'not', got {len(inner)}"
-    for index, one in enumerate(inner):
-        if isinstance(one, Mapping):
-            yield from check_condition(one, at(here, index))
+    for index, condition in enumerate(inner):
+        if isinstance(condition, Mapping):
+            yield from check_condition(condition, at(here, index))
         else:
-            yield at(here, index), f"expected a mapping, got {shown(one)}"
+            yield at(here, index), f"expected a mapping, got {quote_value(condition)}"
 
 
 SCHEMA_KEY = "$schema"
-"""By which editors find the schema; nothing is read from there."""
+"""Editors find the schema by it; perdure ignores it."""
 
 
 def problems_in(tree: Any, *, is_document: bool = True) -> list[Problem]:
-    """Of what was read from a document or, without `is_document`, of what a builder has gathered: there the values of
-    `context` and `metadata` may be any that Python has."""
+    """Problems of a document or, without `is_document`, of a builder's definition: there `context` and `metadata` may
+    hold any Python value."""
     walk = _Walk(is_document)
     if isinstance(tree, Mapping) and SCHEMA_KEY in tree:
         tree = {key: value for key, value in tree.items() if key != SCHEMA_KEY}
@@ -210,7 +210,7 @@ def problems_in(tree: Any, *, is_document: bool = True) -> list[Problem]:
 
 @cache
 def form_of(part: type) -> types.StructType:
-    """The form of a part, looked up once: msgspec works it out anew each time."""
+    """The fields of a part. Cached: msgspec computes them on each call."""
     form = types.type_info(part)
     assert isinstance(form, types.StructType)  # noqa: S101  # parts are Structs
     return form
@@ -232,122 +232,119 @@ class _Walk:
         self.problems: list[Problem] = []
         self._is_document = is_document
 
-    def _expected(self, words: str, value: Any, place: str, hint: str = "") -> None:
-        self.problems.append((place, f"expected {words}, got {shown(value)}{hint}"))
+    def _expected(self, words: str, value: Any, path: str, hint: str = "") -> None:
+        self.problems.append((path, f"expected {words}, got {quote_value(value)}{hint}"))
 
-    # ------------------------------------------------------------ parts
-
-    def struct(self, value: Any, form: types.StructType, place: str) -> None:
+    def struct(self, value: Any, form: types.StructType, path: str) -> None:
         if not isinstance(value, Mapping):
-            self._expected("a mapping", value, place)
+            self._expected("a mapping", value, path)
         elif form.cls is Condition:
-            self.problems += check_condition(value, place)
-        elif form.cls is not WorkflowConfig or self._is_of_this_format(value, place):
-            self._fields(value, form, place)
+            self.problems += check_condition(value, path)
+        elif form.cls is not WorkflowConfig or self._is_of_this_format(value, path):
+            self._fields(value, form, path)
 
-    def _is_of_this_format(self, value: Mapping[Any, Any], place: str) -> bool:
-        """What another format means by its keys is not known here, so nothing else is said about it."""
-        given = value.get("format", FORMAT)
-        if given == FORMAT or not isinstance(given, str | int | float) or str(given) == FORMAT:
+    def _is_of_this_format(self, value: Mapping[Any, Any], path: str) -> bool:
+        """Keys of another format are unknown here, so no other problem is reported."""
+        version = value.get("format", FORMAT)
+        if version == FORMAT or not isinstance(version, str | int | float) or str(version) == FORMAT:
             return True
-        problem = f"the document is of format {shown(given)}; known here is {shown(FORMAT)}. Use a newer perdure"
-        self.problems.append((at(place, "format"), problem))
+        problem = f"the document has format {quote_value(version)}; this perdure reads {quote_value(FORMAT)}"
+        problem += ". Use a newer perdure"
+        self.problems.append((at(path, "format"), problem))
         return False
 
-    def _fields(self, value: Mapping[Any, Any], form: types.StructType, place: str) -> None:
-        known = {one.encode_name: one for one in form.fields}
+    def _fields(self, value: Mapping[Any, Any], form: types.StructType, path: str) -> None:
+        known = {field.encode_name: field for field in form.fields}
         for key in value:
             if not isinstance(key, str):
-                self._expected("a text as key", key, place)
+                self._expected("a text as key", key, path)
             elif key not in known:
                 keys = ", ".join(known)
-                self.problems.append((at(place, key), f"unknown key{did_you_mean(key, known)}. Known: {keys}"))
-        for key, one in known.items():
-            rule = RULES.get((form.cls, one.name))
+                self.problems.append((at(path, key), f"unknown key{did_you_mean(key, known)}. Known: {keys}"))
+        for key, field in known.items():
+            rule = RULES.get((form.cls, field.name))
             if key in value:
-                self.any(value[key], one.type, at(place, key), rule)
-            elif one.required:
-                self.problems.append((at(place, key), f"missing: expected {_words(one.type, rule)}"))
+                self.any(value[key], field.type, at(path, key), rule)
+            elif field.required:
+                self.problems.append((at(path, key), f"missing: expected {_words(field.type, rule)}"))
 
-    # ------------------------------------------------------------ values
-
-    def any(self, value: Any, form: types.Type, place: str, rule: Rule | None = None) -> None:
+    def any(self, value: Any, form: types.Type, path: str, rule: Rule | None = None) -> None:
         choices = form.types if isinstance(form, types.UnionType) else (form,)
-        if value is None and any(isinstance(one, types.NoneType) for one in choices):
+        if value is None and any(isinstance(choice, types.NoneType) for choice in choices):
             return
-        inner = [one for one in choices if not isinstance(one, types.NoneType)]
+        inner = [choice for choice in choices if not isinstance(choice, types.NoneType)]
         if len(inner) > 1:
-            self._text_or_struct(value, inner, place)
+            self._text_or_struct(value, inner, path)
         elif rule is not None:
-            self._ruled(value, rule, place)
+            self._ruled(value, rule, path)
         else:
-            self._one(value, inner[0], place)
+            self._single(value, inner[0], path)
 
-    def _ruled(self, value: Any, rule: Rule, place: str) -> None:
+    def _ruled(self, value: Any, rule: Rule, path: str) -> None:
         if not rule.allows(value):
-            self._expected(rule.words, value, place, _quotes(value) if rule is NAME else "")
+            self._expected(rule.words, value, path, _quotes(value) if rule is NAME else "")
         elif isinstance(value, str):
-            self._text(value, place)
+            self._text(value, path)
 
-    def _text_or_struct(self, value: Any, choices: list[types.Type], place: str) -> None:
+    def _text_or_struct(self, value: Any, choices: list[types.Type], path: str) -> None:
         if isinstance(value, str):
-            self._text(value, place)
+            self._text(value, path)
             return
         if not isinstance(value, Mapping):
-            self._expected("a mapping, or an import path such as 'package.module:name'", value, place)
+            self._expected("a mapping, or an import path such as 'package.module:name'", value, path)
             return
-        [form] = [one for one in choices if isinstance(one, types.StructType)]
-        self.struct(value, form_of(form.cls), place)
+        [form] = [choice for choice in choices if isinstance(choice, types.StructType)]
+        self.struct(value, form_of(form.cls), path)
 
-    def _one(self, value: Any, form: types.Type, place: str) -> None:
+    def _single(self, value: Any, form: types.Type, path: str) -> None:
         if isinstance(form, types.StructType):
-            self.struct(value, form_of(form.cls), place)
+            self.struct(value, form_of(form.cls), path)
         elif isinstance(form, types.DictType):
-            self._mapping(value, form, place)
+            self._mapping(value, form, path)
         elif isinstance(form, types.VarTupleType):
-            self._list(value, form, place)
+            self._list(value, form, path)
         elif isinstance(form, types.LiteralType):
-            self._choice(value, form, place)
+            self._choice(value, form, path)
         elif isinstance(form, types.StrType):
-            self._text(value, place)
+            self._text(value, path)
         elif isinstance(form, types.BoolType):
             if not isinstance(value, bool):
-                self._expected("true or false", value, place)
+                self._expected("true or false", value, path)
         elif self._is_document:
-            self.problems += unwritable(value, place)
+            self.problems += plain_data_problems(value, path)
 
-    def _mapping(self, value: Any, form: types.DictType, place: str) -> None:
+    def _mapping(self, value: Any, form: types.DictType, path: str) -> None:
         if not isinstance(value, Mapping):
-            self._expected("a mapping", value, place)
+            self._expected("a mapping", value, path)
             return
-        for key, one in value.items():
+        for key, item in value.items():
             if is_plain_text(key):
-                self.any(one, form.value_type, at(place, key))
+                self.any(item, form.value_type, at(path, key))
             else:
-                self._expected("a text as key", key, place, _quotes(key))
+                self._expected("a text as key", key, path, _quotes(key))
 
-    def _list(self, value: Any, form: types.VarTupleType, place: str) -> None:
+    def _list(self, value: Any, form: types.VarTupleType, path: str) -> None:
         if not isinstance(value, list | tuple):
-            self._expected("a list", value, place)
+            self._expected("a list", value, path)
             return
-        for index, one in enumerate(value):
-            self.any(one, form.item_type, at(place, index))
+        for index, item in enumerate(value):
+            self.any(item, form.item_type, at(path, index))
 
-    def _choice(self, value: Any, form: types.LiteralType, place: str) -> None:
+    def _choice(self, value: Any, form: types.LiteralType, path: str) -> None:
         if not isinstance(value, str) or value not in form.values:
-            names = [str(one) for one in form.values]
+            names = [str(item) for item in form.values]
             hint = did_you_mean(value, names) if isinstance(value, str) else ""
-            self._expected(f"one of {', '.join(map(shown, names))}", value, place, hint)
+            self._expected(f"one of {', '.join(map(quote_value, names))}", value, path, hint)
 
-    def _text(self, value: Any, place: str) -> None:
+    def _text(self, value: Any, path: str) -> None:
         if not isinstance(value, str):
-            self._expected("a text", value, place, _quotes(value))
+            self._expected("a text", value, path, _quotes(value))
         elif not is_plain_text(value):
-            self._expected("a text that can be written as UTF-8", value, place)
+            self._expected("a text that can be written as UTF-8", value, path)
 
 
 def _quotes(value: Any) -> str:
-    """Somebody wrote `version: 1.0`."""
+    """Advice for values such as `version: 1.0`."""
     is_scalar = isinstance(value, int | float) and not isinstance(value, bool)
     return ": write it in quotes" if is_scalar else ""
 
@@ -358,22 +355,22 @@ def _words(form: types.Type, rule: Rule | None) -> str:
     return "a text" if isinstance(form, types.StrType) else "a mapping"
 
 
-def unwritable(value: Any, place: str) -> list[Problem]:
-    """What is not plain data, so that no document can hold it."""
+def plain_data_problems(value: Any, path: str) -> list[Problem]:
+    """Problems of values that are not plain data: no document can hold them."""
     if value is None or isinstance(value, bool) or type(value) is int or is_plain_text(value):
         return []
     if isinstance(value, float):
         is_finite = value - value == 0
-        return [] if is_finite else [(place, f"expected a number that JSON has, got {value!r}")]
+        return [] if is_finite else [(path, f"expected a number that JSON has, got {value!r}")]
     if isinstance(value, list | tuple):
-        return [one for index, inner in enumerate(value) for one in unwritable(inner, at(place, index))]
+        return [problem for index, inner in enumerate(value) for problem in plain_data_problems(inner, at(path, index))]
     if isinstance(value, Mapping):
-        found: list[Problem] = []
+        problems: list[Problem] = []
         for key, inner in value.items():
             if is_plain_text(key):
-                found += unwritable(inner, at(place, key))
+                problems += plain_data_problems(inner, at(path, key))
             else:
-                found.append((place, f"expected a text as key, got {shown(key)}{_quotes(key)}"))
-        return found
+                problems.append((path, f"expected a text as key, got {quote_value(key)}{_quotes(key)}"))
+        return problems
     words = "texts, numbers, true, false, null, lists and mappings"
-    return [(place, f"cannot be written down: a document holds {words}; got {value!r:.200}")]
+    return [(path, f"not plain data: a document holds {words}; got {value!r:.200}")]

@@ -17,7 +17,7 @@ _SCALARS: dict[str, tuple[re.Pattern[str], str]] = {
     "int": (re.compile(r"^[-+]?[0-9]+$"), "-+0123456789"),
     "float": (re.compile(r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$"), "-+.0123456789"),
 }
-"""The core schema of YAML 1.2: what a plain scalar must look like, and begin with, to be something else than a text."""
+"""The core schema of YAML 1.2: the pattern and the first characters of plain scalars that are not texts."""
 _VALUES: dict[str, Callable[[str], Any]] = {
     "str": str,
     "bool": lambda text: text.lower() == "true",
@@ -43,9 +43,9 @@ def from_yaml(text: str, source: str | None = None) -> Any:
         node = yaml.compose(text, Loader=_loader())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
-        problem = ", ".join(one for one in (error.context, error.problem) if one)
-        raise InvalidDefinition([(place, f"not YAML: {problem}")], source) from error
+        path = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
+        problem = ", ".join(part for part in (error.context, error.problem) if part)
+        raise InvalidDefinition([(path, f"not YAML: {problem}")], source) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         column = error.position - text.rfind("\n", 0, error.position)
@@ -68,58 +68,58 @@ def _loader() -> Any:
 
 
 class _Values:
-    """The values of a tree of nodes. What an alias stands for is made once, so that aliases of aliases cost nothing."""
+    """The values of a tree of nodes. An alias is converted once, so that aliases of aliases cost nothing."""
 
     def __init__(self, source: str | None) -> None:
         self._source = source
-        self._made: dict[int, Any] = {}
+        self._values: dict[int, Any] = {}
         self._begun: set[int] = set()
 
-    def _refuse(self, node: Any, place: str, problem: str) -> NoReturn:
+    def _refuse(self, node: Any, path: str, problem: str) -> NoReturn:
         mark = node.start_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
-        raise InvalidDefinition([(place, where)], self._source)
+        raise InvalidDefinition([(path, where)], self._source)
 
-    def of(self, node: Any, place: str) -> Any:
+    def of(self, node: Any, path: str) -> Any:
         key = id(node)
-        if key in self._made:
-            return self._made[key]
+        if key in self._values:
+            return self._values[key]
         if key in self._begun:
-            self._refuse(node, place, "an alias of what it is itself part of")
+            self._refuse(node, path, "an alias that contains itself")
         self._begun.add(key)
-        self._made[key] = self._value(node, place)
-        return self._made[key]
+        self._values[key] = self._value(node, path)
+        return self._values[key]
 
-    def _value(self, node: Any, place: str) -> Any:
+    def _value(self, node: Any, path: str) -> Any:
         tag = node.tag.removeprefix(_TAG)
         if tag == "map" and node.id == "mapping":
-            return self._mapping(node, place)
+            return self._mapping(node, path)
         if tag == "seq" and node.id == "sequence":
-            return [self.of(one, at(place, index)) for index, one in enumerate(node.value)]
+            return [self.of(item, at(path, index)) for index, item in enumerate(node.value)]
         if node.id != "scalar" or tag not in _VALUES:
-            self._refuse(node, place, f"the tag {node.tag!r} is not allowed: a workflow is plain data")
+            self._refuse(node, path, f"the tag {node.tag!r} is not allowed: a workflow is plain data")
         try:
             return _VALUES[tag](node.value)
         except ValueError:
-            self._refuse(node, place, f"expected a value of {node.tag!r}, got {node.value!r:.200}")
+            self._refuse(node, path, f"expected a value of {node.tag!r}, got {node.value!r:.200}")
 
-    def _mapping(self, node: Any, place: str) -> dict[Any, Any]:
-        made: dict[Any, Any] = {}
+    def _mapping(self, node: Any, path: str) -> dict[Any, Any]:
+        mapping: dict[Any, Any] = {}
         for key_node, value_node in node.value:
-            key = self.of(key_node, place) if key_node.id == "scalar" else None
+            key = self.of(key_node, path) if key_node.id == "scalar" else None
             if not isinstance(key, str):
-                shown = key_node.value if key_node.id == "scalar" else f"a {key_node.id}"
-                self._refuse(key_node, place, f"expected a text as key, got {shown}; write it in quotes")
-            if key in made:
-                self._refuse(key_node, at(place, key), "the key is there twice")
+                key_text = key_node.value if key_node.id == "scalar" else f"a {key_node.id}"
+                self._refuse(key_node, path, f"expected a text as key, got {key_text}; write it in quotes")
+            if key in mapping:
+                self._refuse(key_node, at(path, key), "the key occurs twice")
             if key == "<<" and key_node.style is None:
-                self._refuse(key_node, place, "merge keys (<<) are not supported: write the keys down")
-            made[key] = self.of(value_node, at(place, key))
-        return made
+                self._refuse(key_node, path, "merge keys (<<) are not supported: write the keys down")
+            mapping[key] = self.of(value_node, at(path, key))
+        return mapping
 
 
 def to_yaml(tree: Any) -> str:
-    """Read by YAML of any version as the same."""
+    """As YAML that every version reads equally."""
     options = {"sort_keys": False, "allow_unicode": True, "width": 1_000_000, "default_flow_style": False}
     text: str = yaml_module().dump(tree, Dumper=_dumper(), **options)
     return text
@@ -131,14 +131,14 @@ def _dumper() -> Any:
 
     class Dumper(yaml.SafeDumper):  # type: ignore[misc,name-defined]
         def ignore_aliases(self, data: Any) -> bool:
-            return True  # each is written where it stands
+            return True  # every value is written in full
 
     def text(dumper: Any, value: str) -> Any:
         style = None
         if _reads_well(value):
             style = "|"
         elif not value.isprintable():
-            style = '"'  # in others, what looks like a line break to YAML would come back as another
+            style = '"'  # other styles change characters that YAML reads as line breaks
         elif any(pattern.match(value) for pattern, _ in _SCALARS.values()):
             style = "'"
         return dumper.represent_scalar(f"{_TAG}str", value, style=style)
@@ -148,5 +148,5 @@ def _dumper() -> Any:
 
 
 def _reads_well(value: str) -> bool:
-    """Lines of a text that can stand as they are."""
+    """Whether the text can be a block of plain lines."""
     return "\n" in value and all(line.isprintable() and line == line.strip() for line in value.split("\n"))

@@ -14,7 +14,7 @@ from perdure.graph.context import WorkflowContext
 
 
 class ApprovalContext(msgspec.Struct, frozen=True):
-    """What a predicate decides by: `requires_approval(when=lambda context: ...)`."""
+    """The argument of a predicate: `requires_approval(when=lambda context: ...)`."""
 
     node_id: str
     outputs: dict[str, Any]
@@ -27,7 +27,7 @@ class ApprovalContext(msgspec.Struct, frozen=True):
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What somebody is asked."""
+    """A request to approve outputs of a node."""
 
     node_id: str
     message: str
@@ -37,14 +37,14 @@ class ApprovalRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ApprovalDecision(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What somebody answers; as JSON `{"approved": true}`, or just `true`."""
+    """The answer to an approval request; as JSON `{"approved": true}`, or just `true`."""
 
     sample_answer: ClassVar[str] = '{"approved": true}'
-    """Shown to people who are asked on the command line."""
+    """The command line shows it with the request."""
     approved: bool
     reason: str | None = None
     data: dict[str, Any] = {}  # msgspec copies it
-    """Put into the node's outputs, over what the agent gave."""
+    """Merged into the node's outputs; its keys win."""
     timed_out: bool = False
 
 
@@ -57,16 +57,16 @@ def is_needed(config: ApprovalConfig, predicate: Predicate | None, context: Appr
     return predicate is None or bool(predicate(context))
 
 
-async def decided(
+async def request_decision(
     config: ApprovalConfig, context: ApprovalContext, ctx: WorkflowContext[Any, Any], latest: datetime | None
 ) -> ApprovalDecision:
-    """The answer, maybe weeks later and in another process. `latest`: when the whole execution runs out of time."""
+    """Wait for the answer, which may arrive in another process. `latest`: the deadline of the whole execution."""
     delivery = working_for()
-    assert delivery is not None  # noqa: S101  # asked in a handler
-    # What was agreed when it was first asked stands: asked again, after a restart, it is still the same request.
+    assert delivery is not None  # noqa: S101  # called inside a handler
+    # The terms of the first request are recorded: after a restart it is the same request, with the same deadline.
     is_limited = bool(config.timeout) and config.timeout_behavior != "suspend"
     own = delivery.clock.now() + timedelta(seconds=config.timeout or 0) if is_limited else None
-    deadline = min((one for one in (own, latest) if one is not None), default=None)
+    deadline = min((limit for limit in (own, latest) if limit is not None), default=None)
     is_own = own is not None and deadline == own
     late = ApprovalDecision(is_own and config.timeout_behavior == "auto_approve", timed_out=True)
     request = ApprovalRequest(

@@ -1,4 +1,4 @@
-"""The executor that leads an execution: gives nodes their tasks, hears what came of them, decides what is next."""
+"""The executor that leads an execution: sends tasks to nodes, processes their outcomes, decides what is next."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any
 
 import msgspec
 
-from perdure.agent_workflow import events as told
+from perdure.agent_workflow import events
 from perdure.agent_workflow.conversations.policy import Conversations
 from perdure.agent_workflow.definition.config import ANSWER, START
 from perdure.agent_workflow.execution.edge_graph import NodeEdge
 from perdure.agent_workflow.execution.node import CONDUCTOR
-from perdure.agent_workflow.execution.planner import Next, Planner
+from perdure.agent_workflow.execution.planner import NextSteps, Planner
 from perdure.agent_workflow.execution.values import INPUT, as_text
 from perdure.agent_workflow.state import (
     DEFINITION,
-    Begin,
     ExecutionResult,
     ExecutionState,
-    LayerStanding,
+    InnerInput,
+    LayerState,
     NodeOutcome,
-    NodeStanding,
+    NodeState,
     NodeTask,
     SessionRef,
     clock,
-    flat,
+    flatten_outputs,
 )
 from perdure.events import WorkflowEvent
 from perdure.graph.context import WorkflowContext
@@ -37,7 +37,7 @@ Context = WorkflowContext[NodeTask, ExecutionResult]
 
 
 class Conductor(Executor):
-    """Every node answers to it. How far the execution is stands in `ctx.private`."""
+    """Every node reports to it. `ctx.private` holds the state of the execution."""
 
     may_end_here = True
 
@@ -54,151 +54,151 @@ class Conductor(Executor):
         conversations: Conversations | None = None,
     ) -> None:
         super().__init__(CONDUCTOR)
-        self.value_types = (ExecutionState, *told.OWN)
+        self.value_types = (ExecutionState, *events.OWN)
         self._name = workflow_name
         self._planner = planner
         self._output_keys = output_keys
         self._needs = needs
         self._version = version
-        """Of the definition, for whoever looks at an execution later."""
+        """The version of the definition, stored with each execution."""
         self._timeout = timeout
         self._max_passes = max_passes
         self._conversations = conversations
 
     @handler
-    async def begin(self, message: str | dict[str, Any] | Begin, ctx: Context) -> None:
-        before: ExecutionState | None = ctx.private.get("standing")
-        if before is not None:  # somebody else began it in the same moment; whoever asks is given what it comes to
+    async def begin(self, message: str | dict[str, Any] | InnerInput, ctx: Context) -> None:
+        before: ExecutionState | None = ctx.private.get("state")
+        if before is not None:  # another caller started it at the same time
             await self._begin_again(before, message, ctx)
             return
-        given = message.input if isinstance(message, Begin) else message
+        start_input = message.input if isinstance(message, InnerInput) else message
         now = clock().now()
         own = None if self._timeout is None else now + timedelta(seconds=self._timeout)
-        outer = message.deadline if isinstance(message, Begin) else None
-        deadline = min((one for one in (own, outer) if one is not None), default=None)
+        outer = message.deadline if isinstance(message, InnerInput) else None
+        deadline = min((limit for limit in (own, outer) if limit is not None), default=None)
         conversations: dict[str, SessionRef] = {}
         if self._conversations is not None:
             conversations = await ctx.step(self._conversations.begin, ctx.thread_id, name="begin the conversation")
         ctx.set_state(DEFINITION, dict(self._version))
-        standing = ExecutionState(given, now, deadline, conversations=conversations)
-        await self._tell(
+        state = ExecutionState(start_input, now, deadline, conversations=conversations)
+        await self._emit(
             ctx,
-            told.WorkflowStartedEvent(node_count=len(self._output_keys), layer_count=len(self._planner.ways.layers)),
+            events.WorkflowStartedEvent(node_count=len(self._output_keys), layer_count=len(self._planner.graph.layers)),
         )
-        outputs = {**given, INPUT: given.get(INPUT, given)} if isinstance(given, dict) else {INPUT: given}
-        await self._do(self._planner.begin(standing, outputs), ctx)
+        outputs = {INPUT: start_input}
+        if isinstance(start_input, dict):
+            outputs = {**start_input, INPUT: start_input.get(INPUT, start_input)}
+        await self._carry_out(self._planner.begin(state, outputs), ctx)
 
     @handler
-    async def hear(self, outcome: NodeOutcome, ctx: Context) -> None:
-        standing: ExecutionState = ctx.private["standing"]
-        standing = self._planner.settle(standing, outcome.node, outcome.status, outcome.outputs, outcome.reason)
+    async def process_outcome(self, outcome: NodeOutcome, ctx: Context) -> None:
+        state: ExecutionState = ctx.private["state"]
+        state = self._planner.settle(state, outcome.node, outcome.status, outcome.outputs, outcome.reason)
         if outcome.session is not None and self._conversations is not None:
-            standing = await self._joined(standing, outcome, ctx)
+            state = await self._merge_conversation(state, outcome, ctx)
         if outcome.ends_all:
-            standing = msgspec.structs.replace(standing, stopped=outcome.reason)
-        await self._go_on(standing, ctx)
+            state = msgspec.structs.replace(state, stopped=outcome.reason)
+        await self._advance(state, ctx)
 
-    async def _begin_again(self, standing: ExecutionState, message: Any, ctx: Context) -> None:
-        if message != standing.input:
+    async def _begin_again(self, state: ExecutionState, message: Any, ctx: Context) -> None:
+        if message != state.input:
             text = "Another input was ignored: an execution has one."
-            await self._tell(ctx, told.WorkflowDiagnosticEvent(level="warning", source="workflow", message=text))
-        if standing.result is not None:
-            await ctx.yield_output(standing.result)
+            await self._emit(ctx, events.WorkflowDiagnosticEvent(level="warning", source="workflow", message=text))
+        if state.result is not None:
+            await ctx.yield_output(state.result)
 
-    async def _go_on(self, standing: ExecutionState, ctx: Context) -> None:
-        if standing.deadline is not None and clock().now() >= standing.deadline:
-            seconds = (standing.deadline - standing.began).total_seconds()
-            standing = msgspec.structs.replace(standing, stopped=f"timed out after {seconds:g} s")
-        if standing.stopped is None:
-            await self._do(self._planner.go_on(standing), ctx)
+    async def _advance(self, state: ExecutionState, ctx: Context) -> None:
+        if state.deadline is not None and clock().now() >= state.deadline:
+            seconds = (state.deadline - state.began).total_seconds()
+            state = msgspec.structs.replace(state, stopped=f"timed out after {seconds:g} s")
+        if state.stopped is None:
+            await self._carry_out(self._planner.advance(state), ctx)
             return
-        waiting = tuple(node for node, one in standing.nodes.items() if one.status == "waiting")
-        reason = f"the execution has ended: {standing.stopped}"
-        skipped = {node: NodeStanding("skipped", reason=reason) for node in waiting}
-        nodes = {**standing.nodes, **skipped}
-        await self._do(Next(msgspec.structs.replace(standing, nodes=nodes), skipped=waiting), ctx)
+        waiting = tuple(name for name, node in state.nodes.items() if node.status == "waiting")
+        reason = f"the execution has ended: {state.stopped}"
+        skipped = {node: NodeState("skipped", reason=reason) for node in waiting}
+        nodes = {**state.nodes, **skipped}
+        await self._carry_out(NextSteps(msgspec.structs.replace(state, nodes=nodes), skipped=waiting), ctx)
 
-    async def _joined(self, standing: ExecutionState, outcome: NodeOutcome, ctx: Context) -> ExecutionState:
-        """What was said goes on with what others said in the same thread meanwhile."""
-        assert outcome.session is not None  # noqa: S101  # asked only then
+    async def _merge_conversation(self, state: ExecutionState, outcome: NodeOutcome, ctx: Context) -> ExecutionState:
+        """Append the turn's messages after those that other nodes recorded in the same thread meanwhile."""
+        assert outcome.session is not None  # noqa: S101  # the caller checks it
         assert self._conversations is not None  # noqa: S101
-        known, new = standing.conversations, outcome.session
-        heard = await ctx.step(self._conversations.heard, known, new, name="hear the conversation")
-        return msgspec.structs.replace(standing, conversations=heard)
+        before, new = state.conversations, outcome.session
+        merged = await ctx.step(self._conversations.merge, before, new, name="merge the conversation")
+        return msgspec.structs.replace(state, conversations=merged)
 
-    # ------------------------------------------------------------ doing what was decided
+    async def _carry_out(self, steps: NextSteps, ctx: Context) -> None:
+        state = steps.state
+        for edge in steps.traversed:
+            await self._emit_edge(edge, ctx)
+        for node in steps.skipped:
+            reason = state.nodes[node].reason or ""
+            await self._emit(ctx, events.WorkflowAgentSkippedEvent(agent_id=node, reason=reason))
+        await self._emit_loop_end(steps, ctx)
+        if steps.ended is not None:  # layers end with their pass, before the next pass begins
+            ended = await self._with_layers(msgspec.structs.replace(steps.ended, layers=state.layers), ctx)
+            state = msgspec.structs.replace(state, layers=ended.layers)
+        state = await self._with_layers(state, ctx)
+        for node, taken in steps.ready.items():
+            await ctx.send_message(self._task(node, taken, state, ctx), target_id=node)
+        if not any(node.status in ("running", "waiting") for node in state.nodes.values()):
+            state = await self._end(state, ctx)
+        ctx.private["state"] = state
 
-    async def _do(self, found: Next, ctx: Context) -> None:
-        standing = found.standing
-        for edge in found.traversed:
-            await self._tell_edge(edge, ctx)
-        for node in found.skipped:
-            reason = standing.nodes[node].reason or ""
-            await self._tell(ctx, told.WorkflowAgentSkippedEvent(agent_id=node, reason=reason))
-        await self._tell_loop(found, ctx)
-        if found.ended is not None:  # what has come to its end with a pass, before the next one begins
-            ended = await self._with_layers(msgspec.structs.replace(found.ended, layers=standing.layers), ctx)
-            standing = msgspec.structs.replace(standing, layers=ended.layers)
-        standing = await self._with_layers(standing, ctx)
-        for node, taken in found.ready.items():
-            await ctx.send_message(self._task(node, taken, standing, ctx), target_id=node)
-        if not any(one.status in ("running", "waiting") for one in standing.nodes.values()):
-            standing = await self._end(standing, ctx)
-        ctx.private["standing"] = standing
-
-    def _task(self, node: str, taken: Sequence[NodeEdge], standing: ExecutionState, ctx: Context) -> NodeTask:
+    def _task(self, node: str, taken: Sequence[NodeEdge], state: ExecutionState, ctx: Context) -> NodeTask:
         session = None
         if self._conversations is not None:
-            session = self._conversations.ref_for(node, ctx.thread_id, standing.conversations)
-        nodes, ways = standing.nodes, self._planner.ways
-        speakers = dict.fromkeys(ways.speaker(edge, nodes) for edge in taken if edge.source != START)
+            session = self._conversations.ref_for(node, ctx.thread_id, state.conversations)
+        nodes, graph = state.nodes, self._planner.graph
+        sources = dict.fromkeys(graph.deciding_node(edge, nodes) for edge in taken if edge.source != START)
         outputs: dict[str, dict[str, Any]] = {}
-        for one in (*speakers, *self._needs[node]):
-            voice = ways.voice_of(one, nodes)  # what a fallback gave is found under the name of whom it stands in for
-            if nodes[voice].outputs and (voice == one or voice != node):
-                outputs[one] = nodes[voice].outputs
+        for other in (*sources, *self._needs[node]):
+            actual = graph.resolve_fallback(other, nodes)  # a fallback's outputs appear under the node it replaces
+            if nodes[actual].outputs and (actual == other or actual != node):
+                outputs[other] = nodes[actual].outputs
         return NodeTask(
-            standing.input,
+            state.input,
             clock().now(),
             outputs,
-            tuple(speakers),
-            tuple(one for one, its in nodes.items() if its.status == "waiting" and not its.outputs),
-            self._planner.ways.layer_of(node),
-            self._delay(taken, standing),
-            standing.deadline,
+            tuple(sources),
+            tuple(name for name, other in nodes.items() if other.status == "waiting" and not other.outputs),
+            self._planner.graph.layer_of(node),
+            self._delay(taken, state),
+            state.deadline,
             session,
         )
 
     @staticmethod
-    def _delay(taken: Sequence[NodeEdge], standing: ExecutionState) -> float | None:
-        """The longest of the edges, and no longer than the execution may take."""
+    def _delay(taken: Sequence[NodeEdge], state: ExecutionState) -> float | None:
+        """The longest delay of the edges, limited by the deadline of the execution."""
         delay = max((edge.delay for edge in taken if edge.delay is not None), default=None)
-        if delay is None or standing.deadline is None:
+        if delay is None or state.deadline is None:
             return delay
-        return min(delay, max(0.0, (standing.deadline - clock().now()).total_seconds()))
+        return min(delay, max(0.0, (state.deadline - clock().now()).total_seconds()))
 
-    async def _end(self, standing: ExecutionState, ctx: Context) -> ExecutionState:
-        for edge in self._planner.ended_by(standing):
-            await self._tell_edge(edge, ctx)
-        nodes = {node: one for node, one in standing.nodes.items() if node != START}
-        failed = {node: one.reason for node, one in nodes.items() if self._planner.ways.is_failed(node, standing.nodes)}
-        problems = [standing.stopped] if standing.stopped else [f"{node}: {reason}" for node, reason in failed.items()]
-        finals = [node for node in nodes if self._planner.is_final(node, standing)]
-        answers = [self._answer(node, nodes[node].outputs) for node in finals]
+    async def _end(self, state: ExecutionState, ctx: Context) -> ExecutionState:
+        for edge in self._planner.edges_to_end(state):
+            await self._emit_edge(edge, ctx)
+        nodes = {name: node for name, node in state.nodes.items() if name != START}
+        failed = {name: node.reason for name, node in nodes.items() if self._planner.graph.is_failed(name, state.nodes)}
+        problems = [state.stopped] if state.stopped else [f"{name}: {reason}" for name, reason in failed.items()]
+        finals = [name for name in nodes if self._planner.is_final(name, state)]
+        answers = [self._answer(name, nodes[name].outputs) for name in finals]
         result = ExecutionResult(
-            "\n\n".join(one for one in answers if one) if any(answers) else None,
-            flat(standing.outputs()),
-            not failed and standing.stopped is None,
-            (clock().now() - standing.began).total_seconds(),
+            "\n\n".join(answer for answer in answers if answer) if any(answers) else None,
+            flatten_outputs(state.outputs()),
+            not failed and state.stopped is None,
+            (clock().now() - state.began).total_seconds(),
             "; ".join(problems) or None,
-            sum(one.has_succeeded for one in nodes.values()),
+            sum(node.has_succeeded for node in nodes.values()),
             len(failed),
-            sum(one.status == "skipped" and not one.has_succeeded for one in nodes.values()),
+            sum(node.status == "skipped" and not node.has_succeeded for node in nodes.values()),
         )
         await ctx.yield_output(result)
-        await self._tell(
+        await self._emit(
             ctx,
-            told.WorkflowCompletedEvent(
+            events.WorkflowCompletedEvent(
                 duration=result.duration,
                 successful_nodes=result.successful_nodes,
                 failed_nodes=result.failed_nodes,
@@ -207,61 +207,59 @@ class Conductor(Executor):
                 error=result.error,
             ),
         )
-        return msgspec.structs.replace(standing, result=result)
+        return msgspec.structs.replace(state, result=result)
 
     def _answer(self, node: str, outputs: Mapping[str, Any]) -> str:
-        """A node's own words: its one output, or all of them as JSON."""
+        """The output of a node as text: its one output, or all of them as JSON."""
         key = self._output_keys.get(node) or ANSWER
         value = outputs.get(key, outputs)
-        if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
             return "\n\n".join(value)
         return as_text(value) if value not in (None, {}) else ""
 
-    # ------------------------------------------------------------ telling
-
-    async def _tell(self, ctx: Context, event: told.AgentWorkflowEvent) -> None:
+    async def _emit(self, ctx: Context, event: events.AgentWorkflowEvent) -> None:
         named = msgspec.structs.replace(event, workflow_name=self._name)
-        await ctx.add_event(WorkflowEvent(told.EVENT, named))
+        await ctx.add_event(WorkflowEvent(events.EVENT, named))
 
-    async def _tell_edge(self, edge: NodeEdge, ctx: Context) -> None:
-        event = told.WorkflowEdgeTraversedEvent(
+    async def _emit_edge(self, edge: NodeEdge, ctx: Context) -> None:
+        event = events.WorkflowEdgeTraversedEvent(
             from_node_id=edge.source,
             to_node_id=edge.target,
             has_condition=edge.test is not None or edge.is_default or edge.kind == "fallback",
             condition_description=edge.description,
         )
-        await self._tell(ctx, event)
+        await self._emit(ctx, event)
 
-    async def _tell_loop(self, found: Next, ctx: Context) -> None:
+    async def _emit_loop_end(self, steps: NextSteps, ctx: Context) -> None:
         message = None
-        if found.is_limited:
-            message = f"A loop was left after {self._max_passes} passes (max_iterations), although an edge leads back."
-        elif found.has_converged:
-            message = "A loop was left: its last pass changed nothing."
+        if steps.is_limited:
+            message = f"A loop ended after {self._max_passes} passes (max_iterations), although an edge leads back."
+        elif steps.has_converged:
+            message = "A loop ended: its last pass changed nothing."
         if message is not None:
-            level: told.Level = "warning" if found.is_limited else "info"
-            await self._tell(ctx, told.WorkflowDiagnosticEvent(level=level, source="workflow", message=message))
+            level: events.Level = "warning" if steps.is_limited else "info"
+            await self._emit(ctx, events.WorkflowDiagnosticEvent(level=level, source="workflow", message=message))
 
-    async def _with_layers(self, standing: ExecutionState, ctx: Context) -> ExecutionState:
-        """Layers that have begun or ended with what was decided, told."""
-        layers = dict(standing.layers)
-        for index, nodes in enumerate(self._planner.ways.layers):
-            those = [standing.nodes[node] for node in nodes]
-            is_settled = all(one.is_settled for one in those)
+    async def _with_layers(self, state: ExecutionState, ctx: Context) -> ExecutionState:
+        """The state with updated layers; emits events of layers that have begun or ended."""
+        layers = dict(state.layers)
+        for index, names in enumerate(self._planner.graph.layers):
+            nodes = [state.nodes[name] for name in names]
+            is_settled = all(node.is_settled for node in nodes)
             layer = layers.get(index)
             if layer is not None and layer.has_ended and not is_settled:  # another pass
                 layer = None
-            if layer is None and any(one.status != "waiting" for one in those):
-                layer = LayerStanding(clock().now())
-                await self._tell(ctx, told.WorkflowLayerStartedEvent(layer_index=index, node_count=len(nodes)))
+            if layer is None and any(node.status != "waiting" for node in nodes):
+                layer = LayerState(clock().now())
+                await self._emit(ctx, events.WorkflowLayerStartedEvent(layer_index=index, node_count=len(names)))
             if layer is not None and is_settled and not layer.has_ended:
-                event = told.WorkflowLayerCompletedEvent(
+                event = events.WorkflowLayerCompletedEvent(
                     layer_index=index,
                     duration=(clock().now() - layer.began).total_seconds(),
-                    successful_nodes=sum(one.status == "done" for one in those),
+                    successful_nodes=sum(node.status == "done" for node in nodes),
                 )
-                await self._tell(ctx, event)
-                layer = LayerStanding(layer.began, has_ended=True)
+                await self._emit(ctx, event)
+                layer = LayerState(layer.began, has_ended=True)
             if layer is not None:
                 layers[index] = layer
-        return msgspec.structs.replace(standing, layers=layers)
+        return msgspec.structs.replace(state, layers=layers)

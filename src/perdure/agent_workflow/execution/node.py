@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from perdure.agent_workflow import events as told
-from perdure.agent_workflow.conversations.policy import kept, opened
+from perdure.agent_workflow import events
+from perdure.agent_workflow.conversations.policy import open_session, record_turn_messages
 from perdure.agent_workflow.definition.config import ANSWER, NodeConfig
-from perdure.agent_workflow.execution.approvals import ApprovalContext, ApprovalDecision, decided, is_needed
+from perdure.agent_workflow.execution.approvals import ApprovalContext, ApprovalDecision, is_needed, request_decision
 from perdure.agent_workflow.execution.turn import NodeParts, NodeTurn, Turns
 from perdure.agent_workflow.state import (
-    Begin,
     ExecutionResult,
+    InnerInput,
     NodeOutcome,
     NodeTask,
     OutOfTime,
@@ -33,13 +33,13 @@ from perdure.graph.executor import Executor
 from perdure.graph.handlers import handler
 
 CONDUCTOR = "workflow.conductor"
-"""The executor that leads the execution. No node can have this id."""
-Context = WorkflowContext[NodeOutcome | Begin | NodeTask]
-"""NodeTask: so that its edges to other nodes, along which only the conductor sends, fit."""
+"""The id of the executor that leads the execution. No node can have it."""
+Context = WorkflowContext[NodeOutcome | InnerInput | NodeTask]
+"""NodeTask makes the edges to other nodes valid. Only the conductor sends along them."""
 
 
 class InnerTask(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a workflow that is a node is at."""
+    """The current task of a node that is a workflow."""
 
     task: NodeTask
     text: str
@@ -47,11 +47,11 @@ class InnerTask(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class InnerFailed(Exception):
-    """The workflow that is a node was not successful."""
+    """The workflow of a node did not succeed."""
 
 
 class AgentNode(Executor):
-    """Does what the conductor says, and tells it what came of that."""
+    """Executes tasks of the conductor and reports their outcomes."""
 
     def __init__(self, node: str, config: NodeConfig, parts: NodeParts, workflow_name: str, *, is_inner: bool) -> None:
         super().__init__(node)
@@ -59,46 +59,44 @@ class AgentNode(Executor):
         self._parts = parts
         self._workflow_name = workflow_name
         self._is_inner = is_inner
-        """Whether it is part of a workflow that is a node of another: then a failure ends that one, not the run."""
+        """Whether its workflow is a node of another workflow: then a failure ends that node, not the run."""
         agent = None if parts.agent is None else adapted(parts.agent)
         self.agent_name = str(getattr(agent, "name", None) or node)
         self.description = getattr(agent, "description", None)
         self._turns = Turns(node, self.agent_name, config, parts)
         known = () if agent is None else types_of(agent)
-        self.value_types = (*known, NodeTurn, InnerTask, OutOfTime, ApprovalDecision, *told.OWN, *parts.types)
-
-    # ------------------------------------------------------------ what comes in
+        self.value_types = (*known, NodeTurn, InnerTask, OutOfTime, ApprovalDecision, *events.OWN, *parts.types)
 
     @handler
     async def work(self, task: NodeTask, ctx: Context) -> None:
         if task.delay is not None:
             await ctx.sleep(task.delay)
-        event = told.WorkflowAgentStartedEvent(agent_id=self.id, agent_name=self.agent_name, layer_index=task.layer)
-        await self._tell(ctx, event)
-        # Not in `try`: trouble with a session store is no failure of the node.
-        session = await opened(self._parts.conversations, task.session, self.id)
+        event = events.WorkflowAgentStartedEvent(agent_id=self.id, agent_name=self.agent_name, layer_index=task.layer)
+        await self._emit(ctx, event)
+        # Outside of `try`: an error of a session store is not a failure of the node.
+        session = await open_session(self._parts.conversations, task.session, self.id)
         try:
             if self._parts.workflow is not None:
-                ctx.private["inner"] = InnerTask(task, self._turns.told(task))
+                ctx.private["inner"] = InnerTask(task, self._turns.input_text(task))
                 await self._send_inner(ctx)
                 return
-            taken = await self._turns.taken(task, session, ctx)
-        except Exception as error:  # noqa: BLE001  # whatever an agent raises: what it means is said by the node's mode
+            turn = await self._turns.take(task, session, ctx)
+        except Exception as error:  # noqa: BLE001  # the node's error mode decides about any exception of an agent
             raise_trouble()
             await self._fail(task, error, ctx)
             return
-        await self._settle(task, taken, ctx)
+        await self._settle(task, turn, ctx)
 
     @handler
-    async def hear_workflow(self, result: ExecutionResult, ctx: Context) -> None:
-        """Of the workflow that is this node."""
+    async def process_result(self, result: ExecutionResult, ctx: Context) -> None:
+        """Process the result of the workflow that is this node."""
         inner: InnerTask = ctx.private["inner"]
         task = inner.task
         if not result.success:
             error = OutOfTime() if is_over(task) else InnerFailed(result.error or "it was not successful")
             retry = self._turns.retry(task)
             if retry is not None and retry.retries(error, inner.attempts):
-                # Recorded: a delay may be left to chance, and the handler runs again from the top after it.
+                # Recorded: a delay may be random, and the handler runs again from the start after it.
                 await ctx.sleep(await ctx.step(retry.delay_after, inner.attempts, name="delay", key="delay"))
                 ctx.private["inner"] = msgspec.structs.replace(inner, attempts=inner.attempts + 1)
                 await self._send_inner(ctx)
@@ -113,46 +111,44 @@ class AgentNode(Executor):
         await self._settle(task, NodeTurn(outputs), ctx)
 
     async def _send_inner(self, ctx: Context) -> None:
-        """To the workflow that is this node: each time it begins anew."""
+        """Start the workflow of this node. Each attempt starts it from the beginning."""
         inner: InnerTask = ctx.private["inner"]
         own = self._config.timeout
         limits = (inner.task.deadline, None if own is None else clock().now() + timedelta(seconds=own))
-        deadline = min((one for one in limits if one is not None), default=None)
-        await ctx.send_message(Begin(inner.text, deadline), target_id=self._parts.workflow)
+        deadline = min((limit for limit in limits if limit is not None), default=None)
+        await ctx.send_message(InnerInput(inner.text, deadline), target_id=self._parts.workflow)
 
-    # ------------------------------------------------------------ how it ends
-
-    async def _settle(self, task: NodeTask, taken: NodeTurn, ctx: Context) -> None:
+    async def _settle(self, task: NodeTask, turn: NodeTurn, ctx: Context) -> None:
         try:
-            given = await self._approved(task, dict(taken.outputs), ctx)
-        except Exception as error:  # noqa: BLE001  # nobody answered in time, or a predicate failed
+            outputs = await self._approve(task, dict(turn.outputs), ctx)
+        except Exception as error:  # noqa: BLE001  # no answer arrived in time, or a predicate failed
             raise_trouble()
             await self._fail(task, error, ctx)
             return
-        if isinstance(given, str):
-            await self._tell(ctx, told.WorkflowAgentSkippedEvent(agent_id=self.id, reason=given))
-            await self._answer("skipped", ctx, reason=given)
+        if isinstance(outputs, str):
+            await self._emit(ctx, events.WorkflowAgentSkippedEvent(agent_id=self.id, reason=outputs))
+            await self._report("skipped", ctx, reason=outputs)
             return
-        # What was denied is not part of the conversation.
-        session = await kept(self._parts.conversations, task.session, taken.said, self.id, ctx)
-        await self._tell(ctx, self._completed(task, given, None))
-        await self._answer("done", ctx, outputs=given, session=session)
+        # Denied messages do not become part of the conversation.
+        session = await record_turn_messages(self._parts.conversations, task.session, turn.recorded, self.id, ctx)
+        await self._emit(ctx, self._completed(task, outputs, None))
+        await self._report("done", ctx, outputs=outputs, session=session)
 
-    async def _approved(self, task: NodeTask, outputs: dict[str, Any], ctx: Context) -> dict[str, Any] | str:
-        """The outputs, with what somebody put into them; or why they are not used."""
+    async def _approve(self, task: NodeTask, outputs: dict[str, Any], ctx: Context) -> dict[str, Any] | str:
+        """The outputs, with the data of the approval; or the reason why they are not used."""
         config = self._config.approval
         context = ApprovalContext(self.id, outputs, task.input, task.outputs)
         if config is None or not is_needed(config, self._parts.needs_approval, context):
             return outputs
-        decision = await decided(config, context, ctx, task.deadline)
-        event = told.WorkflowApprovalResolvedEvent(
+        decision = await request_decision(config, context, ctx, task.deadline)
+        event = events.WorkflowApprovalResolvedEvent(
             request_id=f"{ctx.thread_id}:{delivery().delivery_name}",
             agent_id=self.id,
             approved=decision.approved,
             reason=decision.reason,
             timed_out=decision.timed_out,
         )
-        await self._tell(ctx, event)
+        await self._emit(ctx, event)
         if decision.timed_out and not decision.approved:
             raise OutOfTime if is_over(task) else ApprovalTimedOut(self.id, config.timeout or 0)
         if not decision.approved:
@@ -160,25 +156,25 @@ class AgentNode(Executor):
         return {**outputs, **msgspec.json.decode(msgspec.json.encode(decision.data))}  # outputs are plain data
 
     async def _fail(self, task: NodeTask, error: Exception, ctx: Context) -> None:
-        """As the node's mode says; one that stops leaves the thread where it can be resumed from."""
+        """Apply the node's error mode. `stop` leaves the thread where it can be resumed."""
         reason = str(error) if isinstance(error, OutOfTime | InnerFailed) else f"{type(error).__name__}: {error}"
-        await self._tell(ctx, self._completed(task, {}, reason))
+        await self._emit(ctx, self._completed(task, {}, reason))
         ends_all = isinstance(error, OutOfTime)
         if self._config.on_error.mode == "stop" and not ends_all:
-            # Nobody's answer in time is an answer that was given, and what a workflow came to is what it came to:
-            # trying again would find the same.
+            # A missed deadline is recorded like an answer, and so is the result of an inner workflow:
+            # another attempt would read the same.
             ends_all = self._is_inner or isinstance(error, ApprovalTimedOut | InnerFailed)
             if not ends_all:
                 raise error
-        await self._answer("failed", ctx, reason=reason, ends_all=ends_all)
+        await self._report("failed", ctx, reason=reason, ends_all=ends_all)
 
-    async def _answer(self, status: Status, ctx: Context, **what: Any) -> None:
+    async def _report(self, status: Status, ctx: Context, **what: Any) -> None:
         await ctx.send_message(NodeOutcome(self.id, status, **what), target_id=CONDUCTOR)
 
     def _completed(
         self, task: NodeTask, outputs: dict[str, Any], error: str | None
-    ) -> told.WorkflowAgentCompletedEvent:
-        return told.WorkflowAgentCompletedEvent(
+    ) -> events.WorkflowAgentCompletedEvent:
+        return events.WorkflowAgentCompletedEvent(
             agent_id=self.id,
             agent_name=self.agent_name,
             layer_index=task.layer,
@@ -188,6 +184,6 @@ class AgentNode(Executor):
             error_message=error,
         )
 
-    async def _tell(self, ctx: Context, event: told.AgentWorkflowEvent) -> None:
+    async def _emit(self, ctx: Context, event: events.AgentWorkflowEvent) -> None:
         named = msgspec.structs.replace(event, workflow_name=self._workflow_name)
-        await ctx.add_event(WorkflowEvent(told.EVENT, named))
+        await ctx.add_event(WorkflowEvent(events.EVENT, named))

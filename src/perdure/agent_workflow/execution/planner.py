@@ -1,8 +1,8 @@
-"""What is to run next, decided from where an execution stands.
+"""Decides what runs next, from the state of an execution.
 
-A node waits until all that leads to it is settled. It runs if an edge to it is taken, and is skipped otherwise. When
-all are settled, an edge that leads back begins another pass through its loop. Whether an edge is taken is asked once a
-pass, when its source has settled, and remembered: a function that would say something else later is not heard again.
+A node waits until every node that leads to it is settled. It runs if an edge to it is taken, and is skipped otherwise.
+When all nodes are settled, an edge that leads back begins another pass through its loop. The condition of an edge is
+evaluated once a pass, when its source settles, and the result is recorded: a later evaluation could differ.
 """
 
 from __future__ import annotations
@@ -15,46 +15,46 @@ from typing import Any
 import msgspec
 
 from perdure.agent_workflow.definition.config import END, START, ErrorMode
-from perdure.agent_workflow.execution.edge_graph import NodeEdge, Ways
-from perdure.agent_workflow.state import ExecutionState, NodeStanding, Status
+from perdure.agent_workflow.execution.edge_graph import EdgeGraph, NodeEdge
+from perdure.agent_workflow.state import ExecutionState, NodeState, Status
 
 
 @dataclass(frozen=True)
-class Next:
-    standing: ExecutionState
+class NextSteps:
+    state: ExecutionState
     ready: Mapping[str, Sequence[NodeEdge]] = field(default_factory=dict)
-    """Nodes that run now, and the edges that led to each: those that lead back first."""
+    """Nodes that run now, each with the edges that led to it: edges that lead back come first."""
     skipped: tuple[str, ...] = ()
     traversed: tuple[NodeEdge, ...] = ()
-    """Edges that were taken now."""
+    """Edges taken now."""
     is_limited: bool = False
-    """Whether an edge back was not taken because there had been too many passes."""
+    """Whether an edge back was not taken because the maximum of passes was reached."""
     has_converged: bool = False
-    """Whether one was not taken because nothing had changed."""
+    """Whether an edge back was not taken because the last pass changed nothing."""
     ended: ExecutionState | None = None
-    """Where it stood at the end of a pass, if another was begun."""
+    """The state at the end of a pass, if another pass begins."""
 
 
 @dataclass
-class _Look:
-    """What is found out in one look at where an execution stands."""
+class _Evaluation:
+    """What one evaluation of the state decides."""
 
-    nodes: dict[str, NodeStanding]
+    nodes: dict[str, NodeState]
     taken: dict[str, bool]
-    """Of edges with a test, by name."""
+    """For edges with a test, by name."""
     ready: dict[str, list[NodeEdge]] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
     traversed: list[NodeEdge] = field(default_factory=list)
 
-    def start(self, node: str, told: str | None, taken: Sequence[NodeEdge], back: Sequence[NodeEdge] = ()) -> None:
-        """`back`: edges that were told when the pass began."""
-        self.nodes[node] = msgspec.structs.replace(self.nodes[node], status="running", told=told)
+    def start(self, node: str, digest: str | None, taken: Sequence[NodeEdge], back: Sequence[NodeEdge] = ()) -> None:
+        """`back`: edges whose events were emitted when the pass began."""
+        self.nodes[node] = msgspec.structs.replace(self.nodes[node], status="running", input_digest=digest)
         self.ready[node] = [*back, *taken]
         self.traversed += taken
 
 
 class Planner:
-    """Does nothing itself: it says what is to be done."""
+    """Decides without side effects: the conductor carries its decisions out."""
 
     def __init__(
         self,
@@ -66,172 +66,180 @@ class Planner:
         needs: Mapping[str, Collection[str]] | None = None,
         max_passes: int | None = None,
         converges: bool = True,
-        keeps: bool = True,
+        skips_unchanged: bool = True,
     ) -> None:
-        self.ways = Ways(nodes, edges)
+        self.graph = EdgeGraph(nodes, edges)
         self._modes = dict(error_modes or {})
         self._routers = frozenset(routers)
-        """What they do counts as a change whenever they did it."""
+        """A decision of a router counts as a change in every pass."""
         self._max_passes = max_passes or 1
         self._converges = converges
-        self._keeps = keeps and converges
-        """Whether a node that would be told the same again is not asked again."""
+        self._skips_unchanged = skips_unchanged and converges
+        """Whether a node with an unchanged input keeps its last outputs instead of running again."""
         self._needs = needs or {}
 
-    def begin(self, standing: ExecutionState, given: Mapping[str, Any]) -> Next:
-        """`given`: what the execution was given, as outputs of START."""
-        start = NodeStanding("done", dict(given), 1, has_changed=True)
-        return self.go_on(msgspec.structs.replace(standing, nodes={START: start}))
+    def begin(self, state: ExecutionState, input: Mapping[str, Any]) -> NextSteps:
+        """`input`: the input of the execution, as outputs of START."""
+        start = NodeState("done", dict(input), 1, has_changed=True)
+        return self.advance(msgspec.structs.replace(state, nodes={START: start}))
 
     def settle(
-        self, standing: ExecutionState, node: str, status: Status, outputs: Mapping[str, Any], reason: str | None = None
+        self, state: ExecutionState, node: str, status: Status, outputs: Mapping[str, Any], reason: str | None = None
     ) -> ExecutionState:
-        """A node has come to its end."""
-        before = standing.nodes[node]
+        """The state after a node has ended."""
+        before = state.nodes[node]
         changed = node in self._routers or status != before.last or dict(outputs) != before.outputs
-        now = NodeStanding(status, dict(outputs), before.runs + 1, reason, changed, before.last, before.told)
-        return msgspec.structs.replace(standing, nodes={**standing.nodes, node: now})
+        now = NodeState(status, dict(outputs), before.runs + 1, reason, changed, before.last, before.input_digest)
+        return msgspec.structs.replace(state, nodes={**state.nodes, node: now})
 
-    def go_on(self, standing: ExecutionState) -> Next:
-        """What can run now, and what is skipped. Nothing ready and nothing running: the execution has ended."""
-        # Nodes that were added to the workflow while the execution was under way have not run yet.
-        nodes = {**{node: NodeStanding() for node in self.ways.nodes}, **standing.nodes}
-        look = _Look(nodes, dict(standing.taken))
-        for node in self.ways.order:
-            into = self.ways.into[node]
-            if look.nodes[node].status == "waiting" and all(self._is_decidable(one, look) for one in into):
-                self._decide(node, standing, look)
-        for edge in self.ways.edges:
-            if self._is_decidable(edge, look):
-                self._is_taken(edge, look)
-        after = msgspec.structs.replace(standing, nodes=look.nodes, taken=look.taken)
-        if look.ready or any(one.status == "running" for one in look.nodes.values()):
-            return Next(after, look.ready, tuple(look.skipped), tuple(look.traversed))
-        return self._go_back(after, look)
+    def advance(self, state: ExecutionState) -> NextSteps:
+        """Nodes that run now, and nodes that are skipped. With none ready and none running, the execution has ended."""
+        # Nodes that were added to the definition during the execution have not run yet.
+        nodes = {**{node: NodeState() for node in self.graph.nodes}, **state.nodes}
+        evaluation = _Evaluation(nodes, dict(state.taken))
+        for node in self.graph.order:
+            is_waiting = evaluation.nodes[node].status == "waiting"
+            if is_waiting and all(self._is_decidable(edge, evaluation) for edge in self.graph.into[node]):
+                self._decide(node, state, evaluation)
+        for edge in self.graph.edges:
+            if self._is_decidable(edge, evaluation):
+                self._is_taken(edge, evaluation)
+        after = msgspec.structs.replace(state, nodes=evaluation.nodes, taken=evaluation.taken)
+        if evaluation.ready or any(node_state.status == "running" for node_state in evaluation.nodes.values()):
+            return NextSteps(after, evaluation.ready, tuple(evaluation.skipped), tuple(evaluation.traversed))
+        return self._begin_pass(after, evaluation)
 
-    def _is_decidable(self, edge: NodeEdge, look: _Look) -> bool:
-        return all(look.nodes[source].is_settled for source in self.ways.sources(edge))
+    def _is_decidable(self, edge: NodeEdge, evaluation: _Evaluation) -> bool:
+        return all(evaluation.nodes[source].is_settled for source in self.graph.sources(edge))
 
-    def _decide(self, node: str, standing: ExecutionState, look: _Look) -> None:
-        one, into = look.nodes[node], self.ways.into[node]
-        taken = [edge for edge in into if self._is_taken(edge, look)]
-        back = [edge for edge in self.ways.back if edge.target == node and self.ways.name_of(edge) in standing.back]
-        told = self._told(node, [*back, *taken], look)
-        if back or (not into and one.runs == 0):
-            look.start(node, told, taken, back)
+    def _decide(self, node: str, state: ExecutionState, evaluation: _Evaluation) -> None:
+        before, into = evaluation.nodes[node], self.graph.into[node]
+        taken = [edge for edge in into if self._is_taken(edge, evaluation)]
+        back = [edge for edge in self.graph.back if edge.target == node and self.graph.name_of(edge) in state.back]
+        digest = self._digest_input(node, [*back, *taken], evaluation)
+        if back or (not into and before.runs == 0):
+            evaluation.start(node, digest, taken, back)
             return
-        why = self._why_skipped(into, taken, look)
-        if why is not None:
-            has_changed = one.last not in (None, "skipped")
-            # What it gave in a pass before is still there for those who refer to it.
-            look.nodes[node] = NodeStanding("skipped", one.outputs, one.runs, why, has_changed, one.last, one.told)
-            look.skipped.append(node)
-        elif self._keeps and one.last == "done" and one.told == told and not self._is_handed_to(taken, look):
-            # It was done, and would be told the same again: what it said stands.
-            look.nodes[node] = msgspec.structs.replace(one, status="done", has_changed=False)
+        reason = self._reason_to_skip(into, taken, evaluation)
+        if reason is not None:
+            has_changed = before.last not in (None, "skipped")
+            # Other nodes may still refer to its outputs of an earlier pass.
+            evaluation.nodes[node] = NodeState(
+                "skipped", before.outputs, before.runs, reason, has_changed, before.last, before.input_digest
+            )
+            evaluation.skipped.append(node)
+        elif self._is_unchanged(before, digest) and not self._is_handed_to(taken, evaluation):
+            evaluation.nodes[node] = msgspec.structs.replace(before, status="done", has_changed=False)
         else:
-            look.start(node, told, taken)
+            evaluation.start(node, digest, taken)
 
-    def _is_handed_to(self, taken: Sequence[NodeEdge], look: _Look) -> bool:
-        """To hand off is to act: whom a router hands to in this pass runs, also where it is the same as before."""
-        return any(edge.kind == "handoff" and self._speaker(edge, look).has_changed for edge in taken)
+    def _is_unchanged(self, before: NodeState, digest: str | None) -> bool:
+        return self._skips_unchanged and before.last == "done" and before.input_digest == digest
 
-    def _told(self, node: str, edges: Sequence[NodeEdge], look: _Look) -> str | None:
-        """A digest of all outputs that it can refer to now."""
-        if not self.ways.back:
+    def _is_handed_to(self, taken: Sequence[NodeEdge], evaluation: _Evaluation) -> bool:
+        """A handoff is an action: its target runs in this pass, even with an unchanged input."""
+        return any(edge.kind == "handoff" and self._deciding_state(edge, evaluation).has_changed for edge in taken)
+
+    def _digest_input(self, node: str, edges: Sequence[NodeEdge], evaluation: _Evaluation) -> str | None:
+        """A digest of all outputs that the node can refer to now; None in a workflow without loops."""
+        if not self.graph.back:
             return None
-        speakers = [self.ways.speaker(edge, look.nodes) for edge in edges]
-        heard = {one: look.nodes[self.ways.voice_of(one, look.nodes)].outputs for one in self._needs.get(node, ())}
-        given = [speakers, [look.nodes[one].outputs for one in speakers], heard]
-        return hashlib.blake2b(msgspec.json.encode(given, order="sorted"), digest_size=12).hexdigest()
+        nodes = evaluation.nodes
+        sources = [self.graph.deciding_node(edge, nodes) for edge in edges]
+        needed = {
+            other: nodes[self.graph.resolve_fallback(other, nodes)].outputs for other in self._needs.get(node, ())
+        }
+        inputs = [sources, [nodes[source].outputs for source in sources], needed]
+        return hashlib.blake2b(msgspec.json.encode(inputs, order="sorted"), digest_size=12).hexdigest()
 
-    def _why_skipped(self, into: Sequence[NodeEdge], taken: Sequence[NodeEdge], look: _Look) -> str | None:
+    def _reason_to_skip(
+        self, into: Sequence[NodeEdge], taken: Sequence[NodeEdge], evaluation: _Evaluation
+    ) -> str | None:
         for edge in into:
-            has_failed = edge.kind != "fallback" and self._speaker(edge, look).status == "failed"
+            has_failed = edge.kind != "fallback" and self._deciding_state(edge, evaluation).status == "failed"
             if has_failed and self._modes.get(edge.source) == "skip":
                 return f"{edge.source!r}, which it depends on, failed"
         if taken:
             return None
         if all(edge.kind == "fallback" for edge in into):
-            return f"{into[0].source!r} did not fail, so it need not stand in" if into else None
+            return f"{into[0].source!r} did not fail, so its fallback is not needed" if into else None
         return f"no edge to it was taken (from {', '.join(dict.fromkeys(repr(edge.source) for edge in into))})"
 
-    # ------------------------------------------------------------ edges
+    def _deciding_state(self, edge: NodeEdge, evaluation: _Evaluation) -> NodeState:
+        return evaluation.nodes[self.graph.deciding_node(edge, evaluation.nodes)]
 
-    def _speaker(self, edge: NodeEdge, look: _Look) -> NodeStanding:
-        return look.nodes[self.ways.speaker(edge, look.nodes)]
-
-    def _is_taken(self, edge: NodeEdge, look: _Look) -> bool:
-        """Of an edge whose sources are settled."""
+    def _is_taken(self, edge: NodeEdge, evaluation: _Evaluation) -> bool:
+        """Whether an edge with settled sources is taken."""
         if edge.kind == "fallback":
-            return look.nodes[edge.source].status == "failed"
-        if self._speaker(edge, look).status != "done":
+            return evaluation.nodes[edge.source].status == "failed"
+        if self._deciding_state(edge, evaluation).status != "done":
             return False
         if edge.test is None and not edge.is_default:
             return True
-        name = self.ways.name_of(edge)
-        if name not in look.taken:
-            look.taken[name] = self._asked(edge, look)
-        return look.taken[name]
+        name = self.graph.name_of(edge)
+        if name not in evaluation.taken:
+            evaluation.taken[name] = self._evaluate_test(edge, evaluation)
+        return evaluation.taken[name]
 
-    def _asked(self, edge: NodeEdge, look: _Look) -> bool:
+    def _evaluate_test(self, edge: NodeEdge, evaluation: _Evaluation) -> bool:
         if edge.is_default:
-            others = (one for one in self.ways.out_of[edge.source] if not one.is_default and one.kind != "fallback")
-            return not any(self._is_taken(one, look) for one in others)
-        return edge.test is None or bool(edge.test(self._speaker(edge, look).outputs))
+            siblings = self.graph.out_of[edge.source]
+            others = [other for other in siblings if not other.is_default and other.kind != "fallback"]
+            return not any(self._is_taken(other, evaluation) for other in others)
+        return edge.test is None or bool(edge.test(self._deciding_state(edge, evaluation).outputs))
 
-    def is_final(self, node: str, standing: ExecutionState) -> bool:
-        """Whether the execution ended at this node: it is done, and nothing but the end comes after it."""
-        nodes, ways = standing.nodes, self.ways
+    def is_final(self, node: str, state: ExecutionState) -> bool:
+        """Whether the execution ended at this node: it is done, and only END comes after it."""
+        nodes, graph = state.nodes, self.graph
         if nodes[node].status != "done":
             return False
-        onward = list(ways.out_of[node])
-        for failed in ways.nodes:
-            if failed != node and nodes[failed].status == "failed" and ways.voice_of(failed, nodes) == node:
-                onward += [one for one in ways.out_of[failed] if one.kind != "fallback"]
-        look = _Look(dict(nodes), dict(standing.taken))
-        ahead = [one for one in onward if one.target != END and one not in ways.back]
-        return not any(self._is_taken(one, look) for one in ahead)
+        onward = list(graph.out_of[node])
+        for failed in graph.nodes:
+            if failed != node and nodes[failed].status == "failed" and graph.resolve_fallback(failed, nodes) == node:
+                onward += [edge for edge in graph.out_of[failed] if edge.kind != "fallback"]
+        evaluation = _Evaluation(dict(nodes), dict(state.taken))
+        ahead = [edge for edge in onward if edge.target != END and edge not in graph.back]
+        return not any(self._is_taken(edge, evaluation) for edge in ahead)
 
-    def ended_by(self, standing: ExecutionState) -> list[NodeEdge]:
-        """Edges to the end that were taken."""
-        look = _Look(dict(standing.nodes), dict(standing.taken))
-        return [one for one in self.ways.edges if one.target == END and self._is_taken(one, look)]
+    def edges_to_end(self, state: ExecutionState) -> list[NodeEdge]:
+        """Edges to END that were taken."""
+        evaluation = _Evaluation(dict(state.nodes), dict(state.taken))
+        return [edge for edge in self.graph.edges if edge.target == END and self._is_taken(edge, evaluation)]
 
-    # ------------------------------------------------------------ loops
-
-    def _go_back(self, standing: ExecutionState, look: _Look) -> Next:
-        """All are settled: an edge that leads back begins another pass."""
-        taken = [one for one in self.ways.back if self._is_taken(one, look)]
-        told = Next(standing, {}, tuple(look.skipped), tuple(look.traversed))
+    def _begin_pass(self, state: ExecutionState, evaluation: _Evaluation) -> NextSteps:
+        """All nodes are settled: an edge that leads back begins another pass."""
+        taken = [edge for edge in self.graph.back if self._is_taken(edge, evaluation)]
+        ending = NextSteps(state, {}, tuple(evaluation.skipped), tuple(evaluation.traversed))
         if not taken:
-            return told
-        # Each loop ends for itself: one that changed nothing is not gone through again because another goes on.
-        taken = [one for one in taken if not self._converges or self._has_changed(one, standing)]
+            return ending
+        # Each loop ends on its own: an unchanged loop does not repeat because another loop continues.
+        taken = [edge for edge in taken if not self._converges or self._has_changed(edge, state)]
         if not taken:
-            return replace(told, has_converged=True)
-        again = self.ways.reached_from([edge.target for edge in taken])
-        if standing.passes >= self._max_passes:
-            return replace(told, is_limited=True)
-        after = self.go_on(self._next_pass(standing, taken, again))
-        skipped, traversed = (*told.skipped, *after.skipped), (*told.traversed, *taken, *after.traversed)
-        return replace(after, skipped=skipped, traversed=traversed, ended=standing)
+            return replace(ending, has_converged=True)
+        again = self.graph.reached_from([edge.target for edge in taken])
+        if state.passes >= self._max_passes:
+            return replace(ending, is_limited=True)
+        after = self.advance(self._next_pass(state, taken, again))
+        skipped, traversed = (*ending.skipped, *after.skipped), (*ending.traversed, *taken, *after.traversed)
+        return replace(after, skipped=skipped, traversed=traversed, ended=state)
 
-    def _has_changed(self, back: NodeEdge, standing: ExecutionState) -> bool:
-        return any(standing.nodes[node].has_changed for node in self.ways.reached_from([back.target]))
+    def _has_changed(self, back: NodeEdge, state: ExecutionState) -> bool:
+        return any(state.nodes[node].has_changed for node in self.graph.reached_from([back.target]))
 
-    def _next_pass(self, standing: ExecutionState, taken: Sequence[NodeEdge], again: set[str]) -> ExecutionState:
+    def _next_pass(self, state: ExecutionState, taken: Sequence[NodeEdge], again: set[str]) -> ExecutionState:
         nodes = {
-            node: msgspec.structs.replace(one, status="waiting", has_changed=False, last=one.status)
+            node: msgspec.structs.replace(before, status="waiting", has_changed=False, last=before.status)
             if node in again
-            else msgspec.structs.replace(one, has_changed=False)
-            for node, one in standing.nodes.items()
+            else msgspec.structs.replace(before, has_changed=False)
+            for node, before in state.nodes.items()
         }
-        asked_again = {self.ways.name_of(one) for one in self.ways.edges if again.intersection(self.ways.sources(one))}
+        evaluated_again = {
+            self.graph.name_of(edge) for edge in self.graph.edges if again.intersection(self.graph.sources(edge))
+        }
         return msgspec.structs.replace(
-            standing,
+            state,
             nodes=nodes,
-            taken={name: is_taken for name, is_taken in standing.taken.items() if name not in asked_again},
-            passes=standing.passes + 1,
-            back=tuple(map(self.ways.name_of, taken)),
+            taken={name: is_taken for name, is_taken in state.taken.items() if name not in evaluated_again},
+            passes=state.passes + 1,
+            back=tuple(map(self.graph.name_of, taken)),
         )

@@ -12,7 +12,12 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from perdure.agent_workflow.conversations.policy import ConversationMessages, Conversations, said_by_all, said_in
+from perdure.agent_workflow.conversations.policy import (
+    ConversationMessages,
+    Conversations,
+    merge_messages,
+    new_messages,
+)
 from perdure.agent_workflow.definition.config import ANSWER, NodeConfig, RetryConfig
 from perdure.agent_workflow.execution.approvals import Predicate
 from perdure.agent_workflow.execution.values import Values, handoff_tools, input_of, messages_for, outputs_of
@@ -28,10 +33,10 @@ from perdure.graph.context import WorkflowContext
 from perdure.graph.policy import RetryPolicy, in_seconds
 
 _BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-"""Answers of a service that may be another when it is asked again."""
+"""HTTP statuses that a later attempt may not get."""
 
 
-def policy_of(config: RetryConfig | None) -> RetryPolicy | None:
+def retry_policy_of(config: RetryConfig | None) -> RetryPolicy | None:
     if config is None:
         return None
     backoff = 2.0 if config.strategy in ("exponential", "jittered") else 1.0
@@ -49,7 +54,7 @@ def policy_of(config: RetryConfig | None) -> RetryPolicy | None:
 
 @dataclass(frozen=True)
 class LinearRetry(RetryPolicy):
-    """Each delay is longer by the first one."""
+    """Each delay grows by the initial delay."""
 
     def delay_after(self, attempts: int) -> float:
         longest = in_seconds("max_delay", self.max_delay or 0.0)
@@ -58,7 +63,7 @@ class LinearRetry(RetryPolicy):
 
 @dataclass(frozen=True)
 class JitteredRetry(RetryPolicy):
-    """Anything from half of what the exponential delay is to all of it, so that many do not come back at once."""
+    """A random part, from half to all, of the exponential delay: many clients do not retry at the same time."""
 
     def delay_after(self, attempts: int) -> float:
         return super().delay_after(attempts) * random.uniform(0.5, 1)  # noqa: S311  # spreads load, protects nothing
@@ -66,22 +71,22 @@ class JitteredRetry(RetryPolicy):
 
 @dataclass(frozen=True, kw_only=True)
 class BoundedRetry(RetryPolicy):
-    """Another policy, as long as there is time: the last attempt is due when that is up."""
+    """Another policy, limited by a deadline: the last attempt is due at the deadline."""
 
     policy: RetryPolicy
     seconds_left: Callable[[], float]
-    over: type[Exception]
-    """What says that time is up, and is not tried again."""
+    deadline_error: type[Exception]
+    """Raised at the deadline; it is not retried."""
 
     def retries(self, error: BaseException, attempts: int) -> bool:
-        return not isinstance(error, self.over) and self.policy.retries(error, attempts)
+        return not isinstance(error, self.deadline_error) and self.policy.retries(error, attempts)
 
     def delay_after(self, attempts: int) -> float:
         return min(self.policy.delay_after(attempts), self.seconds_left())
 
 
 def is_transient(error: BaseException | None) -> bool:
-    """Whether the same may go well a moment later: told by the error, or by what caused it."""
+    """Whether a retry may succeed, judged by the error or its causes."""
     seen = 0
     while error is not None and seen < 10:
         if isinstance(error, TimeoutError | ConnectionError | StorageFailed):
@@ -99,24 +104,24 @@ _NAMES = frozenset(
         *("ConnectError", "ConnectTimeout", "ReadTimeout", "ReadError", "RemoteProtocolError", "PoolTimeout"),
     }
 )
-"""Of the usual clients, which are not imported for that."""
+"""Errors of common clients, by name: the clients are not imported."""
 _semaphores: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Semaphore]] = WeakKeyDictionary()
-"""By event loop and turnstile."""
+"""By event loop and name of the limit."""
 
 
-class Turnstile:
-    """A semaphore for whichever event loop it is used in; without a number everybody passes. Copies of it are the same:
-    executors are copied for each thread, and this counts what all of them do."""
+class ConcurrencyLimit:
+    """A semaphore for each event loop that uses it; None does not limit. Executors are copied for each thread, and all
+    copies count together."""
 
-    def __init__(self, most: int | None) -> None:
-        self._most = most
+    def __init__(self, maximum: int | None) -> None:
+        self._maximum = maximum
         self._name = uuid4().hex
 
     def _semaphore(self) -> asyncio.Semaphore | None:
-        if self._most is None:
+        if self._maximum is None:
             return None
-        known = _semaphores.setdefault(asyncio.get_running_loop(), {})
-        return known.setdefault(self._name, asyncio.Semaphore(self._most))
+        semaphores = _semaphores.setdefault(asyncio.get_running_loop(), {})
+        return semaphores.setdefault(self._name, asyncio.Semaphore(self._maximum))
 
     async def __aenter__(self) -> None:
         semaphore = self._semaphore()
@@ -130,123 +135,125 @@ class Turnstile:
 
 
 class NodeTurn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is recorded of a turn."""
+    """The recorded result of a turn."""
 
     outputs: dict[str, Any]
-    said: ConversationMessages | None = None
-    """What it adds to its conversation, where it is part of one."""
+    recorded: ConversationMessages | None = None
+    """The messages for the conversation, if the node takes part in one."""
 
 
 @dataclass(frozen=True)
 class NodeParts:
-    """What a node is made of, beside its config: all that only Python has."""
+    """The parts of a node that only Python has, beside its config."""
 
     agent: Any = None
     types: Sequence[type] = ()
     tools: Sequence[Tool] = ()
     needs_approval: Predicate | None = None
     workflow: str | None = None
-    """The executor that runs the workflow of the node, if it is one."""
+    """The id of the executor that runs the workflow of the node, if the node is a workflow."""
     conversations: Conversations | None = None
-    givers: Mapping[str, Collection[str] | None] = field(default_factory=dict)
-    """What each node of the workflow may give."""
+    known_outputs: Mapping[str, Collection[str] | None] = field(default_factory=dict)
+    """The output keys of each node of the workflow; None: unknown before it runs."""
     retry: RetryPolicy | None = None
-    """In place of the config's."""
-    turnstile: Turnstile = field(default_factory=lambda: Turnstile(None))
+    """Replaces the config's policy."""
+    concurrency: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit(None))
 
 
 class Turns:
-    """Of the agent of one node."""
+    """The turns of one node's agent."""
 
     def __init__(self, node: str, name: str, config: NodeConfig, parts: NodeParts) -> None:
         self._node = node
         self._name = name
         self._config = config
         self._parts = parts
-        self._retry = parts.retry or policy_of(config.retry)
+        self._retry = parts.retry or retry_policy_of(config.retry)
         self._tools = [*parts.tools, *handoff_tools(config)]
-        self._turnstile = parts.turnstile
+        self._concurrency = parts.concurrency
 
-    def told(self, task: NodeTask) -> str:
-        return input_of(self._node, self._config, Values(task, self._parts.givers))
+    def input_text(self, task: NodeTask) -> str:
+        return input_of(self._node, self._config, Values(task, self._parts.known_outputs))
 
     def retry(self, task: NodeTask) -> RetryPolicy | None:
-        """The node's own, as long as the execution has time."""
+        """The node's retry policy, limited by the deadline of the execution."""
         if self._retry is None or task.deadline is None:
             return self._retry
-        return BoundedRetry(policy=self._retry, seconds_left=lambda: seconds_left(task) or 0.0, over=OutOfTime)
+        return BoundedRetry(
+            policy=self._retry, seconds_left=lambda: seconds_left(task) or 0.0, deadline_error=OutOfTime
+        )
 
-    async def taken(self, task: NodeTask, session: AgentSession | None, ctx: WorkflowContext[Any]) -> NodeTurn:
-        """Raises whatever the agent raises, once no attempt is left."""
+    async def take(self, task: NodeTask, session: AgentSession | None, ctx: WorkflowContext[Any]) -> NodeTurn:
+        """Raises the agent's exception when no attempt is left."""
         if self._config.map is None:
-            return await self._turn(self.told(task), task, session, ctx, "turn")
-        return await self._mapped(task, session, ctx)
+            return await self._turn(self.input_text(task), task, session, ctx, "turn")
+        return await self._map(task, session, ctx)
 
     async def _turn(
         self, text: str, task: NodeTask, session: AgentSession | None, ctx: WorkflowContext[Any], key: str
     ) -> NodeTurn:
-        """Recorded: once it is, the agent is not asked again for this task. An answer that is not what the node is to
-        give is a failed attempt like any other."""
+        """One recorded turn: a recorded turn is not repeated for this task. An answer that does not fit the node's
+        output mode is a failed attempt."""
         options = dict(run_arguments(ctx))
         if self._tools:
             options["tools"] = self._tools
         if self._parts.types:
-            options |= {"response_format": self._wanted(), "output_mode": self._config.structured_mode}
+            options |= {"response_format": self._response_format(), "output_mode": self._config.structured_mode}
         messages = messages_for(self._config, text)
 
         async def turn() -> NodeTurn:
-            own = None if session is None else session.copy()  # of this attempt, and of this item of a map
+            own = None if session is None else session.copy()  # for this attempt, and for this item of a map
             response = await take_live_turn(self._parts.agent, messages, own, **options)
             try:
                 outputs = outputs_of(self._node, self._config, response, self._parts.types)
             except ValueError as error:
                 raise AnswerNotUsable(self._name, str(error)) from error
-            said = None if own is None or session is None else said_in(own, session.version)
-            return NodeTurn(outputs, said)
+            messages_of_turn = None if own is None or session is None else new_messages(own, session.version)
+            return NodeTurn(outputs, messages_of_turn)
 
         async def timely_turn() -> NodeTurn:
             if is_over(task):
                 raise OutOfTime
             with waiting_until(task.deadline):
                 try:
-                    found: NodeTurn = await run_with_timeout(seconds_left(task), turn(), clock())
+                    result: NodeTurn = await run_with_timeout(seconds_left(task), turn(), clock())
                 except TimeLimitReached as late:
                     raise OutOfTime from late.__cause__
-                return found
+                return result
 
-        async with self._turnstile:
-            taken: NodeTurn = await ctx.step(
+        async with self._concurrency:
+            recorded: NodeTurn = await ctx.step(
                 turn if task.deadline is None else timely_turn,
                 name=self._name,
                 key=key,
                 retry=self.retry(task),
                 timeout=self._config.timeout,
             )
-        return taken
+        return recorded
 
-    def _wanted(self) -> Any:
-        """One type, or any of several."""
+    def _response_format(self) -> Any:
+        """The output type, or the union of several."""
         types = self._parts.types
-        wanted: Any = types[0]
-        for one in types[1:]:
-            wanted = wanted | one
-        return wanted
+        union: Any = types[0]
+        for kind in types[1:]:
+            union = union | kind
+        return union
 
-    async def _mapped(self, task: NodeTask, session: AgentSession | None, ctx: WorkflowContext[Any]) -> NodeTurn:
-        """The agent, once for each item: what is done of a map that was interrupted is not done again. Each item knows
-        the conversation as it was; what they say is added in the order of the items."""
+    async def _map(self, task: NodeTask, session: AgentSession | None, ctx: WorkflowContext[Any]) -> NodeTurn:
+        """One turn for each item. A resumed map repeats only items without a recorded turn. Every item starts from the
+        same conversation; their messages are appended in the order of the items."""
         config = self._config.map
-        assert config is not None  # noqa: S101  # asked only of a map
-        values = Values(task, self._parts.givers)
+        assert config is not None  # noqa: S101  # the caller checks it
+        values = Values(task, self._parts.known_outputs)
         items = values.find(config.over, f"agents.{self._node}.map.over")
         if not isinstance(items, list | tuple):
-            place, kind = f"agents.{self._node}.map.over", type(items).__name__
-            raise TypeError(f"{place}: expected a list, {config.over!r} is {kind}: {items!r:.200}")
+            path, kind = f"agents.{self._node}.map.over", type(items).__name__
+            raise TypeError(f"{path}: expected a list, {config.over!r} is {kind}: {items!r:.200}")
         limit = asyncio.Semaphore(config.max_parallel)
 
         failures: list[BaseException] = []
 
-        async def one(index: int, item: Any) -> NodeTurn | None:
+        async def take_item(index: int, item: Any) -> NodeTurn | None:
             async with limit:
                 if failures:
                     return None
@@ -261,32 +268,37 @@ class Turns:
                         failures.append(error)
                     return None
 
-        done = await asyncio.gather(*(one(*pair) for pair in enumerate(items)))
-        if failures:  # only now: what ended beside a failure is recorded
-            raise _together(failures)
-        turns = [one for one in done if isinstance(one, NodeTurn)]
+        results = await asyncio.gather(*(take_item(*pair) for pair in enumerate(items)))
+        if failures:  # raised last, so that the other items are recorded
+            raise _combine(failures)
+        turns = [result for result in results if isinstance(result, NodeTurn)]
         key = self._config.output_key or ANSWER
-        kept = [None if one is None else _own(one, key) for one in (done if config.on_error == "null" else turns)]
-        said = None if session is None else said_by_all(one.said for one in turns if one.said is not None)
-        return NodeTurn({key: kept}, said)
+        listed = results if config.on_error == "null" else turns
+        outputs = [None if result is None else _item_output(result, key) for result in listed]
+        recorded = None
+        if session is not None:
+            recorded = merge_messages(turn.recorded for turn in turns if turn.recorded is not None)
+        return NodeTurn({key: outputs}, recorded)
 
 
 class ItemsFailed(ExceptionGroup[Exception]):
-    """Several items of a map came to nothing: a resume tries all of them again."""
+    """Several items of a map failed. A resume retries all of them."""
 
     def __str__(self) -> str:
         first = self.exceptions[0]
         return f"{len(self.exceptions)} items failed; the first: {type(first).__name__}: {first}"
 
 
-def _together(failures: Sequence[BaseException]) -> BaseException:
-    """What stopped the map, or what its items failed with."""
-    stopped = next((one for one in failures if not isinstance(one, Exception) or isinstance(one, OutOfTime)), None)
+def _combine(failures: Sequence[BaseException]) -> BaseException:
+    """The error that stopped the map, or the failures of its items."""
+    stopped = next(
+        (failure for failure in failures if not isinstance(failure, Exception) or isinstance(failure, OutOfTime)), None
+    )
     if stopped is not None or len(failures) == 1:
         return stopped or failures[0]
-    return ItemsFailed("items failed", [one for one in failures if isinstance(one, Exception)])
+    return ItemsFailed("items failed", [failure for failure in failures if isinstance(failure, Exception)])
 
 
-def _own(turn: Any, key: str) -> Any:
-    """What an item came to: its one output, or all of them."""
+def _item_output(turn: Any, key: str) -> Any:
+    """The output of an item, or a mapping of several."""
     return turn.outputs[key] if list(turn.outputs) == [key] else turn.outputs

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from perdure.agent_workflow import events as told
+from perdure.agent_workflow import events
 from perdure.agent_workflow.definition.config import START
 from perdure.agent_workflow.events import WorkflowApprovalRequestedEvent
 from perdure.agent_workflow.execution.approvals import ApprovalDecision, ApprovalRequest
-from perdure.agent_workflow.execution.edge_graph import Ways
-from perdure.agent_workflow.state import ExecutionState, NodeOutcome, NodeStanding, Status
+from perdure.agent_workflow.execution.edge_graph import EdgeGraph
+from perdure.agent_workflow.state import ExecutionState, NodeOutcome, NodeState, Status
 from perdure.agents.conversation.content import Content
 from perdure.checkpoints.checkpoint import WorkflowCheckpoint
 from perdure.errors import DamagedCheckpoint, DamagedStore, InvalidRun, UnknownRequest
@@ -24,80 +24,80 @@ from perdure.workflows.workflow import Workflow
 _INNER = ".workflow"
 
 
-class Views:
-    """Of one call that moves an execution. Counts what has settled, so that progress is true."""
+class EventViews:
+    """Converts the engine's events during one call. Counts settled nodes for the progress."""
 
-    def __init__(self, workflow_name: str, execution_id: str, ways: Ways, standing: ExecutionState | None) -> None:
+    def __init__(self, workflow_name: str, execution_id: str, graph: EdgeGraph, state: ExecutionState | None) -> None:
         self._name = workflow_name
         self._execution_id = execution_id
-        self._ways = ways
-        known = {} if standing is None else standing.nodes
-        self._settled = {node for node, one in known.items() if one.is_settled and node != START}
-        self._seen: dict[str, tuple[Status, dict[str, Any]]] = {}
-        """What nodes came to in this call, also where it is not committed yet."""
+        self._graph = graph
+        nodes = {} if state is None else state.nodes
+        self._settled = {name for name, node in nodes.items() if node.is_settled and name != START}
+        self._outcomes: dict[str, tuple[Status, dict[str, Any]]] = {}
+        """Outcomes of nodes in this call, including uncommitted ones."""
 
-    def of(self, event: WorkflowEvent) -> Iterator[told.AgentWorkflowEvent | WorkflowEvent]:
-        """What its consumer sees of an event of the engine: none or one."""
+    def convert(self, event: WorkflowEvent) -> Iterator[events.AgentWorkflowEvent | WorkflowEvent]:
+        """The public view of an engine event: none or one."""
         metadata = _metadata(event.executor_id)
         data = event.data
-        if event.type == told.EVENT:
+        if event.type == events.EVENT:
             metadata = _of_node(metadata, data)
             named = msgspec.structs.replace(data, execution_id=self._execution_id, metadata=metadata)
-            yield self._counted(named) if metadata.depth == 0 else named
+            yield self._count(named) if metadata.depth == 0 else named
         elif event.type == "request_info":
             yield self.request(event)
         elif event.type == "data" or event.type in ("group_chat", "handoff_sent", "magentic_orchestrator"):
-            yield event  # of an agent, as it is
+            yield event  # an agent's event, unchanged
         elif event.type in ("warning", "executor_retrying"):
             yield self._diagnostic(event)
         elif event.type == "executor_bypassed" and isinstance(data, list) and metadata.depth == 0:
-            self.take_in(one for one in data if isinstance(one, NodeOutcome))
+            self.add_outcomes(item for item in data if isinstance(item, NodeOutcome))
 
-    def take_in(self, outcomes: Iterable[NodeOutcome]) -> None:
-        """Of nodes that had ended before this call: they are not told again, and count."""
-        for one in outcomes:
-            self._settled.add(one.node)
-            self._seen[one.node] = (one.status, one.outputs)
+    def add_outcomes(self, outcomes: Iterable[NodeOutcome]) -> None:
+        """Count nodes that ended before this call. Their events are not emitted again."""
+        for outcome in outcomes:
+            self._settled.add(outcome.node)
+            self._outcomes[outcome.node] = (outcome.status, outcome.outputs)
 
-    def _counted(self, event: told.AgentWorkflowEvent) -> told.AgentWorkflowEvent:
-        if isinstance(event, told.WorkflowAgentStartedEvent):
+    def _count(self, event: events.AgentWorkflowEvent) -> events.AgentWorkflowEvent:
+        if isinstance(event, events.WorkflowAgentStartedEvent):
             self._settled.discard(event.agent_id)
-        elif isinstance(event, told.WorkflowEdgeTraversedEvent) and event.to_node_id in self._settled:
-            self._settled -= self._ways.reached_from([event.to_node_id])  # another pass
-        elif isinstance(event, told.WorkflowAgentSkippedEvent):
+        elif isinstance(event, events.WorkflowEdgeTraversedEvent) and event.to_node_id in self._settled:
+            self._settled -= self._graph.reached_from([event.to_node_id])  # another pass
+        elif isinstance(event, events.WorkflowAgentSkippedEvent):
             self._settled.add(event.agent_id)
-            self._seen[event.agent_id] = ("skipped", {})
-        elif isinstance(event, told.WorkflowAgentCompletedEvent):
+            self._outcomes[event.agent_id] = ("skipped", {})
+        elif isinstance(event, events.WorkflowAgentCompletedEvent):
             self._settled.add(event.agent_id)
-            self._seen[event.agent_id] = ("done" if event.success else "failed", event.outputs)
-            return msgspec.structs.replace(event, progress=len(self._settled) / max(1, len(self._ways.nodes)))
+            self._outcomes[event.agent_id] = ("done" if event.success else "failed", event.outputs)
+            return msgspec.structs.replace(event, progress=len(self._settled) / max(1, len(self._graph.nodes)))
         return event
 
-    def failed(self, node: str, error: str) -> told.WorkflowAgentCompletedEvent | None:
-        """For a node that stopped the execution and has not told so itself: a workflow in which an agent failed."""
-        if self._seen.get(node, ("", {}))[0] == "failed":
+    def report_failure(self, node: str, error: str) -> events.WorkflowAgentCompletedEvent | None:
+        """The event of a failed node that did not emit it itself: a workflow with a failed agent."""
+        if self._outcomes.get(node, ("", {}))[0] == "failed":
             return None
-        self._seen[node] = ("failed", {})
+        self._outcomes[node] = ("failed", {})
         self._settled.add(node)
-        return told.WorkflowAgentCompletedEvent(
+        return events.WorkflowAgentCompletedEvent(
             workflow_name=self._name,
             execution_id=self._execution_id,
-            metadata=told.EventMetadata(node, None, None, (node,), 0),
+            metadata=events.EventMetadata(node, None, None, (node,), 0),
             agent_id=node,
             agent_name=node,
-            layer_index=self._ways.layer_of(node),
+            layer_index=self._graph.layer_of(node),
             success=False,
             duration=0.0,
-            progress=len(self._settled) / max(1, len(self._ways.nodes)),
+            progress=len(self._settled) / max(1, len(self._graph.nodes)),
             error_message=error,
         )
 
-    def seen(self, standing: ExecutionState | None) -> ExecutionState | None:
-        """Where it stands, with what nodes came to since the last commit."""
-        if standing is None:
+    def with_outcomes(self, state: ExecutionState | None) -> ExecutionState | None:
+        """The state with outcomes of nodes since the last commit."""
+        if state is None:
             return None
-        since = {node: NodeStanding(status, outputs) for node, (status, outputs) in self._seen.items()}
-        return msgspec.structs.replace(standing, nodes={**standing.nodes, **since})
+        since = {node: NodeState(status, outputs) for node, (status, outputs) in self._outcomes.items()}
+        return msgspec.structs.replace(state, nodes={**state.nodes, **since})
 
     @staticmethod
     def node_at(executor_id: str) -> str | None:
@@ -105,7 +105,7 @@ class Views:
         chain = _metadata(executor_id).agent_chain
         return chain[0] if chain else None
 
-    def request(self, event: WorkflowEvent) -> told.WorkflowApprovalRequestedEvent:
+    def request(self, event: WorkflowEvent) -> events.WorkflowApprovalRequestedEvent:
         data, metadata = event.data, _metadata(event.executor_id)
         message, description, outputs = "", None, {}
         if isinstance(data, ApprovalRequest):
@@ -116,7 +116,7 @@ class Views:
             outputs = {"tool": call.name, "arguments": call.parse_arguments()}
         else:
             message = str(data)
-        return told.WorkflowApprovalRequestedEvent(
+        return events.WorkflowApprovalRequestedEvent(
             workflow_name=self._name,
             execution_id=self._execution_id,
             metadata=metadata,
@@ -129,19 +129,19 @@ class Views:
             request=data,
         )
 
-    def _diagnostic(self, event: WorkflowEvent) -> told.WorkflowDiagnosticEvent:
+    def _diagnostic(self, event: WorkflowEvent) -> events.WorkflowDiagnosticEvent:
         metadata = _metadata(event.executor_id)
         if event.type == "warning":
             return self.diagnostic("warning", "workflow", str(event.data), metadata.agent_id)
         failure = "" if event.details is None else f"{event.details.error_type}: {event.details.message}"
-        told_of: dict[str, Any] = event.data if isinstance(event.data, dict) else {}
-        text = f"Attempt {told_of.get('attempt')} failed ({failure}); the next one in {told_of.get('delay_seconds')} s."
+        attempt: dict[str, Any] = event.data if isinstance(event.data, dict) else {}
+        text = f"Attempt {attempt.get('attempt')} failed ({failure}); the next one in {attempt.get('delay_seconds')} s."
         return self.diagnostic("warning", "retry", text, metadata.agent_id)
 
     def diagnostic(
-        self, level: told.Level, source: str, message: str, node_id: str | None = None
-    ) -> told.WorkflowDiagnosticEvent:
-        return told.WorkflowDiagnosticEvent(
+        self, level: events.Level, source: str, message: str, node_id: str | None = None
+    ) -> events.WorkflowDiagnosticEvent:
+        return events.WorkflowDiagnosticEvent(
             workflow_name=self._name,
             execution_id=self._execution_id,
             level=level,
@@ -152,22 +152,22 @@ class Views:
 
 
 def public_id(execution_id: str, request_id: str) -> str:
-    """Of a request, among those of all executions: what a tool asks is named only within its own."""
+    """The id of a request among all executions. A tool names its request only within its execution."""
     prefix = f"{execution_id}:"
     return request_id if request_id.startswith(prefix) else prefix + request_id
 
 
-def _metadata(executor_id: str | None) -> told.EventMetadata:
-    """From the path of the executor: `review.workflow/check` is the node `check` in the workflow that is `review`."""
-    parts = [one for one in (executor_id or "").split("/") if one]
-    outer = [one.removesuffix(_INNER) for one in parts if one.endswith(_INNER)]
-    own = next((one for one in parts if not one.endswith(_INNER) and "." not in one), None)
+def _metadata(executor_id: str | None) -> events.EventMetadata:
+    """From the path of the executor: `review.workflow/check` is the node `check` in the workflow of `review`."""
+    parts = [part for part in (executor_id or "").split("/") if part]
+    outer = [part.removesuffix(_INNER) for part in parts if part.endswith(_INNER)]
+    own = next((part for part in parts if not part.endswith(_INNER) and "." not in part), None)
     chain = (*outer, own) if own is not None else tuple(outer)
-    return told.EventMetadata(own, None, outer[-1] if outer else None, chain, len(outer))
+    return events.EventMetadata(own, None, outer[-1] if outer else None, chain, len(outer))
 
 
-def _of_node(metadata: told.EventMetadata, event: Any) -> told.EventMetadata:
-    """What the conductor tells of a node is that node's."""
+def _of_node(metadata: events.EventMetadata, event: Any) -> events.EventMetadata:
+    """An event that the conductor emits about a node belongs to that node."""
     node, name = getattr(event, "agent_id", None), getattr(event, "agent_name", None)
     if node is not None and metadata.agent_id is None:
         metadata = msgspec.structs.replace(metadata, agent_id=node, agent_chain=(*metadata.agent_chain, node))
@@ -178,55 +178,60 @@ logger = get_logger("agent_workflow")
 
 
 @dataclass(frozen=True)
-class FoundRequest:
+class LocatedRequest:
     execution_id: str
     request_id: str
-    """What it is called in its execution."""
+    """The id inside the execution."""
     data: Any
-    """What is asked; None if it is not pending: then the engine says what became of it."""
+    """The request; None if it is not pending, and the engine then reports why."""
 
 
-async def find_request(workflow: Workflow, request_id: str, execution_id: str | None) -> FoundRequest:
-    """By its public id or, in a given execution, by its own. Raises UnknownRequest."""
-    found = await workflow.checkpoint_storage.pending_requests(workflow_name=workflow.name, thread_id=execution_id)
-    chosen, own_id = execution_id or request_id.rpartition(":")[0], request_id
-    for one in found:
-        if request_id in (public_id(one.thread_id, one.request_id), one.request_id if execution_id else None):
-            chosen, own_id = one.thread_id, one.request_id
-    checkpoint = await workflow.head(chosen) if chosen else None
+async def find_request(workflow: Workflow, request_id: str, execution_id: str | None) -> LocatedRequest:
+    """Find a request by its public id or, in a named execution, by its inner id. Raises UnknownRequest."""
+    storage = workflow.checkpoint_storage
+    pending = await storage.pending_requests(workflow_name=workflow.name, thread_id=execution_id)
+    thread_id, inner_id = execution_id or request_id.rpartition(":")[0], request_id
+    for request in pending:
+        inner = request.request_id if execution_id else None
+        if request_id in (public_id(request.thread_id, request.request_id), inner):
+            thread_id, inner_id = request.thread_id, request.request_id
+    checkpoint = await workflow.head(thread_id) if thread_id else None
     if checkpoint is None:
-        raise UnknownRequest(request_id, chosen, [public_id(one.thread_id, one.request_id) for one in found])
-    own_id = own_id.removeprefix(f"{chosen}:")
-    asked = checkpoint.pending_request_info_events.get(own_id)
-    return FoundRequest(chosen, own_id, None if asked is None else asked.data)
+        known = [public_id(request.thread_id, request.request_id) for request in pending]
+        raise UnknownRequest(request_id, thread_id, known)
+    inner_id = inner_id.removeprefix(f"{thread_id}:")
+    event = checkpoint.pending_request_info_events.get(inner_id)
+    return LocatedRequest(thread_id, inner_id, None if event is None else event.data)
 
 
 async def pending_approvals(
-    workflow: Workflow, ways: Ways, execution_id: str | None
+    workflow: Workflow, graph: EdgeGraph, execution_id: str | None
 ) -> list[WorkflowApprovalRequestedEvent]:
-    """Those that wait longest first. An execution that cannot be read does not hide the others."""
-    found = await workflow.checkpoint_storage.pending_requests(workflow_name=workflow.name, thread_id=execution_id)
+    """Pending approvals, the oldest first. An unreadable execution does not hide the others."""
+    storage = workflow.checkpoint_storage
+    pending = await storage.pending_requests(workflow_name=workflow.name, thread_id=execution_id)
     heads: dict[str, WorkflowCheckpoint | None] = {}
-    asked = []
-    for one in found:
+    approvals = []
+    for request in pending:
+        thread_id = request.thread_id
         try:
-            if one.thread_id not in heads:
-                heads[one.thread_id] = await workflow.head(one.thread_id)
+            if thread_id not in heads:
+                heads[thread_id] = await workflow.head(thread_id)
         except (DamagedCheckpoint, DamagedStore) as error:
             if execution_id is not None:
                 raise
-            logger.warning("execution %s cannot be read, so what it asks is not listed: %s", one.thread_id, error)
-            heads[one.thread_id] = None
-        head = heads[one.thread_id]
-        event = None if head is None else head.pending_request_info_events.get(one.request_id)
+            logger.warning("execution %s cannot be read, its requests are not listed: %s", thread_id, error)
+            heads[thread_id] = None
+        head = heads[thread_id]
+        event = None if head is None else head.pending_request_info_events.get(request.request_id)
         if event is not None:  # else it was answered since
-            asked.append(Views(workflow.name, one.thread_id, ways, None).request(event))
-    return asked
+            approvals.append(EventViews(workflow.name, thread_id, graph, None).request(event))
+    return approvals
 
 
 def answer_to(request: Any, approved: bool, reason: str | None, data: Any) -> Any:
-    """In the form that whoever asked takes: a node of the workflow, or a tool of an agent."""
-    if data is not None and not (isinstance(data, Mapping) and all(isinstance(one, str) for one in data)):
+    """The answer in the form that the requester accepts: a node of the workflow, or a tool of an agent."""
+    if data is not None and not (isinstance(data, Mapping) and all(isinstance(key, str) for key in data)):
         raise InvalidRun(f"data: expected a mapping with texts as keys, got {data!r:.200}. Nothing was answered.")
     if request is None or isinstance(request, ApprovalRequest):
         return ApprovalDecision(approved, reason, dict(data or {}))

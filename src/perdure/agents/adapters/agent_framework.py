@@ -28,7 +28,7 @@ def told_to(
 ) -> tuple[list[Message], list[Content]]:
     """`given` without calls of other agents and what came of them, since the agent has other tools. And the approvals
     among it of other arguments than its request had."""
-    own = [one for message in (*before, *given) if _is_own(message, agent_name) for one in message.contents]
+    own = [content for message in (*before, *given) if _is_own(message, agent_name) for content in message.contents]
     calls = {one.call_id for one in own if one.type == "function_call"}
     asked = {one.id: one for one in own if one.type == "function_approval_request"}
     told: list[Message] = []
@@ -37,11 +37,15 @@ def told_to(
         answers = [one for one in message.of_type("function_approval_response") if one.id in asked]
         results = [one for one in message.of_type("function_result") if one.call_id in calls]
         is_own = _is_own(message, agent_name)
-        kept = [one for one in message.contents if is_own or one.type not in OF_CALLS or one in (*answers, *results)]
+        kept = [
+            content
+            for content in message.contents
+            if is_own or content.type not in OF_CALLS or content in (*answers, *results)
+        ]
         if kept or not message.contents:
             told.append(msgspec.structs.replace(message, contents=tuple(map(_as_told, kept))))
-        edited += [one for one in answers if _is_edited(one, asked[one.id])]
-        told += [Message("user", _reason(one)) for one in answers if one.reason and not one.approved]
+        edited += [answer for answer in answers if _is_edited(answer, asked[answer.id])]
+        told += [Message("user", _reason(answer)) for answer in answers if answer.reason and not answer.approved]
     return told, edited
 
 
@@ -89,10 +93,10 @@ def _is_about(request: Mapping[str, Any], answer: Content) -> bool:
 
 def _with_rejected(message: Message, answer: Content) -> Message:
     contents = tuple(
-        msgspec.structs.replace(one, approved=False)
-        if one.type == "function_approval_response" and one.id == answer.id
-        else one
-        for one in message.contents
+        msgspec.structs.replace(content, approved=False)
+        if content.type == "function_approval_response" and content.id == answer.id
+        else content
+        for content in message.contents
     )
     return msgspec.structs.replace(message, contents=contents)
 
@@ -133,8 +137,10 @@ class FrameworkAgent(BaseAgent):
         **kwargs: Any,
     ) -> Any:
         given = as_messages(messages)
-        options = {name: one for name, one in kwargs.items() if name in inspect.signature(self.agent.run).parameters}
-        more = [_as_their_tool(one) for one in tools]
+        options = {
+            name: kwarg for name, kwarg in kwargs.items() if name in inspect.signature(self.agent.run).parameters
+        }
+        more = [_as_their_tool(tool) for tool in tools]
         if more:
             options["tools"] = more
         if response_format is not None:

@@ -49,7 +49,7 @@ class GraphAgent(BaseAgent):
     def _given(self, heard: Sequence[Message]) -> list[AnyMessage]:
         """What its model is told: results only of its own calls, since those of others are left out."""
         own = {one.call_id for message in heard for one in message.of_type("function_call") if self._is_own(message)}
-        return [one for message in heard for one in self._as_theirs(message, own)]
+        return [their for message in heard for their in self._as_theirs(message, own)]
 
     def _is_own(self, message: Message) -> bool:
         return message.role == "assistant" and message.author_name in (None, self.name)
@@ -71,7 +71,7 @@ class GraphAgent(BaseAgent):
             for one in message.of_type("function_result")
             if one.call_id in own_calls
         ]
-        is_said = bool(text) or not any(one.type.startswith("function_") for one in message.contents)
+        is_said = bool(text) or not any(content.type.startswith("function_") for content in message.contents)
         return [*results, HumanMessage(text)] if is_said else list(results)
 
     def _as_ours(self, message: BaseMessage) -> Message:
@@ -82,7 +82,8 @@ class GraphAgent(BaseAgent):
             return Message(role, str(message.text), message_id=message.id)
         said = [Content.from_text(str(message.text))] if message.text else []
         calls = [
-            Content.from_function_call(str(one["id"]), one["name"], arguments=one["args"]) for one in message.tool_calls
+            Content.from_function_call(str(call["id"]), call["name"], arguments=call["args"])
+            for call in message.tool_calls
         ]
         return Message("assistant", [*said, *calls], self.name, message.id)
 

@@ -50,7 +50,7 @@ def dead_end(agent_name: str, error: sdk.AgentsException) -> AgentFailed:
 
 def finished_items(items: list[Any]) -> list[Any]:
     """Without the last answer, which nothing came of, and without calls that have no result."""
-    last = max((place for place, one in enumerate(items) if isinstance(one, RESULTS)), default=-1)
+    last = max((place for place, item in enumerate(items) if isinstance(item, RESULTS)), default=-1)
     kept = items[: last + 1]
     done = {_call_id(one) for one in kept if isinstance(one, RESULTS)}
     return [one for one in kept if not isinstance(one, CALLS) or _call_id(one) in done]
@@ -138,7 +138,7 @@ class SdkAgent(RecordingAgent):
         **kwargs: Any,
     ) -> AgentResponse:
         requests = Requests(self.name)
-        own = _for_one_turn(self.agent, [as_tool(one) for one in tools], response_format)
+        own = _for_one_turn(self.agent, [as_tool(tool) for tool in tools], response_format)
         known = sdk.RunConfig()
         config = dataclasses.replace(known, model_provider=RecordingProvider(known.model_provider, requests))
         heard = [*(session.messages if session is not None else ()), *messages]
@@ -146,7 +146,7 @@ class SdkAgent(RecordingAgent):
             _recording(own, requests), self._given(heard), config, requests
         )
         return AgentResponse(
-            messages=tuple(one for item in items for one in self._as_ours(item)),
+            messages=tuple(our for item in items for our in self._as_ours(item)),
             agent_id=self.id,
             response_id=result.last_response_id,
             usage_details={
@@ -185,13 +185,15 @@ class SdkAgent(RecordingAgent):
         """The state to go on from, once somebody has answered what the SDK asks. Raises InvalidRun outside of a
         workflow, where nobody can be asked."""
         if working_for() is None:
-            names = ", ".join(repr(one.name) for one in result.interruptions)
+            names = ", ".join(repr(interruption.name) for interruption in result.interruptions)
             raise InvalidRun(
                 f"Agent {self.name!r} wants approval for its calls of {names}, and nobody can be asked. These calls "
                 "were not made. Run it in a workflow."
             )
         state = result.to_state()
-        answers = await asyncio.gather(*(_answer_to(one, requests.key_of(one.call_id)) for one in result.interruptions))
+        answers = await asyncio.gather(
+            *(_answer_to(interruption, requests.key_of(interruption.call_id)) for interruption in result.interruptions)
+        )
         for item, answer in zip(result.interruptions, answers, strict=True):
             edited = _edited(item, answer)
             if not answer.approved:
@@ -266,7 +268,7 @@ def _for_one_turn(agent: sdk.Agent[Any], tools: list[Tool], response_format: Any
         changes["output_type"] = response_format
     if tools:
         changes["tools"] = [*agent.tools, *map(_as_their_tool, tools)]
-    last = [one.name for one in tools if one.ends_turn]
+    last = [tool.name for tool in tools if tool.ends_turn]
     if last:
         changes["tool_use_behavior"] = sdk.StopAtTools(stop_at_tool_names=last)
     return agent.clone(**changes) if changes else agent
@@ -296,10 +298,12 @@ def _is_cut(result: Any) -> bool:
 
 def _recording(agent: sdk.Agent[Any], requests: Requests) -> sdk.Agent[Any]:
     """A copy whose model and function tools are recorded."""
-    changes: dict[str, Any] = {"tools": [_recording_tool(one, requests) for one in agent.tools]}
+    changes: dict[str, Any] = {"tools": [_recording_tool(tool, requests) for tool in agent.tools]}
     if isinstance(agent.model, sdk.Model):
         changes["model"] = RecordingOpenAIModel(agent.model, requests)
-    changes["handoffs"] = [_recording(one, requests) if isinstance(one, sdk.Agent) else one for one in agent.handoffs]
+    changes["handoffs"] = [
+        _recording(handoff, requests) if isinstance(handoff, sdk.Agent) else handoff for handoff in agent.handoffs
+    ]
     return agent.clone(**changes)
 
 

@@ -44,7 +44,7 @@ class PydanticAgent(RecordingAgent):
         **kwargs: Any,
     ) -> AgentResponse:
         known = {one.name: one for one in map(as_tool, tools)}
-        options = {name: one for name, one in kwargs.items() if name in RUN_OPTIONS}
+        options = {name: kwarg for name, kwarg in kwargs.items() if name in RUN_OPTIONS}
         more = (toolset_of(known.values(), max_retries=1),) if known else ()
         setting = Setting(
             name=self.name,

@@ -21,12 +21,12 @@ def _codec() -> Codec:
     return tool_codec()
 
 
-def told_value(value: Any, path: str) -> Any:
+def encode_value(value: Any, path: str) -> Any:
     """As only JSON has it. Raises UnsavableValue, with the path, for what is no data."""
     return _codec().encode(value, path)
 
 
-def read_value(told: Any, path: str) -> Any:
+def decode_value(told: Any, path: str) -> Any:
     """Raises UnreadableValue."""
     return _codec().decode(told, path)
 
@@ -52,7 +52,7 @@ class Serialised(msgspec.Struct, frozen=True):
 
     def _told(self, name: str, value: Any) -> Any:
         if name not in self.parts:
-            return told_value(value, f"{type(self).__name__}.{name}")
+            return encode_value(value, f"{type(self).__name__}.{name}")
         return [one.to_dict() for one in value] if isinstance(value, tuple) else value.to_dict()
 
     def to_json(self) -> str:
@@ -74,7 +74,7 @@ class Serialised(msgspec.Struct, frozen=True):
     @classmethod
     def _read(cls, name: str, value: Any) -> Any:
         if name not in cls.parts or value is None:
-            return read_value(value, f"{cls.__name__}.{name}")
+            return decode_value(value, f"{cls.__name__}.{name}")
         part: Any = cls.parts[name]
         return part.from_dict(value) if isinstance(value, (Mapping, str)) else tuple(map(part.from_dict, value))
 
@@ -270,9 +270,9 @@ def as_contents(given: Any) -> tuple[Content, ...]:
     if given is not None and (isinstance(given, Mapping) or not isinstance(given, Iterable)):
         raise TypeError(f"A message is made of texts and Contents, got {given!r}.")
     contents = tuple(Content.from_text(one) if isinstance(one, str) else one for one in given or ())
-    for one in contents:
-        if not isinstance(one, Content):
-            raise TypeError(f"A message is made of texts and Contents, got {one!r}.")
+    for content in contents:
+        if not isinstance(content, Content):
+            raise TypeError(f"A message is made of texts and Contents, got {content!r}.")
     return contents
 
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import msgspec
 
-from perdure.agents.conversation.content import Content, Serialised, as_contents, read_value, told_value
+from perdure.agents.conversation.content import Content, Serialised, as_contents, decode_value, encode_value
 from perdure.codecs.types import register_type
 from perdure.errors import UnreadableValue
 from perdure.isolation import isolate
@@ -50,10 +50,10 @@ class Message(Serialised, frozen=True, omit_defaults=True, repr_omit_defaults=Tr
     @property
     def text(self) -> str:
         """All of its text."""
-        return "".join(one.text or "" for one in self.contents if one.type == "text")
+        return "".join(content.text or "" for content in self.contents if content.type == "text")
 
     def of_type(self, kind: str) -> list[Content]:
-        return [one for one in self.contents if one.type == kind]
+        return [content for content in self.contents if content.type == kind]
 
     def __str__(self) -> str:
         return self.text
@@ -84,7 +84,7 @@ def _as_message(one: Any) -> Message:
 
 def _to_stored(message: Message) -> list[Any]:
     """In the order of the fields, up to the last that is set; a plain text as such."""
-    contents = [_plain_text(one) for one in message.contents]
+    contents = [_plain_text(content) for content in message.contents]
     fields = [message.role, contents, message.author_name, message.message_id, message.additional_properties]
     while len(fields) > 2 and fields[-1] is None:
         fields.pop()
@@ -135,8 +135,8 @@ class AgentSession(msgspec.Struct, kw_only=True, omit_defaults=True):
     def to_dict(self) -> dict[str, Any]:
         """Only what JSON has."""
         told = {"type": "session", "session_id": self.session_id, "service_session_id": self.service_session_id}
-        told |= {"state": told_value(self.state, "AgentSession.state")}
-        return told | {"messages": [one.to_dict() for one in self.messages]}
+        told |= {"state": encode_value(self.state, "AgentSession.state")}
+        return told | {"messages": [message.to_dict() for message in self.messages]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -148,7 +148,7 @@ class AgentSession(msgspec.Struct, kw_only=True, omit_defaults=True):
                 session_id=msgspec.convert(data["session_id"], str),
                 messages=[Message.from_dict(one) for one in data.get("messages") or ()],
                 service_session_id=msgspec.convert(data.get("service_session_id"), str | None),
-                state=msgspec.convert(read_value(data.get("state") or {}, "AgentSession.state"), dict[str, Any]),
+                state=msgspec.convert(decode_value(data.get("state") or {}, "AgentSession.state"), dict[str, Any]),
             )
         except (KeyError, msgspec.ValidationError, UnreadableValue) as error:
             raise ValueError(f"No AgentSession: {error}") from error

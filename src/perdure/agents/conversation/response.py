@@ -30,11 +30,11 @@ class Joined:
             self._of.append((update, list(update.contents), dict(update.additional_properties or {})))
             return
         contents = []
-        for one in update.contents:
-            if one.type == "usage":
-                self.usage = add_usage(self.usage, one.usage_details)
+        for content in update.contents:
+            if content.type == "usage":
+                self.usage = add_usage(self.usage, content.usage_details)
             else:
-                contents.append(one)
+                contents.append(content)
         if not contents and update.role is None:
             if update.additional_properties is not None:
                 self.rest["additional_properties"] = update.additional_properties
@@ -140,11 +140,11 @@ class AgentResponseUpdate(Serialised, frozen=True, omit_defaults=True, repr_omit
 
     @property
     def text(self) -> str:
-        return "".join(one.text or "" for one in self.contents if one.type == "text")
+        return "".join(content.text or "" for content in self.contents if content.type == "text")
 
     @property
     def user_input_requests(self) -> list[Content]:
-        return [one for one in self.contents if one.user_input_request]
+        return [content for content in self.contents if content.user_input_request]
 
     def __str__(self) -> str:
         return self.text
@@ -185,9 +185,9 @@ class AgentResponse(Serialised, frozen=True, omit_defaults=True, repr_omit_defau
     def __post_init__(self) -> None:
         given: Any = [self.messages] if isinstance(self.messages, (Message, str)) else self.messages or ()
         messages = tuple(given)
-        for one in messages:
-            if not isinstance(one, Message):
-                raise TypeError(f"A response is made of Messages, got {one!r}.")
+        for message in messages:
+            if not isinstance(message, Message):
+                raise TypeError(f"A response is made of Messages, got {message!r}.")
         msgspec.structs.force_setattr(self, "messages", messages)
         if self.additional_properties is not None and not self.additional_properties:
             msgspec.structs.force_setattr(self, "additional_properties", None)
@@ -200,13 +200,14 @@ class AgentResponse(Serialised, frozen=True, omit_defaults=True, repr_omit_defau
     @property
     def user_input_requests(self) -> list[Content]:
         """What somebody has to answer before the agent can go on; not what was answered in the same turn."""
-        contents = [one for message in self.messages for one in message.contents]
-        answered = {one.id for one in contents if one.type == "function_approval_response"}
-        results = {one.call_id for one in contents if one.type == "function_result"}
+        contents = [content for message in self.messages for content in message.contents]
+        answered = {content.id for content in contents if content.type == "function_approval_response"}
+        results = {content.call_id for content in contents if content.type == "function_result"}
         return [
-            one
-            for one in contents
-            if one.user_input_request and (one.call_id not in results if one.id is None else one.id not in answered)
+            content
+            for content in contents
+            if content.user_input_request
+            and (content.call_id not in results if content.id is None else content.id not in answered)
         ]
 
     @classmethod
@@ -227,15 +228,15 @@ class AgentResponse(Serialised, frozen=True, omit_defaults=True, repr_omit_defau
         said: dict[str, Any] = {"response_id": self.response_id, "agent_id": self.agent_id}
         updates = [
             AgentResponseUpdate(
-                contents=one.contents,
-                role=one.role,
-                author_name=one.author_name,
-                message_id=one.message_id,
-                additional_properties=one.additional_properties,
+                contents=message.contents,
+                role=message.role,
+                author_name=message.author_name,
+                message_id=message.message_id,
+                additional_properties=message.additional_properties,
                 is_whole=True,
                 **said,
             )
-            for one in self.messages
+            for message in self.messages
         ]
         usage = () if self.usage_details is None else (Content.from_usage(self.usage_details),)
         last = {name: getattr(self, name) for name in _LAST}
@@ -265,7 +266,7 @@ def value_in(response: AgentResponse, kind: type[T]) -> T:
             return _validator(kind)(_builtin(response.value))
         except ValueError as error:  # a ValidationError, msgspec's and pydantic's alike
             raise ValueError(f"No {name}: {error}. It is: {response.value!r}") from error
-    own = [one for one in response.messages if one.role not in ("user", "tool")]
+    own = [message for message in response.messages if message.role not in ("user", "tool")]
     text = next((one.text for one in reversed(own) if one.text.strip()), "")
     problem = "it is empty" if not text else "it holds no JSON"
     for found in _candidates(text):

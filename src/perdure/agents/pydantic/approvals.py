@@ -39,7 +39,7 @@ class Pending(msgspec.Struct, frozen=True):
         place = next((place for place in range(len(heard) - 1, -1, -1) if called[place]), None)
         if place is None:
             return cls(agent_name)
-        after = [one for message in heard[place + 1 :] for one in message.contents]
+        after = [content for message in heard[place + 1 :] for content in message.contents]
         done = {one.call_id for one in after if one.type == "function_result"}
         calls = tuple(one for one in called[place] if one.call_id not in done)
         found = cls(agent_name, calls, *_asked_and_answered(after))
@@ -49,7 +49,7 @@ class Pending(msgspec.Struct, frozen=True):
 
     @property
     def unanswered(self) -> list[Content]:
-        return [one for one in self.calls if one.call_id not in self.answers]
+        return [call for call in self.calls if call.call_id not in self.answers]
 
     @property
     def is_waiting(self) -> bool:
@@ -58,8 +58,8 @@ class Pending(msgspec.Struct, frozen=True):
 
     def refusal(self) -> InvalidRun:
         calls = self.unanswered
-        names = ", ".join(repr(one.name) for one in calls)
-        asked = [self.requests.get(str(one.call_id)) for one in calls]
+        names = ", ".join(repr(call.name) for call in calls)
+        asked = [self.requests.get(str(call.call_id)) for call in calls]
         is_result = [one is not None and one.type == "function_call" for one in asked]
         ways = [APPROVE] * (not all(is_result)) + [GIVE_RESULT] * any(is_result)
         return InvalidRun(
@@ -70,7 +70,9 @@ class Pending(msgspec.Struct, frozen=True):
     def asked_again(self) -> Message:
         """What is still to be answered."""
         open_calls = {one.call_id for one in self.unanswered}
-        return Message("assistant", [one for call, one in self.requests.items() if call in open_calls], self.agent_name)
+        return Message(
+            "assistant", [request for call, request in self.requests.items() if call in open_calls], self.agent_name
+        )
 
     def results(self) -> DeferredToolResults | None:
         """For pydantic-ai, once everything is answered. Results that were given stand in the conversation."""
@@ -87,9 +89,9 @@ def without_requests(heard: Iterable[Message]) -> list[Message]:
     made: set[str | None] = set()
     for message in heard:
         calls = message.of_type("function_call")
-        asked = [one for one in calls if one.user_input_request and one.call_id in made]
-        made.update(one.call_id for one in calls)
-        left = tuple(one for one in message.contents if one not in asked)
+        asked = [call for call in calls if call.user_input_request and call.call_id in made]
+        made.update(call.call_id for call in calls)
+        left = tuple(content for content in message.contents if content not in asked)
         found.append(msgspec.structs.replace(message, contents=left) if asked else message)
     return found
 
@@ -98,15 +100,15 @@ def _asked_and_answered(contents: Iterable[Content]) -> tuple[dict[str, Content]
     """By call id. A call that was approved may be asked about once more: for its result."""
     asked: dict[str, Content] = {}
     answers: dict[str, Content] = {}
-    for one in contents:
-        call = one if one.type == "function_call" else one.function_call
+    for content in contents:
+        call = content if content.type == "function_call" else content.function_call
         if call is None:
             continue
         call_id = str(call.call_id)
-        if one.type == "function_approval_response":
-            answers[call_id] = one
-        elif one.user_input_request:
-            asked[call_id] = one
+        if content.type == "function_approval_response":
+            answers[call_id] = content
+        elif content.user_input_request:
+            asked[call_id] = content
             answers.pop(call_id, None)
     return asked, answers
 
@@ -151,7 +153,10 @@ async def _result_of(part: ToolCallPart, request_id: str) -> Any:
 
 def asked_for(asked: DeferredToolRequests, agent_name: str) -> Message:
     """The requests, for whoever ran the agent."""
-    requests = [Content.from_function_approval_request(one.tool_call_id, _as_call(one)) for one in asked.approvals]
+    requests = [
+        Content.from_function_approval_request(approval.tool_call_id, _as_call(approval))
+        for approval in asked.approvals
+    ]
     return Message("assistant", [*requests, *map(_asking, asked.calls)], agent_name)
 
 

@@ -118,7 +118,7 @@ def prompt_again(kept: Kept, contents: Iterator[Content]) -> Kept:
     if items is None:
         part["content"] = _next(contents, "text").text
     else:
-        part["content"] = [_item_again(one, contents) for one in items]
+        part["content"] = [_item_again(item, contents) for item in items]
     return part
 
 

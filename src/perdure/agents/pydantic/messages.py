@@ -178,7 +178,9 @@ def _parts_again(parts: Sequence[Kept], contents: Sequence[Content]) -> list[Kep
 
 def _split(parts: Sequence[Kept], contents: Sequence[Content]) -> Iterator[Content]:
     """Texts as they were before they were joined."""
-    lengths = [(TEXTS[one["part_kind"]], one["length"]) for one in parts if one["part_kind"] in TEXTS and one["length"]]
+    lengths = [
+        (TEXTS[part["part_kind"]], part["length"]) for part in parts if part["part_kind"] in TEXTS and part["length"]
+    ]
     for content in contents:
         text = content.text or ""
         while content.type in TEXTS.values() and lengths and lengths[0][0] == content.type and text:
@@ -190,7 +192,11 @@ def _split(parts: Sequence[Kept], contents: Sequence[Content]) -> Iterator[Conte
 
 
 def _said_by_another(message: Message) -> list[dict[str, Any]]:
-    said = [one for one in message.contents if one.type in ("text", "data", "uri") and (one.text or one.uri)]
+    said = [
+        content
+        for content in message.contents
+        if content.type in ("text", "data", "uri") and (content.text or content.uri)
+    ]
     if not said:
         return []
     if said[0].type == "text":
@@ -236,7 +242,9 @@ def _request_parts_again(
 
 def _request_parts(message: Message, names: Mapping[str, str]) -> list[Kept]:
     results = [return_of_content(one, names) for one in message.of_type("function_result")]
-    said = [one for one in message.contents if one.type != "function_result" and one.type not in NEVER_TOLD]
+    said = [
+        content for content in message.contents if content.type != "function_result" and content.type not in NEVER_TOLD
+    ]
     if message.role in ("system", "developer"):
         return results + [{"part_kind": "system-prompt", "content": one.text} for one in said if one.text]
     prompt = prompt_of_contents(said)

@@ -140,7 +140,7 @@ class RecordingModel(WrapperModel):  # type: ignore[misc]  # pydantic-ai is not 
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        self.output_names.update(one.name for one in model_request_parameters.output_tools)
+        self.output_names.update(tool.name for tool in model_request_parameters.output_tools)
         self.requests += 1
         self.is_made, self.is_failed = False, True
         is_streamed = False

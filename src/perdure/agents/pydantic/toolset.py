@@ -216,9 +216,9 @@ def _described(error: Exception) -> str:
 
 def _as_call(name: str, ctx: RunContext[Any], call_id: str) -> Content:
     """The call as the model made it. Once it is approved it is another step than the attempt that asked for that."""
-    response = next((one for one in reversed(ctx.messages) if isinstance(one, ModelResponse)), None)
+    response = next((message for message in reversed(ctx.messages) if isinstance(message, ModelResponse)), None)
     calls = () if response is None else response.tool_calls
-    arguments = next((one.args for one in calls if one.tool_call_id == ctx.tool_call_id), None)
+    arguments = next((call.args for call in calls if call.tool_call_id == ctx.tool_call_id), None)
     call_id = f"{call_id} approved" if ctx.tool_call_approved else call_id
     return Content.from_function_call(call_id, name, arguments=arguments)
 
@@ -228,7 +228,7 @@ def _as_call(name: str, ctx: RunContext[Any], call_id: str) -> Content:
 
 def toolset_of(tools: Iterable[Tool], max_retries: int) -> FunctionToolset[Any]:
     """What the model sees of our tools."""
-    return FunctionToolset([_as_theirs(one) for one in tools], max_retries=max_retries)
+    return FunctionToolset([_as_theirs(tool) for tool in tools], max_retries=max_retries)
 
 
 def _as_theirs(tool: Tool) -> pydantic_ai.Tool[Any]:
@@ -248,7 +248,7 @@ def _visible(tool: Tool) -> Callable[..., Any]:
         signature = inspect.signature(tool.function, eval_str=True)
     except NameError:  # types that are there only for checkers: pydantic-ai makes of it what it can
         return tool.function
-    parameters = [one for name, one in signature.parameters.items() if name != tool.context_parameter]
+    parameters = [parameter for name, parameter in signature.parameters.items() if name != tool.context_parameter]
 
     def visible(**arguments: Any) -> None:
         """Never called: only its signature is looked at."""
@@ -256,7 +256,9 @@ def _visible(tool: Tool) -> Callable[..., Any]:
     visible.__name__ = tool.name
     visible.__doc__ = inspect.getdoc(tool.function)
     visible.__module__ = getattr(tool.function, "__module__", __name__)
-    visible.__annotations__ = {one.name: one.annotation for one in parameters if one.annotation is not one.empty}
+    visible.__annotations__ = {
+        parameter.name: parameter.annotation for parameter in parameters if parameter.annotation is not parameter.empty
+    }
     bare = signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty)
     visible.__signature__ = bare  # type: ignore[attr-defined]
     return visible

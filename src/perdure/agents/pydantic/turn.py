@@ -94,8 +94,8 @@ def without_dead_end(before: Sequence[ModelMessage], new: Sequence[ModelMessage]
     while kept:
         last = kept[-1]
         if isinstance(last, ModelResponse):
-            parts = [one for one in last.parts if not isinstance(one, ToolCallPart) or one.tool_call_id in finished]
-            if any(isinstance(one, ToolCallPart) for one in parts):
+            parts = [part for part in last.parts if not isinstance(part, ToolCallPart) or part.tool_call_id in finished]
+            if any(isinstance(part, ToolCallPart) for part in parts):
                 kept[-1] = replace(last, parts=parts)
                 return Left([*before, *kept], dropped, is_last_cut=True)
             dropped += 1
@@ -106,7 +106,7 @@ def without_dead_end(before: Sequence[ModelMessage], new: Sequence[ModelMessage]
 
 
 def _only_asks_again(request: ModelRequest) -> bool:
-    return all(one.part_kind in ASKS_AGAIN or _is_retried(one) for one in request.parts)
+    return all(part.part_kind in ASKS_AGAIN or _is_retried(part) for part in request.parts)
 
 
 def _is_retried(part: object) -> bool:
@@ -196,8 +196,8 @@ class Turn:
         """What it gives, and all messages. It gives nothing where a tool ends the turn."""
         setting = self._setting
         toolsets = [
-            RecordingToolset(one, agent_name=setting.name, tools=setting.tools, calls=self._calls)
-            for one in setting.toolsets
+            RecordingToolset(toolset, agent_name=setting.name, tools=setting.tools, calls=self._calls)
+            for toolset in setting.toolsets
         ]
         # Otherwise the first request is what the agent was just told.
         is_news = results is not None or isinstance(history[-1], ModelResponse)

@@ -52,13 +52,13 @@ def stored_document(app: str, store: str | None, thread_id: str | None = None) -
     """The builder of a definition in the store, `NAME` or `NAME@VERSION`; of a thread that there is, the version that
     it was begun with. Raises UsageError where there is none."""
     from perdure.agent_workflow.builder.workflow import AgentWorkflow
-    from perdure.agent_workflow.store import DefinitionStore, number_of
+    from perdure.agent_workflow.store import DefinitionStore, find_stored_number
 
     name, _, version = app.partition("@")
 
     async def load() -> AgentWorkflow:
         async with find_store(store) as storage:
-            number = None if version or thread_id is None else await number_of(storage, thread_id, name)
+            number = None if version or thread_id is None else await find_stored_number(storage, thread_id, name)
             definitions = DefinitionStore(storage)
             if number is not None:
                 stored = await definitions.load(name, number)

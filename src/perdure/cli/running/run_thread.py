@@ -163,7 +163,7 @@ async def _standing(instance: AgentWorkflowInstance, storage: Any, thread_id: st
     if not await storage.store.threads(workflow_name=instance.name, thread_id=thread_id):
         return None
     known = await instance.find(thread_id)
-    return None if known is None else known.standing
+    return None if known is None else known.state
 
 
 async def _begun(
@@ -172,4 +172,4 @@ async def _begun(
     move = await prepare(storage, instance.workflow)
     options: dict[str, Any] = {"on_busy": "reject", **(move.options or {})}
     responses = options.pop("responses", None)
-    return instance._moved(place.thread_id, move.message, responses, options)
+    return instance.drive(place.thread_id, move.message, responses, options)

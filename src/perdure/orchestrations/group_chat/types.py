@@ -93,7 +93,7 @@ class ParticipantRegistry:
     NO_DESCRIPTION = "(no description: go by the name)"
 
     def __init__(self, participants: Iterable[Executor]) -> None:
-        known = {one.id: one for one in participants}
+        known = {participant.id: participant for participant in participants}
         self._agents = frozenset(name for name, one in known.items() if isinstance(one, AgentExecutor))
         self._descriptions = {
             name: getattr(one, "description", None) or self.NO_DESCRIPTION for name, one in known.items()

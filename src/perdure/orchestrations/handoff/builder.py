@@ -129,8 +129,8 @@ class HandoffBuilder:
         of their own, then they ask. `prompts` and `turn_limits` are by name; 0 turns asks at once."""
         if agents is not None and not agents:
             raise ValueError("with_autonomous_mode: agents= names nobody. Leave it out to mean all of them.")
-        chosen = [self._name_of(one, "with_autonomous_mode") for one in agents or self._names()]
-        prompts = {self._name_of(key, "prompts"): one for key, one in (prompts or {}).items()}
+        chosen = [self._name_of(agent, "with_autonomous_mode") for agent in agents or self._names()]
+        prompts = {self._name_of(key, "prompts"): prompt for key, prompt in (prompts or {}).items()}
         limits = {self._name_of(key, "turn_limits"): one for key, one in (turn_limits or {}).items()}
         for name, limit in limits.items():
             if type(limit) is not int or limit < 0:
@@ -226,7 +226,7 @@ def _takes_tools(agent: Any) -> bool:
     if isinstance(agent, RecordingAgent):
         return "tools" in inspect.signature(agent.turn).parameters
     parameters = inspect.signature(agent.run).parameters
-    return "tools" in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    return "tools" in parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
 def _tool_names(agent: Any) -> set[str]:

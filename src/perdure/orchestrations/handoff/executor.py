@@ -125,7 +125,7 @@ class HandoffAgentExecutor(Executor):
         """Of the first handoff that was made: with several the conversation would go on in two places."""
         targets = {route.tool_name: route.target for route in self._routes}
         results = (one for message in response.messages for one in message.of_type("function_result"))
-        made = {one.call_id for one in results if one.exception is None}
+        made = {result.call_id for result in results if result.exception is None}
         calls = (call for message in response.messages for call in message.of_type("function_call"))
         return next((targets[call.name] for call in calls if call.name in targets and call.call_id in made), None)
 

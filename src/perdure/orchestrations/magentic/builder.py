@@ -84,7 +84,7 @@ class MagenticBuilder:
             "manager_agent": manager_agent,
             "manager_agent_factory": manager_agent_factory,
         }
-        self._make_manager = _chosen(given, {key: one for key, one in options.items() if one is not None})
+        self._make_manager = _chosen(given, {key: option for key, option in options.items() if option is not None})
 
     def with_plan_review(self, enable: bool = True) -> Self:
         """Have somebody approve each plan before anybody works by it."""
@@ -104,8 +104,8 @@ class MagenticBuilder:
         most = orchestrator.manager.max_round_count
         iterations = DEFAULT_MAX_ITERATIONS if most is None else max(DEFAULT_MAX_ITERATIONS, 2 * most + 2)
         builder = self._settings.builder(self._team, orchestrator, designation, max_iterations=iterations)
-        for one in executors.values():
-            builder.add_edge(orchestrator, one).add_edge(one, orchestrator)
+        for executor in executors.values():
+            builder.add_edge(orchestrator, executor).add_edge(executor, orchestrator)
         return builder.build()
 
 

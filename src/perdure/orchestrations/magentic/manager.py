@@ -226,7 +226,7 @@ class StandardMagenticManager(MagenticManagerBase):
                         f"that can be used. {error}. Its answers are recorded, nothing else was written. Resume the "
                         "thread to have it asked again; clearer instructions for the agent may help."
                     ) from error
-                said = [one for one in response.messages if one.text][-1:]
+                said = [message for message in response.messages if message.text][-1:]
                 given += [*said, Message("user", f"This cannot be used: {error}\nGive {wanted} as it was asked for.")]
 
     async def _turn(
@@ -258,7 +258,7 @@ def _team(context: MagenticContext) -> str:
 
 def _text(response: AgentResponse) -> Message:
     """The last message that says something."""
-    found = next((one for one in reversed(response.messages) if one.text.strip()), None)
+    found = next((message for message in reversed(response.messages) if message.text.strip()), None)
     if found is None:
         raise _Unusable("It has no text.")
     return found

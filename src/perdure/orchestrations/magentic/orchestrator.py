@@ -215,7 +215,7 @@ class MagenticOrchestrator(Executor):
         state: MagenticState | None = ctx.private.get(STATE)
         if source in self.team:
             await _MagenticTurn(self, ctx).take_reply(source, messages)
-        elif not any(one.text.strip() for one in messages):
+        elif not any(message.text.strip() for message in messages):
             said = Message("assistant", "The task is empty: say what is to be done.", MAGENTIC_MANAGER_NAME)
             await ctx.yield_output(AgentResponse(messages=(said,)))
         elif state is not None and not state.is_done:
@@ -225,7 +225,7 @@ class MagenticOrchestrator(Executor):
             await _MagenticTurn(self, ctx, self._with_task(messages, state)).plan()
 
     def _with_task(self, messages: list[Message], before: MagenticState | None) -> MagenticState:
-        task = next(one.text for one in reversed(messages) if one.text.strip())
+        task = next(message.text for message in reversed(messages) if message.text.strip())
         descriptions = {one.name: one.description for one in self.team.values()}
         state = MagenticState(MagenticContext(task, participant_descriptions=descriptions))
         if before is not None:
@@ -370,9 +370,13 @@ class _MagenticTurn:
 def _spoken(name: str, messages: Sequence[Message]) -> list[Message]:
     """What the others are told of a reply: its text. Calls of tools stay with the one who made them."""
     spoken = []
-    for one in messages:
-        if one.role == "tool" or not one.text.strip():
+    for message in messages:
+        if message.role == "tool" or not message.text.strip():
             continue
-        is_plain = one.role == "assistant" and one.author_name and all(part.type == "text" for part in one.contents)
-        spoken.append(one if is_plain else Message("assistant", one.text, one.author_name or name))
+        is_plain = (
+            message.role == "assistant"
+            and message.author_name
+            and all(part.type == "text" for part in message.contents)
+        )
+        spoken.append(message if is_plain else Message("assistant", message.text, message.author_name or name))
     return spoken or [Message("assistant", f"({name} gave no answer.)", name)]

@@ -129,7 +129,7 @@ def chosen_prompt(name: str, given: str | None) -> str:
     try:
         given.format(**dict.fromkeys(fields, ""))
     except (KeyError, IndexError, ValueError, AttributeError) as error:
-        known = ", ".join(f"{{{one}}}" for one in fields)
+        known = ", ".join(f"{{{field}}}" for field in fields)
         raise ValueError(
             f"{name} cannot be filled in ({type(error).__name__}: {error}). It may name {known}; other braces, such as "
             "those of JSON, are written twice: {{ and }}."

@@ -93,5 +93,5 @@ async def go_on(make: Make, storage: Any, execution_id: str) -> WorkflowResult:
 
 async def standing_of(workflow: AgentWorkflowInstance, execution_id: str) -> ExecutionState:
     known = await workflow.find(execution_id)
-    assert known is not None and known.standing is not None
-    return known.standing
+    assert known is not None and known.state is not None
+    return known.state

@@ -143,7 +143,7 @@ def test_all_that_is_wrong_is_told_at_once_with_its_place() -> None:
         edges.build()
 
     text = str(caught.value)
-    assert "edges[0].to: there is no node 'reviw'" in text
+    assert "edges[0].to: no node 'reviw' exists" in text
     assert "did you mean 'review'?" in text
     assert "settings.max_iterations" in text
     assert "settings.checkpointing" in text

@@ -99,7 +99,7 @@ async def test_an_execution_names_the_version_that_it_was_begun_with() -> None:
 
     with pytest.raises(IncompatibleWorkflow) as refused:
         await built(storage, lambda one: one.from_("b").to("c")).build().approve(request_id)
-    assert refused.value.__notes__ == ["Execution 'e' was begun with version 1.0.0 of the definition."]
+    assert refused.value.__notes__ == ["Execution 'e' was started with version 1.0.0 of the definition."]
 
 
 async def test_a_fork_of_an_execution_asks_the_same_request_once() -> None:

@@ -12,7 +12,7 @@ from perdure.agent_workflow.builder.workflow import AgentWorkflow
 VERDICT = {"output_mode": "structured", "output_types": [f"{HERE}:Verdict"]}
 UNION = {"output_mode": "union", "output_types": [f"{HERE}:Invoice", f"{HERE}:Complaint"]}
 GIVES = "It gives: Invoice, Complaint"
-ONCE, EACH = "Say how often it may be gone through", "Say how often they may be gone through"
+ONCE, EACH = "Set the maximum of passes", "Set the maximum of passes"
 LIMIT = {"max_iterations": 3}
 
 
@@ -33,10 +33,10 @@ def is_sound(given: dict[str, Any]) -> bool:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (of(edge("a", "reviw"), a={}, review={}), "edges[0].to: there is no node 'reviw' (did you mean 'review'?)"),
-        (of(edge("reviw", "a"), a={}, review={}), "edges[0].from: there is no node 'reviw' (did you mean 'review'?)"),
-        (of(edge("a", "EN"), a={}), "edges[0].to: there is no node 'EN' (did you mean 'END'?)"),
-        (of(edge("a", "START")), "edges[0].to: nothing leads to START: it stands for what the execution was given"),
+        (of(edge("a", "reviw"), a={}, review={}), "edges[0].to: no node 'reviw' exists (did you mean 'review'?)"),
+        (of(edge("reviw", "a"), a={}, review={}), "edges[0].from: no node 'reviw' exists (did you mean 'review'?)"),
+        (of(edge("a", "EN"), a={}), "edges[0].to: no node 'EN' exists (did you mean 'END'?)"),
+        (of(edge("a", "START")), "edges[0].to: nothing leads to START: it stands for the input of the execution"),
         (of(edge("END", "a")), "edges[0].from: nothing comes after END: it stands for the end of the execution"),
         (of(edge("START", "END")), "edges[0]: leads from START to END, past every node"),
         (of(edge("a", "b"), edge("a", "c"), edge("a", "b")), "edges[2]: the same as edges[0]"),
@@ -66,7 +66,7 @@ def is_sound(given: dict[str, Any]) -> bool:
         # types
         (
             of(edge("a", "b", matched_type="Invoise"), a=UNION, b={}),
-            f"edges[0].matched_type: 'Invoise' is no type that 'a' gives (did you mean 'Invoice'?). {GIVES}",
+            f"edges[0].matched_type: 'Invoise' is not a type that 'a' gives (did you mean 'Invoice'?). {GIVES}",
         ),
         (
             of(edge("a", "b", matched_type="Invoice")),
@@ -78,7 +78,7 @@ def is_sound(given: dict[str, Any]) -> bool:
         ),
         (
             of(edge("START", "b", matched_type="Invoice")),
-            "edges[0].matched_type: what the execution was given has no type: START has no union output",
+            "edges[0].matched_type: the input of the execution has no type: START has no union output",
         ),
         # fields
         (
@@ -104,7 +104,7 @@ def is_sound(given: dict[str, Any]) -> bool:
         ),
         (
             of(edge("START", "a"), edge("b", "c"), edge("c", "b"), settings=LIMIT, a={}, b={}, c={}),
-            "agents.b: no way leads to it from START. Add an edge to it, or take it out",
+            "agents.b: not reachable from START. Add an edge to it, or remove it",
         ),
     ],
 )
@@ -114,7 +114,7 @@ def test_what_is_wrong_with_edges_is_told_with_its_place(given: Any, said: str) 
 
 def test_nothing_else_is_said_of_an_edge_to_nowhere() -> None:
     given = of(edge("a", "x", when=asks("answer")), edge("x", "b", when=asks("anything"), matched_type="Any"))
-    assert problems_of(given) == ["edges[0].to: there is no node 'x'", "edges[1].from: there is no node 'x'"]
+    assert problems_of(given) == ["edges[0].to: no node 'x' exists", "edges[1].from: no node 'x' exists"]
 
 
 def test_every_node_of_a_cycle_apart_is_told_of() -> None:

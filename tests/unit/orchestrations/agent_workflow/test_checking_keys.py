@@ -10,7 +10,7 @@ from tests.unit.orchestrations.agent_workflow.document_parts import HERE, docume
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
 
 VERDICT = {"output_mode": "structured", "output_types": [f"{HERE}:Verdict"]}
-THERE = "There is: a.draft, b.answer, input; a key of the execution's input is written"
+THERE = "Outputs: a.draft, b.answer, input; a key of the execution's input is written"
 
 
 def of(b: dict[str, Any], a: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -48,7 +48,7 @@ VERDICT, INVOICE, COMPLAINT = (f"{HERE}:{one}" for one in ("Verdict", "Invoice",
         *(
             (
                 of(a={"workflow": f"{HERE}:inner", **more}),
-                f"agents.a.{field}: is of agents, and this node is a workflow",
+                f"agents.a.{field}: applies to agents, and this node is a workflow",
             )
             for field, more in (
                 ("output_mode", {"output_mode": "structured", "output_types": [VERDICT]}),
@@ -83,16 +83,16 @@ VERDICT, INVOICE, COMPLAINT = (f"{HERE}:{one}" for one in ("Verdict", "Invoice",
             "agents.a.retry.max_delay: 2 s is shorter than initial_delay, 5 s",
         ),
         # handoffs
-        (of(a=router("bb"), b={}), "agents.a.handoffs[0].target: there is no node 'bb' (did you mean 'b'?)"),
-        (of(a=router("START")), "agents.a.handoffs[0].target: there is no node 'START'"),
+        (of(a=router("bb"), b={}), "agents.a.handoffs[0].target: no node 'bb' exists (did you mean 'b'?)"),
+        (of(a=router("START")), "agents.a.handoffs[0].target: no node 'START' exists"),
         (of(a=router("b", "b"), b={}), "agents.a.handoffs[1].target: 'b' is among them already"),
         (
             of(a=router(default_handoff="bb"), b={}),
-            "agents.a.default_handoff: there is no node 'bb' (did you mean 'b'?)",
+            "agents.a.default_handoff: no node 'bb' exists (did you mean 'b'?)",
         ),
         (
             of(a={"output_mode": "handoff"}),
-            "agents.a.handoffs: missing: output_mode is 'handoff', and there is nobody to hand off to",
+            "agents.a.handoffs: missing: output_mode is 'handoff', and no target is defined",
         ),
         (
             of(a={"handoffs": [{"target": "b"}]}, b={}),
@@ -107,8 +107,8 @@ VERDICT, INVOICE, COMPLAINT = (f"{HERE}:{one}" for one in ("Verdict", "Invoice",
             of(a=falls()),
             "agents.a.on_error.fallback: missing: the mode is 'fallback', and no node is named that stands in",
         ),
-        (of(a=falls("spar"), spare={}), "agents.a.on_error.fallback: there is no node 'spar' (did you mean 'spare'?)"),
-        (of(a=falls("END")), "agents.a.on_error.fallback: there is no node 'END'"),
+        (of(a=falls("spar"), spare={}), "agents.a.on_error.fallback: no node 'spar' exists (did you mean 'spare'?)"),
+        (of(a=falls("END")), "agents.a.on_error.fallback: no node 'END' exists"),
         (of(a=falls("a")), "agents.a.on_error.fallback: a node does not stand in for itself"),
         (
             of(edge("a", "b"), a=falls("b"), b={}),
@@ -191,7 +191,7 @@ def test_an_agent_without_a_model_takes_the_workflows() -> None:
     """In a workflow inside too."""
     inside = {"name": "in", "agents": {"b": {"agent": {"instructions": "x"}}}, "edges": [edge("b", "c")]}
     given = document(agents={"a": {"workflow": inside}}, edges=[])
-    nowhere = "agents.a.workflow.edges[0].to: there is no node 'c'"
+    nowhere = "agents.a.workflow.edges[0].to: no node 'c' exists"
     assert problems_of(given) == [f"agents.a.workflow.agents.b.agent.model: {MODEL}", nowhere]
     assert problems_of({**given, "settings": {"model": "test"}}) == [nowhere]
 
@@ -199,14 +199,14 @@ def test_an_agent_without_a_model_takes_the_workflows() -> None:
 def test_what_is_wrong_in_a_workflow_inside_is_told_with_its_place() -> None:
     inside = {"name": "in", "agents": nodes(b={}), "edges": [edge("b", "c")], "settings": {"checkpointing": True}}
     given = document(agents={"a": {"workflow": inside}}, edges=[])
-    assert problems_of(given) == ["agents.a.workflow.edges[0].to: there is no node 'c'"]
+    assert problems_of(given) == ["agents.a.workflow.edges[0].to: no node 'c' exists"]
 
 
 def test_a_store_is_needed_for_checkpointing_and_a_session_store_for_conversations() -> None:
     settings = {"checkpointing": True, "conversation": {"mode": "shared"}}
     assert problems_of(document(settings=settings)) == [
         "settings.checkpointing: there is no workflow store: add one, such as with_sqlite_workflow_store(path)",
-        f"settings.conversation.mode: 'shared' keeps what is said, and {NO_SESSIONS}",
+        f"settings.conversation.mode: 'shared' stores messages, and {NO_SESSIONS}",
     ]
     builder = AgentWorkflow.from_config(document(settings=settings))
     assert builder.with_in_memory_workflow_store().with_in_memory_session_store().build().node_count == 2

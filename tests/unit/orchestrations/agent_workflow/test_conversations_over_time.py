@@ -125,7 +125,7 @@ async def refs_in(workflow: Workflow) -> list[SessionRef]:
     assert head is not None
     outcomes = [one.data for one in head.deliveries if isinstance(one.data, NodeOutcome)]
     memory = head.executors.get(CONDUCTOR)
-    known = {} if memory is None or not memory.private else memory.private["standing"].conversations
+    known = {} if memory is None or not memory.private else memory.private["state"].conversations
     return [*known.values(), *(one.session for one in outcomes if one.session is not None)]
 
 

@@ -11,7 +11,7 @@ from tests.unit.orchestrations.agent_workflow.document_parts import agent, docum
 
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
 from perdure.agent_workflow.definition.config import AgentConfig, EdgeConfig, NodeConfig, RetryConfig, WorkflowConfig
-from perdure.agent_workflow.documents.convert import drafted
+from perdure.agent_workflow.documents.convert import read_draft
 from perdure.agent_workflow.execution.execution import WorkflowResult
 from perdure.errors import InvalidDefinition
 
@@ -63,7 +63,7 @@ def test_a_dict_may_hold_parts_and_is_not_kept() -> None:
     given = document(
         agents={"a": NodeConfig(agent=agent(), context=told)}, edges=[EdgeConfig(source="a", target="END")]
     )
-    draft = drafted(given)
+    draft = read_draft(given)
     told["x"].append(2)
     given["agents"].clear()
     assert draft.nodes["a"].config == NodeConfig(agent=agent(), context={"x": [1]})
@@ -82,7 +82,7 @@ async def test_a_builder_goes_on_with_a_document() -> None:
 
 
 def test_editors_may_name_the_schema_in_it() -> None:
-    assert drafted(document(**{"$schema": "agent-workflow.schema.json"})).name == "w"
+    assert read_draft(document(**{"$schema": "agent-workflow.schema.json"})).name == "w"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_what_is_no_document_at_all_is_refused() -> None:
     with pytest.raises(
         TypeError, match=r"^from_config expects the path of a file, a dict or a WorkflowConfig, got 3\.$"
     ):
-        drafted(3)  # type: ignore[arg-type]
+        read_draft(3)  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------- its format
@@ -110,12 +110,13 @@ def test_what_is_no_document_at_all_is_refused() -> None:
 @pytest.mark.parametrize(("given", "shown"), [("2", '"2"'), (2, "2"), ("1.1", '"1.1"')])
 def test_a_document_of_a_newer_format_is_refused_and_nothing_else_is_said_of_it(given: Any, shown: str) -> None:
     newer = {"format": given, "title": "other keys", "agents": 3}
-    assert problems_of(newer) == [f'format: the document is of format {shown}; known here is "1". Use a newer perdure']
+    problem = f'format: the document has format {shown}; this perdure reads "1". Use a newer perdure'
+    assert problems_of(newer) == [problem]
 
 
 def test_a_newer_format_of_a_workflow_inside_is_refused_with_its_place() -> None:
     given = document(agents={"sub": {"workflow": {"format": "2", "name": "x"}}}, edges=[])
-    said = 'agents.sub.workflow.format: the document is of format "2"; known here is "1". Use a newer perdure'
+    said = 'agents.sub.workflow.format: the document has format "2"; this perdure reads "1". Use a newer perdure'
     assert problems_of(given) == [said]
 
 
@@ -211,7 +212,7 @@ def review(**config: Any) -> dict[str, Any]:
         (review(context={"x": float("nan")}), "agents.review.context.x: expected a number that JSON has, got nan"),
         (
             review(metadata={"x": [{"y": {1, 2}}]}),
-            f"agents.review.metadata.x[0].y: cannot be written down: a document holds {PLAIN}; got {{1, 2}}",
+            f"agents.review.metadata.x[0].y: not plain data: a document holds {PLAIN}; got {{1, 2}}",
         ),
         (
             review(instructions="\ud800"),
@@ -316,12 +317,12 @@ def test_what_is_not_sound_in_a_file_is_told_with_the_file(tmp_path: Path) -> No
     path.write_text(json.dumps(document(edges=[edge("draft", "reviw")])))
     with pytest.raises(InvalidDefinition) as refused:
         AgentWorkflow.from_config(path).build()
-    assert str(refused.value) == f"{path}: edges[0].to: there is no node 'reviw' (did you mean 'review'?)"
+    assert str(refused.value) == f"{path}: edges[0].to: no node 'reviw' exists (did you mean 'review'?)"
     assert refused.value.source == str(path)
-    assert refused.value.problems == (("edges[0].to", "there is no node 'reviw' (did you mean 'review'?)"),)
+    assert refused.value.problems == (("edges[0].to", "no node 'reviw' exists (did you mean 'review'?)"),)
 
 
 def test_a_dict_that_contains_itself_is_refused() -> None:
     given = document()
     given["settings"] = given
-    assert problems_of(given) == ["nested too deeply: at most 100 mappings and lists in each other"]
+    assert problems_of(given) == ["nested too deeply: at most 100 levels of mappings and lists"]

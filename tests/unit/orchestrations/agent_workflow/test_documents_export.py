@@ -16,7 +16,7 @@ from perdure.agent_workflow.builder.node import AgentNodeOptions
 from perdure.agent_workflow.builder.workflow import AgentWorkflow
 from perdure.agent_workflow.definition import condition
 from perdure.agent_workflow.definition.config import AgentConfig, NodeConfig, WorkflowConfig
-from perdure.agent_workflow.documents.convert import drafted, exported
+from perdure.agent_workflow.documents.convert import export_draft, read_draft
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.agents.tools import Tool
 from perdure.errors import InvalidDefinition
@@ -111,7 +111,7 @@ def test_yaml_is_written_for_people_to_read() -> None:
     brief = NodeConfig(agent=AgentConfig(model="test", instructions="Be brief.\nBe kind.\n"))
     quoted = NodeConfig(agent="x:y", context={"yes": "on", "day": "2026-11-15", "1e3": "1e3", "size": 1e20})
     config = WorkflowConfig(name="w", agents={"a": brief, "no": quoted})
-    assert exported(drafted(config), "yaml") == (
+    assert export_draft(read_draft(config), "yaml") == (
         "format: '1'\n"
         "name: w\n"
         "agents:\n"
@@ -133,7 +133,7 @@ def test_yaml_is_written_for_people_to_read() -> None:
 
 def test_agent_configs_are_written_as_they_are() -> None:
     config = AgentConfig(model="test", instructions="Be brief.", tools=(f"{HERE}:search",), model_settings={"t": 0.5})
-    tree = json.loads(exported(started().add_agent("a", config)._draft, "json"))
+    tree = json.loads(export_draft(started().add_agent("a", config)._draft, "json"))
     assert tree["agents"]["a"]["agent"] == {
         "model": "test",
         "instructions": "Be brief.",
@@ -142,7 +142,7 @@ def test_agent_configs_are_written_as_they_are() -> None:
     }
 
 
-NOT_WRITTEN = "has no import path, so it cannot be written down. Define it at the top of a module that can be imported"
+NOT_WRITTEN = "has no import path, so it cannot be exported. Define it at the top of a module that can be imported"
 
 
 def test_what_has_no_import_path_is_refused_with_its_place_all_at_once() -> None:
@@ -181,7 +181,7 @@ def test_a_tool_that_its_function_would_not_make_again_needs_a_name_of_its_own()
 def test_context_that_is_no_plain_data_is_refused_with_its_place() -> None:
     workflow = started().add_agent("a", local, lambda node: node.with_context("when", {"at": [{1}]})).build()
     plain = "texts, numbers, true, false, null, lists and mappings"
-    said = f"agents.a.context.when.at[0]: cannot be written down: a document holds {plain}; got {{1}}"
+    said = f"agents.a.context.when.at[0]: not plain data: a document holds {plain}; got {{1}}"
     assert refused(workflow) == [said]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.orchestrations.agent_workflow.document_parts import agent, problems_in_file, problems_of
 
-from perdure.agent_workflow.documents.convert import drafted, read_text
+from perdure.agent_workflow.documents.convert import read_draft, read_text
 from perdure.errors import MissingExtra
 
 
@@ -23,11 +23,11 @@ from perdure.errors import MissingExtra
         ('{"name": "w"', "line 1, column 13: not JSON: Expecting ',' delimiter"),
         ("", "line 1, column 1: not JSON: Expecting value"),
         ("[]", "expected a mapping, got []"),
-        ('{"name": NaN}', "not JSON: NaN is no number that JSON has"),
-        ('{"name": "w", "agents": {"a": {}, "b": {}, "a": {}}}', "agents.a: the key is there twice"),
+        ('{"name": NaN}', "not JSON: NaN is not a JSON number"),
+        ('{"name": "w", "agents": {"a": {}, "b": {}, "a": {}}}', "agents.a: the key occurs twice"),
         (b'{"name": "\xff"}', "the file is not UTF-8, from byte 10 on"),
-        ("[" * 200 + "]" * 200, "nested too deeply: at most 100 mappings and lists in each other"),
-        ("[" * 100_000, "nested too deeply: at most 100 mappings and lists in each other"),
+        ("[" * 200 + "]" * 200, "nested too deeply: at most 100 levels of mappings and lists"),
+        ("[" * 100_000, "nested too deeply: at most 100 levels of mappings and lists"),
     ],
 )
 def test_a_broken_file_of_json_is_told_with_line_and_column(tmp_path: Path, text: str | bytes, said: str) -> None:
@@ -54,7 +54,7 @@ MERGE = "merge keys (<<) are not supported: write the keys down"
         ("name: w\x01", "line 1, column 8: not YAML: the character '\\x01' is not allowed"),
         ("", "expected a mapping, got null"),
         ("name: w\n---\nname: v", f"line 2, column 1: {SECOND}"),
-        ("name: w\nagents:\n  a: {agent: x}\n  a: {agent: y}\n", "agents.a: line 4, column 3: the key is there twice"),
+        ("name: w\nagents:\n  a: {agent: x}\n  a: {agent: y}\n", "agents.a: line 4, column 3: the key occurs twice"),
         ("name: w\nagents: {1: 2}", "agents: line 2, column 10: expected a text as key, got 1; write it in quotes"),
         ("name: w\nagents: {[a]: 2}", f"agents: line 2, column 10: {SEQUENCE}"),
         (
@@ -63,9 +63,9 @@ MERGE = "merge keys (<<) are not supported: write the keys down"
         ),
         ("name: !own x", f"name: line 1, column 7: the tag '!own' {NO_TAG}"),
         ("name: !!int x", "name: line 1, column 7: expected a value of 'tag:yaml.org,2002:int', got 'x'"),
-        ("name: &a [*a]", "name[0]: line 1, column 7: an alias of what it is itself part of"),
+        ("name: &a [*a]", "name[0]: line 1, column 7: an alias that contains itself"),
         ("x: &x {a: 1}\nname: {<<: *x}", f"name: line 2, column 8: {MERGE}"),
-        ("[" * 1000 + "]" * 1000, "nested too deeply: at most 100 mappings and lists in each other"),
+        ("[" * 1000 + "]" * 1000, "nested too deeply: at most 100 levels of mappings and lists"),
     ],
 )
 def test_a_broken_file_of_yaml_is_told_with_line_and_column(tmp_path: Path, text: str, said: str) -> None:
@@ -74,7 +74,7 @@ def test_a_broken_file_of_yaml_is_told_with_line_and_column(tmp_path: Path, text
 
 def test_aliases_of_aliases_are_refused_before_they_fill_the_memory(tmp_path: Path) -> None:
     levels = "\n".join(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, 12))
-    said = "too large: at most 200,000 values, with aliases counted as what they stand for"
+    said = "too large: at most 200,000 values, including those that aliases repeat"
     assert problems_in_file(tmp_path / "w.yaml", f"a0: &a0 lol\n{levels}\n") == [said]
 
 
@@ -84,7 +84,7 @@ def test_an_alias_stands_for_what_it_names(tmp_path: Path) -> None:
         f"name: w\nagents:\n  a: {{agent: '{agent()}', retry: &often {{max_attempts: 5}}}}\n"
         f"  b: {{agent: '{agent()}', retry: *often}}\n"
     )
-    nodes = drafted(path).nodes
+    nodes = read_draft(path).nodes
     assert nodes["b"].config.retry == nodes["a"].config.retry
     assert nodes["b"].config.retry is not None and nodes["b"].config.retry.max_attempts == 5
 
@@ -136,9 +136,9 @@ def test_without_pyyaml_json_is_read_and_yaml_names_the_extra(tmp_path: Path, mo
     with pytest.raises(
         MissingExtra, match=r"A workflow in YAML needs the package 'pyyaml'.*pip install 'perdure\[yaml\]'"
     ):
-        drafted(path)
+        read_draft(path)
     (tmp_path / "w.json").write_text('{"name": "w"}')
-    assert drafted(tmp_path / "w.json").name == "w"
+    assert read_draft(tmp_path / "w.json").name == "w"
 
 
 def test_a_folder_is_no_document(tmp_path: Path) -> None:

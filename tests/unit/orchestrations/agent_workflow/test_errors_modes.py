@@ -128,7 +128,7 @@ async def test_a_fallback_that_is_not_needed_is_skipped() -> None:
 
     assert result.outputs == {"bad.answer": "fine", "next.answer": "<fine>"}
     (skipped,) = of_kind(events, told.WorkflowAgentSkippedEvent)
-    assert skipped.reason == "'bad' did not fail, so it need not stand in"
+    assert skipped.reason == "'bad' did not fail, so its fallback is not needed"
 
 
 async def test_conditions_ask_what_the_fallback_gave() -> None:

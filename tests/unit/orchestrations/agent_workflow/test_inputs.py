@@ -197,5 +197,5 @@ async def test_an_execution_is_given_a_text_or_a_mapping() -> None:
     workflow = drafted().add_agent("a", says("x")).build()
     for given in (3, None, ["x"], {1: "x"}, Message("user", "x")):
         wrong: Any = given
-        with pytest.raises(InvalidRun, match="given a text, or a mapping"):
+        with pytest.raises(InvalidRun, match="is a text, or a mapping"):
             await workflow.run(wrong)

@@ -10,7 +10,7 @@ import pytest
 
 from perdure.agent_workflow.definition.config import END, START, ErrorMode
 from perdure.agent_workflow.execution.edge_graph import NodeEdge
-from perdure.agent_workflow.execution.planner import Next, Planner
+from perdure.agent_workflow.execution.planner import NextSteps, Planner
 from perdure.agent_workflow.state import ExecutionState, Status
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -28,7 +28,7 @@ class Play:
         self.skipped: list[str] = []
         self.at = self._seen(self.planner.begin(ExecutionState("i", BEGAN), given or {"input": "i"}))
 
-    def _seen(self, found: Next) -> Next:
+    def _seen(self, found: NextSteps) -> NextSteps:
         self.skipped += found.skipped
         return found
 
@@ -40,16 +40,16 @@ class Play:
         """What is ready after this node has ended."""
         outputs = {"answer": answer} if status == "done" else {}
         reason = None if status == "done" else f"{node} is {status}"
-        settled = self.planner.settle(self.at.standing, node, status, outputs, reason)
-        self.at = self._seen(self.planner.go_on(settled))
+        settled = self.planner.settle(self.at.state, node, status, outputs, reason)
+        self.at = self._seen(self.planner.advance(settled))
         return self.ready
 
     def status(self, node: str) -> str:
-        return self.at.standing.nodes[node].status
+        return self.at.state.nodes[node].status
 
     @property
     def is_over(self) -> bool:
-        return not any(one.status in ("running", "waiting") for one in self.at.standing.nodes.values())
+        return not any(one.status in ("running", "waiting") for one in self.at.state.nodes.values())
 
 
 def test_nodes_that_no_edge_leads_to_begin_together() -> None:
@@ -143,7 +143,7 @@ def test_a_fallback_without_edges_goes_where_the_failed_node_would_have_gone() -
 
     assert play.end("s", "b") == {"b"}
     assert play.skipped == ["c"]
-    assert not play.planner.ways.is_failed("a", play.at.standing.nodes)
+    assert not play.planner.graph.is_failed("a", play.at.state.nodes)
 
 
 def test_a_fallback_with_edges_of_its_own_goes_along_these() -> None:
@@ -163,21 +163,21 @@ def test_a_fallback_that_fails_too_leaves_the_failure() -> None:
 
     assert play.is_over
     assert play.skipped == ["b"]
-    assert play.planner.ways.is_failed("a", play.at.standing.nodes)
+    assert play.planner.graph.is_failed("a", play.at.state.nodes)
 
 
 def test_the_same_standing_always_gives_the_same() -> None:
     play = Play("abcd", NodeEdge("a", "b", says("b")), NodeEdge("a", "c"), NodeEdge("b", "d"), NodeEdge("c", "d"))
-    settled = play.planner.settle(play.at.standing, "a", "done", {"answer": "b"})
+    settled = play.planner.settle(play.at.state, "a", "done", {"answer": "b"})
 
-    assert play.planner.go_on(settled) == play.planner.go_on(settled)
+    assert play.planner.advance(settled) == play.planner.advance(settled)
 
 
 def test_an_execution_ends_at_nodes_behind_which_nothing_ran() -> None:
     play = Play("abc", NodeEdge("a", "b", says("b")), NodeEdge("a", "c", says("c")))
     play.end("a", "neither")
 
-    assert [node for node in "abc" if play.planner.is_final(node, play.at.standing)] == ["a"]
+    assert [node for node in "abc" if play.planner.is_final(node, play.at.state)] == ["a"]
 
 
 def test_of_two_edges_between_the_same_nodes_one_is_enough() -> None:

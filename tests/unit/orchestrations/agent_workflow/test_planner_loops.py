@@ -14,7 +14,7 @@ def test_an_edge_that_leads_back_begins_another_pass() -> None:
     play.end("a", "1")
 
     assert play.end("b", "again") == {"a"}
-    assert play.at.standing.passes == 2
+    assert play.at.state.passes == 2
     assert play.end("a", "2") == {"b"}
     play.end("b", "enough")
     assert play.is_over
@@ -120,5 +120,5 @@ def test_one_loop_in_another() -> None:
     play.end("c", "done")
 
     assert play.is_over
-    assert play.at.standing.passes == 3
-    assert {node: play.at.standing.nodes[node].runs for node in "abc"} == {"a": 2, "b": 3, "c": 3}
+    assert play.at.state.passes == 3
+    assert {node: play.at.state.nodes[node].runs for node in "abc"} == {"a": 2, "b": 3, "c": 3}

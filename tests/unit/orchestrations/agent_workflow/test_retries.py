@@ -14,7 +14,7 @@ from perdure.agent_workflow import events as told
 from perdure.agent_workflow.builder.workflow import Configure
 from perdure.agent_workflow.definition.config import RetryConfig, RetryStrategy
 from perdure.agent_workflow.execution.execution import WorkflowResult
-from perdure.agent_workflow.execution.turn import is_transient, policy_of
+from perdure.agent_workflow.execution.turn import is_transient, retry_policy_of
 from perdure.agent_workflow.instance import AgentWorkflowInstance
 from perdure.testing import FakeClock
 
@@ -77,7 +77,7 @@ async def test_no_delay_is_longer_than_the_longest() -> None:
 
 
 def test_jittered_delays_are_between_half_and_all_of_the_exponential_ones() -> None:
-    policy = policy_of(RetryConfig(strategy="jittered", initial_delay=10))
+    policy = retry_policy_of(RetryConfig(strategy="jittered", initial_delay=10))
     assert policy is not None
     second = {policy.delay_after(2) for _ in range(50)}
 

@@ -61,7 +61,7 @@ async def test_a_router_that_chose_nobody_and_has_no_default_fails() -> None:
     result = await builder.add_agent("bill", says("paid")).build().run("i")
 
     assert result.state == "failed"
-    assert "handed off to nobody" in str(result.error)
+    assert "did not hand off" in str(result.error)
     assert "I cannot say" in str(result.error)
 
 

@@ -55,7 +55,7 @@ async def test_nothing_goes_on_before_a_save_is_done() -> None:
                 await asyncio.sleep(0)
             assert not run.done()
             known = await chain(storage).find("e")
-            stored_nodes = {} if known is None or known.standing is None else known.standing.nodes
+            stored_nodes = {} if known is None or known.state is None else known.state.nodes
             for one, other in pairwise(CHAIN):
                 assert not calls.counts[other] or stored_nodes[one].status == "done", f"commit {nth}"
         assert (await run).final_answer == "third says so"
@@ -107,7 +107,7 @@ async def test_each_checkpoint_holds_what_was_true_at_its_own_moment() -> None:
     for checkpoint in await storage.list_checkpoints(workflow_name="w"):
         memory = checkpoint.executors.get("workflow.conductor")
         if memory is not None and memory.private is not None:
-            nodes = memory.private["standing"].nodes
+            nodes = memory.private["state"].nodes
             done.append([name for name in CHAIN if nodes[name].status == "done"])
 
     assert [one for place, one in enumerate(done) if one not in done[:place]] == [CHAIN[:end] for end in range(4)]

@@ -39,7 +39,7 @@ def test_fields_are_described() -> None:
     assert parts["RetryConfig"]["properties"]["max_attempts"] == {
         "type": "integer",
         "minimum": 1,
-        "description": "The first one included.",
+        "description": "Includes the first attempt.",
         "default": 3,
     }
     assert parts["EdgeConfig"]["required"] == ["from", "to"]

@@ -174,7 +174,7 @@ async def test_an_entry_says_something_or_repeats_something(store: SessionStore)
     version = await store.append("s", an_entry("one"))
     both = SessionEntry(thread_id="t", messages=(Message("user", "x"),), repeats=(version,))
     for wrong in (SessionEntry(thread_id="t"), both):
-        with pytest.raises(ValueError, match="either messages or entries that it repeats"):
+        with pytest.raises(ValueError, match="either messages or repeated entries"):
             await store.append("s", wrong)
 
 

@@ -98,7 +98,7 @@ async def test_a_damaged_line_is_named_and_leaves_other_sessions_readable(tmp_pa
     again = JsonSessionStore(tmp_path)
     for wrong in (again.read("s", version), again.append("s", an_entry("four")), again.heads("s")):
         with pytest.raises(
-            DamagedStore, match=f"line {number} is damaged: its content does not have its checksum"
+            DamagedStore, match=f"line {number} is damaged: its checksum does not match its content"
         ) as e:
             await wrong
         assert e.value.path == str(path)
@@ -117,7 +117,7 @@ async def test_a_damaged_first_line_is_named_in_the_log_and_other_sessions_are_l
     path.write_bytes(path.read_bytes().replace(b'"session"', b'"sessiom"'))
     with caplog.at_level(logging.WARNING, "perdure"):
         assert await JsonSessionStore(tmp_path).sessions() == ["other"]
-    assert f"line 1 of {path} cannot be read: its content does not have its checksum" in caplog.text
+    assert f"line 1 of {path} cannot be read: its checksum does not match its content" in caplog.text
 
 
 async def test_a_damaged_row_is_named_and_leaves_other_sessions_readable(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ async def test_the_same_said_again_is_the_same_entry_also_under_another_key(plac
     assert len(place.lines("s")) == 3
     assert await texts(place.store(NEW), second) == [SECRET, "two"]
     assert "$aes-gcm:old:" in place.line("s", 1).sealed and "$aes-gcm:new:" in place.line("s", 2).sealed
-    with pytest.raises(MissingKey, match="is encrypted with key 'new', and that key is missing"):
+    with pytest.raises(MissingKey, match="is encrypted with key 'new', and this key was not given"):
         await place.store(OLD).read("s", version)
 
 
@@ -210,7 +210,7 @@ async def test_an_encrypted_store_without_its_key_is_refused_whatever_is_done(pl
     version = await place.store().append("s", an_entry(SECRET))
     before = place.lines("s")
     said = (
-        f"missing_key: The session store {str(place.path)!r} is encrypted, and that key is missing. "
+        f"missing_key: The session store {str(place.path)!r} is encrypted, and this key was not given. "
         "Pass encryption=AesGcm(key). Nothing was changed."
     )
     assert await refusals(place, None) == dict.fromkeys(USES, said)
@@ -222,9 +222,9 @@ async def test_a_plain_store_with_a_key_is_refused_whatever_is_done(place: Place
     await place.store(None).append("s", an_entry(SECRET))
     before = place.lines("s")
     said = (
-        f"plaintext_refused: What is in the session store {str(place.path)!r} is not encrypted, "
+        f"plaintext_refused: The content of the session store {str(place.path)!r} is not encrypted, "
         "although this storage uses a key. It was written without the key and is rejected. Nothing was changed. "
-        "Keep encrypted sessions in a folder or file of their own."
+        "Store encrypted sessions in a separate folder or file."
     )
     assert await refusals(place, OLD) == dict.fromkeys(USES, said)
     assert place.lines("s") == before and await place.store(None).sessions() == ["s"]
@@ -246,7 +246,7 @@ async def test_a_plain_session_that_somebody_put_into_an_encrypted_store_is_refu
 async def test_a_store_with_another_key_is_refused_with_the_one_that_is_needed(place: Place) -> None:
     await place.store().append("s", an_entry(SECRET))
     said = (
-        f"missing_key: Session 's' in {str(place.path)!r} is encrypted with key 'old', and that key is missing. "
+        f"missing_key: Session 's' in {str(place.path)!r} is encrypted with key 'old', and this key was not given. "
         "Give AesGcm that key too. Nothing was changed."
     )
     assert await refusals(place, OTHER) == dict.fromkeys(("append", "advance", "read", "heads"), said)
@@ -263,7 +263,8 @@ async def test_a_store_without_a_key_keeps_the_lines_that_it_always_kept(place: 
     entry = an_entry("one", node_id="n", at=datetime(2026, 3, 1, tzinfo=UTC), state={"seen": 1})
     await place.store(None).append("s", entry)
     first, line = place.lines("s")
-    assert re.fullmatch(rb'{"sum":".{22}","line":"session","session_id":"s","format":1,"made":"[0-9a-f]{16}"}\n', first)
+    pattern = rb'{"sum":".{22}","line":"session","session_id":"s","format":1,"created":"[0-9a-f]{16}"}\n'
+    assert re.fullmatch(pattern, first)
     assert line == (
         b'{"sum":"n4suEApz7G7Oanchg1J8TQ","line":"entry","entry_id":"JTwGWb1qmzxD3Am1AEDN8A","thread_id":"t",'
         b'"messages":[{"type":"message","role":"user","contents":[{"type":"text","text":"one"}]}],'
@@ -300,7 +301,7 @@ def test_an_encrypted_workflow_store_with_a_plain_session_store_is_refused_with_
         return conversing(drafted()).with_workflow_store(storage).with_session_store(store).build().node_count
 
     said = (
-        "settings.conversation.mode: 'shared' keeps what is said as plain text, and the workflow store is encrypted: "
+        "settings.conversation.mode: 'shared' stores messages as plain text, and the workflow store is encrypted: "
         "give the session store a key, too, such as with_json_session_store(folder, encryption=AesGcm(key))"
     )
     with pytest.raises(InvalidDefinition, match=re.escape(said)):

@@ -191,9 +191,9 @@ async def test_a_damaged_definition_names_itself_and_the_others_stay_readable(tm
 async def test_a_version_that_this_release_does_not_understand_is_named_and_the_others_load() -> None:
     store = DefinitionStore(InMemoryCheckpointStorage())
     await store.save(definition("w"))
-    await store._keep("w", {"name": "w", "format": "99"})
+    await store._append("w", {"name": "w", "format": "99"})
     await store.save(definition("w", "3"))
-    with pytest.raises(InvalidDefinition, match="definition 'w', version 2: format: the document is of format"):
+    with pytest.raises(InvalidDefinition, match="definition 'w', version 2: format: the document has format"):
         await store.load("w", 2)
     assert [one.number for one in await store.versions("w")] == [1, 2, 3]
     assert (await store.load("w")).version == "3"
@@ -245,9 +245,9 @@ async def test_what_only_python_has_is_refused_with_its_place_and_nothing_is_wri
 
 
 async def test_without_a_workflow_store_there_is_nowhere_to_save() -> None:
-    with pytest.raises(InvalidRun, match="'story' has no workflow store to keep its definition in"):
+    with pytest.raises(InvalidRun, match="'story' has no workflow store to save its definition in"):
         await story().build().save()
-    with pytest.raises(InvalidRun, match="one of perdure's storages"):
+    with pytest.raises(InvalidRun, match="needs a storage of perdure"):
         DefinitionStore(object())  # type: ignore[arg-type]  # what people try
 
 
