@@ -126,7 +126,7 @@ async def test_the_same_said_again_is_the_same_entry_also_under_another_key(plac
     assert len(place.lines("s")) == 3
     assert await texts(place.store(NEW), second) == [SECRET, "two"]
     assert "$aes-gcm:old:" in place.line("s", 1).sealed and "$aes-gcm:new:" in place.line("s", 2).sealed
-    with pytest.raises(MissingKey, match="is encrypted with key 'new', and this key was not given"):
+    with pytest.raises(MissingKey, match="is encrypted with key 'new', and that key is missing"):
         await place.store(OLD).read("s", version)
 
 
@@ -210,7 +210,7 @@ async def test_an_encrypted_store_without_its_key_is_refused_whatever_is_done(pl
     version = await place.store().append("s", an_entry(SECRET))
     before = place.lines("s")
     said = (
-        f"missing_key: The session store {str(place.path)!r} is encrypted, and this key was not given. "
+        f"missing_key: The session store {str(place.path)!r} is encrypted, and that key is missing. "
         "Pass encryption=AesGcm(key). Nothing was changed."
     )
     assert await refusals(place, None) == dict.fromkeys(USES, said)
@@ -246,7 +246,7 @@ async def test_a_plain_session_that_somebody_put_into_an_encrypted_store_is_refu
 async def test_a_store_with_another_key_is_refused_with_the_one_that_is_needed(place: Place) -> None:
     await place.store().append("s", an_entry(SECRET))
     said = (
-        f"missing_key: Session 's' in {str(place.path)!r} is encrypted with key 'old', and this key was not given. "
+        f"missing_key: Session 's' in {str(place.path)!r} is encrypted with key 'old', and that key is missing. "
         "Give AesGcm that key too. Nothing was changed."
     )
     assert await refusals(place, OTHER) == dict.fromkeys(("append", "advance", "read", "heads"), said)
